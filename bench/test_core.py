@@ -1,0 +1,154 @@
+"""The core's time and memory, as ratios measured in one run: machines are noisy, ratios are not."""
+
+from __future__ import annotations
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.laws.sessions import long_session
+
+import clew
+from clew.memo import Memo
+from clew.tokens import ExactCounter
+
+pytestmark = pytest.mark.bench
+
+FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
+EXACT = clew.Policy(counter="o200k")  # the dearest way to count, in every format
+FIELD = {
+    "anthropic": "messages",
+    "openai-chat": "messages",
+    "openai-responses": "input",
+    "gemini": "contents",
+}
+
+
+def seconds(run: Callable[[], Any], times: int = 7) -> float:
+    """The best of several runs: what the work costs when nothing else is going on."""
+    best = float("inf")
+    for _ in range(times):
+        gc.collect()
+        start = time.perf_counter()
+        run()
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def say(what: str, ratio: float, limit: float, detail: str) -> None:
+    """One line of the table, and the verdict."""
+    print(f"\n{what:<58} {ratio:6.2f}  (at most {limit:g})  {detail}", end="")
+    assert ratio <= limit, f"{what}: {ratio:.2f} > {limit}"
+
+
+def with_long_results(request: dict[str, Any], format: str) -> dict[str, Any]:
+    """The session with two results over the cap, so that edits are in force."""
+    long = json.dumps(long_session(format, 2, result=50_000, seed=7)[FIELD[format]][1:])
+    extra = json.loads(long.replace("_0", "_long_0").replace("_1", "_long_1"))
+    history = request[FIELD[format]]
+    return {**request, FIELD[format]: [history[0], *extra, *history[1:]]}
+
+
+def body_of(format: str, size: int = 800_000) -> bytes:
+    """A request of about so many bytes, of results as long as coding agents' are."""
+    exchanges = (size - 100_000) // 2_700
+    request = with_long_results(long_session(format, exchanges, result=2_400), format)
+    return msgspec.json.encode(request)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_cold(format: str) -> None:
+    """A request never seen before, against counting its tokens exactly once."""
+    body = body_of(format)
+    text = body.decode()
+    count = ExactCounter().count
+    counting = seconds(lambda: count(text))
+    cold = seconds(lambda: clew.compact(body, format=format, policy=EXACT, memo=None))
+    assert clew.compact(body, format=format, policy=EXACT).report.edits
+    detail = f"{len(body) / 1e3:.0f} KB: {cold * 1e3:.1f} ms, counting {counting * 1e3:.1f} ms"
+    say(f"cold compact / exact count, {format}", cold / counting, 1.5, detail)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_warm(format: str) -> None:
+    """One exchange longer than the request before, against decoding and encoding it once."""
+    body = body_of(format)
+    request = json.loads(body)
+    step = {"openai-responses": 3}.get(format, 2)
+    before = msgspec.json.encode({**request, FIELD[format]: request[FIELD[format]][:-step]})
+    codec = seconds(lambda: msgspec.json.encode(msgspec.json.decode(body)), 20)
+    best = float("inf")
+    for _ in range(20):
+        memo = Memo()
+        clew.compact(before, format=format, policy=EXACT, memo=memo)
+        gc.collect()
+        start = time.perf_counter()
+        out = clew.compact(body, format=format, policy=EXACT, memo=memo)
+        best = min(best, time.perf_counter() - start)
+    assert out.report.edits
+    detail = f"{best * 1e3:.2f} ms, decode + encode {codec * 1e3:.2f} ms"
+    say(f"warm compact / msgspec decode + encode, {format}", best / codec, 2.0, detail)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_eight_times_the_history(format: str) -> None:
+    """Time grows with the history and no faster."""
+    short, long = (
+        msgspec.json.encode(long_session(format, n, result=2_400)) for n in (150, 1_200)
+    )
+    one = seconds(lambda: clew.compact(short, format=format, policy=EXACT, memo=None), 9)
+    eight = seconds(lambda: clew.compact(long, format=format, policy=EXACT, memo=None), 5)
+    detail = f"{one * 1e3:.0f} ms -> {eight * 1e3:.0f} ms"
+    say(f"8 times the history / 1, {format}", eight / one, 9.0, detail)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_twenty_thousand_exchanges(format: str) -> None:
+    """A very long session is finished, and not much dearer per exchange than a short one."""
+    short, long = (msgspec.json.encode(long_session(format, n)) for n in (1_000, 20_000))
+    one = seconds(lambda: clew.compact(short, format=format, policy=EXACT, memo=None), 5)
+    twenty = seconds(lambda: clew.compact(long, format=format, policy=EXACT, memo=None), 1)
+    detail = f"{len(long) / 1e6:.1f} MB in {twenty:.2f} s"
+    say(f"20,000 exchanges / 20 times 1,000, {format}", twenty / one / 20, 1.5, detail)
+
+
+MEMORY = """
+import json, sys
+from pathlib import Path
+import clew
+from clew.tokens import ExactCounter
+from tests.laws.sessions import long_session
+
+def status(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
+
+ExactCounter().count("load the vocabulary")
+clew.compact(json.dumps(long_session(sys.argv[1], 5)).encode(), format=sys.argv[1])
+body = Path(sys.argv[2]).read_bytes()
+Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+before = status("VmRSS")
+out = clew.compact(body, format=sys.argv[1], policy=clew.Policy(counter="o200k"))
+assert out.report.edits
+print((status("VmHWM") - before) / len(body))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("format", FORMATS)
+def test_memory(format: str, tmp_path: Path) -> None:
+    """Peak growth of a fresh process over an 8 MB body, vocabulary loaded."""
+    path = tmp_path / "body.json"
+    path.write_bytes(body_of(format, 8_000_000))
+    run = subprocess.run(
+        [sys.executable, "-c", MEMORY, format, str(path)],
+        capture_output=True, text=True, check=True, timeout=300,
+    )  # fmt: skip
+    say(f"peak memory / body, {format}", float(run.stdout), 6.0, "8 MB body")

@@ -1,0 +1,47 @@
+"""clew keeps an agent's thread while its tool history shrinks."""
+
+from __future__ import annotations
+
+from .api import Plan, apply, check, compact, expand, plan, repair
+from .check.problem import Problem
+from .engine import Compaction
+from .errors import (
+    ClewError,
+    PassedThrough,
+    PlanMismatch,
+    PolicyError,
+    UnknownFormat,
+    UnknownReference,
+    UnreadableRequest,
+)
+from .facts import Facts
+from .memo import Memo
+from .policy import Policy
+from .report import Report
+from .tools import UNLIMITED, Tool, Tools
+
+__all__ = [
+    "ClewError",
+    "Compaction",
+    "Facts",
+    "Memo",
+    "PassedThrough",
+    "Plan",
+    "PlanMismatch",
+    "Policy",
+    "PolicyError",
+    "Problem",
+    "Report",
+    "Tool",
+    "Tools",
+    "UNLIMITED",
+    "UnknownFormat",
+    "UnknownReference",
+    "UnreadableRequest",
+    "apply",
+    "check",
+    "compact",
+    "expand",
+    "plan",
+    "repair",
+]

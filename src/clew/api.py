@@ -1,0 +1,139 @@
+"""The functions people call: compact, plan, apply, check, repair, expand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from msgspec import Struct
+
+from .check.formats import problems_in
+from .check.problem import Problem
+from .codecs.body import read_body
+from .codecs.codec import FormatName
+from .codecs.detect import detect, refuse_server_held
+from .codecs.formats import CODECS
+from .edits import Edit
+from .engine import Compaction, compacted, edits_of, fold_request
+from .errors import PassedThrough, PlanMismatch, UnknownReference, UnreadableRequest
+from .facts import Facts
+from .memo import Memo
+from .policy import Policy
+from .repair.mending import Repair
+from .report import Report
+
+_Request = TypeVar("_Request")
+_MEMO = Memo()
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What would be done to a request, apart from doing it."""
+
+    format: FormatName | None = None
+    prefix: str | None = None  # the hash of the history it was made for
+    edits: tuple[Edit, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    tokens_saved: int = 0
+    untouched: str | None = None  # why nothing will be done
+
+
+def compact(
+    request: _Request,
+    *,
+    format: str | None = None,
+    policy: Policy | None = None,
+    facts: Facts | None = None,
+    memo: Memo | None = _MEMO,
+) -> Compaction[_Request]:
+    """The request made smaller, in its own format and type; as it came when it cannot be read.
+
+    >>> history = [{"role": "user", "content": "hello"}]
+    >>> compact(history).request is history
+    True
+    """
+    try:
+        folded = fold_request(request, format, policy or Policy(), facts or Facts(), memo)
+        return compacted(folded, request)
+    except (PassedThrough, UnreadableRequest) as why:
+        return Compaction(request, Report(untouched=str(why)), {})
+
+
+def plan(
+    request: object,
+    *,
+    format: str | None = None,
+    policy: Policy | None = None,
+    facts: Facts | None = None,
+    memo: Memo | None = _MEMO,
+) -> Plan:
+    """Whether, what and where: the decision, without its application."""
+    try:
+        folded = fold_request(request, format, policy or Policy(), facts or Facts(), memo)
+    except (PassedThrough, UnreadableRequest) as why:
+        return Plan(untouched=str(why))
+    done = compacted(folded, request)
+    return Plan(
+        format=folded.setting.codec.name,
+        prefix=folded.state.prefix.hex(),
+        edits=edits_of(folded.state),
+        repairs=done.report.repairs,
+        tokens_saved=done.report.tokens_saved,
+    )
+
+
+def apply(
+    request: _Request, plan: Plan, *, format: str | None = None, policy: Policy | None = None
+) -> Compaction[_Request]:
+    """The request with a plan's edits; raises PlanMismatch for another history."""
+    if plan.untouched is not None:
+        return Compaction(request, Report(untouched=plan.untouched), {})
+    folded = fold_request(
+        request, format or plan.format, policy or Policy(), Facts(), None, passes=()
+    )
+    if folded.state.prefix.hex() != plan.prefix:
+        raise PlanMismatch("This plan was made for another history; make a new one for this one.")
+    folded.state.take(plan.edits)
+    return compacted(folded, request)
+
+
+def check(request: object, *, format: str | None = None) -> list[Problem]:
+    """What the provider would reject: a list of problems, empty when there are none."""
+    body = read_body(request)
+    codec = CODECS[detect(body, format, held=True)]
+    if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
+        refuse_server_held(codec.name, body.fields)
+    messages = [body.message(at) for at in range(len(body))]
+    return problems_in(codec, messages, body.fields)
+
+
+def repair(request: _Request, *, format: str | None = None) -> Compaction[_Request]:
+    """The smallest change that makes the request valid; nothing else is touched."""
+    folded = fold_request(request, format, Policy(), Facts(), None, passes=())
+    return compacted(folded, request)
+
+
+def expand(
+    ref: str,
+    source: Compaction[Any] | Mapping[str, str],
+    *,
+    lines: tuple[int, int] | None = None,
+    pattern: str | None = None,
+) -> str:
+    """The original behind a marker: whole, the lines from-to (counted from 1), or those that match."""
+    originals = source.originals if isinstance(source, Compaction) else source
+    if ref not in originals:
+        raise UnknownReference(f"No original is kept under {ref!r}.")
+    text = originals[ref]
+    if lines is None and pattern is None:
+        return text
+    chosen = text.splitlines(keepends=True)
+    if lines is not None:
+        first, last = lines
+        if first < 1 or last < first:
+            raise ValueError(f"lines={lines!r}: allowed is (first, last) with 1 <= first <= last.")
+        chosen = chosen[first - 1 : last]
+    if pattern is not None:
+        matcher = re.compile(pattern)
+        chosen = [line for line in chosen if matcher.search(line)]
+    return "".join(chosen)

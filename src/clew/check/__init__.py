@@ -1,0 +1,1 @@
+"""What a provider would reject in a request."""

@@ -1,0 +1,34 @@
+"""Each format with its rules, and a whole request judged by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..codecs.codec import Codec, Fields, FormatName
+from ..codecs.json_tree import JSON
+from .anthropic import AnthropicRules
+from .gemini import GeminiRules
+from .openai_chat import OpenAIChatRules
+from .openai_responses import OpenAIResponsesRules
+from .problem import Problem
+from .rules import Rules, Seen, steps_of
+
+RULES: dict[FormatName, Rules] = {
+    "anthropic": AnthropicRules(),
+    "openai-chat": OpenAIChatRules(),
+    "openai-responses": OpenAIResponsesRules(),
+    "gemini": GeminiRules(),
+}
+
+
+def problems_in(codec: Codec, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+    """Everything that this provider would reject, in the order of the history."""
+    rules = RULES[codec.name]
+    seen = Seen()
+    found: list[Problem] = []
+    for step in steps_of(codec, messages):
+        found += rules.step(step, seen, fields)
+        rules.advance(step, seen)
+    found += rules.end(seen, len(messages), lambda row: messages[row], fields)
+    found += rules.whole(messages, fields)
+    return found

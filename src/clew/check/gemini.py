@@ -1,0 +1,358 @@
+"""What Gemini generateContent would reject (rules G0 to G9), step by step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from msgspec import Struct
+
+from ..codecs.codec import Fields
+from ..codecs.gemini import (
+    ABOUT,
+    KINDS,
+    DataKind,
+    data_key,
+    data_of,
+    fits,
+    kind_of,
+    made_by_model,
+    parts_of,
+    signature_of,
+    spelled,
+    string_of,
+)
+from ..codecs.json_tree import JSON, Object
+from ..models import model_of
+from .problem import Problem
+from .rules import Seen, Step
+
+SIGNED_SINCE = (3, 0)  # Gemini 3 and later ask for the signatures of the current turn
+MIXED = "text beside functionResponse"  # key in `Seen.items`: the last row that holds both
+
+
+class Fault(NamedTuple):
+    """What is wrong with a content or part, before it is known where that stands."""
+
+    code: str
+    where: str  # inside its content: "", ".role", ".parts[2]"
+    message: str
+
+
+class Mention(Struct, frozen=True, gc=False):
+    """A functionCall or functionResponse: where it stands in its turn, and what names it."""
+
+    offset: int
+    position: int
+    id: str
+    name: str
+
+
+class Pairs(Struct, frozen=True):
+    """A step's calls and responses, and for each response the call it answers."""
+
+    calls: Sequence[Mention]
+    responses: Sequence[Mention]
+    answered: Sequence[int | None]
+
+
+Turn = Sequence[Sequence[JSON]]  # the parts of each content of a turn
+
+
+def mentions(turn: Turn, kind: DataKind) -> list[Mention]:
+    """All parts of one kind, in order."""
+    found: list[Mention] = []
+    for offset, parts in enumerate(turn):
+        for position, part in enumerate(parts):
+            data = data_of(part, kind)
+            if data is not None:
+                found.append(
+                    Mention(offset, position, string_of(data, "id"), string_of(data, "name"))
+                )
+    return found
+
+
+def pair_up(run: Turn, answers: Turn, earlier: Mapping[str, int]) -> Pairs:
+    """Pair by id; what that leaves by name, in order; what has neither takes the next call.
+
+    A response with the id of an `earlier` step's call is not one of this step's, whatever its name.
+    """
+    calls, responses = mentions(run, "functionCall"), mentions(answers, "functionResponse")
+    waiting = _Waiting(calls)
+    answered = [waiting.take(waiting.by_id.get(r.id)) if r.id else None for r in responses]
+    for at, response in enumerate(responses):
+        known = response.id in waiting.by_id or response.id in earlier
+        if answered[at] is None and not known:
+            nameless = None if response.id else waiting.all
+            queue = waiting.by_name.get(response.name) if response.name else nameless
+            answered[at] = waiting.take(queue)
+    return Pairs(calls, responses, answered)
+
+
+class _Waiting:
+    """Calls without a response yet, in order; a call stands in several queues and is taken once."""
+
+    def __init__(self, calls: Sequence[Mention]) -> None:
+        self.all = deque(range(len(calls)))
+        self.by_id: dict[str, deque[int]] = {}
+        self.by_name: dict[str, deque[int]] = {}
+        self._taken = [False] * len(calls)
+        for at, call in enumerate(calls):
+            if call.id:
+                self.by_id.setdefault(call.id, deque()).append(at)
+            self.by_name.setdefault(call.name, deque()).append(at)
+
+    def take(self, queue: deque[int] | None) -> int | None:
+        """The next call of the queue that nobody has answered."""
+        while queue:
+            call = queue.popleft()
+            if not self._taken[call]:
+                self._taken[call] = True
+                return call
+        return None
+
+
+def run_faults(run: Turn, first: bool) -> Iterator[tuple[int, Fault]]:
+    """Calls come right after a user turn, and nothing of the model's stands behind them."""
+    calling = [any(kind_of(part) == "functionCall" for part in parts) for parts in run]
+    for offset, calls in enumerate(calling):
+        if calls and offset > 0:
+            yield offset, Fault("G2", "", "Calls must not follow another turn of the model.")
+        elif calls and first:
+            yield offset, Fault("G2", "", "Calls must follow a user turn; nothing comes before.")
+        if calls and offset + 1 < len(run) and not calling[offset + 1]:
+            yield offset, Fault("G1", "", "Calls must be answered in the turn right after them.")
+
+
+def pair_faults(pairs: Pairs, answers: Turn) -> Iterator[tuple[int, Fault]]:
+    """Each response answers a call, in the content right behind it, before any text."""
+    opening = answers[0] if answers else ()
+    text_at = next((k for k, part in enumerate(opening) if kind_of(part) == "text"), len(opening))
+    ids = {call.id for call in pairs.calls if call.id}
+    for response, call in zip(pairs.responses, pairs.answered, strict=True):
+        where = f".parts[{response.position}]"
+        told = response.id or response.name
+        if call is None:
+            why = "A second response to" if response.id in ids else "No call right before asks for"
+            yield response.offset, Fault("G1", where, f"{why} {_shown(told)}.")
+            continue
+        if response.offset > 0 or response.position > text_at:
+            text = "A response must stand right behind its call's turn, before any text."
+            yield response.offset, Fault("G1", where, text)
+        asked = pairs.calls[call]
+        other_id = response.id and asked.id and response.id != asked.id
+        if other_id or response.name != asked.name:  # an id on one side only is accepted
+            wanted = f"{_shown(asked.id)}, {_shown(asked.name)}"
+            text = f"A response must repeat its call's id and name: {wanted}."
+            yield response.offset, Fault("G9", where, text)
+
+
+def unanswered(pairs: Pairs) -> list[Mention]:
+    """The calls that no response answers."""
+    done = {call for call in pairs.answered if call is not None}
+    return [call for at, call in enumerate(pairs.calls) if at not in done]
+
+
+class GeminiRules:
+    """Gemini's rules."""
+
+    def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+        """What is wrong inside this step."""
+        found: list[Problem] = []
+        for offset, content in enumerate(step.messages):
+            made = offset < step.split
+            found += [_problem(step.at + offset, f) for f in _content_faults(content, made)]
+            found += _role_warnings(step.at + offset, content, made)
+        run = [parts_of(content) for content in step.model]
+        answers = [parts_of(content) for content in step.answers]
+        found += [_problem(step.at + at, f) for at, f in run_faults(run, step.at == 0)]
+        pairs = pair_up(run, answers, seen.calls)
+        behind = step.at + step.split
+        found += [_problem(behind + at, fault) for at, fault in pair_faults(pairs, answers)]
+        if step.answers:
+            found += [_missing(step.at, call) for call in unanswered(pairs)]
+        return found
+
+    def advance(self, step: Step, seen: Seen) -> None:
+        """Note call ids, and the rows whose first call is unsigned since the user last spoke."""
+        for offset, content in enumerate(step.model):
+            calls = [p for p in parts_of(content) if kind_of(p) == "functionCall"]
+            for call in calls:
+                id = string_of(data_of(call, "functionCall") or {}, "id")
+                if id:
+                    seen.calls[id] = seen.calls.get(id, 0) + 1
+            if calls and not signature_of(calls[0]):
+                seen.rows.append(step.at + offset)
+        for offset, content in enumerate(step.answers):
+            kinds = {kind_of(part) for part in parts_of(content)}
+            if "text" in kinds and "functionResponse" in kinds:
+                seen.items[MIXED] = step.at + step.split + offset
+            elif "text" in kinds:
+                seen.rows.clear()
+                seen.items.pop(MIXED, None)
+
+    def end(
+        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    ) -> list[Problem]:
+        """What is wrong with how the history ends; a bare list may end on the model's words."""
+        if not count:
+            return [Problem("G8", "contents", "The history is empty: it needs a user content.")]
+        if fields is None:
+            return []
+        found = _signature_problems(seen, message_at) if asks_for_signatures(fields) else []
+        last = message_at(count - 1)
+        if made_by_model(last) and first_call(last) is None:
+            place = f"contents[{count - 1}]"
+            found.append(Problem("G7", place, "The history must not end on a turn of the model."))
+        return found
+
+    def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+        """Nothing is known to be judged on the request as a whole."""
+        return []
+
+
+def first_call(content: JSON) -> int | None:
+    """The position of a content's first functionCall."""
+    parts = enumerate(parts_of(content))
+    return next((at for at, part in parts if kind_of(part) == "functionCall"), None)
+
+
+def asks_for_signatures(fields: Fields) -> bool:
+    """Whether the request names a model that checks the current turn's signatures."""
+    model = model_of(fields.get("model"))
+    return model is not None and model.family == "gemini" and model.version >= SIGNED_SINCE
+
+
+def is_empty(part: Object) -> bool:
+    """A part without data, or with an empty text that carries no signature."""
+    data = [key for key, value in part.items() if value is not None and key not in ABOUT]
+    return not data or (data == ["text"] and part["text"] == "" and not signature_of(part))
+
+
+def known_data(part: Object) -> list[str]:
+    """The keys of a part that hold data of a kind the API knows; there must be one at most."""
+    return [key for key, value in part.items() if value is not None and key in KINDS]
+
+
+def _shown(value: object) -> str:
+    """A value as a sentence can show it, however long or deep it is."""
+    return repr(value[:40]) if isinstance(value, str) else f"of type {type(value).__name__}"
+
+
+def _problem(at: int, fault: Fault) -> Problem:
+    return Problem(fault.code, f"contents[{at}]{fault.where}", fault.message)
+
+
+def _missing(at: int, call: Mention) -> Problem:
+    place = f"contents[{at + call.offset}].parts[{call.position}]"
+    return Problem(
+        "G1", place, f"Call {_shown(call.id or call.name)} has no response right after it."
+    )
+
+
+def _content_faults(content: JSON, made: bool) -> Iterator[Fault]:
+    if not isinstance(content, dict):
+        yield Fault("G0", "", "A content must be an object with role and parts.")
+        return
+    holder = cast(Object, content)
+    fault = _role_fault(holder.get("role"), made)
+    if fault:
+        yield fault
+    parts = holder.get("parts")
+    if parts is not None and not isinstance(parts, list | dict):
+        yield Fault("G0", ".parts", "Parts must be a list.")
+        return
+    held = parts_of(holder)
+    if not held:
+        yield Fault("G8", "", "A content must include at least one part.")
+    for position, part in enumerate(held):
+        for code, where, message in _part_faults(part, made):
+            yield Fault(code, f".parts[{position}]{where}", message)
+
+
+def _role_fault(role: object, made: bool) -> Fault | None:
+    """A role that the API does not know, or that does not fit calls and responses."""
+    if role in (None, ""):
+        text = "A functionCall must stand in a content of role model."
+        return Fault("G6", ".role", text) if made else None
+    if role not in ("user", "model"):
+        return Fault("G6", ".role", f"Role {_shown(role)} is not one of user, model.")
+    if made and role == "user":
+        return Fault("G6", ".role", "A functionCall must stand in a content of role model.")
+    if not made and role == "model":
+        return Fault("G6", ".role", "A functionResponse must stand in a content of role user.")
+    return None
+
+
+def _role_warnings(at: int, content: JSON, made: bool) -> list[Problem]:
+    """The Gemini API reads a missing role as the user's; Vertex AI asks for it."""
+    role = cast(Object, content).get("role") if isinstance(content, dict) else "user"
+    if made or role not in (None, ""):
+        return []
+    text = "Vertex AI requires a role; the Gemini API takes a content without one as the user's."
+    return [Problem("G6", f"contents[{at}].role", text, "warning")]
+
+
+def _part_faults(part: JSON, made: bool) -> Iterator[Fault]:
+    if not isinstance(part, dict):
+        yield Fault("G0", "", "A part must be an object.")
+        return
+    holder = cast(Object, part)
+    known = known_data(holder)
+    for key in known:
+        if not fits(KINDS[key], holder[key]):
+            kind = "a string" if KINDS[key] == "text" else "an object"
+            yield Fault("G0", f".{key}", f"{key} must be {kind}.")
+    if len(known) > 1:
+        yield Fault("G0", "", f"A part holds one kind of data, not {' and '.join(known)}.")
+    if is_empty(holder):
+        yield Fault("G8", "", "A part must hold data, and a text must not be empty.")
+    key = data_key(part)
+    if key is not None and KINDS[key] == "functionCall":
+        yield from _call_faults(f".{key}", cast(Object, holder[key]))
+    elif key is not None and KINDS[key] == "functionResponse":
+        yield from _response_faults(f".{key}", cast(Object, holder[key]), made)
+
+
+def _call_faults(where: str, call: Object) -> Iterator[Fault]:
+    inner = spelled(call, "thoughtSignature")
+    if inner:
+        text = "A thought signature belongs on the part, not inside its functionCall."
+        yield Fault("G5", f"{where}.{inner}", text)
+    if not isinstance(call.get("args", {}), dict | None):
+        yield Fault("G9", f"{where}.args", "The args of a call must be an object.")
+    if not string_of(call, "name"):
+        yield Fault("G9", f"{where}.name", "A call must name its function.")
+    yield from _id_faults(where, call)
+
+
+def _response_faults(where: str, response: Object, made: bool) -> Iterator[Fault]:
+    if made:
+        yield Fault("G1", where, "A response cannot stand in a turn of the model.")
+    if not isinstance(response.get("response"), dict):
+        yield Fault("G9", f"{where}.response", "The response of a call must be an object.")
+    yield from _id_faults(where, response)
+
+
+def _id_faults(where: str, holder: Mapping[str, Any]) -> Iterator[Fault]:
+    if not isinstance(holder.get("id"), str | None):
+        yield Fault("G9", f"{where}.id", "An id must be a string.")
+
+
+def _signature_problems(seen: Seen, message_at: Callable[[int], JSON]) -> list[Problem]:
+    """Unsigned first calls of the current turn; those that only a mixed content keeps in it."""
+    found: list[Problem] = []
+    mixed = seen.items.get(MIXED, -1)
+    for row in seen.rows:
+        place = f"contents[{row}].parts[{first_call(message_at(row))}]"
+        if row < mixed:
+            text = (
+                f"The text in contents[{mixed}] opens no turn, as it stands beside a response: "
+                "this older call must carry a thought signature."
+            )
+            found.append(Problem("G3a", place, text))
+        else:
+            text = "The first call of a step in the current turn must carry a thought signature."
+            found.append(Problem("G3", place, text))
+    return found

@@ -1,0 +1,301 @@
+"""What OpenAI Chat Completions would reject (rules C0 to C7), step by step."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
+
+import msgspec
+
+from ..codecs.codec import Fields
+from ..codecs.json_tree import JSON, Object
+from ..codecs.openai_chat import MEDIA, call_body
+from ..models import model_of
+from .problem import Problem, Severity
+from .rules import Seen, Step
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+LONGEST = 10_485_760  # characters in one string
+LONGEST_ID = 40
+NO_EFFORT_WITH_TOOLS = (5, 4)  # since this version, function tools and reasoning exclude each other
+EFFORT_BY_DEFAULT = (5, 6)  # since this version, reasoning is on when the request is silent on it
+
+_SYNTAX = msgspec.json.Decoder(msgspec.Raw)
+
+
+def role_of(message: JSON) -> object:
+    """The message's role, or None."""
+    return cast(Object, message).get("role") if isinstance(message, dict) else None
+
+
+def is_id(value: object) -> bool:
+    """Whether the value can serve as a call's id."""
+    return isinstance(value, str) and value != ""
+
+
+def is_json(text: str) -> bool:
+    """Whether a server could parse this text as JSON."""
+    try:
+        _SYNTAX.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return _is_lenient_json(text)
+    return True
+
+
+def _is_lenient_json(text: str) -> bool:
+    """What msgspec refuses and most servers parse: NaN, lone surrogates."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def calls_of(message: JSON) -> list[JSON]:
+    """The entries of an assistant message's tool_calls."""
+    calls = cast(Object, message).get("tool_calls") if role_of(message) == "assistant" else None
+    return cast(list[JSON], calls) if isinstance(calls, list) else []
+
+
+def call_id(call: JSON) -> str:
+    """A call's id, "" when it has none that could serve."""
+    id = cast(Object, call).get("id") if isinstance(call, dict) else None
+    return id if isinstance(id, str) else ""
+
+
+def result_id(message: Object) -> str:
+    """The id of the call that a tool message answers, "" when it names none that could serve."""
+    id = message.get("tool_call_id")
+    return id if isinstance(id, str) else ""
+
+
+def may_lack_content(message: Object) -> bool:
+    """Whether a message's content may be null."""
+    if message.get("role") == "function":
+        return True
+    if message.get("role") != "assistant":
+        return False
+    legacy, audio = message.get("function_call"), message.get("audio")
+    spoken = isinstance(message.get("refusal"), str)
+    return bool(calls_of(message)) or isinstance(legacy, dict) or isinstance(audio, dict) or spoken
+
+
+def refuses_media_results(fields: Fields | None) -> bool:
+    """Whether the model is known to be OpenAI's, which takes text only from tools."""
+    model = model_of(fields.get("model")) if fields else None
+    return model is not None and model.maker == "openai"
+
+
+class OpenAIChatRules:
+    """OpenAI's rules for Chat Completions."""
+
+    def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+        """What is wrong inside this step."""
+        media: Severity = "error" if refuses_media_results(fields) else "warning"
+        found: list[Problem] = []
+        for offset, message in enumerate(step.messages):
+            found += _message_problems(f"messages[{step.at + offset}]", message, media)
+        found += _pairing_problems(step)
+        return found
+
+    def advance(self, step: Step, seen: Seen) -> None:
+        """Nothing: pairing ends with the step, and ids may come again."""
+
+    def end(
+        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    ) -> list[Problem]:
+        """A history may end on any message, but there must be one."""
+        if count:
+            return []
+        return [Problem("C0", "messages", "The history is empty: it needs a message.")]
+
+    def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+        """What is wrong with the other fields."""
+        return _effort_problems(fields) if fields is not None else []
+
+
+def _message_problems(place: str, message: JSON, media: Severity) -> Iterator[Problem]:
+    if not isinstance(message, dict):
+        yield Problem("C0", place, "A message must be an object with role and content.")
+        return
+    holder = cast(Object, message)
+    role = holder.get("role")
+    if role not in ROLES:
+        yield Problem("C0", place, f"Role {_shown(role)} is not one of {', '.join(ROLES)}.")
+        return
+    if role == "assistant":
+        yield from _calls_problems(place, holder)
+    elif holder.get("tool_calls"):
+        yield Problem("C0", f"{place}.tool_calls", "Only an assistant message can hold calls.")
+    if role == "tool" and not is_id(holder.get("tool_call_id")):
+        yield Problem("C0", f"{place}.tool_call_id", "A tool message must name its call's id.")
+    if role == "function" and not is_id(holder.get("name")):
+        yield Problem("C0", f"{place}.name", "A function message must name its function.")
+    yield from _content_problems(f"{place}.content", holder, media)
+
+
+def _shown(value: object) -> str:
+    """A value short enough for a sentence."""
+    if not isinstance(value, str):
+        return "missing" if value is None else f"of type {type(value).__name__}"
+    return repr(value if len(value) <= LONGEST_ID else value[:LONGEST_ID] + "...")
+
+
+def _content_problems(place: str, message: Object, media: Severity) -> Iterator[Problem]:
+    content = message.get("content")
+    role = message.get("role")
+    if content is None:
+        if not may_lack_content(message):
+            yield Problem("C4", place, f"Content must not be null here (role {role}).")
+    elif isinstance(content, str):
+        yield from _length_problems(place, content)
+    elif not isinstance(content, list) or role == "function":
+        yield Problem("C0", place, f"Content of role {role} must be a string{_or_parts(role)}.")
+    else:
+        for position, item in enumerate(cast(list[JSON], content)):
+            yield from _item_problems(f"{place}[{position}]", item, role, media)
+
+
+def _or_parts(role: object) -> str:
+    return "" if role == "function" else " or a list of parts"
+
+
+def _item_problems(place: str, item: JSON, role: object, media: Severity) -> Iterator[Problem]:
+    """One content part; a type that is not known is not judged."""
+    holder = cast(Object, item) if isinstance(item, dict) else {}
+    kind = holder.get("type")
+    if not isinstance(kind, str):
+        yield Problem("C0", place, "A content part must be an object with a type.")
+    elif kind in ("text", "refusal"):
+        if isinstance(holder.get(kind), str):
+            yield from _length_problems(f"{place}.{kind}", holder[kind])
+        else:
+            yield Problem("C0", f"{place}.{kind}", f"The {kind} of a part must be a string.")
+    elif kind in MEDIA and role == "tool":
+        yield Problem("C4", place, f"The content of a result must be text, not {kind}.", media)
+
+
+def _length_problems(place: str, text: str) -> Iterator[Problem]:
+    if len(text) > LONGEST:
+        yield Problem(
+            "C6", place, f"A string of {len(text):,} characters; at most {LONGEST:,} are allowed."
+        )
+
+
+def _calls_problems(place: str, message: Object) -> Iterator[Problem]:
+    """The calls of an assistant message, each on its own."""
+    if "tool_calls" in message:
+        calls = message["tool_calls"]
+        where = f"{place}.tool_calls"
+        if not isinstance(calls, list) or not calls:
+            yield Problem("C0", where, "Calls must be a list with a call in it, or left out.")
+        for position, call in enumerate(calls_of(message)):
+            yield from _call_problems(f"{where}[{position}]", call)
+    legacy = message.get("function_call")
+    if legacy is not None:
+        yield from _body_problems(f"{place}.function_call", legacy, "arguments")
+
+
+def _call_problems(place: str, call: JSON) -> Iterator[Problem]:
+    if not isinstance(call, dict):
+        yield Problem("C0", place, "A call must be an object.")
+        return
+    holder = cast(Object, call)
+    id = holder.get("id")
+    if not is_id(id):
+        yield Problem("C0", f"{place}.id", "A call must have an id.")
+    elif len(cast(str, id)) > LONGEST_ID:
+        text = f"An id of {len(cast(str, id))} characters; more than {LONGEST_ID} may be refused."
+        yield Problem("C3", f"{place}.id", text, "warning")
+    if not isinstance(holder.get("type"), str):
+        yield Problem("C0", f"{place}.type", "A call must have a type.")
+    field, arguments = call_body(holder)
+    if field in ("function", "custom"):  # other types are not judged
+        yield from _body_problems(f"{place}.{field}", holder.get(field), arguments)
+
+
+def _body_problems(place: str, body: JSON, field: str) -> Iterator[Problem]:
+    """A call's name and arguments; a custom tool's input is free text."""
+    if not isinstance(body, dict):
+        yield Problem("C0", place, "A call must say what it calls.")
+        return
+    holder = cast(Object, body)
+    if not is_id(holder.get("name")):
+        yield Problem("C0", f"{place}.name", "A call must name its tool.")
+    said = holder.get(field)
+    where = f"{place}.{field}"
+    if not isinstance(said, str):
+        yield Problem("C5", where, f"The {field} of a call must be a string.")
+        return
+    yield from _length_problems(where, said)
+    if field == "arguments" and not is_json(said):
+        yield Problem("C5", where, "The arguments of a call must be valid JSON.")
+
+
+def _pairing_problems(step: Step) -> Iterator[Problem]:
+    """Every call answered directly after its message, and every result called for."""
+    waiting: dict[str, deque[int]] = {}
+    caller = step.at
+    for offset, message in enumerate(step.messages):
+        at = step.at + offset
+        if role_of(message) == "tool":
+            id = result_id(cast(Object, message))
+            if id not in waiting:
+                text = f"Result for {_shown(id)}, which the message before did not call."
+                yield Problem("C2", f"messages[{at}]", text)
+            else:
+                _answer(waiting, id)
+            continue
+        yield from _unanswered(caller, waiting)
+        waiting, caller = _asked(message), at
+    if step.answers:  # else the last message's calls are pending
+        yield from _unanswered(caller, waiting)
+
+
+def _asked(message: JSON) -> dict[str, deque[int]]:
+    """The positions of a message's calls by their id."""
+    asked: dict[str, deque[int]] = {}
+    for position, call in enumerate(calls_of(message)):
+        if isinstance(call, dict):
+            asked.setdefault(call_id(call), deque()).append(position)
+    return asked
+
+
+def _answer(waiting: dict[str, deque[int]], id: str) -> None:
+    waiting[id].popleft()
+    if not waiting[id]:
+        del waiting[id]
+
+
+def _unanswered(caller: int, waiting: dict[str, deque[int]]) -> Iterator[Problem]:
+    for id, positions in waiting.items():
+        for position in positions:
+            place = f"messages[{caller}].tool_calls[{position}]"
+            yield Problem("C1", place, f"Call {_shown(id)} has no result right after its message.")
+
+
+def _effort_problems(fields: Fields) -> list[Problem]:
+    """Newer models do not reason with function tools on this API."""
+    model = model_of(fields.get("model"))
+    if model is None or model.maker != "openai" or model.version < NO_EFFORT_WITH_TOOLS:
+        return []
+    if not _has_function_tools(fields):
+        return []
+    effort = fields.get("reasoning_effort")
+    if effort is not None and effort != "none":
+        text = "This model takes function tools here only with reasoning_effort 'none'."
+        return [Problem("C7", "reasoning_effort", text)]
+    if effort is None and model.version >= EFFORT_BY_DEFAULT:
+        text = "This model may refuse function tools here unless reasoning_effort is 'none'."
+        return [Problem("C7", "reasoning_effort", text, "warning")]
+    return []
+
+
+def _has_function_tools(fields: Fields) -> bool:
+    if fields.get("functions"):
+        return True
+    tools = fields.get("tools")
+    declared = cast(list[JSON], tools) if isinstance(tools, list) else []
+    return any(isinstance(t, dict) and cast(Object, t).get("type") == "function" for t in declared)

@@ -1,0 +1,121 @@
+"""Which output answers which call in OpenAI Responses, by call_id over the whole input."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal, cast
+
+from ..codecs.json_tree import Object
+from ..codecs.openai_responses import CALLS, KNOWN, OUTPUTS, answered_id, digest, kind_of
+from .rules import Seen, Step
+
+LONGEST_ID = 64
+_LONGEST_STEM = 56  # what a repeat's number is put behind
+
+Stray = Literal["orphan", "second", "alone"]
+
+
+def sound_id(id: object) -> str:
+    """The call id that an id stands for: itself, or a short one made from it."""
+    if not isinstance(id, str) or not id:
+        return "call_unknown"
+    return id if len(id) <= LONGEST_ID else f"call_{digest(id)}"
+
+
+def stem_of(id: str) -> str:
+    """What the number of a repeat is put behind, so that the whole stays short enough."""
+    return id if len(id) <= _LONGEST_STEM else f"call_{digest(id)}"
+
+
+def repeat_of(stem: str, times: int) -> str:
+    """The id of an item or call whose id has been used so many times."""
+    return f"{stem}_{times + 1}"
+
+
+def is_paired(item: Object, kind: str) -> bool:
+    """Whether this call or output belongs to a pair; a tool search of the server's does not."""
+    if kind not in ("tool_search_call", "tool_search_output"):
+        return kind in CALLS or kind in OUTPUTS
+    return isinstance(item.get("call_id"), str) and item.get("execution") != "server"
+
+
+class Pairing:
+    """Which call each output of a step answers, under ids that are sound and not yet taken.
+
+    On a step that is in order every id stands for itself.
+    """
+
+    def __init__(self, step: Step, seen: Seen) -> None:
+        self.ids: dict[int, str] = {}  # by offset: a call's id, or the id of the call answered
+        self.asked: dict[int, str] = {}  # by offset of an output: the type of the call
+        self.strays: dict[int, Stray] = {}  # by offset of an output: why it answers no call
+        self._seen = seen
+        self._repeats: dict[str, int] = {}
+        self._kinds: dict[str, str] = {}  # of this step's calls
+        self._waiting: dict[str, deque[str]] = {}
+        self._answered: set[str] = set()
+        self.foreign: set[str] = set()  # call ids of items of unknown type: outputs may name them
+        self._wanted = {
+            _said(cast(Object, item).get("call_id"))
+            for item in step.model
+            if kind_of(item) in CALLS
+        }
+        for offset, item in enumerate(step.messages):
+            kind = kind_of(item)
+            if kind in CALLS and is_paired(cast(Object, item), kind):
+                self._add_call(offset, cast(Object, item), kind)
+            elif kind in OUTPUTS and is_paired(cast(Object, item), kind):
+                self._add_output(offset, cast(Object, item))
+            elif kind not in KNOWN and kind:
+                self.foreign.update(_foreign_ids(cast(Object, item)))
+
+    def _add_call(self, offset: int, item: Object, kind: str) -> None:
+        id = self._free(sound_id(item.get("call_id")))
+        self.ids[offset] = id
+        self._kinds[id] = kind
+        self._waiting.setdefault(_said(item.get("call_id")), deque()).append(id)
+
+    def _free(self, id: str) -> str:
+        """The id itself while it is free, else its next repeat."""
+        if id not in self._seen.calls and id not in self._kinds:
+            return id
+        stem = stem_of(id)
+        before = max(self._seen.calls.get(stem, 0), 1)
+        times = before + self._repeats.get(stem, 0)
+        while self._is_taken(new := repeat_of(stem, times)):
+            times += 1
+        self._repeats[stem] = times - before + 1
+        return new
+
+    def _is_taken(self, id: str) -> bool:
+        return id in self._seen.calls or id in self._kinds or id in self._wanted
+
+    def _add_output(self, offset: int, item: Object) -> None:
+        said = answered_id(item)
+        id = sound_id(said)
+        waiting = self._waiting.get(said)
+        if waiting:
+            self.ids[offset] = waiting.popleft()
+            self.asked[offset] = self._kinds[self.ids[offset]]
+        elif id in self._seen.open and id not in self._answered:
+            self._answered.add(id)
+            self.ids[offset] = id
+            self.asked[offset] = next(k for k in CALLS if f"{k} {id}" in self._seen.items)
+        elif said in self.foreign or f"foreign {said}" in self._seen.items:
+            return
+        elif waiting is not None or (said and id in self._seen.calls):
+            self.strays[offset] = "second"
+        else:
+            alone = item.get("call_id") is None and isinstance(item.get("name"), str)
+            self.strays[offset] = "alone" if alone else "orphan"
+
+
+def _said(id: object) -> str:
+    return id if isinstance(id, str) else ""
+
+
+def _foreign_ids(item: Object) -> set[str]:
+    """The call id of an item of unknown type that is no output."""
+    id = item.get("call_id")
+    is_output = str(item.get("type")).endswith("_output")
+    return {id} if isinstance(id, str) and id and not is_output else set()

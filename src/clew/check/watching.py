@@ -1,0 +1,71 @@
+"""Which of the things seen before a step its repair looked at: only those need to be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .rules import Seen
+
+
+class _Watched(dict[str, int]):
+    """A dict that reads from another one and remembers which keys were asked for."""
+
+    def __init__(self, source: dict[str, int]) -> None:
+        super().__init__()
+        self._source = source
+        self._asked: set[str] = set()
+
+    def __contains__(self, key: object) -> bool:
+        self._asked.add(str(key))
+        return key in self._source
+
+    def __getitem__(self, key: str) -> int:
+        self._asked.add(key)
+        return self._source[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._asked.add(key)
+        return self._source.get(key, default)
+
+    def __iter__(self) -> Iterator[str]:
+        self._asked.update(self._source)
+        return iter(self._source)
+
+    def __len__(self) -> int:
+        self._asked.update(self._source)
+        return len(self._source)
+
+    def keys(self) -> Any:
+        self._asked.update(self._source)
+        return self._source.keys()
+
+    def values(self) -> Any:
+        self._asked.update(self._source)
+        return self._source.values()
+
+    def items(self) -> Any:
+        self._asked.update(self._source)
+        return self._source.items()
+
+    def copy(self) -> dict[str, int]:
+        self._asked.update(self._source)
+        return self._source.copy()
+
+    def asked(self) -> dict[str, int]:
+        """The entries that were asked for and are there."""
+        return {key: self._source[key] for key in self._asked if key in self._source}
+
+
+def watched(seen: Seen) -> Seen:
+    """The same as `seen`, for reading once, remembering what is read."""
+    return Seen(_Watched(seen.calls), _Watched(seen.items), _Watched(seen.open), seen.rows)
+
+
+def what_was_seen(seen: Seen) -> Seen:
+    """What was read of a watched value; rows serve only the end of a history."""
+    found = [
+        one.asked() if isinstance(one, _Watched) else one.copy()
+        for one in (seen.calls, seen.items, seen.open)
+    ]
+    return Seen(found[0], found[1], found[2], [])

@@ -1,0 +1,51 @@
+"""`clew settings`: every setting, its value, and where the value came from."""
+
+from __future__ import annotations
+
+import click
+from msgspec import UnsetType
+
+import clew
+
+from ..policy import NAMES
+from .reading import json_option, takes_policy, to_json
+from .showing import Table, show
+
+
+@click.command()
+@takes_policy
+@json_option
+def settings(policy: clew.Policy, as_json: bool) -> None:
+    """Show every setting, its value here, and where that came from."""
+    origins = policy.origins()
+    values = {name: _value(policy, name) for name in NAMES}
+    values |= {f"tools.{tool.name}": _declared(tool) for tool in policy.tools}
+    if as_json:
+        told = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
+        click.echo(to_json(told))
+        return
+    rows = [(name, value, origins[name]) for name, value in values.items()]
+    show(Table("Settings", ("setting", "value", "from"), rows))
+
+
+def _value(policy: clew.Policy, name: str) -> str:
+    """A setting's value as TOML and the environment spell it."""
+    match name:
+        case "cap":
+            return _cap(policy.cap)
+        case "tools":
+            return f"{len(policy.tools)} declared"
+        case "passes":
+            return "default" if policy.passes is None else ",".join(policy.passes) or "none"
+        case _:
+            value: object = getattr(policy, name)
+            return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _declared(tool: clew.Tool) -> str:
+    cap = "the policy's" if isinstance(tool.cap, UnsetType) else _cap(tool.cap)
+    return f"cap {cap}, rerun {str(tool.rerun).lower()}"
+
+
+def _cap(cap: int | None) -> str:
+    return "unlimited" if cap is None else str(cap)

@@ -1,0 +1,1 @@
+"""One file per wire format, how they are told apart, and how a request is taken apart."""

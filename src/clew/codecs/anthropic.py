@@ -1,0 +1,287 @@
+"""Anthropic Messages: how its blocks are read and changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from ..media import document_tokens, image_tokens
+from ..transcript import Part, Path, Ref, Speaker
+from .codec import Fields, FormatName
+from .json_tree import JSON, Object, compact_text, get, put
+from .marks import MARKS
+
+HEAD = -1  # the row of parts that stand beside the history
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+REASONING = frozenset({"thinking", "redacted_thinking"})
+_TEXT_TYPES = ("text", "input_text", "output_text")  # of this wire and of OpenAI's Responses
+
+
+def is_server_result(kind: object) -> bool:
+    """Whether a block type is the result of a tool that the provider ran."""
+    return isinstance(kind, str) and kind.endswith("_tool_result")
+
+
+class AnthropicCodec:
+    """Anthropic Messages."""
+
+    name: FormatName = "anthropic"
+    history = "messages"
+    head = ("system", "tools")
+
+    def model_made(self, message: JSON) -> bool:
+        """Whether the model wrote this message."""
+        return isinstance(message, dict) and cast(Object, message).get("role") == "assistant"
+
+    def read(self, row: int, message: JSON) -> list[Part]:
+        """The parts of one message, in order."""
+        if not isinstance(message, dict):
+            return [_opaque(Ref(row, ()), "user", message)]
+        holder = cast(Object, message)
+        speaker = _speaker(holder.get("role"))
+        content = holder.get("content")
+        if isinstance(content, str):
+            return [Part(Ref(row, ("content",)), "text", speaker, content)] if content else []
+        if not isinstance(content, list):
+            return [] if content is None else [_opaque(Ref(row, ("content",)), speaker, content)]
+        parts: list[Part] = []
+        for position, block in enumerate(cast(list[JSON], content)):
+            _read_block(parts, row, ("content", position), speaker, block)
+        return parts
+
+    def read_head(self, fields: Fields) -> list[Part]:
+        """System prompt and tool definitions."""
+        parts: list[Part] = []
+        system = fields.get("system")
+        for item in cast(list[JSON], system) if isinstance(system, list) else [system]:
+            text = cast(Object, item).get("text") if isinstance(item, dict) else item
+            if isinstance(text, str) and text:
+                parts.append(Part(Ref(HEAD, ("system",)), "text", "system", text))
+        tools = fields.get("tools")
+        known = cast(list[JSON], tools) if isinstance(tools, list) else []
+        ref = Ref(HEAD, ("tools",))
+        return parts + [Part(ref, "opaque", "system", compact_text(tool)) for tool in known]
+
+    def locks(self, model: Sequence[Part]) -> bool:
+        """Calls of one turn may go one by one; its thinking goes with the first of them."""
+        return False
+
+    def replace(self, message: JSON, part: Part, text: str) -> JSON:
+        """The message with `text` in place of what the part said."""
+        path = part.ref.path
+        if path == ("content",):
+            return put(message, path, text)
+        block = get(message, path)
+        new = _replace_in(cast(Object, block), part, text) if isinstance(block, dict) else block
+        return message if new is block else put(message, path, new)
+
+    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
+        """The message without these blocks; None when nothing is left."""
+        content = cast(Object, message).get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list):
+            return None
+        paths = [part.ref.path for part in parts]
+        gone = {path[1] for path in paths if len(path) == 2}
+        inner: dict[str | int, set[str | int]] = {}  # what goes out of a result that stays
+        for path in paths:
+            if len(path) > 2:
+                inner.setdefault(path[1], set()).add(path[3])
+        left = [
+            _without_items(block, inner[position]) if position in inner else block
+            for position, block in enumerate(cast(list[JSON], content))
+            if position not in gone
+        ]
+        return put(message, ("content",), left) if left else None
+
+    def unbind(self, message: JSON) -> JSON:
+        """Nothing outside the thinking blocks refers to them."""
+        return message
+
+    def join(self, before: JSON, after: JSON) -> JSON | None:
+        """Neighbours of one role may stay: the API merges them itself."""
+        return None
+
+    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+        """The message with a cache mark on the part's block; thinking cannot carry one."""
+        path = part.ref.path[:2]
+        if path == ("content",) and part.kind == "text":
+            block = {"type": "text", "text": part.text, "cache_control": mark}
+            return put(message, path, [block])
+        if part.kind == "reasoning" or not isinstance(get(message, path), dict) or len(path) < 2:
+            return message
+        return put(message, (*path, "cache_control"), mark)
+
+
+def _speaker(role: object) -> Speaker:
+    if role == "assistant":
+        return "model"
+    return "system" if role == "system" else "user"
+
+
+def _read_block(parts: list[Part], row: int, path: Path, speaker: Speaker, block: JSON) -> None:
+    ref = Ref(row, path)
+    if not isinstance(block, dict):
+        parts.append(_opaque(ref, speaker, block))
+        return
+    holder = cast(Object, block)
+    kind = holder.get("type")
+    if not isinstance(kind, str):
+        parts.append(_opaque(ref, speaker, holder))
+    elif kind == "text":
+        parts.append(Part(ref, "text", speaker, _string(holder.get("text"))))
+    elif kind == "tool_use" or kind in SERVER_CALLS:
+        parts.append(_call(ref, holder))
+    elif kind == "tool_result":
+        _read_result(parts, ref, holder)
+    elif is_server_result(kind):
+        parts.append(_server_result(ref, holder))
+    elif kind in REASONING:
+        parts.append(_reasoning(ref, holder))
+    elif kind in ("image", "document"):
+        parts.append(_media(ref, speaker, holder))
+    else:
+        parts.append(_opaque(ref, speaker, holder))
+
+
+def _call(ref: Ref, block: Object) -> Part:
+    return Part(
+        ref,
+        "call",
+        "model",
+        compact_text(block.get("input")),
+        _string(block.get("name")),
+        _string(block.get("id")),
+        server=block.get("type") != "tool_use",
+    )
+
+
+def _read_result(parts: list[Part], ref: Ref, block: Object) -> None:
+    """A result's text as one part, and each image or document in it as another."""
+    content = block.get("content")
+    texts: list[str] = []
+    media: list[Part] = []
+    if isinstance(content, str):
+        texts.append(content)
+    elif isinstance(content, list):
+        for position, item in enumerate(cast(list[JSON], content)):
+            inner = cast(Object, item) if isinstance(item, dict) else {}
+            if inner.get("type") == "text":
+                texts.append(_string(inner.get("text")))
+            else:
+                nested = Ref(ref.row, (*ref.path, "content", position))
+                media.append(
+                    _media(nested, "tool", inner) if inner else _opaque(nested, "tool", item)
+                )
+    elif content is not None:
+        texts.append(compact_text(content))
+    text = texts[0] if len(texts) == 1 else "\n".join(texts)
+    error = block.get("is_error") is True
+    parts.append(
+        Part(ref, "result", "tool", text, id=_string(block.get("tool_use_id")), error=error)
+    )
+    parts += media
+
+
+def _server_result(ref: Ref, block: Object) -> Part:
+    return Part(
+        ref,
+        "result",
+        "model",
+        compact_text(block.get("content", "")),
+        id=_string(block.get("tool_use_id")),
+        server=True,
+    )
+
+
+def _reasoning(ref: Ref, block: Object) -> Part:
+    hidden = _string(block.get("data"))
+    return Part(
+        ref,
+        "reasoning",
+        "model",
+        _string(block.get("thinking")),
+        signed=True,
+        weight=len(hidden) // 8,
+    )
+
+
+def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
+    """An image or document; what has plain text is counted by it."""
+    source = block.get("source")
+    origin = cast(Object, source) if isinstance(source, dict) else {}
+    data = origin.get("data") if isinstance(origin.get("data"), str) else None
+    url = origin.get("url") if isinstance(origin.get("url"), str) else None
+    if block.get("type") == "image":
+        weight = image_tokens("anthropic", data_base64=data, url=url)
+        return Part(ref, "media", speaker, weight=weight)
+    if block.get("type") != "document":
+        return _opaque(ref, speaker, block)
+    if origin.get("type") in ("text", "content"):
+        said = data or compact_text(origin.get("content", ""))
+        return Part(ref, "media", speaker, said)
+    kind = origin.get("media_type")
+    weight = document_tokens(
+        "anthropic", data_base64=data, media_type=kind if isinstance(kind, str) else None
+    )
+    return Part(ref, "media", speaker, weight=weight)
+
+
+def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
+    """A block that is carried along untouched; its text only serves to count it."""
+    return Part(ref, "opaque", speaker, compact_text(block))
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _replace_in(block: Object, part: Part, text: str) -> Object:
+    """The block saying `text`, with its media and marks; the block itself if it has no words."""
+    if part.server:
+        return block
+    if part.kind == "call":
+        return {**block, "input": msgspec.json.decode(text)}
+    if part.kind == "text":
+        return {**block, "text": text}
+    if part.kind == "media" and part.text:
+        source = cast(Object, block["source"])
+        field = "data" if source.get("type") == "text" else "content"
+        return {**block, "source": {**source, field: text}}
+    if part.kind != "result":
+        return block
+    content = block.get("content")
+    if not isinstance(content, list):
+        return {**block, "content": text}
+    return {**block, "content": replace_text_items(cast(list[JSON], content), text, "text")}
+
+
+def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
+    """Items of a mixed result with all their text replaced by one text item; the rest stays.
+
+    The marks of the text items move to the one that is left.
+    """
+    spoken = [k for k, item in enumerate(items) if _is_spoken(item, type)]
+    marks = {m: items[k][m] for k in spoken for m in MARKS if m in items[k]}
+    if not spoken:
+        return [{"type": type, "text": text}, *items]
+    first, others = spoken[0], set(spoken)
+    said: Object = {**cast(Object, items[first]), "text": text, **marks}
+    return [
+        said if k == first else item
+        for k, item in enumerate(items)
+        if k == first or k not in others
+    ]
+
+
+def _is_spoken(item: JSON, type: str) -> bool:
+    """Whether an item is plain text; what is of an unknown type is not, even if it has text."""
+    holder = cast(Object, item) if isinstance(item, dict) else {}
+    return holder.get("type") in (type, *_TEXT_TYPES) and isinstance(holder.get("text"), str)
+
+
+def _without_items(block: JSON, gone: set[str | int]) -> JSON:
+    """A result without some of its content."""
+    items = cast(list[JSON], cast(Object, block)["content"])
+    return {**cast(Object, block), "content": [i for k, i in enumerate(items) if k not in gone]}

@@ -1,0 +1,65 @@
+"""What every codec offers: how one wire format is read, changed and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from ..transcript import Part
+from .json_tree import JSON
+
+FormatName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
+FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
+
+Fields = Mapping[str, Any]  # the request beside its history: model, system, tools, …
+
+
+class Codec(Protocol):
+    """One wire format. Messages are decoded JSON and are never mutated: changes return new ones.
+
+    Whatever a message holds (wrong types, missing fields, unknown blocks), reading it must not
+    raise: what is not understood becomes an opaque part.
+    """
+
+    name: FormatName
+    history: str  # the field that holds the history: "messages", "input" or "contents"
+    head: tuple[str, ...]  # the fields that read_head counts
+
+    def model_made(self, message: JSON) -> bool:
+        """Whether the model wrote this message or item."""
+        ...
+
+    def read(self, row: int, message: JSON) -> list[Part]:
+        """The parts of one message, in order."""
+        ...
+
+    def read_head(self, fields: Fields) -> list[Part]:
+        """System prompt, instructions and tool definitions, as parts that are only counted."""
+        ...
+
+    def locks(self, model: Sequence[Part]) -> bool:
+        """Whether the calls in this run of model output can only go together."""
+        ...
+
+    def replace(self, message: JSON, part: Part, text: str) -> JSON:
+        """The message with `text` in place of what the part said; media in it and marks stay.
+
+        For a call, `text` is its new arguments as a JSON object.
+        """
+        ...
+
+    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
+        """The message without these parts; None when nothing is left to send."""
+        ...
+
+    def unbind(self, message: JSON) -> JSON:
+        """A model-made message whose unit lost its reasoning, without what ties it to it."""
+        ...
+
+    def join(self, before: JSON, after: JSON) -> JSON | None:
+        """One message made of two that became neighbours by a removal; None if both may stay."""
+        ...
+
+    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+        """The message with a cache mark on the block that holds this part."""
+        ...

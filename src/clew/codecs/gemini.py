@@ -1,0 +1,387 @@
+"""Gemini generateContent: how its contents are read and changed, in either spelling of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+
+from ..media import document_tokens, image_tokens
+from ..transcript import Part, Path, Ref, Speaker
+from .codec import Fields, FormatName
+from .json_tree import JSON, Object, compact_text, put
+
+HEAD = -1  # the row of parts that stand beside the history
+DataKind = Literal[
+    "functionCall",
+    "functionResponse",
+    "text",
+    "inlineData",
+    "fileData",
+    "executableCode",
+    "codeExecutionResult",
+    "toolCall",
+    "toolResponse",
+]
+MEDIA = frozenset({"inlineData", "fileData"})
+_SNAKE = {
+    "functionCall": "function_call",
+    "functionResponse": "function_response",
+    "inlineData": "inline_data",
+    "fileData": "file_data",
+    "executableCode": "executable_code",
+    "codeExecutionResult": "code_execution_result",
+    "toolCall": "tool_call",
+    "toolResponse": "tool_response",
+    "toolType": "tool_type",
+    "thoughtSignature": "thought_signature",
+    "mimeType": "mime_type",
+    "fileUri": "file_uri",
+    "systemInstruction": "system_instruction",
+}
+_CAMEL_KINDS: tuple[DataKind, ...] = (
+    "functionCall",
+    "functionResponse",
+    "text",
+    "inlineData",
+    "fileData",
+    "executableCode",
+    "codeExecutionResult",
+    "toolCall",
+    "toolResponse",
+)
+KINDS: dict[str, DataKind] = {
+    key: kind for kind in _CAMEL_KINDS for key in (kind, _SNAKE.get(kind, kind))
+}
+_FIRST = {"functionCall": 0, "functionResponse": 1}
+_ABOUT = (
+    ("thought", "thought"),
+    ("thoughtSignature", "thought_signature"),
+    ("videoMetadata", "video_metadata"),
+    ("mediaResolution", "media_resolution"),
+    ("mediaProcessing", "media_processing"),
+    ("partMetadata", "part_metadata"),
+    ("speechMetadata", "speech_metadata"),
+    ("audioTranscription", "audio_transcription"),
+)
+# Keys of a part that say something about its data and are none themselves.
+ABOUT = frozenset(key for both in _ABOUT for key in both)
+_SAYING = ("output", "result", "error", "content")  # where a response's text usually stands
+_SHORT = 100  # characters a value beside that text may have without being text of its own
+# A minute of sound (32 tokens a second) or film (263), when only its address is in the request.
+AUDIO_TOKENS = 60 * 32
+VIDEO_TOKENS = 60 * 263
+
+
+def spelled(holder: Mapping[str, Any], name: str) -> str | None:
+    """The key under which the object holds this field, or None; a null counts as absent."""
+    if holder.get(name) is not None:
+        return name
+    snake = _SNAKE.get(name, name)
+    return snake if holder.get(snake) is not None else None
+
+
+def value_of(holder: Mapping[str, Any], name: str) -> JSON:
+    """The field's value in either spelling, or None."""
+    key = spelled(holder, name)
+    return None if key is None else holder[key]
+
+
+def spell_like(key: str, name: str) -> str:
+    """The field's name in the spelling of a key that stands beside it."""
+    return _SNAKE.get(name, name) if "_" in key else name
+
+
+def parts_of(content: JSON) -> list[JSON]:
+    """The parts of a content; the API takes a single part for a list of one."""
+    parts = cast(Object, content).get("parts") if isinstance(content, dict) else content
+    if isinstance(parts, list):
+        return cast(list[JSON], parts)
+    return [] if isinstance(content, dict) and parts is None else [parts]
+
+
+def fits(kind: DataKind, value: JSON) -> bool:
+    """Whether a part's data has the type that the API asks for."""
+    return isinstance(value, str if kind == "text" else dict)
+
+
+def data_key(part: JSON) -> str | None:
+    """The key that holds a part's data; a call, then a response, wins where there are several."""
+    found: str | None = None
+    best = len(_FIRST) + 1
+    if isinstance(part, dict):
+        for key, value in cast(Object, part).items():
+            kind = KINDS.get(key)
+            if kind and fits(kind, value) and (rank := _FIRST.get(kind, len(_FIRST))) < best:
+                found, best = key, rank
+    return found
+
+
+def kind_of(part: JSON) -> DataKind | None:
+    """What a part holds, or None when the API's known kinds do not cover it."""
+    key = data_key(part)
+    return None if key is None else KINDS[key]
+
+
+def data_of(part: JSON, kind: DataKind) -> Object | None:
+    """The data of a part that holds this kind."""
+    key = data_key(part)
+    return cast(Object, part)[key] if key is not None and KINDS[key] == kind else None
+
+
+def signature_of(part: Mapping[str, Any]) -> str | bytes:
+    """The part's thought signature, or nothing."""
+    value = value_of(part, "thoughtSignature")
+    return value if isinstance(value, str | bytes) else ""
+
+
+def string_of(holder: Mapping[str, Any], name: str) -> str:
+    """A field that holds a string, or the empty one."""
+    value = value_of(holder, name)
+    return value if isinstance(value, str) else ""
+
+
+def made_by_model(content: JSON) -> bool:
+    """Whether the model wrote this content: what it holds counts more than what its role says."""
+    answers = False
+    for part in parts_of(content):
+        kind = kind_of(part)
+        if kind == "functionCall":
+            return True
+        answers = answers or kind == "functionResponse"
+    role = cast(Object, content).get("role") if isinstance(content, dict) else None
+    return not answers and role in ("model", "assistant")
+
+
+class GeminiCodec:
+    """Gemini generateContent."""
+
+    name: FormatName = "gemini"
+    history = "contents"
+    head: tuple[str, ...] = ("systemInstruction", "system_instruction", "tools", "config")
+
+    def model_made(self, message: JSON) -> bool:
+        """Whether the model wrote this content."""
+        return made_by_model(message)
+
+    def read(self, row: int, message: JSON) -> list[Part]:
+        """The parts of one content, in order."""
+        if not isinstance(message, dict):
+            return [_opaque(Ref(row, ()), "user", message)]
+        holder = cast(Object, message)
+        speaker = _speaker(holder.get("role"))
+        single = not isinstance(holder.get("parts"), list)
+        parts: list[Part] = []
+        for position, part in enumerate(parts_of(message)):
+            path: Path = ("parts",) if single else ("parts", position)
+            parts += _read_part(Ref(row, path), speaker, part)
+        return parts
+
+    def read_head(self, fields: Fields) -> list[Part]:
+        """System instruction and tool definitions; the SDK's calls have them inside `config`."""
+        parts: list[Part] = []
+        config = fields.get("config")
+        for holder in (fields, cast(Object, config) if isinstance(config, dict) else {}):
+            parts += [
+                Part(Ref(HEAD, ("systemInstruction",)), "text", "system", text)
+                for text in _instruction_texts(value_of(holder, "systemInstruction"))
+            ]
+            tools = holder.get("tools")
+            parts += [
+                Part(Ref(HEAD, ("tools",)), "opaque", "system", compact_text(tool))
+                for tool in (cast(list[JSON], tools) if isinstance(tools, list) else [])
+            ]
+        return parts
+
+    def locks(self, model: Sequence[Part]) -> bool:
+        """Only the first call of a step is signed, so none can go without the others."""
+        return any(part.kind == "call" and part.signed for part in model)
+
+    def replace(self, message: JSON, part: Part, text: str) -> JSON:
+        """The content with `text` in place of what the part said."""
+        path = part.ref.path[:2]
+        held = _part_at(message, path)
+        key = data_key(held)
+        if key is None or part.kind in ("media", "opaque"):
+            return message
+        return put(message, path, _replace_in(cast(Object, held), key, text))
+
+    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
+        """The content without these parts; None when nothing is left."""
+        held = cast(Object, message).get("parts") if isinstance(message, dict) else None
+        if not isinstance(held, list):
+            return None
+        gone = {part.ref.path[1] for part in parts if len(part.ref.path) > 1}
+        left = [p for i, p in enumerate(cast(list[JSON], held)) if i not in gone]
+        return put(message, ("parts",), left) if left else None
+
+    def unbind(self, message: JSON) -> JSON:
+        """Nothing outside a thought refers to it."""
+        return message
+
+    def join(self, before: JSON, after: JSON) -> JSON | None:
+        """Two turns of the model become one: a call must not follow a turn of the model.
+
+        Two user contents stay apart: text that joins a functionResponse would no longer open a
+        turn, and older calls would need signatures again.
+        """
+        if not (isinstance(before, dict) and made_by_model(before) and made_by_model(after)):
+            return None
+        return {**cast(Object, before), "parts": [*parts_of(before), *parts_of(after)]}
+
+    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+        """Gemini has no cache marks."""
+        return message
+
+
+def _speaker(role: object) -> Speaker:
+    if role in ("model", "assistant"):
+        return "model"
+    return "system" if role == "system" else "user"
+
+
+def _part_at(message: JSON, path: Path) -> JSON:
+    parts = parts_of(message)
+    position = path[1] if len(path) > 1 else 0
+    return parts[position] if isinstance(position, int) and position < len(parts) else None
+
+
+def _read_part(ref: Ref, speaker: Speaker, part: JSON) -> Iterator[Part]:
+    key = data_key(part)
+    if key is None:
+        yield _opaque(ref, speaker, part)
+        return
+    holder, kind = cast(Object, part), KINDS[key]
+    signed = bool(signature_of(holder))
+    if kind == "text":
+        thought = holder.get("thought") is True
+        yield Part(ref, "reasoning" if thought else "text", speaker, holder[key], signed=signed)
+    elif kind in MEDIA:
+        yield Part(ref, "media", speaker, weight=_media_tokens(holder[key]))
+    elif kind == "functionResponse":
+        yield from _read_response(ref, key, holder[key])
+    elif kind in ("functionCall", "toolCall", "executableCode"):
+        yield _call(ref, kind, holder[key], signed)
+    else:
+        yield _server_result(ref, kind, holder[key], signed)
+
+
+def _call(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
+    args = data.get("args")
+    text = string_of(data, "code") if kind == "executableCode" else compact_text(args or {})
+    server = kind != "functionCall"
+    name = _server_name(kind, data) if server else string_of(data, "name")
+    id = string_of(data, "id")
+    return Part(ref, "call", "model", text, name, id, signed=signed, server=server)
+
+
+def _server_result(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
+    text = data.get("output") if kind == "codeExecutionResult" else data.get("response")
+    name, id = _server_name(kind, data), string_of(data, "id")
+    said = "" if text is None else compact_text(text)
+    return Part(ref, "result", "model", said, name, id, signed=signed, server=True)
+
+
+def _server_name(kind: DataKind, data: Object) -> str:
+    """One name for a server-side call and its result, which pairs them when they have no ids."""
+    if kind in ("executableCode", "codeExecutionResult"):
+        return "code_execution"
+    return string_of(data, "toolType") or "server_tool"
+
+
+def _read_response(ref: Ref, key: str, data: Object) -> Iterator[Part]:
+    """A response's text as one part, and each image or document in it as another."""
+    response = data.get("response")
+    yield Part(
+        ref,
+        "result",
+        "tool",
+        response_text(data),
+        string_of(data, "name"),
+        string_of(data, "id"),
+        error=isinstance(response, dict) and bool(cast(Object, response).get("error")),
+    )
+    inner = data.get("parts")
+    for position, item in enumerate(cast(list[JSON], inner) if isinstance(inner, list) else []):
+        nested = Ref(ref.row, (*ref.path, key, "parts", position))
+        held = data_key(item)
+        if held is not None and KINDS[held] in MEDIA:
+            yield Part(nested, "media", "tool", weight=_media_tokens(cast(Object, item)[held]))
+        else:
+            yield _opaque(nested, "tool", item)
+
+
+def response_text(data: Object) -> str:
+    """What a functionResponse says: its main text, or the JSON of all it holds."""
+    response = data.get("response")
+    if not isinstance(response, dict):
+        return "" if response is None else compact_text(response)
+    key = _saying_key(cast(Object, response))
+    return compact_text(response) if key is None else cast(Object, response)[key]
+
+
+def _saying_key(response: Object) -> str | None:
+    """The key of the one text in a response; what stands beside it is short."""
+    texts = [key for key in _SAYING if isinstance(response.get(key), str)]
+    if not texts:
+        return None
+    main = next((key for key in texts if response[key]), texts[0])
+    beside = (value for key, value in response.items() if key != main)
+    return main if all(_is_short(value) for value in beside) else None
+
+
+def _is_short(value: JSON) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _SHORT
+    return not isinstance(value, dict | list)
+
+
+def _media_tokens(data: Object) -> int:
+    """What an image, document, sound or film weighs."""
+    kind = string_of(data, "mimeType")
+    inline = data.get("data")
+    encoded = inline if isinstance(inline, str) else None
+    if encoded is None and kind.startswith(("audio/", "video/")):
+        return AUDIO_TOKENS if kind.startswith("audio/") else VIDEO_TOKENS
+    if kind.startswith("image/") or not kind:
+        url = string_of(data, "fileUri") or None
+        return image_tokens("gemini", data_base64=encoded, url=url)
+    return document_tokens("gemini", data_base64=encoded, media_type=kind)
+
+
+def _instruction_texts(instruction: JSON) -> Iterator[str]:
+    """The texts of a system instruction: a content, a string, or a list of parts."""
+    for part in parts_of(instruction):
+        text = cast(Object, part).get("text") if isinstance(part, dict) else part
+        if isinstance(text, str) and text:
+            yield text
+
+
+def _opaque(ref: Ref, speaker: Speaker, part: JSON) -> Part:
+    """A part that is carried along untouched; its text only serves to count it."""
+    return Part(ref, "opaque", speaker, compact_text(part))
+
+
+def _replace_in(held: Object, key: str, text: str) -> Object:
+    """The part saying `text`, with its signature and media."""
+    kind = KINDS[key]
+    if kind == "text":
+        return {**held, key: text}
+    data = cast(Object, held[key])
+    if kind == "functionCall":
+        return {**held, key: {**data, "args": msgspec.json.decode(text)}}
+    if kind == "functionResponse":
+        return {**held, key: {**data, "response": _response_saying(data.get("response"), text)}}
+    return held
+
+
+def _response_saying(old: JSON, text: str) -> Object:
+    """A response that says `text` under the key its text came from."""
+    if not isinstance(old, dict):
+        return {"output": text}
+    response = cast(Object, old)
+    key = _saying_key(response)
+    if key is not None:
+        return {**response, key: text}
+    return {"error" if response.get("error") else "output": text}

@@ -1,0 +1,499 @@
+"""OpenAI Responses and OpenResponses: how input items are read and changed.
+
+Every item is a row of its own. A compaction item counts as made by the model: the server puts it
+among a response's output. An item_reference does not: what it stands for is not in the request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import msgspec
+
+from ..media import document_tokens, image_tokens
+from ..transcript import Part, Path, Ref, Speaker
+from .anthropic import HEAD, replace_text_items
+from .codec import Fields, FormatName
+from .json_tree import JSON, Object, compact_text, put, without
+
+MARK = "prompt_cache_breakpoint"
+# Calls that an output of their own answers: type -> (field that says what is asked, tool's name).
+CALLS: Mapping[str, tuple[str, str]] = {
+    "function_call": ("arguments", ""),
+    "custom_tool_call": ("input", ""),
+    "local_shell_call": ("action", "local_shell"),
+    "shell_call": ("action", "shell"),
+    "apply_patch_call": ("operation", "apply_patch"),
+    "computer_call": ("action", "computer"),
+    "tool_search_call": ("arguments", "tool_search"),
+    "program": ("code", "program"),
+}
+# Outputs: type -> (type of the call they answer, field that says what came of it).
+OUTPUTS: Mapping[str, tuple[str, str]] = {
+    "function_call_output": ("function_call", "output"),
+    "custom_tool_call_output": ("custom_tool_call", "output"),
+    "local_shell_call_output": ("local_shell_call", "output"),
+    "shell_call_output": ("shell_call", "output"),
+    "apply_patch_call_output": ("apply_patch_call", "output"),
+    "computer_call_output": ("computer_call", "output"),
+    "tool_search_output": ("tool_search_call", "tools"),
+    "program_output": ("program", "result"),
+}
+# Calls that the provider runs and that hold their own output: type -> tool's name.
+HOSTED: Mapping[str, str] = {
+    "mcp_call": "",
+    "web_search_call": "web_search",
+    "file_search_call": "file_search",
+    "code_interpreter_call": "code_interpreter",
+    "image_generation_call": "image_generation",
+}
+MODEL_MADE = frozenset(
+    {*CALLS, *HOSTED, "reasoning", "mcp_approval_request", "mcp_list_tools", "compaction"}
+)
+KNOWN = MODEL_MADE | {
+    *OUTPUTS,
+    "message",
+    "mcp_approval_response",
+    "additional_tools",
+    "configuration_update",
+    "compaction_trigger",
+    "item_reference",
+}
+# Calls of a fixed schema: their action cannot be put in other words, only go with the whole call.
+_TYPED = frozenset({"local_shell_call", "shell_call", "apply_patch_call", "computer_call"})
+# Code that the provider checks against a fingerprint, and tools that it loaded: never edited.
+_FIXED = frozenset({"tool_search_call", "program"})
+_BOUND_BY_ID = frozenset({"reasoning", "compaction", "mcp_approval_request"})
+# Items that cannot be sent without an id of their own; the others may leave it out.
+ID_REQUIRED = frozenset(
+    {
+        "reasoning",
+        "computer_call",
+        "program",
+        "program_output",
+        "mcp_approval_request",
+        "mcp_list_tools",
+        *(HOSTED.keys() - {"web_search_call"}),
+    }
+)
+_SETTINGS = frozenset({"additional_tools", "configuration_update"})
+_TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
+_BOOKKEEPING = frozenset({"type", "id", "status"})
+ROLES = ("user", "assistant", "system", "developer")
+
+
+def kind_of(item: JSON) -> str:
+    """The item's type; "" when it has no shape that the API knows."""
+    if not isinstance(item, dict):
+        return ""
+    holder = cast(Object, item)
+    kind = holder.get("type")
+    if isinstance(kind, str) and kind:
+        return kind
+    if isinstance(holder.get("role"), str):
+        return "message"
+    if kind is None and isinstance(holder.get("id"), str) and holder.keys() <= {"id", "type"}:
+        return "item_reference"
+    return ""
+
+
+def is_model_made(item: JSON) -> bool:
+    """Whether the model, or the provider on its behalf, wrote this item."""
+    kind = kind_of(item)
+    if kind == "message":
+        return cast(Object, item).get("role") == "assistant"
+    return kind in MODEL_MADE or (kind not in KNOWN and kind.endswith("_call"))
+
+
+def digest(value: JSON) -> str:
+    """A short name for a value, the same every time."""
+    text = compact_text(value).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:24]
+
+
+def answered_id(item: Object) -> str:
+    """The id of the call that an output names; local shell outputs may name it by `id`."""
+    id = item.get("call_id")
+    if id is None and item.get("type") == "local_shell_call_output":
+        id = item.get("id")
+    return id if isinstance(id, str) else ""
+
+
+class OpenAIResponsesCodec:
+    """OpenAI Responses."""
+
+    name: FormatName = "openai-responses"
+    history = "input"
+    head: tuple[str, ...] = ("instructions", "tools")
+
+    def model_made(self, message: JSON) -> bool:
+        """Whether the model wrote this item."""
+        return is_model_made(message)
+
+    def read(self, row: int, message: JSON) -> list[Part]:
+        """The parts of one item, in order."""
+        kind = kind_of(message)
+        ref = Ref(row, ())
+        if not isinstance(message, dict):
+            return [_opaque(ref, "user", message)]
+        item = cast(Object, message)
+        if kind == "message":
+            return _read_message(row, item)
+        if kind in CALLS:
+            return [_call(ref, item, kind)]
+        if kind in HOSTED:
+            return [_hosted_call(ref, item, kind)]
+        if kind in OUTPUTS:
+            return _read_output(ref, item, kind)
+        if read := _READERS.get(kind):
+            return [read(ref, item)]
+        speaker: Speaker = "model" if is_model_made(item) else "user"
+        return [_opaque(ref, "system" if kind in _SETTINGS else speaker, item)]
+
+    def read_head(self, fields: Fields) -> list[Part]:
+        """Instructions and tool definitions."""
+        parts: list[Part] = []
+        instructions = fields.get("instructions")
+        if isinstance(instructions, str) and instructions:
+            parts.append(Part(Ref(HEAD, ("instructions",)), "text", "system", instructions))
+        tools = fields.get("tools")
+        parts += [
+            Part(Ref(HEAD, ("tools",)), "opaque", "system", compact_text(tool))
+            for tool in (cast(list[JSON], tools) if isinstance(tools, list) else [])
+        ]
+        return parts
+
+    def locks(self, model: Sequence[Part]) -> bool:
+        """Reasoning needs what follows it, and a program the calls it made: all or none go."""
+        return any(part.kind == "reasoning" or part.name == "program" for part in model)
+
+    def replace(self, message: JSON, part: Part, text: str) -> JSON:
+        """The item with `text` in place of what the part said."""
+        path = part.ref.path
+        if path == ("content",):
+            return put(message, path, text)
+        if path:
+            field = "refusal" if "refusal" in cast(Object, message)["content"][path[1]] else "text"
+            return put(message, (*path, field), text)
+        item = cast(Object, message)
+        if part.kind == "call":
+            return _replace_call(item, text)
+        if part.kind == "reasoning":
+            return _replace_reasoning(item, text)
+        return _replace_output(item, text)
+
+    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
+        """A message without these content parts; any other item goes as a whole."""
+        paths = [part.ref.path for part in parts]
+        if any(len(path) < 2 for path in paths):
+            return None
+        field = str(paths[0][0])
+        items = cast(list[JSON], cast(Object, message)[field])
+        gone = {path[1] for path in paths}
+        left = [item for position, item in enumerate(items) if position not in gone]
+        return put(message, (field,), left) if left else None
+
+    def unbind(self, message: JSON) -> JSON:
+        """The item without the id by which the provider looks for its reasoning.
+
+        An item that needs an id gets one that was never bound to anything.
+        """
+        kind = kind_of(message)
+        if not is_model_made(message) or kind in _BOUND_BY_ID:
+            return message
+        id = cast(Object, message).get("id")
+        if id is None:
+            return message
+        if kind in ID_REQUIRED:
+            prefix = compact_text(id).partition("_")[0][:8]
+            return put(message, ("id",), f"{prefix}_{digest(id)}")
+        return without(message, ("id",))
+
+    def join(self, before: JSON, after: JSON) -> JSON | None:
+        """Neighbours may stay: every item stands on its own."""
+        return None
+
+    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+        """The item with a cache mark on the part's block; unchanged where none can stand."""
+        kind = kind_of(message)
+        field = "content" if kind == "message" else "output"
+        can_hold = kind in ("message", "function_call_output", "custom_tool_call_output")
+        if not can_hold or is_model_made(message):
+            return message
+        held = cast(Object, message).get(field)
+        if isinstance(held, str):
+            return put(message, (field,), [{"type": "input_text", "text": held, MARK: mark}])
+        if not isinstance(held, list) or not held:
+            return message
+        path = part.ref.path
+        position = path[1] if len(path) > 1 else len(cast(list[JSON], held)) - 1
+        if not isinstance(cast(list[JSON], held)[int(position)], dict):
+            return message
+        return put(message, (field, position, MARK), mark)
+
+
+def _read_message(row: int, item: Object) -> list[Part]:
+    role = item.get("role")
+    speaker: Speaker = "model" if role == "assistant" else "user"
+    if role in ("system", "developer"):
+        speaker = "system"
+    content = item.get("content")
+    if isinstance(content, str):
+        return [Part(Ref(row, ("content",)), "text", speaker, content)] if content else []
+    if not isinstance(content, list):
+        return []
+    return [
+        _content_part(Ref(row, ("content", position)), speaker, block)
+        for position, block in enumerate(cast(list[JSON], content))
+    ]
+
+
+def _content_part(ref: Ref, speaker: Speaker, block: JSON) -> Part:
+    """One block of a message or of an output."""
+    if not isinstance(block, dict):
+        return _opaque(ref, speaker, block)
+    holder = cast(Object, block)
+    kind = holder.get("type")
+    if kind in _TEXTS and isinstance(holder.get("text"), str):
+        return Part(ref, "text", speaker, holder["text"])
+    if kind == "refusal" and isinstance(holder.get("refusal"), str):
+        return Part(ref, "text", speaker, holder["refusal"])
+    if kind in ("input_image", "computer_screenshot"):
+        return _image(ref, speaker, holder)
+    if kind == "input_file":
+        return _file(ref, speaker, holder)
+    return _opaque(ref, speaker, holder)
+
+
+def _image(ref: Ref, speaker: Speaker, block: Object) -> Part:
+    url, data = _split_data_url(block.get("image_url"))
+    detail = block.get("detail")
+    weight = image_tokens(
+        "openai-responses",
+        data_base64=data,
+        url=url,
+        detail=detail if isinstance(detail, str) else None,
+    )
+    return Part(ref, "media", speaker, weight=weight)
+
+
+def _file(ref: Ref, speaker: Speaker, block: Object) -> Part:
+    _, data = _split_data_url(block.get("file_data"))
+    name = block.get("filename")
+    kind = "application/pdf" if not isinstance(name, str) or name.endswith(".pdf") else None
+    weight = document_tokens("openai-responses", data_base64=data, media_type=kind)
+    return Part(ref, "media", speaker, weight=weight)
+
+
+def _split_data_url(value: object) -> tuple[str | None, str | None]:
+    """A link, or the base64 data of a data URL (or of a bare string that is no link)."""
+    if not isinstance(value, str):
+        return None, None
+    if value.startswith(("http:", "https:")):
+        return value, None
+    return None, value.partition(",")[2] if value.startswith("data:") else value
+
+
+def _call(ref: Ref, item: Object, kind: str) -> Part:
+    field, name = CALLS[kind]
+    asked = item.get(field)
+    if kind == "computer_call" and asked is None:
+        asked = item.get("actions")
+    return Part(
+        ref,
+        "call",
+        "model",
+        "" if asked is None else compact_text(asked),
+        name or _string(item.get("name")),
+        _string(item.get("call_id")),
+        signed=kind in _TYPED,
+        server=kind in _FIXED or _in_container(item),
+    )
+
+
+def _in_container(item: Object) -> bool:
+    """Whether a shell call ran in a container of the provider's."""
+    place = item.get("environment")
+    return isinstance(place, dict) and cast(Object, place).get("type") == "container_reference"
+
+
+def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
+    """A call with its own output; its text is all of it, its picture is weighed."""
+    picture = item.get("result") if kind == "image_generation_call" else None
+    said = {key: value for key, value in item.items() if key not in _BOOKKEEPING}
+    weight = 0
+    if isinstance(picture, str):
+        del said["result"]
+        weight = image_tokens("openai-responses", data_base64=picture, url=None, detail=None)
+    name = HOSTED[kind] or _string(item.get("name"))
+    id = _string(item.get("id"))
+    return Part(ref, "call", "model", compact_text(said), name, id, server=True, weight=weight)
+
+
+def _read_output(ref: Ref, item: Object, kind: str) -> list[Part]:
+    """An output's text as one part, and each image or file in it as another."""
+    result = Part(
+        ref,
+        "result",
+        "tool",
+        output_text(item, kind),
+        _string(item.get("name")),
+        answered_id(item),
+        error=_failed(item, kind),
+        server=OUTPUTS[kind][0] in _FIXED,
+    )
+    return [result, *_output_media(ref, item, kind)]
+
+
+def _output_media(ref: Ref, item: Object, kind: str) -> list[Part]:
+    if kind in ("shell_call_output", "tool_search_output"):
+        return []
+    held = item.get("output")
+    if isinstance(held, dict):
+        return [_content_part(Ref(ref.row, ("output",)), "tool", held)]
+    if not isinstance(held, list):
+        return []
+    return [
+        _content_part(Ref(ref.row, ("output", position)), "tool", block)
+        for position, block in enumerate(cast(list[JSON], held))
+        if not _says_text(block)
+    ]
+
+
+def _says_text(block: JSON) -> bool:
+    return isinstance(block, dict) and isinstance(cast(Object, block).get("text"), str)
+
+
+def output_text(item: Object, kind: str) -> str:
+    """All the text of an output; images and files are no part of it."""
+    held = item.get(OUTPUTS[kind][1])
+    if held is None or (isinstance(held, dict) and kind != "tool_search_output"):
+        return ""
+    if not isinstance(held, list) or kind == "tool_search_output":
+        return compact_text(held)
+    blocks = cast(list[JSON], held)
+    if kind == "shell_call_output":
+        return "\n".join(text for block in blocks for text in _streams(block) if text)
+    return "\n".join(cast(Object, block)["text"] for block in blocks if _says_text(block))
+
+
+def _streams(chunk: JSON) -> list[str]:
+    """What one chunk of a shell output wrote."""
+    holder = cast(Object, chunk) if isinstance(chunk, dict) else {}
+    return [_string(holder.get("stdout")), _string(holder.get("stderr"))]
+
+
+def _failed(item: Object, kind: str) -> bool:
+    if kind == "apply_patch_call_output":
+        return item.get("status") == "failed"
+    chunks = item.get("output")
+    if kind != "shell_call_output" or not isinstance(chunks, list):
+        return False
+    return any(_ended_badly(chunk) for chunk in cast(list[JSON], chunks))
+
+
+def _ended_badly(chunk: JSON) -> bool:
+    outcome = cast(Object, chunk).get("outcome") if isinstance(chunk, dict) else None
+    if not isinstance(outcome, dict):
+        return False
+    end = cast(Object, outcome)
+    return end.get("type") == "timeout" or end.get("exit_code", 0) != 0
+
+
+def _reasoning(ref: Ref, item: Object) -> Part:
+    hidden = _string(item.get("encrypted_content"))
+    texts = [
+        _string(cast(Object, block).get("text"))
+        for field in ("summary", "content")
+        for block in (cast(list[JSON], item[field]) if isinstance(item.get(field), list) else [])
+        if isinstance(block, dict)
+    ]
+    return Part(
+        ref, "reasoning", "model", "\n".join(texts), signed=bool(hidden), weight=len(hidden) // 8
+    )
+
+
+def _compaction(ref: Ref, item: Object) -> Part:
+    hidden = item.get("encrypted_content")
+    if not isinstance(hidden, str):
+        return _opaque(ref, "model", item)
+    return Part(ref, "opaque", "model", signed=True, weight=len(hidden) // 8)
+
+
+def _approval_request(ref: Ref, item: Object) -> Part:
+    asked = compact_text(item.get("arguments", ""))
+    name, id = _string(item.get("name")), _string(item.get("id"))
+    return Part(ref, "call", "model", asked, name, id, server=True)
+
+
+def _approval_response(ref: Ref, item: Object) -> Part:
+    said = compact_text({key: item[key] for key in ("approve", "reason") if key in item})
+    id = _string(item.get("approval_request_id"))
+    return Part(ref, "result", "user", said, id=id, server=True)
+
+
+_READERS: Mapping[str, Callable[[Ref, Object], Part]] = {
+    "reasoning": _reasoning,
+    "compaction": _compaction,
+    "mcp_approval_request": _approval_request,
+    "mcp_approval_response": _approval_response,
+}
+
+
+def _opaque(ref: Ref, speaker: Speaker, item: JSON) -> Part:
+    """An item that is carried along untouched; its text only serves to count it."""
+    return Part(ref, "opaque", speaker, compact_text(item))
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _replace_call(item: Object, text: str) -> Object:
+    kind = kind_of(item)
+    field = CALLS[kind][0]
+    if kind in ("function_call", "custom_tool_call"):
+        return {**item, field: text}
+    if kind == "computer_call" and item.get(field) is None:
+        field = "actions"
+    return {**item, field: msgspec.json.decode(text)}
+
+
+def _replace_reasoning(item: Object, text: str) -> Object:
+    """Reasoning that says `text` where its words stood: in its content, or in its summary."""
+    content = item.get("content")
+    if isinstance(content, list) and content:
+        said = replace_text_items(cast(list[JSON], content), text, "reasoning_text")
+        return {**item, "summary": [], "content": said}
+    return {**item, "summary": [{"type": "summary_text", "text": text}]}
+
+
+def _replace_output(item: Object, text: str) -> Object:
+    """The output saying `text`, with its media, marks and outcomes."""
+    kind = kind_of(item)
+    held = item.get("output")
+    if isinstance(held, dict) or kind not in OUTPUTS or OUTPUTS[kind][0] in _FIXED:
+        return item  # a screenshot or a list of tools says nothing that words could replace
+    if not isinstance(held, list):
+        return {**item, "output": text}
+    blocks = cast(list[JSON], held)
+    if kind == "shell_call_output":
+        return {**item, "output": _replace_chunks(blocks, text)}
+    return {**item, "output": replace_text_items(blocks, text, "input_text")}
+
+
+def _replace_chunks(chunks: list[JSON], text: str) -> list[JSON]:
+    """Shell output with the text in the first chunk, the others emptied, every outcome kept."""
+    out: list[JSON] = []
+    for position, chunk in enumerate(chunks):
+        holder = cast(Object, chunk) if isinstance(chunk, dict) else {}
+        out.append({**holder, "stdout": "" if position else text, "stderr": ""})
+    return out
+
+
+def path_of_id(item: Object) -> Path:
+    """Where an output names its call."""
+    by_id = item.get("type") == "local_shell_call_output" and item.get("call_id") is None
+    return ("id",) if by_id else ("call_id",)

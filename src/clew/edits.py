@@ -1,0 +1,67 @@
+"""The closed set of edits, and the offers that passes make of them."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from msgspec import Struct
+
+from .transcript import Ref
+
+Level = Literal["trim", "stub", "drop"]
+Reason = Literal["over_cap"]
+REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
+
+
+class Replace(Struct, frozen=True, tag="replace"):
+    """Put `text` in place of what a part says; its original is kept under `original`."""
+
+    part: int
+    ref: Ref
+    text: str
+    original: str  # the content hash that the marker in `text` names
+    reason: str
+    evidence: str
+    saved: int
+
+
+class DropExchange(Struct, frozen=True, tag="drop_exchange"):
+    """Take out a call and its result, with the reasoning bound to them."""
+
+    exchange: int
+    ref: Ref
+    reason: str
+    evidence: str
+    saved: int
+
+
+class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
+    """Take out all the reasoning of one unit."""
+
+    unit: int
+    ref: Ref
+    reason: str
+    evidence: str
+    saved: int
+
+
+class PlaceMark(Struct, frozen=True, tag="place_mark"):
+    """Put a cache mark on the block that holds a part."""
+
+    part: int
+    ref: Ref
+    mark: dict[str, Any]
+    reason: str
+    evidence: str
+    saved: int = 0
+
+
+Edit = Replace | DropExchange | DropReasoning | PlaceMark
+
+
+class Offer(Struct, frozen=True):
+    """An edit that a pass holds possible: how deep it cuts, and which other parts it relies on."""
+
+    level: Level
+    edit: Edit
+    leans_on: tuple[int, ...] = ()  # parts that must stay whole for this edit to be honest

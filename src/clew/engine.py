@@ -1,0 +1,204 @@
+"""The pipeline: a request read, mended, folded, and put together again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import xxhash
+from msgspec import Struct
+
+from .check.formats import RULES
+from .check.rules import Step
+from .codecs.body import Body, Kept, Piece, read_body
+from .codecs.codec import FormatName
+from .codecs.detect import detect
+from .codecs.formats import CODECS
+from .edits import Edit
+from .facts import Facts
+from .fold import (
+    Setting,
+    State,
+    agrees,
+    chosen_passes,
+    first_prefix,
+    fold_step,
+    part_tokens,
+)
+from .memo import Memo
+from .passes import Pass
+from .policy import Policy
+from .projection import project
+from .repair.formats import MENDERS
+from .repair.mending import Repair
+from .report import Report
+from .tokens import Counter, counter_for
+
+_Request = TypeVar("_Request")
+
+
+class Compaction(Struct, Generic[_Request], frozen=True):
+    """A request made smaller: the projection, the report, and the originals behind its markers."""
+
+    request: _Request
+    report: Report
+    originals: Mapping[str, str]
+
+
+class Folded(Struct, frozen=True):
+    """A request read to its end: the state after its last message, and its way back."""
+
+    body: Body
+    state: State
+    setting: Setting
+    head: int  # tokens of system prompt and tool definitions
+
+
+def fold_request(
+    request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo | None,
+    passes: tuple[Pass, ...] | None = None,
+) -> Folded:  # fmt: skip
+    """Read a request and fold over its boundaries, from the longest prefix already known."""
+    body = read_body(request)
+    setting = _setting(body, detect(body, format), policy, facts, passes)
+    keys = prefix_keys(body, setting)
+    state, known = _resume(memo, keys, body, setting)
+    for step in _steps(body, setting, state.messages):
+        if memo is not None and step.at and step.at + len(step.messages) == len(body):
+            known = _remember(memo, keys[step.at], state, known)
+        fold_step(state, step, _identities(body, step), setting)
+    if memo is not None and len(body) and not setting.codec.model_made(body.message(len(body) - 1)):
+        _remember(memo, keys[-1], state, known)
+    return Folded(body, state, setting, _head_tokens(body, setting))
+
+
+def _head_tokens(body: Body, setting: Setting) -> int:
+    """Tokens of system prompt and tool definitions, which hardly ever change."""
+    if body.fields is None:
+        return 0
+    key = (setting.counter, body.head(setting.codec.head))
+    known = _HEADS.get(key)
+    if known is None:
+        parts = setting.codec.read_head(body.fields)
+        known = sum(part_tokens(part, setting.counter) for part in parts)
+        if len(_HEADS) >= _MOST_HEADS:
+            _HEADS.clear()
+        _HEADS[key] = known
+    return known
+
+
+_HEADS: dict[tuple[Counter, bytes], int] = {}
+_MOST_HEADS = 64
+
+
+def _setting(
+    body: Body, format: FormatName, policy: Policy, facts: Facts, passes: tuple[Pass, ...] | None
+) -> Setting:
+    model = (body.fields or {}).get("model")
+    counter = counter_for(format, model if isinstance(model, str) else None, policy.counter)
+    return Setting(
+        CODECS[format], RULES[format], MENDERS[format], counter, policy,
+        chosen_passes(policy) if passes is None else passes, facts, body.fields,
+    )  # fmt: skip
+
+
+# The memo is this process's own: a secret start keeps hostile texts from being made to collide.
+_SECRET = secrets.randbits(64)
+
+
+def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
+    """The memo's key of every prefix of the history, cache marks left out."""
+    passes = ",".join(f"{p.__module__}.{p.__qualname__}" for p in setting.passes)
+    told = f"{setting.codec.name}|{body.fields is None}|{setting.counter}|{passes}|"
+    chain = xxhash.xxh3_128(told.encode() + setting.policy.fingerprint(), seed=_SECRET)
+    update, digest = chain.update, chain.digest
+    update(body.head(("model", "thinking", *setting.codec.head)))
+    keys = [digest()]
+    for identity in body.identities():
+        update(identity)
+        update(b",")
+        keys.append(digest())
+    return keys
+
+
+def _resume(
+    memo: Memo | None, keys: Sequence[bytes], body: Body, setting: Setting
+) -> tuple[State, bytes | None]:
+    """The state of the longest known prefix that ends where a step ends."""
+    if memo is not None:
+        for count in range(len(body), 0, -1):
+            state = memo.get(keys[count])
+            if state is None or not agrees(state, setting.facts):
+                continue
+            if count == len(body) or setting.codec.model_made(body.message(count)):
+                return state.copy(), keys[count]
+    return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
+
+
+def _remember(memo: Memo, key: bytes, state: State, parent: bytes | None) -> bytes:
+    if key != parent:
+        memo.put(key, state.copy(), parent, state.before * 4)
+    return key
+
+
+def _identities(body: Body, step: Step) -> list[Any]:
+    """For each message of a step, bytes that stand for it on every machine."""
+    return [body.identity(step.at + offset) for offset in range(len(step.messages))]
+
+
+def _steps(body: Body, setting: Setting, start: int) -> list[Step]:
+    """The steps of the history from this message on."""
+    model_made = setting.codec.model_made
+    steps: list[Step] = []
+    at, count = start, len(body)
+    while at < count:
+        split = at
+        while split < count and model_made(body.message(split)):
+            split += 1
+        end = split
+        while end < count and not model_made(body.message(end)):
+            end += 1
+        steps.append(Step([body.message(i) for i in range(at, end)], at, split - at))
+        at = end
+    return steps
+
+
+def compacted(folded: Folded, request: Any) -> Compaction[Any]:
+    """The projection of a folded request, with its report and its originals."""
+    pieces, repairs = project(folded.body, folded.state, folded.setting)
+    changed = _is_changed(pieces, len(folded.body))
+    projection = folded.body.splice(pieces) if changed else request
+    state = folded.state
+    report = Report(
+        format=folded.setting.codec.name,
+        model=_model(folded),
+        counter=folded.setting.counter.name,
+        tokens_before=folded.head + state.before,
+        tokens_after=folded.head + state.before + state.mended_by - state.saved,
+        tokens_repaired=state.mended_by,
+        messages=len(folded.body),
+        edits=edits_of(state),
+        repairs=(*state.repairs, *repairs),
+        failures=state.failures,
+        epochs=state.epochs,
+        prefix=state.prefix.hex(),
+    )
+    return Compaction(projection, report, state.originals)
+
+
+def edits_of(state: State) -> tuple[Edit, ...]:
+    """The edits in force, in the order of the history."""
+    return tuple(state.edits[position] for position in sorted(state.edits))
+
+
+def _model(folded: Folded) -> str | None:
+    model = (folded.body.fields or {}).get("model")
+    return model if isinstance(model, str) else None
+
+
+def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
+    return list(pieces) != [Kept(0, count)]
+
+
+__all__ = ["Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_request"]

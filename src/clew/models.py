@@ -1,0 +1,50 @@
+"""What a model's name tells: its family and version, in one place."""
+
+from __future__ import annotations
+
+import re
+
+from msgspec import Struct
+
+Version = tuple[int, int]
+
+
+class Model(Struct, frozen=True, gc=False):
+    """A model's maker, family and version, as far as its name tells them."""
+
+    maker: str  # "anthropic", "openai", "google"
+    family: str  # "opus", "sonnet", "gpt", "gemini", …
+    version: Version
+
+
+_CLAUDE_NEW = re.compile(
+    r"claude-(opus|sonnet|haiku|fable|mythos)-(\d{1,2})(?:[-.](\d{1,2}))?(?![\d.])", re.ASCII
+)
+_CLAUDE_OLD = re.compile(r"claude-(\d)(?:[-.](\d))?-(opus|sonnet|haiku)", re.ASCII)
+_GPT = re.compile(r"(?:^|[/:])gpt-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
+_GEMINI = re.compile(r"gemini-(\d{1,2})(?:\.(\d{1,2}))?", re.ASCII)
+
+
+def model_of(name: object) -> Model | None:
+    """The model behind a name, or None when the name does not tell.
+
+    >>> model_of("claude-sonnet-4-5-20250929")
+    Model(maker='anthropic', family='sonnet', version=(4, 5))
+    """
+    if not isinstance(name, str) or len(name) > 200:
+        return None
+    name = name.lower()
+    if found := _CLAUDE_NEW.search(name):
+        return Model("anthropic", found[1], (int(found[2]), int(found[3] or 0)))
+    if found := _CLAUDE_OLD.search(name):
+        return Model("anthropic", found[3], (int(found[1]), int(found[2] or 0)))
+    if found := _GPT.search(name):
+        return Model("openai", "gpt", (int(found[1]), int(found[2] or 0)))
+    if found := _GEMINI.search(name):
+        return Model("google", "gemini", (int(found[1]), int(found[2] or 0)))
+    return None
+
+
+def always_thinks(model: Model) -> bool:
+    """Claude models whose thinking cannot be switched off."""
+    return model.maker == "anthropic" and model.family in ("fable", "mythos")

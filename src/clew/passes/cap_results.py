@@ -1,0 +1,160 @@
+"""Clip each seen result that is longer than its tool's cap."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from ..edits import Offer, Replace
+from ..marker import MOST, Marker, find_marker, reference
+from ..policy import Policy
+from ..transcript import Part
+from .view import View
+
+_FAILURE = re.compile(
+    r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
+)
+_LONGEST_LINE_READ = 2_000  # characters of a line that are searched for a failure
+
+
+def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to clip results over their cap: head and tail stay, on line borders."""
+    least = _smallest_cap(policy)
+    parts = view.transcript.parts
+    for position in view.fresh_results():
+        part = parts[position]
+        if len(part.text) <= least or position in view.in_force:
+            continue
+        cap = policy.tools.cap_for(view.tool_of(position), policy.cap)
+        if cap is None or len(part.text) <= cap or not view.may_rewrite(position):
+            continue
+        offer = _clip_offer(view, policy, position, part, cap)
+        if offer is not None:
+            yield offer
+
+
+def _smallest_cap(policy: Policy) -> float:
+    """No result up to this length is over any cap."""
+    caps = [policy.cap, *(policy.tools.cap_for(tool.name, policy.cap) for tool in policy.tools)]
+    return min((cap for cap in caps if cap is not None), default=math.inf)
+
+
+def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int) -> Offer | None:
+    if find_marker(part.text) is not None:
+        return None
+    tool = view.tool_of(position)
+    call = view.transcript.call_of(position)
+    ref = reference(part.text)
+    clip = _Clip(
+        tool or "unnamed",
+        (call.id if call else part.id) or f"no. {view.transcript.exchange_of[position] + 1}",
+        cap,
+        policy.tools.get(tool).rerun if tool else False,
+        ref,
+    )
+    text = clip.of(part.text, part.error)
+    saved = view.tokens[position] - part.weight - view.counter.count(text)
+    if saved <= 0:
+        return None
+    evidence = f"{len(part.text):,} chars, cap {cap:,}"
+    return Offer("trim", Replace(position, part.ref, text, ref, "over_cap", evidence, saved))
+
+
+class _Kept(Struct, frozen=True, gc=False):
+    """What is kept of a text: up to `head`, from `tail` on, and these lines of what lies between."""
+
+    head: int
+    tail: int
+    lines: tuple[str, ...] = ()
+
+
+class _Clip(Struct, frozen=True, gc=False):
+    """How one result is clipped."""
+
+    tool: str
+    call: str
+    cap: int
+    rerun: bool
+    ref: str
+
+    def of(self, text: str, failed: bool) -> str:
+        """The text with its middle replaced by a marker; just the marker when nothing else fits."""
+        room = self.cap - MOST - 2
+        kept = _keep(text, room, failed) if room > 0 else _Kept(0, len(text))
+        marker = str(self._marker(text, kept))
+        said = [text[: kept.head].rstrip("\n"), marker, *kept.lines, text[kept.tail :]]
+        return "\n".join(piece for piece in said if piece)
+
+    def _marker(self, text: str, kept: _Kept) -> Marker:
+        gone, all, unit = _left_out(text, kept)
+        return Marker(
+            self.tool, len(text), self.cap, gone, all, unit, len(kept.lines), self.call,
+            self.rerun, self.ref,
+        )  # fmt: skip
+
+
+def _keep(text: str, room: int, failed: bool) -> _Kept:
+    """The head and the tail that fit, and for a failed call the lines between that tell why."""
+    for_lines = room // 4 if failed else 0
+    half = (room - for_lines) // 2
+    head = _end_of_line(text, half)
+    tail = _start_of_line(text, len(text) - half)
+    if not for_lines:
+        return _Kept(head, tail)
+    return _Kept(head, tail, _failures(text[head:tail], for_lines))
+
+
+def _end_of_line(text: str, at: int) -> int:
+    """The last line border at or before `at`; inside a single long line, a character border."""
+    border = text.rfind("\n", 0, at) + 1
+    return border if border else _character_border(text, at)
+
+
+def _start_of_line(text: str, at: int) -> int:
+    """The first line border at or after `at`; inside a single long line, a character border."""
+    border = text.find("\n", at)
+    return border + 1 if 0 <= border < len(text) - 1 else _character_border(text, at)
+
+
+def _character_border(text: str, at: int) -> int:
+    """The next place that does not part a character from its accents and joiners."""
+    while at < len(text) and (
+        unicodedata.combining(text[at])
+        or text[at] in "\u200d\ufe0e\ufe0f"
+        or "\U0001f3fb" <= text[at] <= "\U0001f3ff"
+        or (at > 0 and text[at - 1] == "\u200d")
+    ):
+        at += 1
+    return at
+
+
+def _failures(text: str, room: int) -> tuple[str, ...]:
+    """The lines that tell of a failure, the last ones first chosen, in their order."""
+    chosen: list[str] = []
+    for line in reversed(text.split("\n")):
+        if _FAILURE.search(line, 0, _LONGEST_LINE_READ) and len(line) < _LONGEST_LINE_READ:
+            room -= len(line) + 1
+            if room < 0:
+                break
+            chosen.append(line)
+    return tuple(reversed(chosen))
+
+
+def _left_out(text: str, kept: _Kept) -> tuple[int, int, str]:
+    """How much is left out, of how much, in lines where whole lines went, else in characters."""
+    lines = text.count("\n") + (not text.endswith("\n"))
+    whole = _is_border(text, kept.head) and _is_border(text, kept.tail)
+    if not whole or lines < 2:
+        return kept.tail - kept.head, len(text), "chars"
+    gone = text.count("\n", kept.head, kept.tail)
+    if kept.tail == len(text) and not text.endswith("\n"):
+        gone += 1
+    return gone, lines, "lines"
+
+
+def _is_border(text: str, at: int) -> bool:
+    return at in (0, len(text)) or text[at - 1] == "\n"

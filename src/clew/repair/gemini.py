@@ -1,0 +1,351 @@
+"""The smallest change that makes Gemini generateContent accept a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, cast
+
+import msgspec
+
+from ..check.gemini import (
+    GeminiRules,
+    Mention,
+    Pairs,
+    Turn,
+    first_call,
+    is_empty,
+    known_data,
+    pair_faults,
+    pair_up,
+    unanswered,
+)
+from ..check.rules import Seen, Step
+from ..codecs.codec import Fields
+from ..codecs.gemini import (
+    KINDS,
+    MEDIA,
+    data_key,
+    data_of,
+    fits,
+    kind_of,
+    parts_of,
+    response_text,
+    signature_of,
+    spell_like,
+    spelled,
+    string_of,
+)
+from ..codecs.json_tree import JSON, Object, compact_text, put, without
+from .mending import Ending, Mended, Repair, Row
+from .words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
+
+_RULES = GeminiRules()
+UNSIGNED = "skip_thought_signature_validator"  # Google's own word for a call it did not sign
+UNNAMED = "unknown"  # the function of a call that lost its name
+Role = Literal["user", "model"]
+
+
+class GeminiMender:
+    """Gemini's repairs."""
+
+    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+        """The mended step, or None when nothing is broken."""
+        problems = [p for p in _RULES.step(step, seen, fields) if p.severity == "error"]
+        if not problems:
+            return None
+        run = [_sound_parts(content, "model") for content in step.model]
+        answers = [_sound_parts(content, "user") for content in step.answers]
+        pairs = pair_up(run, answers, seen.calls)
+        rows = [*_run_rows(step, run, pairs), *_answer_rows(step, run, answers, pairs)]
+        if step.at == 0 and pairs.calls:
+            rows.insert(0, Row(_user(EARLIER), None))
+        return Mended(rows, [Repair(p.code, p.place, p.message) for p in problems])
+
+    def end(
+        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    ) -> Ending | None:
+        """A user turn behind the model's last words, or signatures for calls that lack them."""
+        problems = _RULES.end(seen, count, message_at, fields)
+        if not problems or not count:
+            return None
+        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        if any(p.code == "G7" for p in problems):
+            # The new user turn opens a turn of its own, in which no unsigned call stands.
+            return Ending({}, {count - 1: [_user(CONTINUE)]}, repairs)
+        return Ending({row: _signed(message_at(row)) for row in seen.rows}, {}, repairs)
+
+    def limit_marks(
+        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    ) -> Ending | None:
+        """Gemini has no cache marks."""
+        return None
+
+
+def _user(text: str) -> Object:
+    return {"role": "user", "parts": [{"text": text}]}
+
+
+def _signed(content: JSON) -> JSON:
+    """The content with the stand-in signature on its first call."""
+    parts = list(parts_of(content))
+    at = first_call(content)
+    if at is None:
+        return content
+    part = cast(Object, parts[at])
+    key = spelled(part, "thoughtSignature") or spell_like(data_key(part) or "", "thoughtSignature")
+    parts[at] = {**part, key: UNSIGNED}
+    return put(content, ("parts",), parts)
+
+
+def _content(content: JSON, parts: Sequence[JSON], role: Role) -> JSON:
+    """The content with these parts and a role the API knows; the same object if it had them."""
+    held = parts or [{"text": BLANK}]
+    if not isinstance(content, dict):
+        return {"role": role, "parts": list(held)}
+    changed = cast(Object, content)
+    told = changed.get("role")
+    if told != role and (role == "model" or told not in (None, "")):
+        changed = {**changed, "role": role}
+    old = parts_of(changed)
+    if len(old) == len(held) and all(a is b for a, b in zip(old, held, strict=True)):
+        return changed
+    return {**changed, "parts": list(held)}
+
+
+# --- one part ------------------------------------------------------------------------------------
+
+
+def _sound_parts(content: JSON, role: Role) -> list[JSON]:
+    """The content's parts, each of them one that the API can read."""
+    return [sound for part in parts_of(content) for sound in _sound(part, role)]
+
+
+def _sound(part: JSON, role: Role) -> list[JSON]:
+    """A part as the API can read it: usually itself, split when it holds several kinds of data."""
+    if not isinstance(part, dict):
+        text = "" if part is None else compact_text(part)
+        return [{"text": text}] if text else []
+    holder = cast(Object, part)
+    known = known_data(holder)
+    if len(known) > 1 or any(not fits(KINDS[key], holder[key]) for key in known):
+        return [sound for piece in _split(holder, known) for sound in _sound(piece, role)]
+    if is_empty(holder):
+        return [{**holder, "text": ""}] if signature_of(holder) else []
+    kind = kind_of(holder)
+    if kind == "functionCall":
+        return [_sound_call(holder, known[0])]
+    if kind == "functionResponse":
+        return [_sound_response(holder, known[0]) if role == "user" else _told(holder)]
+    return [part]
+
+
+def _split(part: Object, known: list[str]) -> list[Object]:
+    """A part for each kind of data; what is said about the data stays with the first kind."""
+    main = data_key(part)
+    pieces: list[Object] = []
+    for key in known:
+        if key == main:
+            pieces.append({k: v for k, v in part.items() if k == key or k not in known})
+        elif fits(KINDS[key], part[key]):
+            pieces.append({key: part[key]})
+        else:
+            pieces.append({"text": compact_text(part[key])})
+    return pieces
+
+
+def _sound_call(part: Object, key: str) -> Object:
+    """A call with arguments, name and id of the right type, and its signature on the part."""
+    old = call = cast(Object, part[key])
+    inner = spelled(call, "thoughtSignature")
+    if inner:
+        part = _with_signature(part, key, call[inner])
+        call = cast(Object, without(call, (inner,)))
+    if not isinstance(call.get("args", {}), dict | None):
+        call = {**call, "args": _as_arguments(call["args"])}
+    if not string_of(call, "name"):
+        call = {**call, "name": UNNAMED}
+    call = _with_id(call, string_of(call, "id"))
+    return part if call is old else {**part, key: call}
+
+
+def _with_signature(part: Object, key: str, signature: JSON) -> Object:
+    """The part with a signature it lacks."""
+    if signature_of(part) or not isinstance(signature, str | bytes):
+        return part
+    name = spelled(part, "thoughtSignature") or spell_like(key, "thoughtSignature")
+    return {**part, name: signature}
+
+
+def _with_id(data: Object, id: str) -> Object:
+    """A call or response with this id; without one when it is empty."""
+    if string_of(data, "id") == id and isinstance(data.get("id"), str | None):
+        return data
+    return {**data, "id": id} if id else cast(Object, without(data, ("id",)))
+
+
+def _sound_response(part: Object, key: str) -> Object:
+    """A response whose `response` is an object."""
+    data = cast(Object, part[key])
+    response = data.get("response")
+    if isinstance(response, dict):
+        return part
+    return {**part, key: {**data, "response": {} if response is None else {"output": response}}}
+
+
+def _as_arguments(value: JSON) -> Object:
+    """Arguments as the object they have to be."""
+    if isinstance(value, str):
+        try:
+            parsed = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            parsed = None
+        if isinstance(parsed, dict):
+            return cast(Object, parsed)
+    return {"input": value}
+
+
+def _told(part: JSON) -> Object:
+    """A response without its call, as text."""
+    data = data_of(part, "functionResponse") or {}
+    told = string_of(data, "id") or string_of(data, "name")
+    return {"text": unpaired_result(told, response_text(data))}
+
+
+# --- a step --------------------------------------------------------------------------------------
+
+
+def _run_rows(step: Step, run: Turn, pairs: Pairs) -> list[Row]:
+    """The model's contents; one content when there are calls in them."""
+    contents = step.model
+    if pairs.calls and len(run) > 1:
+        parts = [part for held in run for part in held]
+        return [Row(_content(contents[0], parts, "model"), step.at)]
+    return [
+        Row(_content(content, parts, "model"), step.at + offset)
+        for offset, (content, parts) in enumerate(zip(contents, run, strict=True))
+    ]
+
+
+def _answer_rows(step: Step, run: Turn, answers: Turn, pairs: Pairs) -> list[Row]:
+    """What answers the model, with sound parts, in its place where it may stay there."""
+    if not answers:
+        return []
+    gathered = _Gathered(answers, pairs)
+    moved = any(fault.code == "G1" for _, fault in pair_faults(pairs, answers))
+    if not (moved or unanswered(pairs)):
+        return [
+            Row(_content(content, held, "user"), step.at + step.split + offset)
+            for offset, (content, held) in enumerate(
+                zip(step.answers, gathered.in_place, strict=True)
+            )
+        ]
+    return _regrouped(step, gathered, _responses(run, pairs, gathered))
+
+
+class _Gathered:
+    """The parts of the answers, sorted: each call's response, and what else every content holds."""
+
+    def __init__(self, answers: Turn, pairs: Pairs) -> None:
+        self.by_call: dict[int, list[JSON]] = {}  # the response and the media right behind it
+        self.left: list[list[JSON]] = [[] for _ in answers]
+        self.in_place: list[list[JSON]] = [[] for _ in answers]
+        self.holders: set[int] = set()  # contents that hold a response to one of the calls
+        self._ids = {call.id for call in pairs.calls if call.id}
+        self._said: dict[str, str] = {}  # function -> what its last response said
+        call_at = {
+            (response.offset, response.position): call
+            for response, call in zip(pairs.responses, pairs.answered, strict=True)
+        }
+        for offset, parts in enumerate(answers):
+            bundle = self.left[offset]
+            for position, part in enumerate(parts):
+                kind = kind_of(part)
+                if kind == "functionResponse":
+                    call = call_at[offset, position]
+                    asked = None if call is None else pairs.calls[call]
+                    bundle = self._respond(offset, part, call, asked)
+                elif kind in MEDIA:
+                    bundle.append(part)
+                    self.in_place[offset].append(part)
+                else:
+                    bundle = self.left[offset]
+                    bundle.append(part)
+                    self.in_place[offset].append(part)
+
+    def _respond(
+        self, offset: int, part: JSON, call: int | None, asked: Mention | None
+    ) -> list[JSON]:
+        """Sort in a response; returns the list where media right behind it belong."""
+        data = data_of(part, "functionResponse") or {}
+        if call is not None and asked is not None:
+            echoed = _echoed(cast(Object, part), asked)
+            self._said[asked.name] = response_text(data)
+            self.holders.add(offset)
+            self.in_place[offset].append(echoed)
+            self.by_call[call] = [echoed]
+            return self.by_call[call]
+        if not self._is_repeat(data):
+            self.left[offset].append(_told(part))
+        return self.left[offset]
+
+    def _is_repeat(self, data: Object) -> bool:
+        """Whether a response only says again what answers a call of this step already."""
+        id, text = string_of(data, "id"), response_text(data)
+        return (
+            id in self._ids
+            if id
+            else bool(text) and self._said.get(string_of(data, "name")) == text
+        )
+
+
+def _echoed(part: Object, call: Mention) -> Object:
+    """The response with the id and name of its call."""
+    key = data_key(part) or ""
+    old = cast(Object, part[key])
+    data = _with_id(old, call.id)
+    if data.get("name") != call.name:
+        data = {**data, "name": call.name}
+    return part if data is old else {**part, key: data}
+
+
+def _responses(run: Turn, pairs: Pairs, gathered: _Gathered) -> list[JSON]:
+    """A response for every call, in the order of the calls."""
+    responses: list[JSON] = []
+    for at, call in enumerate(pairs.calls):
+        found = gathered.by_call.get(at)
+        responses += found or [_stub(run[call.offset][call.position], call)]
+    return responses
+
+
+def _stub(part: JSON, call: Mention) -> Object:
+    """A response that stands in for one that was never recorded."""
+    id = {"id": call.id} if call.id else {}
+    key = spell_like(data_key(part) or "", "functionResponse")
+    return {key: {"name": call.name, **id, "response": {"output": NO_RESULT}}}
+
+
+def _regrouped(step: Step, gathered: _Gathered, responses: list[JSON]) -> list[Row]:
+    """All responses in one content right behind the model, then the other contents in order.
+
+    Text stays out of that content unless it stood beside a response in the first content already:
+    put there, it would no longer open a turn.
+    """
+    behind = step.at + step.split
+    host = _host(gathered) if responses else None
+    rows: list[Row] = []
+    if host is not None:
+        held = [*responses, *gathered.left[host]]
+        rows.append(Row(_content(step.answers[host], held, "user"), behind + host))
+    elif responses:
+        rows.append(Row({"role": "user", "parts": responses}, None))
+    for offset, content in enumerate(step.answers):
+        emptied = not gathered.left[offset] and bool(parts_of(content))
+        if offset != host and not (responses and emptied):
+            rows.append(Row(_content(content, gathered.left[offset], "user"), behind + offset))
+    return rows
+
+
+def _host(gathered: _Gathered) -> int | None:
+    """The content that takes all responses: the first that holds any, unless its text must stay."""
+    first = min(gathered.holders, default=None)
+    return first if first == 0 or (first is not None and not gathered.left[first]) else None

@@ -1,0 +1,64 @@
+"""What a repair consists of: rows that replace a step's messages, and what was done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct, field
+
+from ..check.rules import Seen, Step
+from ..codecs.codec import Fields
+from ..codecs.json_tree import JSON
+
+
+class Repair(Struct, frozen=True, gc=False):
+    """One change that repair made: the rule it serves, the place in the source, what was done."""
+
+    code: str
+    place: str
+    done: str
+
+
+class Row(Struct, frozen=True):
+    """A message of the repaired history and the source message it comes from (None: inserted)."""
+
+    message: JSON
+    source: int | None
+
+
+class Mended(Struct, frozen=True):
+    """A step after repair. A row whose message is the source's own object is untouched."""
+
+    rows: list[Row]
+    repairs: list[Repair]
+
+
+class Ending(Struct, frozen=True):
+    """What the end of the history needs: rows changed, and messages put behind a row."""
+
+    changes: dict[int, JSON] = field(default_factory=dict[int, JSON])
+    inserts: dict[int, list[JSON]] = field(default_factory=dict[int, list[JSON]])
+    repairs: list[Repair] = field(default_factory=list[Repair])
+
+
+class Mender(Protocol):
+    """The smallest change that makes one provider accept a history.
+
+    Whatever is made up (ids, stand-in results) depends only on the history before it, so the same
+    history is mended the same way every time.
+    """
+
+    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+        """The mended step, or None when the provider would accept it as it is."""
+        ...
+
+    def end(
+        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    ) -> Ending | None:
+        """What only the end of the history needs; `count` is the number of rows."""
+        ...
+
+    def limit_marks(self, marked: Sequence[tuple[int, JSON]], fields: Fields | None) -> Ending | None:
+        """What the number and order of cache marks need; `marked` are the rows that hold any."""
+        ...

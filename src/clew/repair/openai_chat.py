@@ -1,0 +1,363 @@
+"""The smallest change that makes OpenAI Chat Completions accept a history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from ..check.openai_chat import (
+    LONGEST,
+    ROLES,
+    OpenAIChatRules,
+    call_id,
+    calls_of,
+    is_id,
+    is_json,
+    may_lack_content,
+    refuses_media_results,
+    result_id,
+    role_of,
+)
+from ..check.rules import Seen, Step
+from ..codecs.codec import Fields
+from ..codecs.json_tree import JSON, Object, compact_text
+from ..codecs.marks import MARKS
+from ..codecs.openai_chat import MEDIA, call_body, is_text_item
+from .mending import Ending, Mended, Repair, Row
+from .words import BLANK, NO_RESULT, unpaired_result
+
+_RULES = OpenAIChatRules()
+UNNAMED = "unknown"  # the name of a tool that a call or a result does not name
+MOVED = "[not text: see the message after the results]"
+_ROOM = 100  # characters kept free for the sentence that says where a string was cut
+
+
+class OpenAIChatMender:
+    """OpenAI's repairs for Chat Completions."""
+
+    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+        """The mended step, or None when nothing is broken."""
+        problems = [p for p in _RULES.step(step, seen, fields) if p.severity == "error"]
+        if not problems:
+            return None
+        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        sound = [
+            Row(_sound_message(message, step.at + offset), step.at + offset)
+            for offset, message in enumerate(step.messages)
+        ]
+        rows = _paired_rows(step, sound)
+        return Mended(_with_text_results(rows) if refuses_media_results(fields) else rows, repairs)
+
+    def end(
+        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    ) -> Ending | None:
+        """A history may end on any message."""
+        return None
+
+    def limit_marks(
+        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    ) -> Ending | None:
+        """The number of marks is not limited here."""
+        return None
+
+
+# Each message on its own.
+
+
+def _sound_message(message: JSON, at: int) -> Object:
+    """The message in a shape that the API knows; the same object when it has one."""
+    if not isinstance(message, dict):
+        said = "" if message is None else shortened(compact_text(message))
+        return {"role": "user", "content": said or BLANK}
+    sound = cast(Object, message)
+    if sound.get("role") not in ROLES:
+        sound = _with_role(sound)
+    if sound["role"] == "assistant":
+        sound = _sound_calls(sound, at)
+    elif sound.get("tool_calls"):
+        sound = _less(sound, "tool_calls")
+    if sound["role"] == "function" and not is_id(sound.get("name")):
+        sound = {**sound, "name": UNNAMED}
+    content = _sound_content(sound)
+    return sound if content is sound.get("content") else {**sound, "content": content}
+
+
+def _with_role(message: Object) -> Object:
+    """A message of no role the API knows: a result if it names a call, else the user's words."""
+    if is_id(message.get("tool_call_id")):
+        return {**message, "role": "tool"}
+    kept = {key: message[key] for key in ("content", *MARKS) if key in message}
+    if kept.get("content") is None:
+        kept["content"] = compact_text(message)
+    return {"role": "user", **kept}
+
+
+def _less(message: Object, name: str) -> Object:
+    return {key: value for key, value in message.items() if key != name}
+
+
+def _sound_content(message: Object) -> JSON:
+    """Content that the message's role can have; the same object when it is."""
+    content = message.get("content")
+    if content is None:
+        return None if may_lack_content(message) else ""
+    if isinstance(content, str):
+        return shortened(content)
+    if not isinstance(content, list):
+        return shortened(compact_text(content))
+    items = cast(list[JSON], content)
+    if message.get("role") == "function":
+        texts = [i["text"] if is_text_item(i) else compact_text(i) for i in items]
+        return shortened("\n".join(texts))
+    return _shared(items, [_sound_item(item) for item in items])
+
+
+def _shared(old: list[JSON], new: list[JSON]) -> list[JSON]:
+    """The old list itself when the new one holds the same objects."""
+    same = len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True))
+    return old if same else new
+
+
+def _sound_item(item: JSON) -> JSON:
+    """A content part with a type, whose text is a string."""
+    holder = cast(Object, item) if isinstance(item, dict) else {}
+    kind = holder.get("type")
+    if not isinstance(kind, str):
+        if isinstance(holder.get("text"), str):
+            return {**holder, "type": "text", "text": shortened(holder["text"])}
+        return {"type": "text", "text": shortened(compact_text(item))}
+    if kind not in ("text", "refusal"):
+        return holder
+    said = holder.get(kind)
+    sound = shortened("" if said is None else compact_text(said))
+    return holder if sound is said else {**holder, kind: sound}
+
+
+def shortened(text: str) -> str:
+    """The text itself, or as much of its head as one string may hold, and a word on the rest."""
+    return text if len(text) <= LONGEST else _cut(text, LONGEST - _ROOM)
+
+
+def _cut(text: str, keep: int) -> str:
+    return f"{text[:keep]}\n[cut here: {len(text) - keep:,} more characters]"
+
+
+def _sound_calls(message: Object, at: int) -> Object:
+    """An assistant message whose calls each have an id, a type, a name and arguments."""
+    sound = message
+    if "tool_calls" in message:
+        old = calls_of(message)
+        new = [_sound_call(c, at, k) for k, c in enumerate(old) if isinstance(c, dict)]
+        if not new:
+            sound = _less(message, "tool_calls")
+        elif _shared(old, new) is not old:
+            sound = {**message, "tool_calls": new}
+    legacy = message.get("function_call")
+    if legacy is None:
+        return sound
+    if not isinstance(legacy, dict):
+        return _less(sound, "function_call")
+    body = _sound_body(legacy, "arguments")
+    return sound if body is legacy else {**sound, "function_call": body}
+
+
+def _sound_call(call: JSON, at: int, position: int) -> JSON:
+    """The call, with an id made of its place in the history where it has none."""
+    holder = cast(Object, call)
+    field, arguments = call_body(holder)
+    changes: Object = {}
+    if not call_id(holder):
+        changes["id"] = f"call_{at}_{position}"
+    if not isinstance(holder.get("type"), str):
+        changes["type"] = field
+    if field in ("function", "custom"):
+        body = _sound_body(holder.get(field), arguments)
+        if body is not holder.get(field):
+            changes[field] = body
+    return {**holder, **changes} if changes else call
+
+
+def _sound_body(body: JSON, field: str) -> JSON:
+    """What a call asks for, with a name and arguments that are a string."""
+    holder = cast(Object, body) if isinstance(body, dict) else {}
+    said = holder.get(field)
+    sound = _sound_arguments(said) if field == "arguments" else _sound_input(said)
+    named = is_id(holder.get("name"))
+    if named and sound is said:
+        return holder
+    return {**holder, "name": holder["name"] if named else UNNAMED, field: sound}
+
+
+def _sound_input(value: JSON) -> str:
+    """The free text that a custom tool takes."""
+    return shortened("" if value is None else compact_text(value))
+
+
+def _sound_arguments(value: JSON) -> str:
+    """Arguments as JSON text; what is none stands as text inside an object."""
+    text = "" if value is None else compact_text(value)
+    if not text.strip():
+        return "{}"
+    if len(text) <= LONGEST and is_json(text):
+        return text
+    if len(text) <= LONGEST and len(whole := compact_text({"input": text})) <= LONGEST:
+        return whole
+    # Escaping makes a character up to twelve long, so that the last share always fits.
+    return next(
+        said
+        for share in (1, 2, 4, 16)
+        if len(
+            said := compact_text({"input": _cut(text, min(len(text), LONGEST // share) - _ROOM)})
+        )
+        <= LONGEST
+    )
+
+
+# Calls and results together.
+
+
+class _Call(Struct, frozen=True):
+    """A call of the step: which of the model's messages makes it, and its id."""
+
+    speaker: int
+    id: str
+    nameless: bool  # its id was made up
+
+
+def _paired_rows(step: Step, sound: list[Row]) -> list[Row]:
+    """The model's messages, each with its results right behind it, then whatever else was said."""
+    model, answers = sound[: step.split], sound[step.split :]
+    calls = [
+        _Call(speaker, call_id(call), not call_id(old))
+        for speaker, row in enumerate(model)
+        for call, old in zip(
+            calls_of(row.message), _dicts(calls_of(step.model[speaker])), strict=True
+        )
+    ]
+    results = [row for row in answers if role_of(row.message) == "tool"]
+    answered = _pair(calls, [result_id(row.message) for row in results])
+    behind: list[list[Row]] = [[] for _ in model]
+    for at, call in sorted((result, call) for call, result in answered.items()):
+        behind[calls[call].speaker].append(_answering(results[at], calls[call].id))
+    for position, call in enumerate(calls):
+        pending = not answers and call.speaker == len(model) - 1
+        if position not in answered and not pending:
+            behind[call.speaker].append(Row(_stand_in(call.id), None))
+    paired = {results[at].source for at in answered.values()}
+    rows = [row for speaker, head in enumerate(model) for row in (head, *behind[speaker])]
+    return [*rows, *_rest(answers, paired, _said(behind))]
+
+
+def _dicts(items: Iterable[JSON]) -> list[JSON]:
+    return [item for item in items if isinstance(item, dict)]
+
+
+def _pair(calls: list[_Call], ids: list[str]) -> dict[int, int]:
+    """Which result answers each call: by id, then by order where an id is missing."""
+    asked: dict[str, list[int]] = {}
+    given: dict[str, list[int]] = {}
+    for position, call in enumerate(calls):
+        asked.setdefault(call.id, []).append(position)
+    for position, id in enumerate(ids):
+        given.setdefault(id, []).append(position)
+    answered: dict[int, int] = {}
+    for id, callers in asked.items():
+        found = given.get(id, [])
+        # With too few results for a repeated id, those nearest to the results are answered.
+        answered |= zip(callers[max(len(callers) - len(found), 0) :], found, strict=False)
+    open_calls = [c for c in range(len(calls)) if c not in answered]
+    answered |= zip(open_calls, given.get("", []), strict=False)
+    nameless = [c for c in open_calls if c not in answered and calls[c].nameless]
+    strangers = [r for r, id in enumerate(ids) if id and id not in asked]
+    answered |= zip(nameless, strangers, strict=False)
+    return answered
+
+
+def _answering(row: Row, id: str) -> Row:
+    """The result, naming this call."""
+    message = cast(Object, row.message)
+    if message.get("tool_call_id") == id:
+        return row
+    return Row({**message, "tool_call_id": id}, row.source)
+
+
+def _stand_in(id: str) -> Object:
+    return {"role": "tool", "tool_call_id": id, "content": NO_RESULT}
+
+
+def _said(behind: list[list[Row]]) -> dict[str, set[str]]:
+    """What the results of each call say."""
+    said: dict[str, set[str]] = {}
+    for row in (row for rows in behind for row in rows):
+        message = cast(Object, row.message)
+        texts = said.setdefault(result_id(message), set())
+        texts.add(compact_text(message.get("content")))
+    return said
+
+
+def _rest(answers: list[Row], paired: set[int | None], said: dict[str, set[str]]) -> list[Row]:
+    """What else was said; a result that answers no call becomes text, unless it adds nothing."""
+    rows: list[Row] = []
+    for row in answers:
+        if role_of(row.message) != "tool":
+            rows.append(row)
+        elif row.source not in paired:
+            message = cast(Object, row.message)
+            told = said.get(result_id(message))
+            content = compact_text(message.get("content"))
+            if told is None or (content.strip() and content not in told):
+                rows.append(Row(_as_user(message), row.source))
+    return rows
+
+
+def _as_user(result: Object) -> Object:
+    """A result that answers no call, as something the user tells; media and marks stay."""
+    id, content = result_id(result), result.get("content")
+    marks = {mark: result[mark] for mark in MARKS if mark in result}
+    if isinstance(content, list):
+        head: Object = {"type": "text", "text": shortened(unpaired_result(id, ""))}
+        return {"role": "user", "content": [head, *cast(list[JSON], content)], **marks}
+    text = shortened(unpaired_result(id, str(content)))
+    return {"role": "user", "content": text, **marks}
+
+
+# Media in results, for models that take only text there.
+
+
+def _with_text_results(rows: list[Row]) -> list[Row]:
+    """The rows with media of results moved to a user message behind all results of their turn."""
+    out: list[Row] = []
+    moved: list[JSON] = []
+    for row in rows:
+        if role_of(row.message) != "tool":
+            out += _moved_row(moved)
+            moved = []
+            out.append(row)
+            continue
+        media = [i for i in _content_items(row.message) if _is_media(i)]
+        out.append(Row(_text_only(row.message), row.source) if media else row)
+        moved += media
+    return [*out, *_moved_row(moved)]
+
+
+def _content_items(message: Object) -> list[JSON]:
+    content = message.get("content")
+    return cast(list[JSON], content) if isinstance(content, list) else []
+
+
+def _is_media(item: JSON) -> bool:
+    return isinstance(item, dict) and cast(Object, item).get("type") in MEDIA
+
+
+def _text_only(message: Object) -> Object:
+    items = [item for item in _content_items(message) if not _is_media(item)]
+    return {**message, "content": [*items, {"type": "text", "text": MOVED}]}
+
+
+def _moved_row(media: list[JSON]) -> list[Row]:
+    if not media:
+        return []
+    head: Object = {"type": "text", "text": "[from the tool results above]"}
+    return [Row({"role": "user", "content": [head, *media]}, None)]

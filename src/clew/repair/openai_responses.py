@@ -1,0 +1,304 @@
+"""The smallest change that makes OpenAI Responses accept a history.
+
+All but two things are decided within a step. A call that nothing answers gets its stand-in at the
+end, directly behind itself, for an output may come much later; and only the end shows that a
+compaction_trigger is not the last item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import cast
+
+from ..check.openai_responses import (
+    PREFIXES,
+    OpenAIResponsesRules,
+    blocks_of_output,
+    fits,
+    has_sound_prefix,
+    is_block,
+    is_held,
+    is_json,
+    misplaced,
+    output_fault,
+    own_id,
+    stranded_reasoning,
+    unanswered,
+    unasked_approvals,
+)
+from ..check.openai_responses_pairs import LONGEST_ID, Pairing, repeat_of, sound_id
+from ..check.rules import Seen, Step
+from ..codecs.codec import Fields
+from ..codecs.json_tree import JSON, Object, compact_text, put, without
+from ..codecs.openai_responses import (
+    CALLS,
+    ID_REQUIRED,
+    OUTPUTS,
+    ROLES,
+    OpenAIResponsesCodec,
+    answered_id,
+    digest,
+    kind_of,
+    output_text,
+    path_of_id,
+)
+from .mending import Ending, Mended, Repair, Row
+from .words import BLANK, CONTINUE, NO_RESULT, unpaired_result
+
+_CODEC = OpenAIResponsesCodec()
+_RULES = OpenAIResponsesRules()
+REPAIRED = frozenset({"R0", "R2", "R3", "R4", "R5", "R9", "R10"})
+# A picture of one white pixel: a computer call can be answered with nothing but a screenshot.
+NO_SCREENSHOT = (
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEA"
+    "HLCMmQAAAABJRU5ErkJggg=="
+)
+
+
+class OpenAIResponsesMender:
+    """OpenAI's repairs for the Responses API."""
+
+    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+        """The mended step, or None when nothing is broken."""
+        problems = [
+            p
+            for p in _RULES.step(step, seen, fields)
+            if p.severity == "error" and p.code in REPAIRED
+        ]
+        if not problems:
+            return None
+        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        mend = _StepMender(step, seen, is_held(step, seen, fields))
+        rows = [
+            Row(new, step.at + offset)
+            for offset, item in enumerate(step.messages)
+            if (new := mend.item(offset, item)) is not None
+        ]
+        return Mended(_trigger_last(rows), repairs)
+
+    def end(
+        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    ) -> Ending | None:
+        """Stand-ins for calls that nothing answers; no compaction_trigger but the last."""
+        problems = _RULES.end(seen, count, message_at, fields) if count else []
+        if not problems:
+            return None
+        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        changes: dict[int, JSON] = {row: _user(CONTINUE) for row in seen.rows if row != count - 1}
+        inserts: dict[int, list[JSON]] = {
+            row: [output_for(kind_of(message_at(row)), id, NO_RESULT, failed=True)]
+            for id, row in unanswered(seen, count, message_at, fields)
+        }
+        return Ending(changes, inserts, repairs)
+
+    def limit_marks(
+        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    ) -> Ending | None:
+        """More marks than can be written are no error here."""
+        return None
+
+
+def _user(text: str) -> Object:
+    content = [{"type": "input_text", "text": text}]
+    return {"type": "message", "role": "user", "content": content}
+
+
+def _trigger_last(rows: list[Row]) -> list[Row]:
+    """The rows without a compaction_trigger that is not the last of them."""
+    return [
+        row
+        for position, row in enumerate(rows)
+        if kind_of(row.message) != "compaction_trigger" or position == len(rows) - 1
+    ]
+
+
+def output_for(call: str, id: str, text: str, *, failed: bool) -> Object:
+    """An output that says `text`, of the type that a call of this type needs."""
+    if call == "shell_call":
+        return {"type": "shell_call_output", "call_id": id, "output": [_chunk(text, failed)]}
+    if call == "apply_patch_call":
+        status = "failed" if failed else "completed"
+        kind = "apply_patch_call_output"
+        return {"type": kind, "call_id": id, "status": status, "output": text}
+    if call == "computer_call":
+        return {"type": "computer_call_output", "call_id": id, "output": _screenshot()}
+    if call == "tool_search_call":
+        done: Object = {"execution": "client", "status": "completed", "tools": []}
+        return {"type": "tool_search_output", "call_id": id, **done}
+    if call == "program":
+        status = "incomplete" if failed else "completed"
+        own = {"type": "program_output", "id": f"prgo_{digest(id)}"}
+        return {**own, "call_id": id, "result": text, "status": status}
+    kind = "custom_tool_call_output" if call == "custom_tool_call" else "function_call_output"
+    return {"type": kind, "call_id": id, "output": text}
+
+
+def _chunk(text: str, failed: bool) -> Object:
+    return {"stdout": text, "stderr": "", "outcome": {"type": "exit", "exit_code": int(failed)}}
+
+
+def _screenshot() -> Object:
+    return {"type": "computer_screenshot", "image_url": NO_SCREENSHOT}
+
+
+class _StepMender:
+    """Mends the items of one step, one by one, by what is known of all of them."""
+
+    def __init__(self, step: Step, seen: Seen, held: bool) -> None:
+        self._seen = seen
+        self._pairing = Pairing(step, seen)
+        self._ids: set[str] = set()  # items' own ids in this step
+        self._repeats: dict[str, int] = {}
+        self._strays = {} if held else self._pairing.strays
+        stranded = range(0) if held else stranded_reasoning(step)
+        self._unbound = set(misplaced(step, stranded))
+        self._dropped = {*stranded, *(() if held else unasked_approvals(step, seen))}
+        self._wanted = {id for item in step.messages if (id := own_id(item)) is not None}
+
+    def item(self, offset: int, item: JSON) -> JSON | None:
+        """The item as it can be sent; None when it cannot."""
+        if offset in self._dropped:
+            return None
+        kind = kind_of(item)
+        if not kind:
+            return _as_message(item)
+        holder = cast(Object, item)
+        stray = self._strays.get(offset)
+        if stray in ("orphan", "second"):
+            said = unpaired_result(answered_id(holder), output_text(holder, kind))
+            return _user(said) if stray == "orphan" else None
+        if offset in self._unbound:
+            holder = cast(Object, _CODEC.unbind(holder))
+        return self._paired(offset, self._own_id(_sound(holder, kind), kind), kind)
+
+    def _own_id(self, item: Object, kind: str) -> Object:
+        """The item with an id of its own that is new, or with none."""
+        id = own_id(item)
+        sound = has_sound_prefix(item, kind)
+        if sound and (id is None or not self._is_known(id)):
+            self._ids.update(() if id is None else (id,))
+            return item
+        if kind not in ID_REQUIRED:
+            return cast(Object, without(item, ("id",)))
+        base = id if sound and id is not None else f"{PREFIXES[kind]}_{digest(item.get('id'))}"
+        new = self._free(base)
+        self._ids.add(new)
+        return {**item, "id": new}
+
+    def _is_known(self, id: str) -> bool:
+        return id in self._ids or f"id {id}" in self._seen.items
+
+    def _free(self, id: str) -> str:
+        """The id itself while it is free, else its next repeat."""
+        if not self._is_known(id):
+            return id
+        before = 1 + self._seen.items.get(f"repeats {id}", 0)
+        times = before + self._repeats.get(id, 0)
+        while self._is_known(new := repeat_of(id, times)) or new in self._wanted:
+            times += 1
+        self._repeats[id] = times - before + 1
+        return new
+
+    def _paired(self, offset: int, item: Object, kind: str) -> Object:
+        """The call or output under the id of its pair, of the type that the call needs."""
+        if kind not in CALLS and kind not in OUTPUTS:
+            return item
+        path = path_of_id(item)
+        said = item.get(str(path[0]))
+        id = self._pairing.ids.get(offset)
+        if id is None:
+            too_long = isinstance(said, str) and len(said) > LONGEST_ID
+            return cast(Object, put(item, path, sound_id(said))) if too_long else item
+        asked = self._pairing.asked.get(offset)
+        if asked and not fits(kind, asked):
+            return _as_output(item, kind, asked, id)
+        return item if said == id else cast(Object, put(item, path, id))
+
+
+def _as_message(item: JSON) -> Object | None:
+    """Something that is no item, as the user's message that it may have been meant to be."""
+    content = cast(Object, item).get("content") if isinstance(item, dict) else item
+    if isinstance(content, str) and content.strip():
+        return _user(content)
+    if isinstance(content, list) and isinstance(item, dict):
+        blocks = _sound_blocks(cast(list[JSON], content), "input_text")
+        return {"type": "message", "role": "user", "content": blocks}
+    return None
+
+
+def _as_output(item: Object, kind: str, asked: str, id: str) -> Object:
+    """An output of another type, as the type that its call needs."""
+    alike = {"function_call", "custom_tool_call"}
+    if asked in alike and OUTPUTS[kind][0] in alike:
+        return {**item, "type": f"{asked}_output", "call_id": id}
+    return output_for(asked, id, output_text(item, kind), failed=False)
+
+
+def _sound(item: Object, kind: str) -> Object:
+    """The item in a shape that the API knows; the same object when it is."""
+    if kind == "message":
+        return _sound_message(item)
+    if kind == "function_call" and not is_json(item.get("arguments")):
+        return {**item, "arguments": _as_json(item.get("arguments"))}
+    if kind == "reasoning" and not isinstance(item.get("summary"), list):
+        return {**item, "summary": []}
+    if kind not in OUTPUTS:
+        return item
+    if output_fault(item, kind):
+        return _sound_output(item, kind)
+    blocks = blocks_of_output(item, kind)
+    if all(map(is_block, blocks)):
+        return item
+    return {**item, "output": _sound_blocks(blocks, "input_text")}
+
+
+def _sound_message(item: Object) -> Object:
+    if item.get("type") not in (None, "message"):
+        item = {**item, "type": "message"}
+    if item.get("role") not in ROLES:
+        item = {**item, "role": "user"}
+    content = item.get("content")
+    if isinstance(content, list):
+        blocks = cast(list[JSON], content)
+        if all(map(is_block, blocks)):
+            return item
+        text_type = "output_text" if item.get("role") == "assistant" else "input_text"
+        return {**item, "content": _sound_blocks(blocks, text_type)}
+    if isinstance(content, str):
+        return item
+    return {**item, "content": BLANK if content is None else compact_text(content)}
+
+
+def _sound_blocks(blocks: list[JSON], text_type: str) -> list[JSON]:
+    """Only what can be sent; what is plain text becomes a part, and something always stays."""
+    sound: list[JSON] = []
+    for block in blocks:
+        text = cast(Object, block).get("text") if isinstance(block, dict) else block
+        if is_block(block):
+            sound.append(block)
+        elif isinstance(text, str) and text.strip():
+            sound.append({"type": text_type, "text": text})
+    return sound or [{"type": text_type, "text": BLANK}]
+
+
+def _as_json(arguments: JSON) -> str:
+    """Arguments as the string of JSON that they have to be."""
+    if arguments is None:
+        return "{}"
+    return compact_text({"input": arguments} if isinstance(arguments, str) else arguments)
+
+
+def _sound_output(item: Object, kind: str) -> Object:
+    """An output whose content is missing or of another type."""
+    field = OUTPUTS[kind][1]
+    held = item.get(field)
+    text = NO_RESULT if held is None else compact_text(held)
+    if kind == "apply_patch_call_output":
+        status = item.get("status")
+        item = {**item, "status": status if isinstance(status, str) else "completed"}
+        return item if held is None or isinstance(held, str) else {**item, "output": text}
+    if kind == "shell_call_output":
+        return {**item, "output": [_chunk(text, failed=held is None)]}
+    if kind == "computer_call_output":
+        return {**item, "output": _screenshot()}
+    return {**item, field: [] if kind == "tool_search_output" else text}

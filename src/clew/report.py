@@ -1,0 +1,63 @@
+"""What was done to a request, why, and what it saved, counted with one counter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .edits import Edit
+from .repair.mending import Repair
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """One compaction, in figures and reasons."""
+
+    format: str | None = None
+    model: str | None = None
+    counter: str | None = None  # "o200k" counts exactly, "estimate" is close
+    tokens_before: int = 0
+    tokens_after: int = 0
+    tokens_repaired: int = 0  # what repair added (or took away), counted apart from savings
+    messages: int = 0
+    edits: tuple[Edit, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    failures: dict[str, str] = {}  # passes that were skipped, and what went wrong in them
+    untouched: str | None = None  # why the request was passed on as it came
+    epochs: int = 0  # how often edits were put in force so far; between epochs projections extend
+    prefix: str | None = None  # the hash of this history, which facts refer to
+
+    @property
+    def tokens_saved(self) -> int:
+        """What the edits saved; repairs are counted apart."""
+        return self.tokens_before + self.tokens_repaired - self.tokens_after
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        return {**msgspec.to_builtins(self), "tokens_saved": self.tokens_saved}
+
+    def to_text(self) -> str:
+        """The report for a person, a line an edit."""
+        if self.untouched:
+            return f"passed through unchanged: {self.untouched}"
+        counted = "tokens" if self.counter == "o200k" else "tokens (estimated)"
+        share = 100 * self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
+        lines = [
+            f"{self.format}: {self.tokens_before:,} -> {self.tokens_after:,} {counted}, "
+            f"{share:.1f} % saved by {_count(len(self.edits), 'edit')}"
+        ]
+        if self.repairs:
+            change = f"{self.tokens_repaired:+,} tokens"
+            lines.append(f"{_count(len(self.repairs), 'repair')}, {change}:")
+            lines += [f"  {one.code} {one.place}: {one.done}" for one in self.repairs]
+        lines += [
+            f"  {edit.reason} at {edit.ref}: {edit.evidence}, saved {edit.saved:,}"
+            for edit in self.edits
+        ]
+        lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
+        return "\n".join(lines)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

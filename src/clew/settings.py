@@ -1,0 +1,176 @@
+"""Reading a policy from where people write it: clew.toml, pyproject.toml, the environment."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+from .errors import PolicyError
+from .policy import CODE, NAMES, SETTINGS, Policy
+from .ranges import refusal, refuse_unknown
+from .tools import TOOL_KEYS, Tool, Tools
+
+PREFIX: Final = "CLEW_"
+
+_FILES = ("pyproject.toml", "clew.toml")  # the later one wins
+_VARIABLES = {setting.variable: setting.name for setting in SETTINGS if setting.variable}
+_WORDS = {"cap": {"unlimited": None}, "passes": {"default": None}}  # what TOML has no value for
+_SWITCHES = {
+    **dict.fromkeys(("on", "true", "yes", "1"), True),
+    **dict.fromkeys(("off", "false", "no", "0"), False),
+}
+
+
+def load(
+    start: str | os.PathLike[str] | None,
+    environ: Mapping[str, str] | None,
+    overrides: Mapping[str, Any],
+) -> Policy:
+    """Defaults < pyproject.toml found upwards < clew.toml found upwards < environment < code."""
+    here = Path.cwd() if start is None else Path(start).absolute()
+    policy = Policy()
+    for name in _FILES:
+        found = _nearest(here, name)
+        if found:
+            policy = _over(policy, *found)
+    policy = from_env(os.environ if environ is None else environ, policy)
+    refuse_unknown("Policy: ", overrides.items(), NAMES)
+    return _declared_over(policy, overrides, CODE)
+
+
+def from_toml(path: str | os.PathLike[str]) -> Policy:
+    """The policy in one file; a pyproject.toml must have a [tool.clew] table."""
+    file = Path(path)
+    table = _table(file)
+    if table is None:
+        raise PolicyError(f"{file}: there is no [tool.clew] table in this file")
+    return _over(Policy(), file, table)
+
+
+def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
+    """`base` with what the CLEW_… variables set; every one of them must be a setting."""
+    policy = Policy() if base is None else base
+    given = {name: text for name, text in sorted(environ.items()) if name.startswith(PREFIX)}
+    if "CLEW_TOOLS" in given:
+        text = given["CLEW_TOOLS"]
+        raise refusal("environment: ", "CLEW_TOOLS", text, "[tools.NAME] in TOML, Tools in code")
+    refuse_unknown("environment: ", given.items(), tuple(_VARIABLES))
+    for variable, text in given.items():
+        name = _VARIABLES[variable]
+        policy = policy.revised({name: _from_text(name, text)}, f"environment {variable}")
+    return policy
+
+
+def _from_text(name: str, text: str) -> object:
+    """What a variable says; text that says nothing is left for the setting's check to refuse."""
+    word = text.strip()
+    if word in _WORDS.get(name, {}):
+        return _WORDS[name][word]
+    match name:
+        case "passes":
+            return () if word == "none" else tuple(part.strip() for part in word.split(","))
+        case "repair":
+            return _SWITCHES.get(word.lower(), text)
+        case "counter":
+            return word
+        case _:
+            return _number(text)
+
+
+def _number(text: str) -> object:
+    for read in (int, float):
+        try:
+            return read(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _nearest(here: Path, name: str) -> tuple[Path, dict[str, object]] | None:
+    """The nearest file of this name, here or above, that speaks of clew, and what it says."""
+    for folder in (here, *here.parents):
+        file = folder / name
+        if file.is_file():
+            table = _table(file)
+            if table is not None:
+                return file, table
+    return None
+
+
+def _table(file: Path) -> dict[str, object] | None:
+    """The settings in a file: all of it, or [tool.clew] in a pyproject.toml (None: no such)."""
+    table = _parsed(file)
+    if file.name != "pyproject.toml":
+        return table
+    for key in ("tool", "clew"):
+        if key not in table:
+            return None
+        table = _as_table(f"{file}: ", key, table[key])
+    return table
+
+
+def _parsed(file: Path) -> dict[str, object]:
+    """A file's TOML; whatever is wrong with it becomes a sentence that names file and line."""
+    try:
+        data = file.read_bytes()
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except OSError as error:
+        raise PolicyError(f"{file}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise PolicyError(f"{file}: not valid UTF-8 (at line {line})") from None
+    except RecursionError:
+        raise PolicyError(f"{file}: not valid TOML: nested too deeply") from None
+    except ValueError as error:
+        raise PolicyError(f"{file}: not valid TOML: {error}") from None
+
+
+def _over(policy: Policy, file: Path, table: Mapping[str, object]) -> Policy:
+    """The policy with what a file's table says."""
+    origin = f"{file.name}: {file}"
+    refuse_unknown(f"{origin}: ", table.items(), NAMES)
+    values = {name: _from_table(name, value, origin) for name, value in table.items()}
+    return _declared_over(policy, values, origin)
+
+
+def _from_table(name: str, value: object, origin: str) -> object:
+    return _tools(value, origin) if name == "tools" else _said(name, value)
+
+
+def _said(name: str, value: object) -> object:
+    """The value behind a word that stands for what TOML cannot say."""
+    return _WORDS[name].get(value, value) if isinstance(value, str) and name in _WORDS else value
+
+
+def _tools(value: object, origin: str) -> Tools:
+    """All the [tools.NAME] tables of a file."""
+    table = _as_table(f"{origin}: ", "tools", value)
+    declared = {name: _declared(name, keys, origin) for name, keys in table.items()}
+    try:
+        return Tools([Tool(name, **keys) for name, keys in declared.items()])
+    except PolicyError as error:
+        raise PolicyError(f"{origin}: {error}") from None
+
+
+def _declared(name: str, keys: object, origin: str) -> dict[str, Any]:
+    """One of these tables, ready to become a tool."""
+    table = _as_table(f"{origin}: ", f"tools.{name}", keys)
+    refuse_unknown(f"{origin}: tools.{name}: ", table.items(), TOOL_KEYS)
+    return {key: _said(key, value) for key, value in table.items()}
+
+
+def _as_table(where: str, key: str, value: object) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise refusal(where, key, value, "a table")
+    return cast(dict[str, object], value)
+
+
+def _declared_over(policy: Policy, values: Mapping[str, object], origin: str) -> Policy:
+    """The policy with these values; tools join those declared already, the later one winning."""
+    tools = values.get("tools")
+    if isinstance(tools, Tools):
+        values = {**values, "tools": policy.tools.declare(*tools)}
+    return policy.revised(values, origin)

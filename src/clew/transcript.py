@@ -1,0 +1,171 @@
+"""Parts, exchanges and units: what a tool history is made of, in any wire format."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+Kind = Literal["text", "reasoning", "call", "result", "media", "opaque"]
+Speaker = Literal["system", "user", "model", "tool"]
+Path = tuple[str | int, ...]
+
+
+class Ref(Struct, frozen=True, gc=False):
+    """Where a part stands: the message's row in the repaired history, and the path inside it."""
+
+    row: int
+    path: Path
+
+    def __str__(self) -> str:
+        return f"[{self.row}]" + "".join(
+            f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path
+        )
+
+
+class Part(Struct, frozen=True, gc=False):
+    """One text, reasoning, call, result, media or opaque block."""
+
+    ref: Ref
+    kind: Kind
+    speaker: Speaker
+    text: str = ""  # what it says; for a call its arguments, for a result all its text
+    name: str = ""  # the tool's name, where the wire gives it
+    id: str = ""  # the call's id on the wire, "" when the wire has none
+    error: bool = False  # a result that its sender marked as failed
+    signed: bool = False  # carries a signature or encrypted content: stays intact, or goes
+    server: bool = False  # run by the provider itself: its call and result are never edited
+    weight: int = 0  # tokens that text does not show: images, documents, encrypted reasoning
+
+
+class Exchange(Struct, frozen=True, gc=False):
+    """A call and its result, by their positions among the parts."""
+
+    ordinal: int  # survives repeated ids
+    unit: int  # the unit of its call
+    call: int
+    result: int | None
+    server: bool = False
+
+
+class Unit(Struct, frozen=True, gc=False):
+    """One run of model output with what answered it: reasoning, calls and results stay together."""
+
+    rows: tuple[int, int]
+    parts: tuple[int, int]
+    answers: int  # the first part that is not the model's; == parts[1] when nothing answered yet
+    exchanges: tuple[int, ...]
+    reasoning: tuple[int, ...]
+    locked: bool  # its exchanges can only go together
+
+
+class Transcript(Struct, frozen=True):
+    """A history in one index: every pass reads this and nothing else."""
+
+    parts: tuple[Part, ...]
+    exchanges: tuple[Exchange, ...]
+    units: tuple[Unit, ...]
+    exchange_of: tuple[int, ...]  # for each part the exchange it belongs to, or -1
+    results: tuple[int, ...]  # the positions of all results
+
+    def call_of(self, result: int) -> Part | None:
+        """The call that a result answers."""
+        ordinal = self.exchange_of[result]
+        return None if ordinal < 0 else self.parts[self.exchanges[ordinal].call]
+
+
+class Index:
+    """Builds the transcript unit by unit; one pass, and cheap to copy at a boundary."""
+
+    def __init__(self) -> None:
+        self.parts: list[Part] = []
+        self.exchanges: list[Exchange] = []
+        self.units: list[Unit] = []
+        self.exchange_of: list[int] = []
+        self.results: list[int] = []
+        self._by_id: dict[str, deque[int]] = {}  # call id -> ordinals still unanswered
+        self._by_name: dict[str, deque[int]] = {}  # the same by tool, in this unit only
+
+    def copy(self) -> Index:
+        """An index that can grow apart from this one."""
+        twin = Index()
+        twin.parts = self.parts.copy()
+        twin.exchanges = self.exchanges.copy()
+        twin.units = self.units.copy()
+        twin.exchange_of = self.exchange_of.copy()
+        twin.results = self.results.copy()
+        twin._by_id = {id: ordinals.copy() for id, ordinals in self._by_id.items()}
+        return twin
+
+    def freeze(self) -> Transcript:
+        """The transcript as far as it has been read."""
+        return Transcript(
+            tuple(self.parts), tuple(self.exchanges), tuple(self.units),
+            tuple(self.exchange_of), tuple(self.results),
+        )  # fmt: skip
+
+    def add_unit(
+        self, rows: tuple[int, int], model: Iterable[Part], answers: Iterable[Part], locked: bool
+    ) -> Unit:
+        """Append one unit's parts and pair its calls with its results."""
+        first = len(self.parts)
+        ordinals: list[int] = []
+        reasoning: list[int] = []
+        self._by_name.clear()
+        for part in model:
+            self._add_part(part, ordinals, reasoning)
+        answered_from = len(self.parts)
+        for part in answers:
+            self._add_part(part, ordinals, reasoning)
+        unit = Unit(
+            rows, (first, len(self.parts)), answered_from, tuple(ordinals), tuple(reasoning), locked
+        )
+        self.units.append(unit)
+        return unit
+
+    def _add_part(self, part: Part, ordinals: list[int], reasoning: list[int]) -> None:
+        position = len(self.parts)
+        self.parts.append(part)
+        self.exchange_of.append(-1)
+        if part.kind == "call":
+            ordinal = len(self.exchanges)
+            self.exchanges.append(
+                Exchange(ordinal, len(self.units), position, None, part.server)
+            )
+            self.exchange_of[position] = ordinal
+            if part.id:
+                self._by_id.setdefault(part.id, deque()).append(ordinal)
+            self._by_name.setdefault(_tool(part), deque()).append(ordinal)
+            ordinals.append(ordinal)
+        elif part.kind == "result":
+            self.results.append(position)
+            self._close(part, position)
+        elif part.kind == "reasoning":
+            reasoning.append(position)
+
+    def _close(self, part: Part, position: int) -> None:
+        """Give a result to the first open call with its id, else of its tool in this unit."""
+        ordinal = self._next(self._by_id.get(part.id))
+        if ordinal is None:
+            ordinal = self._next(self._by_name.get(_tool(part)))
+        elif not self._by_id[part.id]:
+            del self._by_id[part.id]
+        if ordinal is not None:
+            asked = self.exchanges[ordinal]
+            answered = Exchange(ordinal, asked.unit, asked.call, position, asked.server)
+            self.exchanges[ordinal] = answered
+            self.exchange_of[position] = ordinal
+
+    def _next(self, waiting: deque[int] | None) -> int | None:
+        """The first of these calls that is still unanswered."""
+        while waiting:
+            ordinal = waiting.popleft()
+            if self.exchanges[ordinal].result is None:
+                return ordinal
+        return None
+
+
+def _tool(part: Part) -> str:
+    return f"{'server' if part.server else 'client'} {part.name}"

@@ -1,0 +1,209 @@
+"""The ten laws, each as a function that raises AssertionError when a compactor breaks it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from clew.api import check, expand
+from clew.codecs.formats import CODECS
+from clew.check.rules import steps_of
+from clew.edits import PlaceMark, Replace
+from clew.engine import Compaction
+from clew.fold import part_tokens
+from clew.marker import find_marker
+from clew.memo import Memo
+from clew.tokens import counter_for
+from tests.judges import judge
+from tests.strategies import HISTORY
+
+from .spans import spans, spellings, unmarked
+from .subject import IDLE, ORDINARY, Compact
+
+# What no change to the history can mend: it is the request around it that is wrong.
+UNREPAIRABLE = {"A5", "A10", "A14", "A15", "A17", "A20", "A22", "C7", "R8"}
+
+
+def faithful(compact: Compact, format: str, request: Any) -> None:
+    """With nothing to do, the same bytes or objects; and what no edit touches keeps its own."""
+    kept = copy.deepcopy(request)
+    assert compact(request, policy=IDLE).request is request
+    for body in spellings(request):
+        assert compact(body, policy=IDLE).request == body
+    out = compact(request)
+    assert request == kept, "the caller's request was changed"
+    field = HISTORY[format]
+    sources = {id(message) for message in request[field]}
+    fresh = [m for m in out.request[field] if id(m) not in sources]
+    touchable = _touchable(out, format, compact(request, policy=IDLE).request[field])
+    assert len(fresh) <= touchable, "a message that no edit touches is another object"
+    for name in request:
+        assert name == field or out.request[name] is request[name]
+    for body in spellings(request):
+        _keeps_bytes(compact, body, field, touchable)
+
+
+def _touchable(out: Compaction[Any], format: str, history: Sequence[Any]) -> int:
+    """How many messages the edits and repairs of a report can have changed at most."""
+    rows: set[int] = set()
+    for step in steps_of(CODECS[format], history):  # type: ignore[index]
+        step_rows = range(step.at, step.at + len(step.messages))
+        for edit in out.report.edits:
+            if edit.ref.row in step_rows:
+                alone = isinstance(edit, Replace | PlaceMark)
+                rows.update([edit.ref.row] if alone else step_rows)
+    return len(rows) + 4 * len(out.report.repairs)
+
+
+def _keeps_bytes(compact: Compact, body: bytes, field: str, touchable: int) -> None:
+    out = compact(body)
+    before, after = spans(body, field), spans(out.request, field)
+    known = {text.lstrip(", \n\r\t") for text in before}
+    changed = [text for text in after if text.lstrip(", \n\r\t") not in known]
+    assert len(changed) <= touchable, "a message that no edit touches has other bytes"
+    for text in after[1:]:
+        assert text.startswith(","), text[:20]
+
+
+def valid(compact: Compact, format: str, request: Any, whole: bool) -> None:
+    """What comes out is what the provider accepts."""
+    out = compact(request)
+    left = [p for p in check(out.request, format=format) if p.severity == "error"]
+    empty = [p for p in left if p.place == HISTORY[format]]  # nothing there to mend
+    assert all(p.code in UNREPAIRABLE for p in left if p not in empty), left
+    if whole:
+        assert judge(format, out.request) == []
+
+
+def repairs_only_what_is_broken(compact: Compact, format: str, request: Any) -> None:
+    """Repair changes nothing that the provider would have accepted."""
+    errors = [p for p in check(request, format=format) if p.severity == "error"]
+    if not errors:
+        assert compact(request, policy=IDLE).request is request
+
+
+def small(compact: Compact, format: str, request: Any) -> None:
+    """No saving edit makes anything longer, by the request's own counter."""
+    out = compact(request)
+    counter = counter_for(format, request.get("model"))
+    for edit in out.report.edits:
+        if isinstance(edit, Replace):
+            original = out.originals[edit.original]
+            assert counter.count(edit.text) < counter.count(original)
+    assert out.report.tokens_after <= out.report.tokens_before + out.report.tokens_repaired
+
+
+def stable(compact: Compact, format: str, requests: Sequence[Any]) -> None:
+    """Between epochs, projections of requests that extend one another extend one another."""
+    field = HISTORY[format]
+    outs = [compact(request) for request in requests]
+    for one, next_one in pairwise(outs):
+        if one.report.epochs != next_one.report.epochs or one.report.untouched:
+            continue
+        if _ends_made_up(one):
+            continue
+        before, after = unmarked(one.request[field]), unmarked(next_one.request[field])
+        assert json.dumps(after[: len(before)]) == json.dumps(before)
+
+
+def _ends_made_up(out: Compaction[Any]) -> bool:
+    """Whether this request got what only its end needed; the next one does not have that end."""
+    return any(repair.code in ("A7", "G7", "G3", "G3a", "R1") for repair in out.report.repairs)
+
+
+def reproducible(compact: Compact, format: str, requests: Sequence[Any]) -> None:
+    """Cold equals warm, byte for byte, and twice is the same as once."""
+    memo = Memo()
+    for request in requests:
+        body = json.dumps(request).encode()
+        cold = compact(body).request
+        assert compact(body, memo=memo).request == cold, "warm differs from cold"
+        assert compact(body, memo=memo).request == cold, "the second time differs"
+        assert json.loads(cold) == json.loads(json.dumps(compact(request).request))
+
+
+def reversible(compact: Compact, format: str, request: Any) -> None:
+    """Every original that is elided comes back exactly, under the hash that its marker names."""
+    out = compact(request)
+    said = {part.text for part in _parts(format, compact(request, policy=IDLE).request)}
+    for edit in out.report.edits:
+        if isinstance(edit, Replace):
+            original = expand(edit.original, out)
+            assert original in said, "the original is not what the request said"
+            assert edit.original in edit.text, "the text does not name its original"
+
+
+def honest(compact: Compact, format: str, request: Any) -> None:
+    """Markers and report say what is so."""
+    out = compact(request)
+    for edit in out.report.edits:
+        if isinstance(edit, Replace) and (marker := find_marker(edit.text)) is not None:
+            _marker_is_true(marker, out.originals[edit.original], edit.text)
+    report = out.report
+    if report.untouched:
+        return
+    counter = counter_for(format, request.get("model"))
+    field = HISTORY[format]
+    rest = sum(part_tokens(p, counter) for p in CODECS[format].read_head(request))  # type: ignore[index]
+    before = sum(part_tokens(p, counter) for p in _parts(format, request)) + rest
+    after = sum(part_tokens(p, counter) for p in _parts(format, out.request)) + rest
+    assert report.tokens_before == before
+    if not report.repairs:
+        assert report.tokens_after == after, "the report's figure is not the projection's"
+    assert field in out.request
+
+
+def _marker_is_true(marker: Any, original: str, text: str) -> None:
+    assert marker.size == len(original)
+    assert marker.ref in text
+    kept = text.replace(str(marker), "")
+    if marker.unit == "lines":
+        lines = original.splitlines() if "\n" in original else [original]
+        assert marker.all == original.count("\n") + (not original.endswith("\n"))
+        stay = [line for line in kept.split("\n") if line]
+        assert len(stay) <= marker.all - marker.gone + marker.errors + 1
+        assert all(line in original for line in stay)
+        assert len(lines) >= marker.gone
+    else:
+        assert marker.all == len(original)
+        assert len(kept.strip("\n")) <= marker.all - marker.gone + 2
+
+
+def idempotent(compact: Compact, format: str, request: Any) -> None:
+    """A pass proposes nothing on its own output."""
+    once = compact(request)
+    twice = compact(once.request)
+    assert twice.report.edits == (), twice.report.edits
+    assert twice.request is once.request
+
+
+def harmless(compact: Compact, anything: Any) -> None:
+    """Whatever comes in: no error, and what cannot be read goes out as it came."""
+    out = compact(anything)
+    if out.report.untouched:
+        assert out.request is anything
+
+
+def linear(compact: Compact, make: Callable[[int], Any], times: int = 8) -> None:
+    """So many times the history costs about so many times the time."""
+    short, long = make(60), make(60 * times)
+    assert _seconds(compact, long) <= 2.5 * times * _seconds(compact, short)
+
+
+def _seconds(compact: Compact, request: Any) -> float:
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        compact(request, policy=ORDINARY)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+def _parts(format: str, request: Any) -> list[Any]:
+    codec = CODECS[format]  # type: ignore[index]
+    history = request[HISTORY[format]]
+    return [part for row, message in enumerate(history) for part in codec.read(row, message)]

@@ -1,0 +1,66 @@
+"""How a compactor is run by the laws: the real one, or one with a planted fault."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from clew.engine import Compaction, compacted, fold_request
+from clew.errors import PassedThrough, UnreadableRequest
+from clew.facts import Facts
+from clew.memo import Memo
+from clew.passes import PASSES, Pass
+from clew.policy import Policy
+from clew.report import Report
+
+from .trial_passes import (
+    drop_every_other_exchange,
+    drop_old_reasoning,
+    mark_the_last_seen,
+    shorten_calls,
+)
+
+# Evaluate at every boundary, with a cap that bites: the most that the fold can do.
+EAGER = Policy(cap=200, step=1, growth=0.0)
+ORDINARY = Policy(cap=200)
+IDLE = Policy(cap=None, passes=())
+
+
+class Compact(Protocol):
+    """A compactor as the laws see it."""
+
+    def __call__(
+        self, request: Any, *, policy: Policy = EAGER, memo: Memo | None = None
+    ) -> Compaction[Any]: ...
+
+
+def compactor(*passes: Pass) -> Compact:
+    """The real engine with these passes."""
+
+    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+        chosen = () if policy.passes == () else passes
+        try:
+            folded = fold_request(request, None, policy, Facts(), memo, passes=chosen)
+            return compacted(folded, request)
+        except (PassedThrough, UnreadableRequest) as why:
+            return Compaction(request, Report(untouched=str(why)), {})
+
+    return run
+
+
+real = compactor(*PASSES)
+
+# Every pass that exists, each alone and all together; the trial passes make the other edits.
+SUBJECTS: dict[str, Compact] = {
+    **{one.__name__: compactor(one) for one in PASSES},
+    "drop_every_other_exchange": compactor(drop_every_other_exchange),
+    "drop_old_reasoning": compactor(drop_old_reasoning),
+    "shorten_calls": compactor(shorten_calls),
+    "all": compactor(*PASSES, drop_every_other_exchange, drop_old_reasoning, shorten_calls),
+}
+
+# Marks of the lifetime that may stand before any other, in the shape that each wire knows.
+MARKERS: dict[str, Compact] = {
+    "anthropic": compactor(mark_the_last_seen({"type": "ephemeral", "ttl": "1h"})),
+    "openai-chat": compactor(mark_the_last_seen({"mode": "explicit"})),
+    "openai-responses": compactor(mark_the_last_seen({"mode": "explicit"})),
+}

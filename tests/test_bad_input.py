@@ -1,0 +1,160 @@
+"""Bad input: a clear typed error, or the input as it came; never a traceback, never a hang."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from tests.formats import FORMATS, Exchange, request
+from tests.laws.sessions import broken_session
+
+import clew
+from clew import Policy
+
+NESTED = b'{"messages":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
+MALFORMED: dict[str, bytes] = {
+    "nothing": b"",
+    "half": b'{"messages": [{"role": "user", "content": "h',
+    "no JSON": b"hello",
+    "binary": bytes(range(256)),
+    "NaN": b'{"messages": [{"role": "user", "content": NaN}]}',
+    "lone surrogate": b'{"model":"claude-x","messages":[{"role":"user","content":"\\ud800"}]}',
+    "invalid UTF-8": b'{"model":"claude-opus-4-5","messages":[{"role":"user","content":"\xff"}]}',
+    "BOM": b'\xef\xbb\xbf{"messages": []}',
+    "nested": NESTED,
+    "trailing": b'{"messages": []} {}',
+}
+NO_REQUEST: dict[str, bytes] = {
+    "a number": b"1",
+    "null": b"null",
+    "a string": b'"messages"',
+    "no history": b'{"model": "x"}',
+    "history is a number": b'{"messages": 3}',
+    "history is an object": b'{"messages": {}}',
+    "a list of numbers": b"[1, 2, 3]",
+    "an empty list": b"[]",
+}
+
+
+@pytest.mark.parametrize("body", [*MALFORMED.values(), *NO_REQUEST.values()], ids=[*MALFORMED, *NO_REQUEST])
+def test_what_cannot_be_read_is_passed_on_as_it_came(body: bytes) -> None:
+    out = clew.compact(body)
+    assert out.request is body
+    assert out.report.untouched
+
+
+@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
+def test_check_and_repair_say_what_is_wrong(body: bytes) -> None:
+    with pytest.raises(clew.UnreadableRequest, match=r"[A-Z].*\."):
+        clew.check(body)
+    with pytest.raises(clew.UnreadableRequest):
+        clew.repair(body)
+
+
+@pytest.mark.parametrize("value", [None, 3, 2.5, object(), {1, 2}, ("a",), [object()], [{"role": object()}]])
+def test_no_json_at_all(value: Any) -> None:
+    assert clew.compact(value).request is value
+
+
+def test_objects_of_an_sdk_are_refused_and_passed_on() -> None:
+    class TextBlock:
+        type, text = "text", "hi"
+
+    history = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [TextBlock(), {"type": "tool_use", "id": "a"}]},
+    ]
+    out = clew.compact(history, format="anthropic")
+    assert out.request is history
+    assert "TextBlock" in str(out.report.untouched)
+    assert "model_dump" in str(out.report.untouched)
+
+
+def test_a_wrong_format_name_is_named_with_the_allowed_ones() -> None:
+    with pytest.raises(clew.UnknownFormat, match="'claude'.*anthropic, openai-chat"):
+        clew.compact([], format="claude")
+
+
+def test_a_format_that_does_not_fit_is_said() -> None:
+    with pytest.raises(clew.UnreadableRequest, match="contents"):
+        clew.check({"messages": []}, format="gemini")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
+    long = "x" * 3_000
+    body = json.dumps(request(format, "go", [Exchange(long, id="a")], [Exchange("b", id="b")]))
+    odd = body.replace('"command": "make"', f'"n": {"7" * 400}, "f": 1E5, "d": 1, "d": 2', 1)
+    if format in ("openai-chat", "openai-responses"):
+        odd = body.replace('\\"command\\": \\"make\\"', f'\\"n\\": {"7" * 400}', 1)
+    assert odd != body
+    out = clew.compact(odd.encode(), format=format, policy=Policy(cap=1_000, step=1, growth=0.0))
+    assert len(out.report.edits) == 1
+    assert b"7" * 400 in out.request
+    assert (b"1E5" in out.request) == ("1E5" in odd)
+
+
+def test_numbers_of_python_that_json_has_not() -> None:
+    history = request("anthropic", "go", [Exchange("x" * 3_000, id="a")], [Exchange("b", id="b")])
+    history["messages"][1]["content"][0]["input"] = {"x": float("nan"), "s": "\ud800", "n": 10**400}
+    out = clew.compact(history, policy=Policy(cap=1_000, step=1, growth=0.0))
+    assert len(out.report.edits) == 1
+    assert out.request["messages"][1] is history["messages"][1]
+
+
+def test_deep_objects_are_passed_on() -> None:
+    deep: Any = []
+    for _ in range(10_000):
+        deep = [deep]
+    history = [{"role": "user", "content": "go"}, {"role": "assistant", "content": deep}]
+    out = clew.compact(history, format="anthropic")
+    assert out.request is history or out.report.repairs
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_ten_thousand_calls_in_one_message(format: str) -> None:
+    many = [Exchange("x" * 20, id=f"call_{number}") for number in range(10_000)]
+    start = time.perf_counter()
+    out = clew.compact(request(format, "go", many, "more"), format=format)
+    lost = request(format, "go", many)
+    lost[next(k for k in ("messages", "input", "contents") if k in lost)].pop()
+    mended = clew.repair(lost, format=format)
+    assert time.perf_counter() - start < 20
+    assert clew.check(out.request, format=format) == []
+    assert mended.request
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_history_broken_everywhere_is_mended_in_linear_time(format: str) -> None:
+    def seconds(exchanges: int) -> float:
+        body = json.dumps(broken_session(format, exchanges)).encode()
+        start = time.perf_counter()
+        out = clew.compact(body, format=format, memo=None)
+        assert clew.check(out.request, format=format) == []
+        return time.perf_counter() - start
+
+    seconds(50)
+    short = min(seconds(200) for _ in range(3))
+    assert min(seconds(1_600) for _ in range(2)) < 25 * short
+
+
+def test_a_hundred_megabytes() -> None:
+    line = "the same words over and over, 1234567\\n"
+    blocks = ",".join(
+        f'{{"type":"tool_result","tool_use_id":"t{k}","content":"{line * 26_000}"}}' for k in range(100)
+    )
+    calls = ",".join(f'{{"type":"tool_use","id":"t{k}","name":"n","input":{{}}}}' for k in range(100))
+    body = (
+        f'{{"model":"claude-opus-4-5","tools":[{{"name":"n","input_schema":{{}}}}],"messages":['
+        f'{{"role":"user","content":"go"}},{{"role":"assistant","content":[{calls}]}},'
+        f'{{"role":"user","content":[{blocks}]}},{{"role":"assistant","content":"ok"}},'
+        f'{{"role":"user","content":"on"}}]}}'
+    ).encode()
+    assert len(body) > 98_000_000
+    start = time.perf_counter()
+    out = clew.compact(body, memo=None)
+    assert time.perf_counter() - start < 60
+    assert len(out.report.edits) == 100
+    assert len(out.request) < 4_000_000

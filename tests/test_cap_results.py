@@ -1,0 +1,224 @@
+"""The cap for each result: source 001's own cases by name, and what clew does better, per format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
+
+import clew
+from clew import UNLIMITED, Policy, Tool, Tools
+from clew.marker import MOST, find_marker, parse_marker
+from clew.passes.cap_results import _character_border
+
+formats = pytest.mark.parametrize("format", FORMATS)
+LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
+
+
+def capped(format: str, *steps: Any, cap: int | None = 1_000, tools: Tools | None = None) -> Any:
+    """The request after compaction at every boundary, and its results."""
+    policy = Policy(cap=cap, tools=tools or Tools(), step=1, growth=0.0)
+    out = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
+    assert clew.check(out.request, format=format) == []
+    return out, results(format, out.request)
+
+
+def old(text: str, **about: Any) -> tuple[Any, ...]:
+    """A session in which this result has been seen, and another one has not."""
+    return ("go", [Exchange(text, id="call_1", **about)], [Exchange("done", id="call_2")])
+
+
+@formats
+def test_clips_oversize_tool_results_above_default_cap(format: str) -> None:
+    steps = ("hi", [Exchange(LINES, id="a")], "again", [Exchange(LINES, id="b")])
+    _, (first, last) = capped(format, *steps)
+    assert find_marker(first) is not None
+    assert len(first) <= 1_000
+    assert last == LINES, "the newest result stays verbatim"
+
+
+@formats
+def test_preserves_tool_results_within_cap(format: str) -> None:
+    out, _ = capped(format, *old("x" * 50))
+    assert out.report.edits == ()
+
+
+@formats
+def test_per_tool_override_unlimited_keeps_verbatim(format: str) -> None:
+    tools = Tools([Tool("publish", cap=UNLIMITED)])
+    _, (first, _) = capped(format, *old(LINES, tool="publish"), tools=tools)
+    assert first == LINES
+
+
+@formats
+def test_per_tool_override_smaller_clips_below_default(format: str) -> None:
+    tools = Tools([Tool("verbose", cap=400)])
+    _, (first, _) = capped(format, *old(LINES, tool="verbose"), cap=1_000_000, tools=tools)
+    marker = find_marker(first)
+    assert marker is not None
+    assert marker.cap == 400
+
+
+@formats
+def test_per_tool_override_larger_wins_too(format: str) -> None:
+    tools = Tools([Tool("verbose", cap=1_000_000)])
+    _, (first, _) = capped(format, *old(LINES, tool="verbose"), cap=100, tools=tools)
+    assert first == LINES
+
+
+@formats
+def test_idempotent_across_repeated_apply(format: str) -> None:
+    policy = Policy(cap=500, step=1, growth=0.0)
+    once, _ = capped(format, *old(LINES), cap=500)
+    twice = clew.compact(once.request, format=format, policy=policy, memo=None)
+    assert twice.request is once.request
+    assert twice.report.edits == ()
+
+
+@formats
+def test_unknown_tool_falls_back_to_default_cap(format: str) -> None:
+    tools = Tools([Tool("other", cap=UNLIMITED)])
+    _, (first, _) = capped(format, *old(LINES, tool="synthetic"), tools=tools)
+    assert find_marker(first) is not None
+
+
+def test_the_default_cap_is_the_sources() -> None:
+    assert Policy().cap == 32_000
+
+
+@formats
+def test_all_unseen_results_stay_not_just_the_last_one(format: str) -> None:
+    parallel = [Exchange(LINES, id=f"p{number}") for number in range(3)]
+    _, texts = capped(format, "go", [Exchange(LINES, id="a")], parallel)
+    assert find_marker(texts[0]) is not None
+    assert texts[1:] == [LINES] * 3
+
+
+@formats
+def test_head_and_tail_stay_on_line_borders(format: str) -> None:
+    _, (first, _) = capped(format, *old(LINES))
+    lines = first.split("\n")
+    at = next(k for k, line in enumerate(lines) if parse_marker(line))
+    assert 0 < at < len(lines) - 1
+    assert LINES.startswith("\n".join(lines[:at]) + "\n")
+    assert LINES.endswith("\n" + "\n".join(lines[at + 1 :]))
+
+
+@formats
+def test_the_marker_names_tool_size_cap_and_call(format: str) -> None:
+    _, (first, _) = capped(format, *old(LINES))
+    marker = find_marker(first)
+    assert marker is not None
+    assert (marker.tool, marker.size, marker.cap, marker.call) == (
+        "shell",
+        len(LINES),
+        1_000,
+        "call_1",
+    )
+    kept = len(first.split("\n")) - 1
+    assert (marker.all, marker.gone, marker.unit) == (200, 200 - kept, "lines")
+
+
+@formats
+def test_a_marker_is_short_and_whole_whatever_the_names(format: str) -> None:
+    id = "call_" + "x" * 35
+    named = Exchange(LINES, id=id, tool="a_tool_with_a_very_long_name_" * 2)
+    _, (first, _) = capped(format, "go", [named], [Exchange("done", id="call_2")])
+    line = next(line for line in first.split("\n") if line.startswith("[clew"))
+    assert len(line) <= MOST
+    assert parse_marker(line) is not None
+    assert line.endswith("]")
+
+
+@formats
+def test_one_endless_line_is_cut_between_characters(format: str) -> None:
+    text = "é\u0301👩\u200d👩\u200d👧🏽" * 500
+    _, (first, _) = capped(format, *old(text))
+    head, marker, tail = first.split("\n")
+    parsed = parse_marker(marker)
+    assert parsed is not None
+    assert parsed.unit == "chars"
+    assert (parsed.gone, parsed.all) == (len(text) - len(head) - len(tail), len(text))
+    assert text.startswith(head)
+    assert text.endswith(tail)
+    assert _character_border(text, len(head)) == len(head)
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
+def test_images_in_a_mixed_result_stay(format: str) -> None:
+    out, (first, _) = capped(format, *old(LINES, image=True))
+    assert find_marker(first) is not None
+    assert PIXEL in str(out.request[FIELD[format]])
+
+
+@pytest.mark.parametrize("format", ["anthropic", "gemini"])
+def test_a_failed_result_keeps_its_error(format: str) -> None:
+    noise = [f"compiling unit number {number} of the whole lot" for number in range(300)]
+    noise[150] = "error: undefined symbol thread_end in loom.o"
+    _, (first, _) = capped(format, *old("\n".join(noise), error=True), cap=2_000)
+    assert noise[150] in first.split("\n")
+    marker = find_marker(first)
+    assert marker is not None
+    assert marker.errors == 1
+    assert len(first) <= 2_000
+
+
+def test_a_failed_result_stays_marked_as_failed() -> None:
+    out, _ = capped("anthropic", *old(LINES, error=True))
+    assert out.request["messages"][2]["content"][0]["is_error"] is True
+
+
+@formats
+def test_run_again_is_said_only_where_that_is_safe(format: str) -> None:
+    _, (plain, _) = capped(format, *old(LINES))
+    _, (safe, _) = capped(format, *old(LINES), tools=Tools([Tool("shell", rerun=True)]))
+    assert "run again" not in plain
+    assert "safe to run again" in safe
+
+
+@formats
+def test_the_original_comes_back_exactly(format: str) -> None:
+    out, (first, _) = capped(format, *old(LINES))
+    marker = find_marker(first)
+    assert marker is not None
+    assert clew.expand(marker.ref, out) == LINES
+
+
+@formats
+def test_a_cap_too_small_for_anything_leaves_the_marker(format: str) -> None:
+    _, (first, _) = capped(format, *old(LINES), cap=10)
+    assert parse_marker(first) is not None
+
+
+@formats
+def test_what_would_not_become_smaller_is_left(format: str) -> None:
+    out, _ = capped(format, *old("a short result"), cap=5)
+    assert out.report.edits == ()
+
+
+@formats
+def test_a_cap_of_none_clips_nothing(format: str) -> None:
+    out, _ = capped(format, *old(LINES), cap=None)
+    assert out.report.edits == ()
+
+
+@formats
+def test_a_resumed_session_gives_the_same_projection(format: str) -> None:
+    first, _ = capped(format, *old(LINES))
+    again, _ = capped(format, *old(LINES))
+    assert first.request == again.request
+
+
+@formats
+def test_repeated_ids_do_not_mix_the_tools_up(format: str) -> None:
+    tools = Tools([Tool("quiet", cap=UNLIMITED)])
+    steps = (
+        "go",
+        [Exchange(LINES, id="same", tool="quiet")],
+        [Exchange(LINES, id="same", tool="shell")],
+        [Exchange("done", id="last")],
+    )
+    _, (first, second, _) = capped(format, *steps, tools=tools)
+    assert first == LINES
+    assert find_marker(second) is not None

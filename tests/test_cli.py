@@ -1,0 +1,515 @@
+"""The command line: what it writes, what it says, and that bad input ends in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+import clew
+from clew.cli import main
+from clew.cli.demo import POLICY, example
+from clew.cli.showing import printable
+from clew.codecs.codec import FORMATS
+
+HOME = Path(clew.__file__).parents[1]
+POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
+
+# The same settings as the demo's, as anyone can give them.
+CAPPED = ("--set", "cap=2000", "--set", "step=100", "--set", "growth=0")
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run where no policy is found by chance."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("CLEW_")]:
+        monkeypatch.delenv(name)
+
+
+def run(*arguments: str, data: bytes | None = None) -> Result:
+    result = CliRunner().invoke(main, arguments, input=data)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def process(*arguments: str, stdin: Any = None, stdout: Any = None) -> subprocess.Popen[bytes]:
+    env = {**os.environ, "PYTHONPATH": str(HOME)}
+    command = [sys.executable, "-m", "clew.cli", *arguments]
+    return subprocess.Popen(command, env=env, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
+
+
+def anthropic(*messages: Any, **fields: Any) -> bytes:
+    return json.dumps({"model": "claude-sonnet-4-5", "messages": messages, **fields}).encode()
+
+
+class TestCompact:
+    def test_writes_the_projection_and_nothing_else(self):
+        result = run("compact", *CAPPED, "-", data=example())
+        assert result.exit_code == 0
+        assert result.stderr == ""
+        policy = clew.Policy(cap=2_000, step=100, growth=0.0)
+        assert result.stdout_bytes == clew.compact(example(), policy=policy, memo=None).request
+        assert result.stdout_bytes != example()
+
+    def test_writes_what_needs_no_change_as_it_came(self):
+        sound = clew.repair(example()).request
+        result = run("compact", "-", data=sound)
+        assert (result.exit_code, result.stdout_bytes) == (0, sound)
+
+    def test_reads_and_writes_files(self, tmp_path: Path):
+        Path("in.json").write_bytes(example())
+        result = run("compact", "in.json", "-o", "out.json")
+        assert (result.exit_code, result.output) == (0, "")
+        assert Path("out.json").read_bytes() == clew.repair(example()).request
+
+    def test_reports_on_standard_error(self):
+        result = run("compact", "-", *CAPPED, "--report", data=example())
+        assert "over_cap" in result.stderr
+        assert "A1" in result.stderr
+
+    def test_writes_the_report_and_the_originals(self):
+        outputs = ("-o", "out.json", "--report-json", "report.json", "--originals", "back.json")
+        assert run("compact", "-", *CAPPED, *outputs, data=example()).exit_code == 0
+        report = json.loads(Path("report.json").read_bytes())
+        originals = json.loads(Path("back.json").read_bytes())
+        assert {edit["original"] for edit in report["edits"]} == set(originals)
+        sent = {
+            block["content"]
+            for message in json.loads(example())["messages"]
+            for block in message["content"]
+            if isinstance(block, dict) and block["type"] == "tool_result"
+        }
+        assert len(originals) == 3
+        assert {clew.expand(ref, originals) for ref in originals} <= sent
+
+    def test_sends_one_thing_to_standard_output(self):
+        assert run("compact", "-", "--originals", "-", data=example()).exit_code == 2
+        both = run("compact", "-", *CAPPED, "-o", "out", "--originals", "-", data=example())
+        assert len(json.loads(both.stdout)) == 3
+
+    @pytest.mark.parametrize("output", ["no/such/folder/out", "."])
+    def test_says_where_it_cannot_write(self, output: str):
+        result = run("compact", "-", "-o", output, data=example())
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert result.stderr.startswith(f"clew: {output}: ")
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b'{"input": [], "previous_response_id": "resp_1"}',
+            b'{"input": [], "conversation": "conv_1"}',
+            b'{"input": "hello"}',
+            b'{"model": "claude-sonnet-4-5", "messages": [], "thread": {"type": "continue"}}',
+            b'{"contents": [], "cachedContent": "cachedContents/1"}',
+            b'{"messages": [], "anthropic_version": "bedrock-2023-05-31"}',
+            b'{"messages": [], "inferenceConfig": {}}',
+            b'{"messages": [], "data_sources": []}',
+            b'[{"role": "user",   "content": "hello"}]\n',
+        ],
+    )
+    def test_passes_through_what_is_not_its_to_change(self, body: bytes):
+        if b"thread" in body:
+            body = body.replace(b"[]", b'[{"role": "user", "content": "x"}]')
+        result = run("compact", "-", data=body)
+        assert (result.exit_code, result.stdout_bytes) == (0, body)
+        assert result.stderr.startswith("passed through unchanged: ")
+        assert run("explain", "-", data=body).stdout.startswith("Passed through unchanged: ")
+        assert run("check", "-", data=body).exit_code == 0
+
+
+class TestExplain:
+    def test_shows_every_edit_and_repair(self):
+        result = run("explain", "-", *CAPPED, data=example())
+        assert result.exit_code == 0
+        rows = [line.split() for line in result.stdout.splitlines() if "over_cap" in line]
+        assert [row[0] for row in rows] == [f"messages[{at}].content[0]" for at in (4, 6, 8)]
+        assert "  A1 " in result.stdout
+
+    def test_says_which_passes_failed(self, monkeypatch: pytest.MonkeyPatch):
+        def faulty(*_: object):
+            raise RuntimeError("out of order")
+
+        monkeypatch.setattr("clew.fold.PASSES", (faulty,))
+        result = run("explain", "-", data=example())
+        assert result.exit_code == 0
+        assert "faulty" in result.stdout
+        assert "out of order" in result.stdout
+
+    def test_gives_the_report_as_json(self):
+        result = run("explain", "-", "--json", *CAPPED, data=example())
+        report = json.loads(result.stdout)
+        assert [edit["reason"] for edit in report["edits"]] == ["over_cap"] * 3
+        assert report["tokens_saved"] == sum(edit["saved"] for edit in report["edits"])
+
+    def test_names_the_format_that_it_is_told(self):
+        body = b'[{"role": "user", "content": "hello"}]'
+        for format in FORMATS:
+            result = run("explain", "-", "--format", format, data=body)
+            assert result.stdout.startswith(f"{format}, ")
+
+
+class TestCheck:
+    warned = json.dumps(
+        [
+            {"role": "user", "content": "hello"},
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {
+                        "id": "c" * 41,
+                        "type": "function",
+                        "function": {"name": "a", "arguments": "{}"},
+                    }
+                ],
+            },
+            {"role": "tool", "tool_call_id": "c" * 41, "content": "x"},
+        ]
+    ).encode()
+
+    def test_lists_problems_and_ends_with_1(self):
+        result = run("check", "-", data=example())
+        assert result.exit_code == 1
+        (problem,) = clew.check(example())
+        assert result.stdout == f"A1 {problem.place}: {problem.message}\n"
+        assert result.stderr == "standard input: 1 error, 0 warnings\n"
+
+    def test_is_content_with_a_sound_request(self):
+        result = run("check", "-", data=clew.repair(example()).request)
+        assert (result.exit_code, result.stdout) == (0, "")
+        assert result.stderr == "standard input: no problems\n"
+
+    def test_counts_warnings_only_when_strict(self):
+        lenient, strict = (
+            run("check", "-", data=self.warned),
+            run("check", "-", "--strict", data=self.warned),
+        )
+        assert (lenient.exit_code, strict.exit_code) == (0, 1)
+        assert lenient.stdout == strict.stdout
+        assert lenient.stdout.endswith(" (warning)\n")
+
+    def test_gives_json(self):
+        result = run("check", "-", "--json", data=example())
+        assert result.exit_code == 1
+        told = json.loads(result.stdout)
+        assert told["untouched"] is None
+        assert [p["code"] for p in told["problems"]] == ["A1"]
+        assert set(told["problems"][0]) == {"code", "place", "message", "severity"}
+
+
+class TestDemo:
+    def test_shows_history_projection_and_explanation(self):
+        result = run("demo")
+        assert result.exit_code == 0
+        for heading in ("HISTORY IN", "WHAT CLEW DID", "PROJECTION OUT", "THE WAY BACK"):
+            assert heading in result.stdout
+        assert "NOT" not in result.stdout
+        assert run("demo").stdout == result.stdout
+
+    def test_prints_the_example_itself(self):
+        assert run("demo", "--raw").stdout_bytes == example()
+
+    def test_the_example_shows_what_it_should(self):
+        out = clew.compact(example(), policy=POLICY, memo=None)
+        assert len(out.originals) == 3
+        assert [repair.code for repair in out.report.repairs] == ["A1"]
+        assert clew.check(out.request) == []
+
+    def test_does_not_depend_on_where_it_runs(self, monkeypatch: pytest.MonkeyPatch):
+        plain = run("demo").stdout
+        monkeypatch.setenv("CLEW_CAP", "unlimited")
+        assert run("demo").stdout == plain
+
+
+class TestPolicy:
+    def test_comes_from_files_environment_and_options(self, monkeypatch: pytest.MonkeyPatch):
+        Path("clew.toml").write_text("cap = 1000\nstep = 7\n[tools.Bash]\ncap = 'unlimited'\n")
+        monkeypatch.setenv("CLEW_STEP", "8")
+        told = json.loads(run("settings", "--json", "--set", "repair=off").stdout)
+        assert told["cap"]["value"] == "1000"
+        assert told["cap"]["origin"].startswith("clew.toml")
+        assert told["step"] == {"value": "8", "origin": "environment CLEW_STEP"}
+        assert told["repair"] == {"value": "false", "origin": "option --set repair"}
+        assert told["growth"]["origin"] == "default"
+        assert told["tools.Bash"]["value"] == "cap unlimited, rerun false"
+
+    def test_comes_from_one_file_alone(self, monkeypatch: pytest.MonkeyPatch):
+        Path("clew.toml").write_text("cap = 1000\n")
+        Path("other.toml").write_text("step = 5\npasses = []\n")
+        monkeypatch.setenv("CLEW_GROWTH", "0.5")
+        told = json.loads(run("settings", "--json", "--policy", "other.toml").stdout)
+        values = {name: one["value"] for name, one in told.items()}
+        assert values["step"] == "5"
+        assert values["passes"] == "none"
+        assert (values["cap"], values["growth"]) == ("32000", "0.1")
+
+    def test_settings_are_a_table(self):
+        lines = run("settings", "--set", "cap=unlimited").stdout.splitlines()
+        assert lines[0] == "Settings"
+        assert lines[2].split() == ["cap", "unlimited", "option", "--set", "cap"]
+
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (("--set", "cap=-1"), ("cap", "-1", "allowed")),
+            (("--set", "capp=1"), ("capp", "did you mean cap")),
+            (("--set", "tools=x"), ("tools", "allowed")),
+            (("--set", "cap"), ("KEY=VALUE",)),
+            (("--policy", "missing.toml"), ("missing.toml",)),
+            (("--policy", "."), ("directory",)),
+            (("--policy", "bad.toml"), ("bad.toml", "budgett")),
+        ],
+    )
+    def test_refuses_what_is_not_allowed(self, arguments: tuple[str, ...], words: tuple[str, ...]):
+        Path("bad.toml").write_text("budgett = 1\n")
+        for command in (("compact", "-"), ("explain", "-"), ("settings",)):
+            refused(run(*command, *arguments, data=example()), *words)
+
+    def test_refuses_a_bad_environment(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("CLEW_CAP", "much")
+        refused(run("compact", "-", data=example()), "CLEW_CAP", "much", "allowed")
+
+
+def refused(result: Result, *words: str) -> None:
+    """One sentence on standard error, nothing on standard output, exit status 2."""
+    assert result.exit_code == 2
+    assert result.stdout_bytes == b""
+    assert result.stderr.startswith("clew: ")
+    assert result.stderr.count("\n") == 1
+    assert "Traceback" not in result.stderr
+    for word in words:
+        assert word in result.stderr
+
+
+DEEP = b"[" * 10_000 + b"]" * 10_000
+UNREADABLE = {
+    "malformed": b'{"messages": [',
+    "with text behind it": b'{"messages": []} and more',
+    "no chat request": b'{"hello": 1}',
+    "a number": b"42",
+    "a string": b'"hello"',
+    "null": b"null",
+    "messages that are no list": b'{"messages": {"role": "user"}}',
+    "deep": DEEP,
+    "deep inside a message": b'{"messages": [{"role": "user", "content": ' + DEEP + b"}]}",
+    "deep beside the history": b'{"metadata": ' + DEEP + b', "messages": []}',
+    "deep objects": b'{"messages":' * 10_000 + b"1" + b"}" * 10_000,
+    "a lone surrogate": b'{"messages": [{"role": "tool", "content": "\\ud800"}]}',
+    "NaN": b'{"messages": [{"role": "tool", "content": NaN}]}',
+    "digits without end": b'{"messages": [{"role": "tool", "content": ' + b"9" * 5_000 + b"}]}",
+    "invalid UTF-8": b'{"messages": [{"role": "tool", "content": "\xff\xfe"}]}',
+    "UTF-16": '{"messages": []}'.encode("utf-16"),
+    "binary": bytes(range(256)) * 10,
+    "zero bytes": bytes(100),
+    "empty": b"",
+    "blank": b" \n\t",
+}
+READABLE = {
+    "integers of 400 digits": anthropic(
+        {"role": "user", "content": "x"},
+        {
+            "role": "assistant",
+            "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {"n": 10**399}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "x"}]},
+        tools=[{"name": "b", "input_schema": {"type": "object"}}],
+        metadata={"n": -(10**399)},
+    ),
+    "duplicate keys": b'{"model": "claude-sonnet-4-5", "messages": [], "messages": '
+    b'[{"role": "user", "content": "a", "content": "b"}]}',
+}
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("command", ["compact", "explain", "check"])
+    @pytest.mark.parametrize("what", UNREADABLE)
+    def test_is_refused_in_a_sentence(self, command: str, what: str):
+        refused(run(command, "-", data=UNREADABLE[what]), "standard input: ")
+        Path("body.json").write_bytes(UNREADABLE[what])
+        refused(run(command, "body.json"), "body.json: ")
+
+    @pytest.mark.parametrize("what", READABLE)
+    def test_is_left_alone_where_it_can_be_read(self, what: str):
+        body = READABLE[what]
+        result = run("compact", "-", data=body)
+        assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, body, "")
+        assert run("check", "-", data=body).exit_code == 0
+
+    @pytest.mark.parametrize("command", ["compact", "explain", "check"])
+    def test_names_a_file_that_cannot_be_read(self, command: str):
+        refused(run(command, "missing.json"), "missing.json: ")
+        refused(run(command, "."), ".: ")
+        refused(run(command, "a\0b"))
+
+    def test_refuses_a_format_that_does_not_exist(self):
+        result = run("compact", "-", "--format", "mistral", data=example())
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert all(name in result.stderr for name in ("mistral", *FORMATS))
+
+    def test_refuses_a_format_that_the_body_is_not(self):
+        refused(run("compact", "-", "--format", "gemini", data=example()), "contents", "messages")
+
+    @pytest.mark.parametrize("arguments", [("compact",), ("nonsense",), ("check", "--nonsense")])
+    def test_refuses_wrong_usage(self, arguments: tuple[str, ...]):
+        result = run(*arguments)
+        assert result.exit_code == 2
+        assert "Usage: " in result.stderr
+
+    def test_takes_ten_thousand_calls_in_one_message(self):
+        calls = [
+            {"type": "tool_use", "id": f"t{k}", "name": "b", "input": {}} for k in range(10_000)
+        ]
+        body = anthropic(
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": calls},
+            {"role": "user", "content": "what happened?"},
+            tools=[{"name": "b", "input_schema": {"type": "object"}}],
+        )
+        assert run("check", "-", data=body).stdout.count("\n") == 10_000
+        mended = run("compact", "-", data=body)
+        assert mended.exit_code == 0
+        assert run("check", "-", data=mended.stdout_bytes).stdout == ""
+
+    def test_takes_a_body_of_100_mb(self):
+        result = {"type": "tool_result", "tool_use_id": "a", "content": "x" * 100_000_000}
+        body = anthropic(
+            {"role": "user", "content": "x"},
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "a", "name": "b", "input": {}}],
+            },
+            {"role": "user", "content": [result]},
+            {"role": "assistant", "content": "I see."},
+            {"role": "user", "content": "Go on."},
+            tools=[{"name": "b", "input_schema": {"type": "object"}}],
+        )
+        done = run("compact", "-", "--set", "growth=0", "--set", "step=1", data=body)
+        assert done.exit_code == 0
+        assert len(done.stdout_bytes) < 40_000
+
+    def test_takes_no_more_than_a_limit(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setattr("clew.cli.reading.MOST_BYTES", 100)
+        refused(run("compact", "-", data=example()), "larger")
+
+    @pytest.mark.parametrize(
+        ("error", "status"), [(MemoryError(), 2), (RecursionError(), 2), (KeyboardInterrupt(), 130)]
+    )
+    def test_ends_well_whatever_gives_out(
+        self, error: BaseException, status: int, monkeypatch: pytest.MonkeyPatch
+    ):
+        def give_out(*_: object, **__: object):
+            raise error
+
+        monkeypatch.setattr("clew.compact", give_out)
+        result = run("compact", "-", data=example())
+        assert (result.exit_code, result.stdout) == (status, "")
+        assert result.stderr.startswith("clew: ")
+
+    def test_cannot_reach_the_terminal(self):
+        body = b'[{"role": "tool", "tool_call_id": "\\u001b[31m", "content": "x"}]'
+        assert "\x1b" not in run("check", "-", data=body).output
+        assert printable("a\x1b[31m\x07\u202eb\n") == "a\\x1b[31m\\x07\\u202eb\n"
+
+
+class TestProcesses:
+    """What only a real process shows."""
+
+    def test_version_help_and_status(self):
+        for arguments in (["--version"], ["--help"], ["check", "-h"]):
+            done = process(*arguments, stdout=subprocess.PIPE)
+            out, err = done.communicate(timeout=60)
+            assert (done.returncode, err) == (0, b"")
+            assert b"clew" in out
+
+    def test_compact_is_exact_and_does_not_load_rich(self):
+        code = (
+            "import sys, clew.cli\n"
+            "try: clew.cli.main(['compact', '-'])\n"
+            "finally: assert not [m for m in sys.modules if m.split('.')[0] == 'rich']\n"
+        )
+        env = {**os.environ, "PYTHONPATH": str(HOME)}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, input=example(), env=env, capture_output=True, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert done.stdout == clew.repair(example()).request
+
+    @POSIX
+    @pytest.mark.parametrize("command", ["compact", "explain", "check"])
+    def test_a_reader_that_goes_away_is_no_error(self, command: str):
+        read, write = os.pipe()
+        os.close(read)
+        done = process(command, "-", stdin=subprocess.PIPE, stdout=write)
+        os.close(write)
+        _, err = done.communicate(example(), timeout=60)
+        assert done.returncode == 141
+        assert b"Traceback" not in err
+        assert b"Exception ignored" not in err
+
+    @POSIX
+    def test_an_interrupt_ends_it(self):
+        done = process("compact", "-", stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert done.stdin is not None
+        done.stdin.write(b"x" * 200_000)  # more than a pipe holds: it has begun to read
+        done.stdin.flush()
+        done.send_signal(signal.SIGINT)
+        out, err = done.communicate(timeout=60)
+        assert (done.returncode, out, err) == (130, b"", b"clew: interrupted\n")
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    @pytest.mark.parametrize("arguments", [["compact", "-"], ["demo"]])
+    def test_a_full_disk_is_a_sentence(self, arguments: list[str]):
+        with Path("/dev/full").open("wb") as full:
+            done = process(*arguments, stdin=subprocess.PIPE, stdout=full)
+            _, err = done.communicate(example(), timeout=60)
+        assert done.returncode == 2
+        assert err.startswith(b"clew: The output cannot be written: ")
+        assert err.count(b"\n") == 1
+
+    @POSIX
+    def test_closed_streams_are_a_sentence(self):
+        for redirection in ("<&-", ">&-"):
+            line = f'"$0" -m clew.cli compact - {redirection}'
+            env = {**os.environ, "PYTHONPATH": str(HOME)}
+            command = ["/bin/sh", "-c", line, sys.executable]
+            done = subprocess.run(
+                command, env=env, capture_output=True, check=False, input=example(), timeout=60
+            )
+            assert done.returncode == 2
+            assert done.stderr.startswith(b"clew: Standard ")
+
+    @POSIX
+    def test_a_terminal_gets_tables_and_everything_else_plain_text(self):
+        pty = pytest.importorskip("pty")
+        leader, follower = pty.openpty()
+        env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "PYTHONPATH": str(HOME)}
+        command = [sys.executable, "-m", "clew.cli", "settings"]
+        with subprocess.Popen(command, env=env, stdout=follower) as done:
+            os.close(follower)
+            shown = b""
+            while b"growth" not in shown and (piece := os.read(leader, 65_536)):
+                shown += piece
+            done.wait(60)
+        os.close(leader)
+        assert "─".encode() in shown
+        assert "─" not in run("settings").stdout
+
+    def test_what_it_cannot_encode_it_escapes(self):
+        env = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONIOENCODING": "latin-1"}
+        command = [sys.executable, "-m", "clew.cli", "demo"]
+        done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"\\u2026" in done.stdout
+
+
+def test_the_entry_point_is_there():
+    project = tomllib.loads((HOME.parent / "pyproject.toml").read_text("utf-8"))
+    assert project["project"]["scripts"] == {"clew": "clew.cli:main"}

@@ -1,0 +1,134 @@
+"""The laws over every recorded session of the corpus (`make corpus`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import pytest
+from tests.corpus.sessions import MARK, READERS, History, corpus, sessions, shards
+from tests.judges import judge
+from tests.laws import laws
+from tests.laws.subject import Compact
+
+from clew import Policy, check, compact, repair
+from clew.engine import Compaction
+from clew.memo import Memo
+
+pytestmark = [
+    pytest.mark.corpus,
+    pytest.mark.skipif(corpus() is None, reason="CORPUS names no folder of recorded sessions"),
+]
+
+Shard = tuple[str, int, int]
+
+POLICIES = {"default": Policy(), "eager": Policy(cap=2000, step=1, growth=0.1)}
+COLD = 20  # every so many requests, and the last one, are compacted cold as well
+
+# Records that went into no request: what a program noted for itself, and answers that never came.
+NOT_SENT = {
+    "claude-code": {
+        "ai-title", "api_error", "attachment", "away_summary", "bridge-session", "bridge_status",
+        "compact_boundary", "file-history-snapshot", "last-prompt", "local_command",
+        "microcompact_boundary", "mode", "permission-mode", "pr-link", "progress",
+        "queue-operation", "stop_hook_summary", "summary", "synthetic answer", "turn_duration",
+    },
+    "codex": {"event_msg", "session_meta", "turn_context"},
+    "copilot-cli": {
+        "assistant.turn_end", "assistant.turn_start", "hook.end", "hook.start",
+        "permission.completed", "permission.requested", "session.info", "session.mode_changed",
+        "session.model_change", "session.plan_changed", "session.start", "skill.invoked",
+        "tool.execution_start",
+    },
+    "gemini-cli": {"info"},
+    "opencode": {"answer without content", "patch", "step-finish", "step-start"},
+    "openhands-events": {"recall"},
+    "pi": {"answer without content", "model_change", "session", "thinking_level_change"},
+}  # fmt: skip
+
+shard = pytest.mark.parametrize(
+    "shard", shards(), ids=[f"{name.split('.')[0]}-{at}" for name, at, _ in shards()]
+)
+policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+
+
+def under(policy: Policy) -> Compact:
+    """What the laws take for a compactor: the public one, under this policy."""
+
+    def run(request: Any, *, policy: Policy = policy, memo: Memo | None = None) -> Compaction[Any]:
+        return compact(request, policy=policy, memo=memo)
+
+    return run
+
+
+def histories(shard: Shard) -> Iterator[History]:
+    return chain.from_iterable(session.histories for session in sessions(shard))
+
+
+def test_every_format_is_there() -> None:
+    assert {name.split("__")[0] for name, _, _ in shards()} == READERS.keys()
+
+
+@shard
+def test_every_session_is_read(shard: Shard) -> None:
+    known = NOT_SENT.get(shard[0].split("__")[0], set())
+    for session in sessions(shard):
+        assert session.histories, f"{session.id}: no request"
+        assert session.left.keys() <= known, f"{session.id}: left out {session.left}"
+
+
+@shard
+@policies
+def test_last_requests(shard: Shard, policy: Policy) -> None:
+    run = under(policy)
+    for history in histories(shard):
+        request = history.last
+        laws.valid(run, history.format, request, whole=not judge(history.format, request))
+        laws.repairs_only_what_is_broken(run, history.format, request)
+        laws.small(run, history.format, request)
+        laws.reversible(run, history.format, request)
+        laws.honest(run, history.format, request)
+        mended = repair(request).request
+        assert not errors(repair(mended).report.repairs)
+        laws.faithful(run, history.format, mended)
+        laws.idempotent(run, history.format, mended)
+
+
+def errors(found: Any) -> list[Any]:
+    return list(found)
+
+
+@shard
+@policies
+def test_every_request(shard: Shard, policy: Policy) -> None:
+    """Each request in turn with one memo: projections extend one another, and cold equals warm."""
+    for history in histories(shard):
+        memo = Memo()
+        before: Compaction[bytes] | None = None
+        for number, body in enumerate(history.bodies()):
+            out = compact(body, policy=policy, memo=memo)
+            assert out.report.format == history.format, f"{history.id}, request {number}"
+            if before is not None:
+                assert_extends(before, out, f"{history.id}, request {number}")
+            if number % COLD == 0 or number == len(history.cuts) - 1:
+                cold = compact(body, policy=policy, memo=None)
+                assert cold.request == out.request, f"{history.id}, request {number}: warm differs"
+                assert cold.report == out.report, f"{history.id}, request {number}: the report"
+            before = out
+
+
+def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: str) -> None:
+    """Between epochs, a projection begins with the one before it, cache marks aside."""
+    if before.report.epochs == after.report.epochs and not ends_made_up(before):
+        start = unmarked(before.request).removesuffix(b"]}")
+        assert unmarked(after.request).startswith(start), f"{where}: another prefix"
+
+
+def unmarked(body: bytes) -> bytes:
+    """A body without cache marks; inside of a string, quotes would be escaped."""
+    return body.replace(MARK, b"")
+
+
+def ends_made_up(out: Compaction[bytes]) -> bool:
+    return laws._ends_made_up(out)

@@ -1,0 +1,141 @@
+"""Every law, for every pass, in every format, on histories whole and broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.laws import laws
+from tests.laws.sessions import long_session
+from tests.laws.subject import MARKERS, SUBJECTS, Compact, compactor, real
+from tests.laws.trial_passes import fail
+from tests.strategies import (
+    FORMATS,
+    arbitrary_json,
+    arbitrary_json_messages,
+    broken,
+    growing,
+    requests,
+)
+
+from clew.passes import PASSES
+
+quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+formats = pytest.mark.parametrize("format", FORMATS)
+subjects = pytest.mark.parametrize("compact", SUBJECTS.values(), ids=SUBJECTS.keys())
+# Edits that shape a part are recognised again; those that take parts out leave nothing to shape.
+shaping = pytest.mark.parametrize(
+    "compact", [compactor(one) for one in PASSES], ids=[one.__name__ for one in PASSES]
+)
+
+
+def listed(check: Callable[..., None], strategy: Any, *before: Any, **extra: Any) -> None:
+    """Run one law over the examples of a strategy whose history is a list."""
+
+    @quick
+    @given(strategy)
+    def run(example: Any) -> None:
+        one = example[-1] if isinstance(example, list) else example
+        if all(not isinstance(one.get(name), str) for name in ("messages", "input", "contents")):
+            check(*before, example, **extra)
+
+    run()
+
+
+@formats
+@subjects
+def test_faithful(format: str, compact: Compact) -> None:
+    listed(laws.faithful, requests(format), compact, format)
+
+
+@formats
+@subjects
+def test_valid_when_whole(format: str, compact: Compact) -> None:
+    listed(laws.valid, requests(format), compact, format, whole=True)
+
+
+@formats
+@subjects
+def test_valid_when_broken(format: str, compact: Compact) -> None:
+    listed(laws.valid, broken(format), compact, format, whole=False)
+
+
+@formats
+def test_repair_touches_only_what_is_broken(format: str) -> None:
+    listed(laws.repairs_only_what_is_broken, requests(format) | broken(format), real, format)
+
+
+@formats
+@subjects
+def test_small(format: str, compact: Compact) -> None:
+    listed(laws.small, requests(format) | broken(format), compact, format)
+
+
+@formats
+@subjects
+def test_stable(format: str, compact: Compact) -> None:
+    listed(laws.stable, growing(format), compact, format)
+
+
+@formats
+@subjects
+def test_reproducible(format: str, compact: Compact) -> None:
+    listed(laws.reproducible, growing(format), compact, format)
+
+
+@formats
+@subjects
+def test_reproducible_when_broken(format: str, compact: Compact) -> None:
+    listed(laws.reproducible, broken(format).map(lambda one: [one]), compact, format)
+
+
+@formats
+@subjects
+def test_reversible(format: str, compact: Compact) -> None:
+    listed(laws.reversible, requests(format), compact, format)
+
+
+@formats
+@shaping
+def test_honest(format: str, compact: Compact) -> None:
+    listed(laws.honest, requests(format) | broken(format), compact, format)
+
+
+@formats
+@shaping
+def test_idempotent(format: str, compact: Compact) -> None:
+    listed(laws.idempotent, requests(format), compact, format)
+
+
+@formats
+def test_a_failing_pass_is_skipped_and_reported(format: str) -> None:
+    @quick
+    @given(requests(format))
+    def run(request: dict[str, Any]) -> None:
+        faulty, sound = compactor(fail, *PASSES)(request), real(request)
+        assert faulty.request == sound.request
+        if sound.report.epochs:
+            assert faulty.report.failures == {"fail": "ZeroDivisionError: a planted bug"}
+
+    run()
+
+
+@quick
+@given(arbitrary_json() | arbitrary_json_messages())
+def test_harmless(anything: Any) -> None:
+    laws.harmless(real, anything)
+
+
+@formats
+@subjects
+def test_linear(format: str, compact: Compact) -> None:
+    laws.linear(compact, lambda exchanges: long_session(format, exchanges))
+
+
+@pytest.mark.parametrize("format", MARKERS)
+def test_a_mark_of_our_own_is_valid_and_changes_nothing_else(format: str) -> None:
+    listed(laws.valid, requests(format), MARKERS[format], format, whole=True)
+    listed(laws.stable, growing(format), MARKERS[format], format)
+    listed(laws.reproducible, growing(format), MARKERS[format], format)

@@ -1,0 +1,200 @@
+"""A violation of each law is planted, and the law's own check sees it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.laws import laws
+from tests.laws.sessions import long_session
+from tests.laws.subject import EAGER, IDLE, Compact, compactor, real
+from tests.laws.trial_passes import fail
+
+from clew.edits import Offer, Replace
+from clew.engine import Compaction
+from clew.marker import Marker, reference
+from clew.memo import Memo
+from clew.passes.view import View
+from clew.policy import Policy
+
+FORMAT = "anthropic"
+REQUEST = long_session(FORMAT, 6, result=600)
+GROWING = [{**REQUEST, "messages": REQUEST["messages"][: 2 * k + 1]} for k in range(1, 7)]
+
+
+def changed(change: Any) -> Compact:
+    """The real compactor with its output changed by hand."""
+
+    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+        out = real(request, policy=policy, memo=memo)
+        return Compaction(change(out.request), out.report, out.originals)
+
+    return run
+
+
+def respelled(request: Any) -> Any:
+    return json.dumps(json.loads(request), indent=1).encode() if isinstance(request, bytes) else request
+
+
+def copied(request: Any) -> Any:
+    return json.loads(json.dumps(request)) if isinstance(request, dict) else request
+
+
+def without_a_result(request: Any) -> Any:
+    return {**request, "messages": [*request["messages"][:2], *request["messages"][3:]]}
+
+
+def test_the_real_one_breaks_none_of_them() -> None:
+    laws.faithful(real, FORMAT, REQUEST)
+    laws.valid(real, FORMAT, REQUEST, whole=True)
+    laws.small(real, FORMAT, REQUEST)
+    laws.stable(real, FORMAT, GROWING)
+    laws.reproducible(real, FORMAT, GROWING)
+    laws.reversible(real, FORMAT, REQUEST)
+    laws.honest(real, FORMAT, REQUEST)
+    laws.idempotent(real, FORMAT, REQUEST)
+    laws.harmless(real, REQUEST)
+
+
+@pytest.mark.parametrize("change", [respelled, copied])
+def test_unfaithful_is_seen(change: Any) -> None:
+    with pytest.raises(AssertionError):
+        laws.faithful(changed(change), FORMAT, REQUEST)
+
+
+def test_invalid_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.valid(changed(without_a_result), FORMAT, REQUEST, whole=True)
+
+
+def test_a_shape_that_the_sdk_refuses_is_seen() -> None:
+    odd = changed(lambda request: {**request, "messages": [*request["messages"], {"role": "user", "content": [{"type": "text"}]}]})
+    with pytest.raises(AssertionError):
+        laws.valid(odd, FORMAT, REQUEST, whole=True)
+
+
+def test_a_repair_of_what_was_sound_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.repairs_only_what_is_broken(changed(copied), FORMAT, REQUEST)
+
+
+def lengthen(view: View, policy: Policy) -> Iterator[Offer]:
+    """Replace results by longer ones, and call it a saving."""
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        ref = reference(part.text)
+        edit = Replace(position, part.ref, f"{part.text}\n{ref} more", ref, "trial", "", 5)
+        yield Offer("trim", edit)
+
+
+def test_longer_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.small(compactor(lengthen), FORMAT, REQUEST)
+
+
+def test_unstable_is_seen() -> None:
+    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+        out = real(request, policy=IDLE)
+        first = {**request["messages"][0], "content": f"{len(request['messages'])} messages"}
+        return Compaction({**request, "messages": [first, *request["messages"][1:]]}, out.report, {})
+
+    with pytest.raises(AssertionError):
+        laws.stable(run, FORMAT, GROWING)
+
+
+def test_hidden_state_is_seen() -> None:
+    turns = itertools.count()
+
+    def forgetful(view: View, policy: Policy) -> Iterator[Offer]:
+        for position in view.fresh_results():
+            part = view.transcript.parts[position]
+            ref = reference(part.text)
+            text = f"{ref} {next(turns)}"
+            yield Offer("stub", Replace(position, part.ref, text, ref, "trial", "", 5))
+
+    with pytest.raises(AssertionError):
+        laws.reproducible(compactor(forgetful), FORMAT, GROWING)
+
+
+def lose(view: View, policy: Policy) -> Iterator[Offer]:
+    """Replace results by a text that does not lead back."""
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        edit = Replace(position, part.ref, "gone", reference(part.text), "trial", "", 5)
+        yield Offer("stub", edit)
+
+
+def test_a_text_that_does_not_lead_back_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.reversible(compactor(lose), FORMAT, REQUEST)
+
+
+def test_a_lost_original_is_seen() -> None:
+    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+        out = real(request, policy=policy)
+        return Compaction(out.request, out.report, {ref: "other" for ref in out.originals})
+
+    with pytest.raises(AssertionError):
+        laws.reversible(run, FORMAT, REQUEST)
+
+
+def lie(view: View, policy: Policy) -> Iterator[Offer]:
+    """Claim in the marker that fewer lines are gone than are."""
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        ref = reference(part.text)
+        marker = Marker("Bash", len(part.text), 10, 1, 2, "lines", 0, "x", False, ref)
+        saved = view.tokens[position] - view.counter.count(str(marker))
+        yield Offer("stub", Replace(position, part.ref, str(marker), ref, "trial", "", saved))
+
+
+def test_a_false_marker_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.honest(compactor(lie), FORMAT, REQUEST)
+
+
+def test_a_false_saving_is_seen() -> None:
+    with pytest.raises(AssertionError, match="figure"):
+        laws.honest(compactor(lose), FORMAT, REQUEST)
+
+
+def shave(view: View, policy: Policy) -> Iterator[Offer]:
+    """Take a line off every result, each time again."""
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        text = part.text.partition("\n")[2]
+        if text:
+            ref = reference(part.text)
+            yield Offer("trim", Replace(position, part.ref, text, ref, "trial", "", 5))
+
+
+def test_a_pass_that_cuts_its_own_output_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.idempotent(compactor(shave), FORMAT, REQUEST)
+
+
+def test_an_error_that_escapes_is_seen() -> None:
+    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+        raise ValueError("not contained")
+
+    with pytest.raises(ValueError, match="not contained"):
+        laws.harmless(run, REQUEST)
+    assert compactor(fail)(REQUEST).report.failures
+
+
+def test_an_unreadable_request_that_is_changed_is_seen() -> None:
+    with pytest.raises(AssertionError):
+        laws.harmless(changed(lambda request: [*request, 1]), [object()])
+
+
+def test_quadratic_is_seen() -> None:
+    def slow(view: View, policy: Policy) -> Iterator[Offer]:
+        time.sleep(2e-7 * len(view.transcript.parts) ** 2)
+        yield from ()
+
+    with pytest.raises(AssertionError):
+        laws.linear(compactor(slow), lambda exchanges: long_session(FORMAT, exchanges))

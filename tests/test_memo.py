@@ -1,0 +1,88 @@
+"""The memo makes it faster and nothing else, and stays small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.laws.sessions import long_session
+
+import clew
+from clew import Memo, Policy
+from clew.fold import State
+
+SESSION = long_session("anthropic", 30, result=800)
+POLICY = Policy(cap=300)
+
+
+def grown(count: int) -> dict[str, Any]:
+    return {**SESSION, "messages": SESSION["messages"][: 2 * count + 1]}
+
+
+def test_a_conversation_keeps_its_last_states_only() -> None:
+    memo = Memo()
+    for count in range(1, 31):
+        clew.compact(grown(count), policy=POLICY, memo=memo)
+    assert 1 <= len(memo) <= 3
+
+
+def test_many_conversations_are_bounded() -> None:
+    memo = Memo(most=10)
+    for number in range(50):
+        history = [{"role": "user", "content": f"task {number}"}, *SESSION["messages"][1:5]]
+        clew.compact({**SESSION, "messages": history}, policy=POLICY, memo=memo)
+    assert len(memo) <= 10
+
+
+def test_large_states_are_bounded_by_their_size() -> None:
+    memo = Memo(most_characters=1_000)
+    for number in range(5):
+        memo.put(bytes([number]), State(), None, 600)
+    assert len(memo) == 1
+    memo.clear()
+    assert len(memo) == 0
+
+
+def test_a_warm_request_reads_only_what_is_new(monkeypatch: Any) -> None:
+    import clew.engine
+
+    read: list[int] = []
+    fold_step = clew.engine.fold_step
+
+    def watched(state: Any, step: Any, *rest: Any) -> None:
+        read.append(step.at)
+        fold_step(state, step, *rest)
+
+    monkeypatch.setattr(clew.engine, "fold_step", watched)
+    memo = Memo()
+    clew.compact(grown(20), policy=POLICY, memo=memo)
+    assert len(read) == 21
+    read.clear()
+    clew.compact(grown(21), policy=POLICY, memo=memo)
+    assert read == [41]
+    read.clear()
+    clew.compact(grown(21), policy=POLICY, memo=memo)
+    assert read == []
+
+
+def test_marks_that_move_are_no_change() -> None:
+    memo = Memo()
+    marked = {"cache_control": {"type": "ephemeral"}}
+    for count in range(1, 12):
+        request = grown(count)
+        *head, last = request["messages"]
+        blocks = [{**last["content"][0], **marked}]
+        request = {**request, "messages": [*head, {**last, "content": blocks}]}
+        warm = clew.compact(request, policy=POLICY, memo=memo)
+        assert warm.request == clew.compact(request, policy=POLICY, memo=None).request
+        assert warm.request["messages"][-1]["content"][0]["cache_control"] == {"type": "ephemeral"}
+    assert len(memo) <= 3
+
+
+def test_an_edited_block_keeps_its_mark() -> None:
+    request = grown(12)
+    block = {**request["messages"][2]["content"][0], "cache_control": {"type": "ephemeral"}}
+    request["messages"][2] = {"role": "user", "content": [block]}
+    out = clew.compact(request, policy=POLICY, memo=None)
+    kept = out.request["messages"][2]["content"][0]
+    assert kept["content"] != block["content"]
+    assert kept["cache_control"] == {"type": "ephemeral"}

@@ -1,0 +1,385 @@
+"""The policy: every setting from every source, where it came from, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+import os
+import pickle
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.errors import PolicyError
+from clew.policy import NAMES, PRESETS, SETTINGS, Policy, pass_names
+from clew.tools import UNLIMITED, Tool, Tools
+
+SETTINGS_PAGE = (Path(__file__).parents[1] / "docs" / "settings.md").read_text("utf-8")
+PASSES = pass_names()
+
+# setting, as written in the environment, as written in TOML, the value that both mean
+WRITTEN: list[tuple[str, str, str, object]] = [
+    ("cap", "20000", "20000", 20_000),
+    ("cap", "20_000", "20_000", 20_000),
+    ("cap", "0", "0", 0),
+    ("cap", "unlimited", '"unlimited"', None),
+    ("passes", "cap_results", '["cap_results"]', ("cap_results",)),
+    ("passes", "none", "[]", ()),
+    ("passes", "default", '"default"', None),
+    ("repair", "off", "false", False),
+    ("repair", "True", "true", True),
+    ("counter", "estimate", '"estimate"', "estimate"),
+    ("step", "1", "1", 1),
+    ("growth", "0.25", "0.25", 0.25),
+    ("growth", "1", "1", 1.0),
+]
+
+# setting, a value that code may not give, and what the error must say beside key and value
+REFUSED: list[tuple[str, Any, str]] = [
+    ("cap", -1, "from 0 to 1,000,000,000"),
+    ("cap", True, "whole number"),
+    ("cap", 2.0, "whole number"),
+    ("cap", "20000", "whole number"),
+    ("cap", "unlimited", "None in code"),
+    ("cap", 10**9 + 1, "1,000,000,000"),
+    ("cap", float("inf"), "whole number"),
+    ("tools", [Tool("Bash")], "a Tools"),
+    ("tools", None, "a Tools"),
+    ("passes", "cap_results", "a list of cap_results"),
+    ("passes", ("cap_result",), "cap_results"),
+    ("passes", ("cap_results", "cap_results"), "at most once"),
+    ("passes", (["cap_results"],), "cap_results"),
+    ("passes", {"cap_results": 1}, "a list"),
+    ("repair", 1, "true or false"),
+    ("repair", None, "true or false"),
+    ("counter", "cl100k", "auto, o200k, estimate"),
+    ("counter", ["auto"], "auto, o200k, estimate"),
+    ("step", 0, "from 1"),
+    ("step", None, "from 1"),
+    ("growth", 1.01, "from 0 to 1"),
+    ("growth", -0.1, "from 0 to 1"),
+    ("growth", math.nan, "from 0 to 1"),
+    ("growth", False, "from 0 to 1"),
+]
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    """A file with this text, in a folder that is made if need be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(text, "utf-8")
+    return file
+
+
+class TestDefaults:
+    def test_are_the_documented_ones(self):
+        assert Policy().cap == 32_000
+        assert Policy() == Policy.preset("safe")
+        assert set(Policy().origins().values()) == {"default"}
+
+    def test_the_table_names_every_field_in_order(self):
+        assert tuple(field.name for field in fields(Policy)) == NAMES
+
+    @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+    def test_the_page_says_what_the_table_says(self, setting: Any):
+        row = next(line for line in SETTINGS_PAGE.splitlines() if f"| `{setting.name}` |" in line)
+        cells = [cell.strip() for cell in row.strip("|").split("|")]
+        variable = f"`{setting.variable}`" if setting.variable else "–"
+        assert cells[2:] == [setting.allowed, variable, setting.why]
+        default = getattr(Policy(), setting.name)
+        if default is not None and setting.name != "tools":
+            assert tomllib.loads(f"x = {self.as_toml(cells[1])}")["x"] == default
+
+    @staticmethod
+    def as_toml(cell: str) -> str:
+        text = cell.strip("`")
+        return text if re.fullmatch(r"[\d_.]+|true|false", text) else f'"{text}"'
+
+    def test_the_page_shows_a_file_that_says_the_defaults(self, tmp_path: Path):
+        example = re.search(r"```toml\n(.*?)```", SETTINGS_PAGE, re.DOTALL)
+        assert example
+        policy = Policy.from_toml(write(tmp_path, "clew.toml", example[1]))
+        assert policy.replace(tools=Tools()) == Policy()
+        assert set(policy.origins()) >= set(NAMES) | {"tools.Bash", "tools.mcp__docs__search"}
+        assert "default" not in policy.origins().values()
+
+
+class TestValue:
+    def test_is_frozen(self):
+        with pytest.raises(FrozenInstanceError):
+            Policy().cap = 1  # pyright: ignore[reportAttributeAccessIssue]
+
+    def test_equality_is_of_values_not_of_origins(self):
+        assert Policy(cap=32_000) == Policy()
+        assert hash(Policy(cap=32_000)) == hash(Policy())
+
+    def test_explicit_values_come_from_code_even_when_they_equal_the_default(self):
+        assert Policy(cap=32_000).origins()["cap"] == "code"
+
+    def test_replace_keeps_the_other_origins(self):
+        policy = Policy.from_env({"CLEW_CAP": "5"}).replace(step=7)
+        assert (policy.cap, policy.step) == (5, 7)
+        assert policy.origins()["cap"] == "environment CLEW_CAP"
+        assert policy.origins()["step"] == "code"
+
+    @pytest.mark.parametrize(
+        "twin", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))]
+    )
+    def test_survives_copying(self, twin: Any):
+        policy = Policy(cap=5, tools=Tools([Tool("Bash", cap=UNLIMITED), Tool("Read", rerun=True)]))
+        assert twin(policy) == policy
+        assert twin(policy).origins() == policy.origins()
+        assert twin(policy).fingerprint() == policy.fingerprint()
+
+    def test_passes_may_be_a_list(self):
+        assert Policy(passes=["cap_results"]).passes == ("cap_results",)  # pyright: ignore[reportArgumentType]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(("name", "value", "allowed"), REFUSED)
+    def test_name_key_value_and_what_is_allowed(self, name: str, value: Any, allowed: str):
+        with pytest.raises(PolicyError) as error:
+            Policy(**{name: value})
+        said = str(error.value)
+        assert f"Policy: {name}: " in said
+        assert allowed in said
+        assert repr(value)[:20] in said
+
+    def test_speak_of_a_number_that_python_will_not_print(self):
+        with pytest.raises(PolicyError, match="cap: a value of type int is not allowed"):
+            Policy(cap=10**5000)
+
+    @pytest.mark.parametrize("make", [Policy, Policy.load, Policy().replace])
+    def test_an_unknown_key_is_named_with_the_nearest_one(self, make: Any):
+        with pytest.raises(
+            PolicyError, match=r"unknown key 'capp' \(value 3\); did you mean cap\?"
+        ):
+            make(capp=3)
+
+    def test_an_unknown_key_far_from_all_lists_what_there_is(self):
+        with pytest.raises(PolicyError, match=r"unknown key 'zzz'.*allowed: cap, tools, passes"):
+            Policy(zzz=None)  # pyright: ignore[reportCallIssue]
+
+    @pytest.mark.parametrize("name", ["lean", "", None, ["safe"]])
+    def test_an_unknown_preset_is_named_with_the_known_ones(self, name: Any):
+        with pytest.raises(PolicyError, match=f"{re.escape(repr(name))}.*allowed: safe"):
+            Policy.preset(name)
+
+    def test_presets_hold_only_what_is_allowed(self):
+        for name, values in PRESETS.items():
+            assert Policy.preset(name) == Policy().replace(**values)
+
+    @given(st.sampled_from(NAMES), st.from_type(type).flatmap(st.from_type) | st.text())
+    def test_any_value_is_taken_or_refused_in_a_sentence(self, name: str, value: Any):
+        try:
+            said = Policy(**{name: value}).fingerprint().hex()
+        except PolicyError as error:
+            said = str(error)
+        assert len(said) == 32 or f"Policy: {name}: " in said
+        assert len(said) < 400
+
+
+class TestEnvironment:
+    @pytest.mark.parametrize(("name", "text", "_toml", "value"), WRITTEN)
+    def test_sets_each_setting(self, name: str, text: str, _toml: str, value: object):
+        policy = Policy.from_env({f"CLEW_{name.upper()}": text, "PATH": "/bin", "clew_cap": "x"})
+        assert getattr(policy, name) == value
+        assert type(getattr(policy, name)) is type(value)
+        assert policy.origins()[name] == f"environment CLEW_{name.upper()}"
+
+    @pytest.mark.parametrize(
+        ("variable", "text", "said"),
+        [
+            ("CLEW_CAP", "", "cap: '' is not allowed"),
+            ("CLEW_CAP", "many", "unlimited"),
+            ("CLEW_CAP", "1e3", "cap: 1000.0"),
+            ("CLEW_CAP", "9" * 5000, "cap: "),
+            ("CLEW_PASSES", "", "cap_results"),
+            ("CLEW_PASSES", "cap_results,nope", "'nope'"),
+            ("CLEW_REPAIR", "maybe", "on or off"),
+            ("CLEW_GROWTH", "nan", "from 0 to 1"),
+            ("CLEW_CAPS", "1", "did you mean CLEW_CAP?"),
+            ("CLEW_Cap", "1", "did you mean CLEW_CAP?"),
+            ("CLEW_", "1", "unknown key 'CLEW_'"),
+            ("CLEW_TOOLS", "Bash", "[tools.NAME] in TOML"),
+        ],
+    )
+    def test_refuses_what_it_does_not_understand(self, variable: str, text: str, said: str):
+        with pytest.raises(PolicyError) as error:
+            Policy.from_env({variable: text})
+        assert said in str(error.value)
+        assert variable in str(error.value)
+
+    def test_leaves_the_rest_of_its_base(self):
+        assert Policy.from_env({"CLEW_STEP": "3"}, Policy(cap=9)) == Policy(cap=9, step=3)
+
+
+class TestToml:
+    @pytest.mark.parametrize(("name", "_text", "toml", "value"), WRITTEN)
+    def test_sets_each_setting(
+        self, name: str, _text: str, toml: str, value: object, tmp_path: Path
+    ):
+        own = write(tmp_path, "clew.toml", f"{name} = {toml}")
+        shared = write(
+            tmp_path, "pyproject.toml", f"[project]\nx = 1\n[tool.clew]\n{name} = {toml}"
+        )
+        for file in (own, shared):
+            policy = Policy.from_toml(file)
+            assert getattr(policy, name) == value
+            assert policy.origins()[name] == f"{file.name}: {file}"
+
+    def test_declares_tools(self, tmp_path: Path):
+        text = '[tools]\nBash.cap = 5\nRead = {}\n"my tool" = {cap = "unlimited", rerun = true}'
+        file = write(tmp_path, "clew.toml", text)
+        policy = Policy.from_toml(str(file))
+        declared = [Tool("Bash", cap=5), Tool("my tool", cap=UNLIMITED, rerun=True), Tool("Read")]
+        assert policy.tools == Tools(declared)
+        assert policy.origins()["tools.my tool"] == f"clew.toml: {file}"
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("cap = -1", "cap: -1 is not allowed; allowed: a whole number"),
+            ('cap = "lots"', "cap: 'lots'"),
+            ("cap = 1979-05-27", "cap: datetime.date"),
+            ("caps = 1", "unknown key 'caps' (value 1); did you mean cap?"),
+            ("repair = 'off'", "repair: 'off'"),
+            ("tools = 3", "tools: 3 is not allowed; allowed: a table"),
+            ("tools.Bash = 3", "tools.Bash: 3 is not allowed; allowed: a table"),
+            ("[tools.Bash]\ncap = 1.5", "tool 'Bash': cap: 1.5"),
+            ("[tools.Bash]\nrerun = 1", "tool 'Bash': rerun: 1"),
+            ("[tools.Bash]\nkap = 1", "tools.Bash: unknown key 'kap' (value 1); did you mean cap?"),
+            ("[tools.Bash]\nname = 'x'", "tools.Bash: unknown key 'name'"),
+            ('[tools.""]\ncap = 1', "name: ''"),
+            ("cap = 1\ncap 2", "at line 2"),
+            ("cap = 1\ncap = 2", "not valid TOML"),
+            ("cap = " + "9" * 5000, "not valid TOML"),
+            ("cap = " + "[" * 20_000, "not valid TOML"),
+        ],
+        ids=lambda text: text[:20],
+    )
+    def test_refuses_with_the_name_of_the_file(self, text: str, said: str, tmp_path: Path):
+        file = write(tmp_path, "clew.toml", text)
+        with pytest.raises(PolicyError) as error:
+            Policy.from_toml(file)
+        assert str(file) in str(error.value)
+        assert said in str(error.value)
+
+    def test_refuses_what_cannot_be_read(self, tmp_path: Path):
+        with pytest.raises(PolicyError, match=r"missing\.toml: cannot be read: No such file"):
+            Policy.from_toml(tmp_path / "missing.toml")
+        with pytest.raises(PolicyError, match="cannot be read: Is a directory"):
+            Policy.from_toml(tmp_path)
+        (tmp_path / "clew.toml").write_bytes(b"cap = 1\n# \xff")
+        with pytest.raises(PolicyError, match=r"not valid UTF-8 \(at line 2\)"):
+            Policy.from_toml(tmp_path / "clew.toml")
+
+    def test_reads_a_byte_order_mark(self, tmp_path: Path):
+        (tmp_path / "clew.toml").write_bytes(b"\xef\xbb\xbfcap = 1\r\n")
+        assert Policy.from_toml(tmp_path / "clew.toml").cap == 1
+
+    def test_a_pyproject_named_on_purpose_must_speak_of_clew(self, tmp_path: Path):
+        file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap = 1")
+        with pytest.raises(PolicyError, match=r"no \[tool.clew\] table"):
+            Policy.from_toml(file)
+        with pytest.raises(PolicyError, match="clew: 3 is not allowed"):
+            Policy.from_toml(write(tmp_path, "pyproject.toml", "tool.clew = 3"))
+
+
+class TestLoad:
+    def test_each_source_wins_over_the_ones_before(self, tmp_path: Path):
+        deep = tmp_path / "a" / "b"
+        shared = write(tmp_path, "pyproject.toml", "[tool.clew]\ncap = 1\nstep = 1\ngrowth = 0.1")
+        write(deep, "pyproject.toml", "[project]\nname = 'x'")
+        own = write(tmp_path / "a", "clew.toml", "cap = 2\nstep = 2")
+        policy = Policy.load(deep, {"CLEW_CAP": "3", "CLEW_COUNTER": "o200k"}, counter="estimate")
+        assert policy == Policy(cap=3, step=2, growth=0.1, counter="estimate")
+        assert policy.origins() == {
+            "cap": "environment CLEW_CAP",
+            "tools": "default",
+            "passes": "default",
+            "repair": "default",
+            "counter": "code",
+            "step": f"clew.toml: {own}",
+            "growth": f"pyproject.toml: {shared}",
+        }
+
+    def test_the_nearest_file_of_a_name_is_the_only_one(self, tmp_path: Path):
+        write(tmp_path, "clew.toml", "cap = 1\nstep = 5")
+        write(tmp_path / "a", "clew.toml", "cap = 2")
+        assert Policy.load(tmp_path / "a", {}) == Policy(cap=2)
+
+    def test_tools_are_joined_and_each_keeps_its_origin(self, tmp_path: Path):
+        shared = write(tmp_path, "pyproject.toml", "[tool.clew.tools]\nA.cap = 1\nB.rerun = true")
+        own = write(tmp_path, "clew.toml", "[tools]\nB.cap = 2\nC.cap = 3")
+        policy = Policy.load(tmp_path, {}, tools=Tools([Tool("D", cap=4)]))
+        declared = [Tool("A", cap=1), Tool("B", cap=2), Tool("C", cap=3), Tool("D", cap=4)]
+        assert policy.tools == Tools(declared)
+        origins = policy.origins()
+        assert origins["tools.A"] == f"pyproject.toml: {shared}"
+        assert origins["tools.B"] == origins["tools.C"] == f"clew.toml: {own}"
+        assert origins["tools.D"] == origins["tools"] == "code"
+
+    def test_reads_this_folder_and_this_environment_by_default(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        write(tmp_path, "clew.toml", "cap = 7")
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CLEW_STEP", "8")
+        assert Policy.load() == Policy(cap=7, step=8)
+
+    def test_a_broken_file_on_the_way_is_an_error(self, tmp_path: Path):
+        write(tmp_path, "clew.toml", "cap = = 7")
+        with pytest.raises(PolicyError, match=r"clew\.toml: not valid TOML: .*line 1"):
+            Policy.load(tmp_path / "a" / "b", {})
+
+    def test_folders_without_files_give_the_defaults(self, tmp_path: Path):
+        assert Policy.load(tmp_path / "not there", {}) == Policy()
+
+
+class TestFingerprint:
+    CHANGES: tuple[dict[str, Any], ...] = (
+        {"cap": 1},
+        {"cap": None},
+        {"tools": Tools([Tool("Bash")])},
+        {"tools": Tools([Tool("Bash", cap=1)])},
+        {"tools": Tools([Tool("Bash", cap=None)])},
+        {"tools": Tools([Tool("Bash", rerun=True)])},
+        {"tools": Tools([Tool("Bash", cap=0, rerun=False)])},
+        {"tools": Tools([Tool("\ud800")])},
+        {"passes": ()},
+        {"passes": PASSES},
+        {"repair": False},
+        {"counter": "estimate"},
+        {"step": 1},
+        {"growth": 0.0},
+    )
+
+    def test_differs_for_every_setting(self):
+        prints = {Policy(**change).fingerprint() for change in self.CHANGES}
+        assert len(prints | {Policy().fingerprint()}) == len(self.CHANGES) + 1
+        assert {name for change in self.CHANGES for name in change} == set(NAMES)
+
+    def test_is_of_values_alone(self):
+        one = Policy(tools=Tools([Tool("A"), Tool("B")]), growth=0.0)
+        other = Policy.from_env({"CLEW_GROWTH": "-0"}).replace(tools=Tools([Tool("B"), Tool("A")]))
+        assert one.fingerprint() == other.fingerprint()
+
+    def test_is_the_same_in_another_process(self):
+        code = (
+            "from clew.policy import Policy; from clew.tools import Tool, Tools;"
+            "print(Policy(cap=5, tools=Tools([Tool('A'), Tool('B', cap=3)])).fingerprint().hex())"
+        )
+        policy = Policy(cap=5, tools=Tools([Tool("A"), Tool("B", cap=3)]))
+        for seed in ("1", "2"):
+            environ = {**os.environ, "PYTHONHASHSEED": seed}
+            printed = subprocess.check_output([sys.executable, "-c", code], env=environ, text=True)
+            assert printed.strip() == policy.fingerprint().hex()

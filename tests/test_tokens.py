@@ -1,0 +1,196 @@
+"""Counting: exact counts from two libraries that agree, and an estimate that only ever grows."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew import tokens
+from clew.tokens import ExactCounter, counter_for, estimate, family_of
+
+EXACT = ExactCounter()
+anything = st.text() | st.text(alphabet=" \n\t\r'/-_aZ09日é🧵.", max_size=200)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("hello world", 2),
+        ("tiktoken is great!", 6),
+        ("<|endoftext|>", 7),  # ordinary text, not one special token
+        ("1234567", 3),
+        ("a" * 1000, 125),
+        ("\n" * 16, 1),
+        ("\ud800", 1),  # a lone surrogate counts as U+FFFD
+        ("a\udfffb", 3),
+    ],
+)
+def test_exact_counts(text: str, count: int) -> None:
+    assert EXACT.count(text) == count
+
+
+@settings(deadline=None)
+@given(anything)
+def test_the_two_libraries_agree(text: str) -> None:
+    first, second = _both()
+    clean = tokens.replace_surrogates(text)
+    assert first(clean) == second(clean)
+
+
+@pytest.mark.parametrize(
+    "unit", ["word by word, ", "7", "x", " ", "\n", "'s", "日本語。", "🧵", "/\r\n"]
+)
+def test_the_two_libraries_agree_on_long_text(unit: str) -> None:
+    first, second = _both()
+    text = unit * (1_200_000 // len(unit))
+    assert first(text) == second(text) == EXACT.count(text)
+
+
+def test_counts_without_rs_bpe(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bpe_openai")
+
+    def absent() -> Callable[[str], int]:
+        raise ImportError
+
+    monkeypatch.setattr(tokens, "load_rs_bpe", absent)
+    tokens.load_o200k.cache_clear()
+    try:
+        assert EXACT.count("hello world") == 2
+        assert EXACT.count("\ud800") == 1
+    finally:
+        tokens.load_o200k.cache_clear()
+
+
+_CHANCE = random.Random(1)
+_BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+NORMAL = "def thread(maze):\n    return [step for step in maze if step.leads_out]\n" * 14_000
+HARD = {
+    "one letter": "a" * 1_000_000,
+    "spaces": " " * 1_000_000,
+    "newlines": "\n" * 1_000_000,
+    "base64": "".join(_CHANCE.choices(_BASE64, k=1_000_000)),
+    "emoji": "👩‍👩‍👧🧵" * 166_000,
+    "digits": "7" * 1_000_000,
+    "rule lines": ("-" * 78 + "\n") * 12_600,
+    "punctuation": "".join(_CHANCE.choices("!@#$%^&*()_+-=[]{};:<>/?", k=1_000_000)),
+}
+
+
+@pytest.mark.parametrize("counter", [EXACT, tokens.EstimateCounter()], ids=lambda one: one.name)
+@pytest.mark.parametrize("kind", HARD)
+def test_hard_text_costs_no_more_than_a_constant_times_normal_text(
+    kind: str, counter: tokens.Counter
+) -> None:
+    counter.count("load")
+    assert _seconds(counter, HARD[kind]) < 30 * _seconds(counter, NORMAL) + 0.05
+
+
+@pytest.mark.parametrize("letter", ["-", "a", " "])
+def test_a_long_run_costs_in_proportion(letter: str) -> None:
+    once, eight = (_seconds(EXACT, letter * size) for size in (40_000, 320_000))
+    assert eight < 24 * once + 0.01
+
+
+@given(anything, anything)
+def test_the_estimate_only_grows(text: str, more: str) -> None:
+    for counter in (tokens.EstimateCounter(), tokens.EstimateCounter(1650)):
+        assert 0 <= counter.count(text) <= counter.count(text + more)
+        assert (counter.count(text) == 0) == (text == "")
+    assert estimate(text) == tokens.EstimateCounter().count(text)
+
+
+@given(
+    st.lists(anything, max_size=40), st.sampled_from(["7", "🧵", "\U0010ffff", "ÿ", "\ud800", "→"])
+)
+def test_the_estimate_is_the_sum_of_its_weights(texts: list[str], heavy: str) -> None:
+    text = "".join(texts) + heavy * 900  # longer than a block, at the largest weights
+    weight = {byte: each for _, members, each in tokens.CLASSES for byte in members}
+    total = sum(weight[byte] for byte in text.encode("utf-8", "surrogatepass"))
+    assert estimate(text) == max(1, (total + 50) // 100)
+
+
+def test_every_byte_is_in_one_class() -> None:
+    members = b"".join(members for _, members, _ in tokens.CLASSES)
+    assert sorted(members) == list(range(256))
+    assert all(each == getattr(tokens, name) for name, _, each in tokens.CLASSES if name)
+
+
+def test_the_estimate_is_near_on_code_prose_and_json() -> None:
+    prose = "The thread leads back out of the maze, and every word put aside can be had again. "
+    record = '{"path": "src/clew/tokens.py", "line": 120, "text": "return weight", "ok": true}\n'
+    for text in (NORMAL[:2000], prose * 20, record * 20):
+        assert 0.75 < estimate(text) / EXACT.count(text) < 1.35
+
+
+@pytest.mark.parametrize(
+    ("format", "model", "family"),
+    [
+        ("openai-chat", None, "openai"),
+        ("openai-responses", "", "openai"),
+        ("openai-chat", "my-deployment", "openai"),
+        ("openai-chat", "gpt-4o-mini", "openai"),
+        ("openai-responses", "gpt-5.1-codex", "openai"),
+        ("openai-chat", "o3", "openai"),
+        ("openai-chat", "openai/o4-mini", "openai"),
+        ("openai-chat", "ft:gpt-4o:acme::x1", "openai"),
+        ("openai-chat", "openai/gpt-oss-120b", "openai"),
+        ("anthropic", "gpt-5", "openai"),
+        ("openai-chat", "anthropic/claude-opus-4.8", "claude"),
+        ("anthropic", "claude-opus-4-7", "claude"),
+        ("anthropic", "claude-sonnet-5-5", "claude"),
+        ("anthropic", "claude-opus-4-10", "claude"),
+        ("anthropic", "claude-sonnet-4-6", "claude-to-4.6"),
+        ("anthropic", "claude-opus-4-5-20251101", "claude-to-4.6"),
+        ("anthropic", "claude-sonnet-4-20250514", "claude-to-4.6"),
+        ("openai-chat", "anthropic/claude-sonnet-4.5", "claude-to-4.6"),
+        ("openai-chat", "anthropic/claude-3.7-sonnet:thinking", "claude-to-4.6"),
+        ("anthropic", "claude-haiku-4-5@20251001", "claude-to-4.6"),
+        ("anthropic", "claude-sonnet-4", "claude-to-4.6"),
+        ("anthropic", "us.anthropic.claude-3-5-sonnet-20241022-v2:0", "claude-to-4.6"),
+        ("anthropic", None, "claude"),
+        ("anthropic", "kimi-k2", "other"),
+        ("anthropic", "glm-4.6", "other"),
+        ("gemini", None, "gemini"),
+        ("gemini", "models/gemini-3-pro", "gemini"),
+        ("openai-chat", "google/gemini-3-pro-preview", "gemini"),
+        ("openai-chat", "qwen3-coder-plus", "other"),
+        ("openai-chat", "deepseek/deepseek-r1", "other"),
+        ("openai-chat", "deepseek-chat", "other"),
+        ("openai-chat", "mistral-large-latest", "other"),
+        ("openai-chat", "devstral-medium", "other"),
+        ("openai-chat", "meta-llama/Llama-3.3-70B-Instruct", "other"),
+        ("openai-chat", "x-ai/grok-4", "other"),
+        ("openai-chat", "MiniMaxAI/MiniMax-M2", "other"),
+    ],
+)
+def test_families(format: str, model: str | None, family: tokens.Family) -> None:
+    assert family_of(format, model) == family
+    counter = counter_for(format, model)
+    assert counter.name == ("o200k" if family == "openai" else "estimate")
+    assert counter_for(format, model, "o200k") == EXACT
+    assert counter_for(format, model, "estimate") == tokens.EstimateCounter(tokens.PERMILLE[family])
+
+
+@cache
+def _both() -> tuple[Callable[[str], int], Callable[[str], int]]:
+    """The counters of both libraries, where both are installed."""
+    pytest.importorskip("rs_bpe")
+    pytest.importorskip("bpe_openai")
+    return tokens.load_rs_bpe(), tokens.load_bpe_openai()
+
+
+def _seconds(counter: tokens.Counter, text: str) -> float:
+    """The best of three."""
+    best = float("inf")
+    for _ in range(3):
+        started = time.perf_counter()
+        counter.count(text)
+        best = min(best, time.perf_counter() - started)
+    return best
