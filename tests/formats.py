@@ -73,10 +73,11 @@ def _joined(content: Any) -> str:
 
 
 def _chat_step(step: Sequence[Exchange]) -> list[Any]:
+    functions = [{"name": x.tool, "arguments": json.dumps(x.args)} for x in step]
     calls = [
-        {"id": x.id, "type": "function", "function": {"name": x.tool, "arguments": json.dumps(x.args)}}
-        for x in step
-    ]  # fmt: skip
+        {"id": x.id, "type": "function", "function": function}
+        for x, function in zip(step, functions, strict=True)
+    ]
     answers = [{"role": "tool", "tool_call_id": x.id, "content": x.result} for x in step]
     return [{"role": "assistant", "content": None, "tool_calls": calls}, *answers]
 

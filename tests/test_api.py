@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.formats import FIELD, FORMATS, Exchange, request, results
-from tests.laws.sessions import long_session
 
 import clew
 from clew import Facts, Memo, Plan, Policy
+from tests.formats import FIELD, FORMATS, Exchange, request, results
+from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
@@ -177,7 +177,10 @@ def test_a_fork_an_edited_turn_and_a_retry_are_conversations_of_their_own() -> N
     policy = Policy(cap=500)
     clew.compact(whole, policy=policy, memo=memo)
     for cut in (3, 9, 15):
-        forked = {**whole, "messages": [*whole["messages"][:cut], {"role": "user", "content": "No."}]}
+        forked = {
+            **whole,
+            "messages": [*whole["messages"][:cut], {"role": "user", "content": "No."}],
+        }
         warm = clew.compact(forked, policy=policy, memo=memo)
         assert warm.request == clew.compact(forked, policy=policy, memo=None).request
     assert clew.compact(whole, policy=policy, memo=memo).request == (

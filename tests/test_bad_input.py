@@ -7,11 +7,11 @@ import time
 from typing import Any
 
 import pytest
-from tests.formats import FORMATS, Exchange, request
-from tests.laws.sessions import broken_session
 
 import clew
 from clew import Policy
+from tests.formats import FORMATS, Exchange, request
+from tests.laws.sessions import broken_session
 
 NESTED = b'{"messages":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
 MALFORMED: dict[str, bytes] = {
@@ -38,7 +38,9 @@ NO_REQUEST: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("body", [*MALFORMED.values(), *NO_REQUEST.values()], ids=[*MALFORMED, *NO_REQUEST])
+@pytest.mark.parametrize(
+    "body", [*MALFORMED.values(), *NO_REQUEST.values()], ids=[*MALFORMED, *NO_REQUEST]
+)
 def test_what_cannot_be_read_is_passed_on_as_it_came(body: bytes) -> None:
     out = clew.compact(body)
     assert out.request is body
@@ -53,7 +55,9 @@ def test_check_and_repair_say_what_is_wrong(body: bytes) -> None:
         clew.repair(body)
 
 
-@pytest.mark.parametrize("value", [None, 3, 2.5, object(), {1, 2}, ("a",), [object()], [{"role": object()}]])
+@pytest.mark.parametrize(
+    "value", [None, 3, 2.5, object(), {1, 2}, ("a",), [object()], [{"role": object()}]]
+)
 def test_no_json_at_all(value: Any) -> None:
     assert clew.compact(value).request is value
 
@@ -73,7 +77,7 @@ def test_objects_of_an_sdk_are_refused_and_passed_on() -> None:
 
 
 def test_a_wrong_format_name_is_named_with_the_allowed_ones() -> None:
-    with pytest.raises(clew.UnknownFormat, match="'claude'.*anthropic, openai-chat"):
+    with pytest.raises(clew.UnknownFormat, match=r"'claude'.*anthropic, openai-chat"):
         clew.compact([], format="claude")
 
 
@@ -143,9 +147,12 @@ def test_a_history_broken_everywhere_is_mended_in_linear_time(format: str) -> No
 def test_a_hundred_megabytes() -> None:
     line = "the same words over and over, 1234567\\n"
     blocks = ",".join(
-        f'{{"type":"tool_result","tool_use_id":"t{k}","content":"{line * 26_000}"}}' for k in range(100)
+        f'{{"type":"tool_result","tool_use_id":"t{k}","content":"{line * 26_000}"}}'
+        for k in range(100)
     )
-    calls = ",".join(f'{{"type":"tool_use","id":"t{k}","name":"n","input":{{}}}}' for k in range(100))
+    calls = ",".join(
+        f'{{"type":"tool_use","id":"t{k}","name":"n","input":{{}}}}' for k in range(100)
+    )
     body = (
         f'{{"model":"claude-opus-4-5","tools":[{{"name":"n","input_schema":{{}}}}],"messages":['
         f'{{"role":"user","content":"go"}},{{"role":"assistant","content":[{calls}]}},'

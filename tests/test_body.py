@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.codecs.body import Changed, Kept, read_body
+from clew.codecs.body import Changed, Kept
+from clew.codecs.reading import read_body
 from clew.errors import PassedThrough, UnreadableRequest
 from tests.strategies import arbitrary_json
 
@@ -24,7 +25,9 @@ MESSAGES: list[Any] = [
 REQUEST = {
     "model": "claude-opus-5-5",
     "system": 'You write "messages": [{"role":"user"}] all day.',
-    "tools": [{"name": "send", "input_schema": {"properties": {"messages": [1]}}, "messages": [{}]}],
+    "tools": [
+        {"name": "send", "input_schema": {"properties": {"messages": [1]}}, "messages": [{}]}
+    ],
     "messages": MESSAGES,
     "stream": True,
 }
@@ -46,7 +49,11 @@ def whole(body: Any) -> Any:
 
 
 @pytest.mark.parametrize("style", STYLES)
-@pytest.mark.parametrize("request_", [REQUEST, MESSAGES, dict(reversed(REQUEST.items()))], ids=["request", "list", "reversed"])  # fmt: skip
+@pytest.mark.parametrize(
+    "request_",
+    [REQUEST, MESSAGES, dict(reversed(REQUEST.items()))],
+    ids=["request", "list", "reversed"],
+)
 def test_bytes_and_text_come_back_as_they_were(request_: Any, style: str) -> None:
     raw = written(request_, style)
     body = read_body(raw)
@@ -120,7 +127,9 @@ def test_separators_that_only_add_up_are_not_taken_for_even(raw: bytes) -> None:
 )
 def test_every_message_is_found_whatever_stands_between(items: list[Any], gaps: list[str]) -> None:
     told = [gaps[k] + json.dumps(item) + gaps[-1 - k] for k, item in enumerate(items)]
-    raw = ('{"a":{"messages":[' + ",".join(told) + ']},"messages":[' + ",".join(told) + "]}").encode()
+    raw = (
+        '{"a":{"messages":[' + ",".join(told) + ']},"messages":[' + ",".join(told) + "]}"
+    ).encode()
     body = read_body(raw)
     assert whole(body) == raw
     for at in range(len(items)):
@@ -146,7 +155,9 @@ def test_the_history_is_the_one_that_decoders_see(raw: bytes) -> None:
     assert msgspec.json.decode(body.splice([Kept(1, 2)])) == {**before, "messages": [2]}
 
 
-@pytest.mark.parametrize("raw", [rb'{"m\u0065ssages":[1]}', rb'{"m\u0065ssages":[1],"x":{"messages":[1]}}'])  # fmt: skip
+@pytest.mark.parametrize(
+    "raw", [rb'{"m\u0065ssages":[1]}', rb'{"m\u0065ssages":[1],"x":{"messages":[1]}}']
+)
 def test_a_history_under_an_escaped_name_is_passed_through(raw: bytes) -> None:
     with pytest.raises(PassedThrough):
         read_body(raw)
@@ -154,7 +165,11 @@ def test_a_history_under_an_escaped_name_is_passed_through(raw: bytes) -> None:
 
 def test_spelling_of_untouched_blocks_stays_in_a_touched_message() -> None:
     digits = b"7" * 400
-    odd = rb'{"n":1E5,"z":-0.0,"s":"\u00e9\/\ud83d\ude00","big":' + digits + rb',"o":{"a" : [ 1 , 2 ]}}'
+    odd = (
+        rb'{"n":1E5,"z":-0.0,"s":"\u00e9\/\ud83d\ude00","big":'
+        + digits
+        + rb',"o":{"a" : [ 1 , 2 ]}}'
+    )
     raw = b'[{"role":"user","content":[' + odd + b', {"type":"text","text":"old"}]}]'
     body = read_body(raw)
     message = body.message(0)
@@ -196,7 +211,7 @@ BAD: list[tuple[str, Any]] = [
     ("deep beside", b'{"x":' + b"[" * 10_000 + b"]" * 10_000 + b',"messages":[1]}'),
     ("a number as request", 3),
     ("none", None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "request_"), BAD, ids=[row[0] for row in BAD])

@@ -1,16 +1,16 @@
-"""The cap for each result: source 001's own cases by name, and what clew does better, per format."""
+"""The cap for each result: its source's own cases by name, and what clew does better."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 import clew
 from clew import UNLIMITED, Policy, Tool, Tools
 from clew.marker import MOST, find_marker, parse_marker
 from clew.passes.cap_results import _character_border
+from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))

@@ -1,10 +1,7 @@
-"""Anthropic's rules: for each one a body that breaks it, where, and a body that does not."""
+"""Anthropic's rules for histories: for each one what breaks it, where, and what does not."""
 
 from __future__ import annotations
 
-import struct
-import zlib
-from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -12,48 +9,27 @@ from hypothesis import given
 
 from clew.check.formats import problems_in
 from clew.codecs.anthropic import AnthropicCodec
+from tests.anthropic_messages import (
+    COMPACTION,
+    EFFORT,
+    FOUND,
+    FUTURE,
+    HOUR,
+    MARK,
+    REDACTED,
+    SEARCH,
+    THINKING,
+    m,
+    res,
+    s,
+    said,
+    text,
+    u,
+    use,
+)
 from tests.strategies import arbitrary_json, arbitrary_json_messages, pending, requests
 
 CODEC = AnthropicCodec()
-OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
-TOOLS = [{"name": "read", "input_schema": {"type": "object"}}]
-MARK = {"type": "ephemeral"}
-HOUR = {"type": "ephemeral", "ttl": "1h"}
-THINKING = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
-REDACTED = {"type": "redacted_thinking", "data": "ZW5j"}
-COMPACTION = {"type": "compaction", "content": "so far"}
-SEARCH = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
-FOUND = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
-EFFORT = {"role": "system", "output_config": {"effort": "low"}}
-FUTURE = {"type": "future_gesture", "text": ""}
-
-
-def text(said: Any = "x", **more: Any) -> dict[str, Any]:
-    return {"type": "text", "text": said, **more}
-
-
-def use(id: Any = "a", **more: Any) -> dict[str, Any]:
-    return {"type": "tool_use", "id": id, "name": "read", "input": {}, **more}
-
-
-def res(id: Any = "a", content: Any = "r", **more: Any) -> dict[str, Any]:
-    return {"type": "tool_result", "tool_use_id": id, "content": content, **more}
-
-
-def u(*blocks: Any) -> dict[str, Any]:
-    return {"role": "user", "content": list(blocks) or "hi"}
-
-
-def m(*blocks: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": list(blocks) or "ok"}
-
-
-def s(*blocks: Any, **more: Any) -> dict[str, Any]:
-    return {"role": "system", "content": list(blocks) or "note", **more}
-
-
-def said(role: str, content: Any) -> dict[str, Any]:
-    return {"role": role, "content": content}
 
 
 def errors(messages: list[Any], fields: dict[str, Any] | None = None) -> list[tuple[str, str]]:
@@ -76,12 +52,28 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
     ("A0 unknown blocks are fine", [u(FUTURE), m(FUTURE)], []),
     ("A0 call in a user message", [u(use())], [("A0", "messages[0].content[0]")]),
     ("A0 thinking in a user message", [u(THINKING)], [("A0", "messages[0].content[0]")]),
-    ("A0 result in an assistant message", [u(), m(res("z"), text())], [("A0", "messages[1].content[0]")]),
+    (
+        "A0 result in an assistant message",
+        [u(), m(res("z"), text())],
+        [("A0", "messages[1].content[0]")],
+    ),
     ("A0 result in a system message", [u(), s(res())], [("A0", "messages[1].content[0]")]),
     ("A0 call without a name", [u(), m(use(name=None))], [("A0", "messages[1].content[0].name")]),
-    ("A0 result of a number", [u(), m(use()), u(res(content=3))], [("A0", "messages[2].content[0]")]),
-    ("A0 result of null blocks", [u(), m(use()), u(res(content=[None]))], [("A0", "messages[2].content[0]")]),
-    ("A0 result without content is fine", [u(), m(use()), u({"type": "tool_result", "tool_use_id": "a"})], []),
+    (
+        "A0 result of a number",
+        [u(), m(use()), u(res(content=3))],
+        [("A0", "messages[2].content[0]")],
+    ),
+    (
+        "A0 result of null blocks",
+        [u(), m(use()), u(res(content=[None]))],
+        [("A0", "messages[2].content[0]")],
+    ),
+    (
+        "A0 result without content is fine",
+        [u(), m(use()), u({"type": "tool_result", "tool_use_id": "a"})],
+        [],
+    ),
     ("A1 no result", [u(), m(use()), u()], [("A1", "messages[1].content[0]")]),
     ("A1 one of two", [u(), m(use(), use("b")), u(res("b"))], [("A1", "messages[1].content[0]")]),
     ("A1 after text", [u(), m(use()), u(text(), res())], [("A1", "messages[2].content[1]")]),
@@ -89,16 +81,40 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
     ("A1 fine", [u(), m(text(), use(), use("b")), u(res("b"), res(), text())], []),
     ("A1 over merged neighbours", [u(), m(use()), m(use("b")), u(res()), u(res("b"))], []),
     ("A1 pending calls are no problem", [u(), m(use(), use("b"))], []),
-    ("A1 an earlier turn is not pending", [u(), m(use()), u(), m(use("b"))], [("A1", "messages[1].content[0]")]),
+    (
+        "A1 an earlier turn is not pending",
+        [u(), m(use()), u(), m(use("b"))],
+        [("A1", "messages[1].content[0]")],
+    ),
     ("A2 no call", [u(res())], [("A2", "messages[0].content[0]")]),
-    ("A2 two turns back", [u(), m(use()), u(res()), m(), u(res())], [("A2", "messages[4].content[0]")]),
-    ("A3 same id in one turn", [u(), m(use(), use()), u(res())], [("A3", "messages[1].content[1].id")]),
-    ("A3 same id later", [u(), m(use()), u(res()), m(use()), u(res())], [("A3", "messages[3].content[0].id")]),
+    (
+        "A2 two turns back",
+        [u(), m(use()), u(res()), m(), u(res())],
+        [("A2", "messages[4].content[0]")],
+    ),
+    (
+        "A3 same id in one turn",
+        [u(), m(use(), use()), u(res())],
+        [("A3", "messages[1].content[1].id")],
+    ),
+    (
+        "A3 same id later",
+        [u(), m(use()), u(res()), m(use()), u(res())],
+        [("A3", "messages[3].content[0].id")],
+    ),
     ("A3 two results", [u(), m(use()), u(res(), res())], [("A3", "messages[2].content[1]")]),
     ("A4 id", [u(), m(use("a b")), u(res("a b"))], [("A4", "messages[1].content[0].id")]),
     ("A4 empty id", [u(), m(use("")), u(res(""))], [("A4", "messages[1].content[0].id")]),
-    ("A4 newline at the end", [u(), m(use("a\n")), u(res("a\n"))], [("A4", "messages[1].content[0].id")]),
-    ("A4 no id", [u(), m(use(None)), u(res(None))], [("A4", "messages[2].content[0]"), ("A4", "messages[1].content[0].id")]),
+    (
+        "A4 newline at the end",
+        [u(), m(use("a\n")), u(res("a\n"))],
+        [("A4", "messages[1].content[0].id")],
+    ),
+    (
+        "A4 no id",
+        [u(), m(use(None)), u(res(None))],
+        [("A4", "messages[2].content[0]"), ("A4", "messages[1].content[0].id")],
+    ),
     ("A4 number as result's id", [u(), m(use("7")), u(res(7))], [("A4", "messages[2].content[0]")]),
     ("A4 input", [u(), m(use(input="{}")), u(res())], [("A4", "messages[1].content[0].input")]),
     ("A4 fine", [u(), m(use("toolu_-9Z", input={"a": 1})), u(res("toolu_-9Z"))], []),
@@ -108,7 +124,11 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
     ("A6 blank text", [u(text(), text("\t"))], [("A6", "messages[0].content[1]")]),
     ("A6 text is no string", [u(text(None))], [("A6", "messages[0].content[0]")]),
     ("A6 blank assistant", [u(), said("assistant", " "), u()], [("A6", "messages[1]")]),
-    ("A6 empty assistant before the end", [u(), said("assistant", ""), u()], [("A6", "messages[1]")]),
+    (
+        "A6 empty assistant before the end",
+        [u(), said("assistant", ""), u()],
+        [("A6", "messages[1]")],
+    ),
     ("A6 blank assistant at the end", [u(), said("assistant", " ")], [("A6", "messages[1]")]),
     ("A6 empty assistant at the end is fine", [u(), said("assistant", "")], []),
     ("A6 no blocks at the end are fine", [u(), said("assistant", [])], []),
@@ -123,27 +143,63 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
     ("A8 pair over two messages", [u(), m(SEARCH), m(FOUND, text()), u()], []),
     ("A8 pending at the end", [u(), m(SEARCH)], []),
     ("A8 pending beside a call", [u(), m(SEARCH, use()), u(res()), m(FOUND), u()], []),
-    ("A8 pending over several calls", [u(), m(SEARCH, use()), u(res()), m(use("b")), u(res("b")), m(FOUND)], []),
-    ("A8 words while pending", [u(), m(SEARCH, use()), u(res(), text()), m()], [("A8", "messages[1].content[0]")]),
+    (
+        "A8 pending over several calls",
+        [u(), m(SEARCH, use()), u(res()), m(use("b")), u(res("b")), m(FOUND)],
+        [],
+    ),
+    (
+        "A8 words while pending",
+        [u(), m(SEARCH, use()), u(res(), text()), m()],
+        [("A8", "messages[1].content[0]")],
+    ),
     (
         "A8 never answered, told once",
         [u(), m(SEARCH, use()), u(res()), m(), u(), m(), u()],
         [("A8", "messages[3]")],
     ),
     ("A8 answered twice", [u(), m(SEARCH, FOUND, FOUND)], [("A8", "messages[1].content[2]")]),
-    ("A9 no signature", [u(), m({"type": "thinking", "thinking": ""}, text()), u()], [("A9", "messages[1].content[0]")]),
-    ("A9 no data", [u(), m({"type": "redacted_thinking"}, text()), u()], [("A9", "messages[1].content[0]")]),
-    ("A9 empty thinking is whole", [u(), m({**THINKING, "thinking": ""}, REDACTED, text()), u()], []),
-    ("A11 not first", [u(), m(text(), THINKING, use()), u(res())], [("A11", "messages[1].content[0]")]),
+    (
+        "A9 no signature",
+        [u(), m({"type": "thinking", "thinking": ""}, text()), u()],
+        [("A9", "messages[1].content[0]")],
+    ),
+    (
+        "A9 no data",
+        [u(), m({"type": "redacted_thinking"}, text()), u()],
+        [("A9", "messages[1].content[0]")],
+    ),
+    (
+        "A9 empty thinking is whole",
+        [u(), m({**THINKING, "thinking": ""}, REDACTED, text()), u()],
+        [],
+    ),
+    (
+        "A11 not first",
+        [u(), m(text(), THINKING, use()), u(res())],
+        [("A11", "messages[1].content[0]")],
+    ),
     ("A11 last", [u(), m(THINKING), u()], [("A11", "messages[1]")]),
     ("A11 interleaved is fine", [u(), m(THINKING, text(), THINKING, use()), u(res())], []),
-    ("A11 behind a compaction or fallback is fine", [u(), m(COMPACTION, {"type": "fallback"}, THINKING, text()), u()], []),
-    ("A11 alone before its turn's next message is fine", [u(), m(THINKING), m(use()), u(res())], []),
+    (
+        "A11 behind a compaction or fallback is fine",
+        [u(), m(COMPACTION, {"type": "fallback"}, THINKING, text()), u()],
+        [],
+    ),
+    (
+        "A11 alone before its turn's next message is fine",
+        [u(), m(THINKING), m(use()), u(res())],
+        [],
+    ),
     ("A11 in a later message of its turn is fine", [u(), m(text()), m(THINKING, text()), u()], []),
     ("A16 first", [s(), m(COMPACTION), u()], [("A16", "messages[0]")]),
     ("A16 after words of the assistant", [u(), m(), s(), m(), u()], [("A16", "messages[2]")]),
     ("A16 before a user turn", [u(), s(), u()], [("A16", "messages[1]")]),
-    ("A16 between call and result", [u(), m(use()), s(), u(res())], [("A16", "messages[2]"), ("A16", "messages[2]")]),
+    (
+        "A16 between call and result",
+        [u(), m(use()), s(), u(res())],
+        [("A16", "messages[2]"), ("A16", "messages[2]")],
+    ),
     ("A16 after user, in a group, at the end", [u(), s(), s(), m(use()), u(res()), s()], []),
     ("A16 after a server-side result", [u(), m(SEARCH, FOUND), s(), m(), u()], []),
     ("A16 effort only goes anywhere", [EFFORT, u(), EFFORT, u(), m(), EFFORT, u()], []),
@@ -153,136 +209,50 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
         [u(), s({"type": "tool_addition", "tool": {}}, clear_at="x")],
         [("A16", "messages[1]")],
     ),
-    ("A16 cleared and marked", [u(), s(text(cache_control=MARK), clear_at="x")], [("A16", "messages[1]")]),
-    ("A18 empty", [m(text()), u()], [("A7", "messages[0]")]),
-    ("A18 empty compaction", [u(), m({"type": "compaction", "content": ""}, text()), u()], [("A18", "messages[1].content[0]")]),
+    (
+        "A16 cleared and marked",
+        [u(), s(text(cache_control=MARK), clear_at="x")],
+        [("A16", "messages[1]")],
+    ),
+    (
+        "A18 empty compaction",
+        [u(), m({"type": "compaction", "content": ""}, text()), u()],
+        [("A18", "messages[1].content[0]")],
+    ),
     ("A18 with content", [u(), m(COMPACTION, text()), u()], []),
-    ("A21 five marks", [u(*(text(cache_control=MARK) for _ in range(5)))], [("A21", "messages[0].content[4]")]),
+    (
+        "A21 five marks",
+        [u(*(text(cache_control=MARK) for _ in range(5)))],
+        [("A21", "messages[0].content[4]")],
+    ),
     ("A21 four marks", [u(*(text(cache_control=MARK) for _ in range(4)))], []),
     ("A21 null is no mark", [u(*(text(cache_control=None) for _ in range(5)))], []),
-    ("A21 in a tool's input is none", [u(), m(*(use(str(n), input={"cache_control": MARK}) for n in range(6)))], []),
+    (
+        "A21 in a tool's input is none",
+        [u(), m(*(use(str(n), input={"cache_control": MARK}) for n in range(6)))],
+        [],
+    ),
     (
         "A21 marks inside results count",
         [u(), m(use()), u(res(content=[text(cache_control=MARK)] * 5))],
         [("A21", "messages[2].content[0].content[4]")],
     ),
-    ("A21 an hour late", [u(text(cache_control=MARK), text(cache_control=HOUR))], [("A21", "messages[0].content[1]")]),
-    ("A21 an hour first", [u(text(cache_control=HOUR), text(cache_control={**MARK, "ttl": "5m"}))], []),
-]  # fmt: skip
+    (
+        "A21 an hour late",
+        [u(text(cache_control=MARK), text(cache_control=HOUR))],
+        [("A21", "messages[0].content[1]")],
+    ),
+    (
+        "A21 an hour first",
+        [u(text(cache_control=HOUR), text(cache_control={**MARK, "ttl": "5m"}))],
+        [],
+    ),
+]
 
 
 @pytest.mark.parametrize(("name", "messages", "expected"), STEPS, ids=[row[0] for row in STEPS])
 def test_a_history(name: str, messages: list[Any], expected: list[tuple[str, str]]) -> None:
     assert errors(messages) == expected
-
-
-def png(side: int) -> dict[str, Any]:
-    head = struct.pack(">IIBBBBB", side, 1, 8, 0, 0, 0, 0)
-    chunk = b"IHDR" + head
-    data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    source = {"type": "base64", "media_type": "image/png", "data": b64encode(data).decode()}
-    return {"type": "image", "source": source}
-
-
-CALLED = [u(), m(use()), u(res())]
-SEARCHED = [u(), m(SEARCH, FOUND), u()]
-ADDED = [u(), s({"type": "tool_addition", "tool": {"type": "tool_reference", "name": "grep"}})]
-DEFINED = {"type": "tool_addition", "tool": {"type": "custom", "definition": {"name": "grep"}}}
-# A name, a history, the fields beside it, and what is wrong.
-WHOLE: list[tuple[str, list[Any], dict[str, Any], list[tuple[str, str]]]] = [
-    ("A5 no tools", CALLED, {}, [("A5", "messages[1].content[0]")]),
-    ("A5 empty tools", CALLED, {"tools": []}, [("A5", "messages[1].content[0]")]),
-    ("A5 fine", CALLED, {"tools": TOOLS}, []),
-    ("A7 prefill on newer models", [u(), m()], {"model": NEW}, [("A7", "messages[1]")]),
-    ("A7 empty prefill on newer models", [u(), said("assistant", [])], {"model": NEW}, [("A7", "messages[1]")]),
-    ("A7 prefill on older models", [u(), m()], {"model": OLD}, []),
-    ("A7 white space on older models", [u(), m(text("x "))], {"model": OLD}, [("A7", "messages[1]")]),
-    ("A7 white space in a string", [u(), said("assistant", "x\n")], {"model": OLD}, [("A7", "messages[1]")]),
-    ("A7 unknown models", [u(), m(text("x "))], {"model": "mine"}, []),
-    ("A7 pending calls", [u(), m(use())], {"model": NEW, "tools": TOOLS}, []),
-    ("A7 pending calls, then words", [u(), m(use()), m()], {"model": NEW, "tools": TOOLS}, []),
-    ("A7 a paused turn", [u(), m(SEARCH)], {"model": NEW, "tools": [{"type": "web_search_20250305"}]}, []),
-    ("A7 a paused turn with its result", [u(), m(SEARCH, FOUND)], {"tools": [{"type": "web_search_1"}]}, []),
-    ("A8 tool not declared", SEARCHED, {"tools": TOOLS}, [("A8", "messages[1].content[0]")]),
-    ("A8 tool declared", SEARCHED, {"tools": [{"type": "web_search_20250305"}]}, []),
-    (
-        "A10 no thinking before a call",
-        CALLED,
-        {"tools": TOOLS, "thinking": {"type": "enabled"}, "model": OLD},
-        [("A10", "messages[1]")],
-    ),
-    ("A10 adaptive", CALLED, {"tools": TOOLS, "thinking": {"type": "adaptive"}}, []),
-    (
-        "A10 thinking in the turn's first message",
-        [u(), m(THINKING, text()), m(use()), u(res())],
-        {"tools": TOOLS, "thinking": {"type": "enabled"}, "model": OLD},
-        [],
-    ),
-    (
-        "A11 thinking at the end while disabled",
-        [u(), m(THINKING, text())],
-        {"thinking": {"type": "disabled"}, "model": OLD},
-        [("A11", "messages[1]")],
-    ),
-    ("A11 thinking earlier while disabled", [u(), m(THINKING, text()), u()], {"thinking": {"type": "disabled"}}, []),
-    ("A14 manual", [u()], {"model": NEW, "thinking": {"type": "enabled"}}, [("A14", "thinking.type")]),
-    ("A14 disabled", [u()], {"model": "claude-fable-5-1", "thinking": {"type": "disabled"}}, [("A14", "thinking.type")]),
-    ("A14 adaptive", [u()], {"model": OLD, "thinking": {"type": "adaptive"}}, [("A14", "thinking.type")]),
-    ("A14 forced tool", [u()], {"model": "claude-mythos-5-2", "tool_choice": {"type": "any"}}, [("A14", "tool_choice.type")]),
-    ("A14 fine", [u()], {"model": NEW, "thinking": {"type": "adaptive"}, "tool_choice": {"type": "auto"}}, []),
-    ("A15 no beta", [u()], {"context_management": {}, "betas": ["x"]}, [("A15", "context_management")]),
-    ("A15 binding", [u()], {"thinking": {"block_binding": {}}, "betas": []}, [("A15", "block_binding")]),
-    ("A15 beta", [u()], {"context_management": {}, "betas": ["context-management-2025-06-27"]}, []),
-    ("A15 betas in a header", [u()], {"context_management": {}}, []),
-    ("A17 not declared", ADDED, {"tools": TOOLS}, [("A17", "messages[1].content[0]")]),
-    ("A17 declared", ADDED, {"tools": [*TOOLS, {"name": "grep"}]}, []),
-    ("A17 defined on the way", [u(), s(DEFINED), m(), *ADDED], {"tools": TOOLS}, []),
-    ("A17 name is a list", [u(), s({"type": "tool_removal", "tool": {"type": "tool_reference", "name": []}})], {"tools": TOOLS}, [("A17", "messages[1].content[0]")]),
-    (
-        "A20 late",
-        [u()],
-        {"context_management": {"edits": [{"type": "clear_tool_uses_1"}, {"type": "clear_thinking_20251015"}]}},
-        [("A20", "context_management.edits[1]")],
-    ),
-    ("A20 first", [u()], {"context_management": {"edits": [{"type": "clear_thinking_20251015"}, {"type": "x"}]}}, []),
-    (
-        "A21 the head counts",
-        [u(text(cache_control=MARK))],
-        {"system": [text(cache_control=MARK)] * 2, "tools": [{**TOOLS[0], "cache_control": MARK}] * 2},
-        [("A21", "messages[0].content[0]")],
-    ),
-    ("A21 automatic counts", [u(*[text(cache_control=MARK)] * 4)], {"cache_control": MARK}, [("A21", "messages[0].content[3]")]),
-    ("A21 an hour behind the head", [u(text(cache_control=HOUR))], {"system": [text(cache_control=MARK)]}, [("A21", "messages[0].content[0]")]),
-    ("A22 a large image", [u(png(8001))], {}, [("A22", "messages[0].content[0]")]),
-    ("A22 many images", [u(*[png(2001)] * 21)], {}, [("A22", f"messages[0].content[{n}]") for n in range(21)]),
-    ("A22 many images in results", [u(), m(use()), u(res(content=[png(10)] * 601))], {"tools": TOOLS}, [("A22", "messages")]),
-    ("A22 fine", [u(*[png(2000)] * 21)], {}, []),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "messages", "fields", "expected"), WHOLE, ids=[row[0] for row in WHOLE]
-)
-def test_a_request(
-    name: str, messages: list[Any], fields: dict[str, Any], expected: list[tuple[str, str]]
-) -> None:
-    assert errors(messages, {**fields, "messages": messages}) == expected
-
-
-def test_a_bare_list_is_not_judged_on_fields_it_lacks() -> None:
-    for _, messages, _, _ in WHOLE:
-        codes = {code for code, _ in errors(messages)}
-        assert codes <= {"A21", "A22"}
-
-
-def test_too_many_messages() -> None:
-    assert errors([u()] * 100_001) == [("A22", "messages")]
-
-
-def test_system_messages_on_older_models_only_warn() -> None:
-    found = problems_in(CODEC, [u(), s()], {"model": OLD})
-    assert [(p.code, p.severity) for p in found] == [("A16", "warning")]
-    assert problems_in(CODEC, [u(), s()], {"model": NEW}) == []
 
 
 @given(requests("anthropic"))

@@ -7,13 +7,15 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from clew.check.gemini import GeminiRules
+from clew.check.gemini import GeminiRules, is_plain, judged
 from clew.check.problem import Problem
-from clew.check.rules import Seen, steps_of
+from clew.check.rules import Seen, Step, steps_of
 from clew.codecs.gemini import GeminiCodec
-from tests.strategies import arbitrary_json_messages, pending, requests
+from tests.laws.sessions import long_session
+from tests.strategies import arbitrary_json_messages, broken, pending, requests
 
 RULES = GeminiRules()
 GEMINI_3: dict[str, Any] = {"model": "models/gemini-3-pro-preview"}
@@ -90,6 +92,11 @@ FINE: list[list[Any]] = [
     [ASK, model({"hologram": 1}), ASK],
     [ASK, model({"functionCall": {"name": "f"}}), user(answer())],
     [ASK, model({"functionCall": {"name": "f"}, "text": None}), user(answer())],
+    # An id on one side only: a call's that its response does not repeat, or the other way.
+    [ASK, model(call(id="1")), user(answer())],
+    [ASK, model(call()), user(answer(id="1"))],
+    [ASK, model(call("a", "1"), call("b")), user(answer("a"), answer("b", "2"))],
+    [ASK, model(call("a", "1"), call("a", "2")), user(answer("a"), answer("a"))],
 ]
 
 
@@ -208,14 +215,9 @@ BROKEN: list[tuple[list[Any], Found, list[Any]]] = [
         [ASK, model(call()), user(answer())],
     ),
     (
-        [ASK, model(call(id="1")), user(answer())],
+        [ASK, model(call(id="1")), user(answer(id="2"))],
         [("G9", "contents[2].parts[0]")],
         [ASK, model(call(id="1")), user(answer(id="1"))],
-    ),
-    (
-        [ASK, model(call()), user(answer(id="1"))],
-        [("G9", "contents[2].parts[0]")],
-        [ASK, model(call()), user(answer())],
     ),
     (
         [ASK, model(call("a", "1")), user(answer("b", "1"))],
@@ -306,6 +308,92 @@ def test_judging_never_raises_and_is_pure(contents: list[Any]) -> None:
     before = repr(contents)
     assert check(contents, GEMINI_3) == check(contents, GEMINI_3)
     assert repr(contents) == before
+
+
+NAMES, IDS = st.sampled_from("ab"), st.sampled_from((None, "", "1", "2"))
+ODD: tuple[Any, ...] = (
+    *(text("hi"), text(""), text("hi") | SIGNED, {"text": "hi", "thought": True}, "hi", {}),
+    *({"inlineData": {"data": "x"}}, {"inlineData": {}}, {"hologram": 1}, {"thought": True}),
+    *({"executableCode": {"code": "1"}}, {"text": "hi", "fileData": {"fileUri": "x"}}),
+    {"functionCall": {"name": "a", "args": {}, **SIGNED}},
+    {"functionCall": {"name": "", "args": {}}, **SIGNED},
+    {"functionCall": {"id": 3, "name": "a", "args": {}}},
+    {"functionCall": {"name": "a", "args": "x"}},
+    {"functionResponse": {"id": 3, "name": "a", "response": {}}},
+    {"functionResponse": {"name": "a", "response": "x"}},
+    {"functionResponse": {"response": {}}},
+)
+ODDS = st.sampled_from(ODD)
+ROLES = st.sampled_from(("user", "model", "assistant", "", None))
+
+
+@st.composite
+def nearly_sound(draw: st.DrawFn) -> list[Any]:
+    """Calls and their responses, with something odd among them, or an id lost, cut or pending."""
+    names = draw(st.lists(st.tuples(NAMES, IDS), max_size=3))
+    run: list[Any] = [call(name, id) for name, id in names]
+    answers: list[Any] = [answer(name, draw(st.sampled_from((id, id, None)))) for name, id in names]
+    for parts in draw(st.sampled_from(((), (run,), (answers,)))):
+        parts.insert(draw(st.integers(0, len(parts))), draw(ODDS | st.builds(answer, NAMES, IDS)))
+    halves = [user(*answers[:1]), user(*answers[1:])]
+    behind = draw(st.sampled_from(([user(*answers)], [user(*answers)], halves, [])))
+    return [model(*run) | draw(st.sampled_from(({}, {}, {"role": "user"}))), *behind]
+
+
+CONTENTS = st.builds(lambda role, part: [{"role": role, "parts": [part]}], ROLES, ODDS)
+NEARLY = st.lists(nearly_sound() | nearly_sound() | CONTENTS, max_size=3).flatmap(
+    lambda many: st.sampled_from(([ASK], [])).map(lambda first: sum(many, first))
+)
+
+
+def plain_steps(contents: list[Any]) -> int:
+    """How many steps are plain; every one of them must pass every rule."""
+    seen, count = Seen(), 0
+    for step in steps_of(GeminiCodec(), contents):
+        if is_plain(step):
+            count += 1
+            assert judged(step, seen) == []
+        RULES.advance(step, seen)
+    return count
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_one_odd_part_is_plain_only_where_it_passes_every_rule(odd: Any) -> None:
+    for run in ([odd], [call(), odd], [odd, call()]):
+        for answers in ([], [answer()], [answer(), odd], [odd, answer()], [answer(), answer()]):
+            behind = [user(*answers)] if answers else []
+            plain_steps([ASK, model(*run), *behind])
+            plain_steps([ASK, model(*run), *behind, user(odd)])
+
+
+@settings(max_examples=300)
+@given(NEARLY)
+def test_what_is_plain_passes_every_rule(contents: list[Any]) -> None:
+    plain_steps(contents)
+    plain_steps(snake(contents))
+
+
+@given(requests("gemini") | broken("gemini"))
+def test_what_is_plain_in_a_request_passes_every_rule(request: dict[str, Any]) -> None:
+    contents = request["contents"]
+    plain_steps(contents if isinstance(contents, list) else [contents])
+
+
+@given(NEARLY | arbitrary_json_messages(), st.integers(0, 2), st.integers(0, 3))
+def test_what_is_plain_passes_every_rule_wherever_a_step_is_cut(
+    contents: list[Any], at: int, split: int
+) -> None:
+    step = Step(contents, at, min(split, len(contents)))
+    assert not is_plain(step) or judged(step, Seen()) == []
+
+
+def test_the_steps_of_most_sessions_are_plain() -> None:
+    contents = long_session("gemini", 5)["contents"]
+    assert plain_steps(contents) == plain_steps(snake(contents)) == 6
+    ids = [ASK, model(text("so"), call("a", "1"), call("b", "2", **SIGNED))]
+    assert plain_steps([*ids, user(answer("a", "1"), answer("b", "2")), ASK]) == 2
+    assert plain_steps([*ids, user(answer("a"), answer("b"))]) == 2
+    assert plain_steps(ids) == 2
 
 
 def test_values_of_any_depth_are_judged() -> None:

@@ -6,13 +6,15 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from clew.check.openai_chat import LONGEST, OpenAIChatRules
+from clew.check.openai_chat import LONGEST, OpenAIChatRules, is_plain, judged
 from clew.check.problem import Problem
 from clew.check.rules import Seen, Step
 from clew.codecs.openai_chat import OpenAIChatCodec
-from tests.strategies import arbitrary_json_messages, histories, pending, requests
+from tests.laws.sessions import long_session
+from tests.strategies import arbitrary_json_messages, broken, histories, pending, requests
 
 RULES = OpenAIChatRules()
 OPENAI = {"model": "gpt-4.1"}
@@ -365,3 +367,87 @@ def test_nothing_raises_on_any_json(messages: list[Any]) -> None:
     for problem in check(messages, OPENAI):
         assert str(problem)
         assert len(problem.message) < 200
+
+
+CONTENTS: tuple[Any, ...] = (
+    *("r", "", None, [], 3, LONG, [IMAGE], ["r"], [{"type": "text", "text": "r"}]),
+    *([{"type": "text", "text": LONG}], [{"type": "text"}], [{"type": "refusal"}]),
+)
+ODD_CALLS: tuple[Any, ...] = (
+    *(call(arguments=said) for said in ("[]", "NaN", "{", "", None, {}, f'"{LONG}"')),
+    *(call(name=name) for name in ("", None, [])),
+    *(call(id) for id in ("", None, 3, [], "x" * 41)),
+    *(custom("x"), {"id": "a", "type": "future"}, {"id": "a"}, 3),
+)
+MORES: tuple[dict[str, Any], ...] = (
+    *({}, {"tool_calls": None}, {"tool_calls": [call()]}, {"function_call": {"name": "f"}}, USER),
+)
+IDS = st.sampled_from(("a", "b", "", None))
+CONTENT, MORE = st.sampled_from(CONTENTS), st.sampled_from(MORES)
+CALLS = st.lists(IDS.map(call) | st.sampled_from(ODD_CALLS), max_size=3)
+ASKING = st.builds(
+    lambda calls, content, more: asks(*calls, content=content) | more, CALLS, CONTENT, MORE
+)
+ANSWERING = st.builds(tool, IDS, st.just("r") | CONTENT)
+TELLING = st.builds(
+    lambda role, content, more: {"role": role, "content": content, **more},
+    st.sampled_from(("user", "system", "developer", "function", "assistant", "ai", None)),
+    CONTENT,
+    MORE,
+)
+EXCHANGE = st.permutations(["a", "b"]).flatmap(
+    lambda ids: st.just((asks(call("a"), call("b")), *(tool(id) for id in ids)))
+)
+NEARLY = st.lists(
+    (ASKING | ANSWERING | TELLING).map(lambda one: (one,)) | EXCHANGE, max_size=5
+).map(lambda many: [one for some in many for one in some])
+FIELDS = st.sampled_from((None, OPENAI))
+
+
+def plain_steps(messages: list[Any], fields: dict[str, Any] | None = None) -> int:
+    """How many steps are plain; every one of them must pass every rule."""
+    plain = [step for step in steps_of(messages) if is_plain(step)]
+    assert [problem for step in plain for problem in judged(step, fields)] == []
+    return len(plain)
+
+
+@pytest.mark.parametrize("fields", [None, OPENAI])
+def test_one_odd_thing_is_plain_only_where_it_passes_every_rule(fields: Any) -> None:
+    for odd in (call(), *ODD_CALLS):
+        for calls in ([odd], [odd, call("b")], [call("b"), odd]):
+            plain_steps([asks(*calls)], fields)
+            plain_steps([asks(*calls), tool("a"), tool("b"), USER], fields)
+    for content, more in itertools.product(CONTENTS, MORES):
+        said = {"content": content, **more}
+        plain_steps([asks(call()) | said, tool()], fields)
+        plain_steps([asks(call()), tool() | said, USER], fields)
+        plain_steps([asks(call(), call("b")), tool() | said, tool("b")], fields)
+        for role in ("user", "system", "function", "assistant", "ai"):
+            plain_steps([asks(call()), tool(), {"role": role, **said}], fields)
+
+
+@settings(max_examples=300)
+@given(NEARLY, FIELDS)
+def test_what_is_plain_passes_every_rule(messages: list[Any], fields: Any) -> None:
+    plain_steps(messages, fields)
+
+
+@given(requests("openai-chat") | broken("openai-chat"))
+def test_what_is_plain_in_a_request_passes_every_rule(request: dict[str, Any]) -> None:
+    messages = request["messages"]
+    plain_steps(messages if isinstance(messages, list) else [messages], request)
+
+
+@given(NEARLY | arbitrary_json_messages(), FIELDS, st.integers(0, 3))
+def test_what_is_plain_passes_every_rule_wherever_a_step_is_cut(
+    messages: list[Any], fields: Any, split: int
+) -> None:
+    step = Step(messages, 0, min(split, len(messages)))
+    assert not is_plain(step) or judged(step, fields) == []
+
+
+def test_the_steps_of_most_sessions_are_plain() -> None:
+    assert plain_steps(long_session("openai-chat", 5)["messages"]) == 6
+    both = [USER, asks(call("a"), call("b"))]
+    assert plain_steps([*both, tool("b"), tool("a"), {"role": "user", "content": [IMAGE]}]) == 2
+    assert plain_steps(both) == 2

@@ -5,13 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clew.check.openai_responses import OpenAIResponsesRules
+from clew.check.openai_responses import (
+    OpenAIResponsesRules,
+    note_any,
+    note_plain,
+    relation_problems,
+)
+from clew.check.openai_responses_pairs import PREFIXES, is_plain
 from clew.check.problem import Problem
 from clew.check.rules import Seen, steps_of
-from clew.codecs.openai_responses import KNOWN, OpenAIResponsesCodec
+from clew.codecs.openai_responses import KNOWN, OpenAIResponsesCodec, kind_of
+from tests.laws.sessions import long_session
+from tests.strategies import arbitrary_json_messages, broken, histories
 
 CODEC = OpenAIResponsesCodec()
 RULES = OpenAIResponsesRules()
@@ -433,3 +441,75 @@ JSON = st.recursive(
 )
 def test_nothing_raises(items: Items, fields: dict[str, Any] | None):
     problems(items, fields)
+
+
+def plain_steps_are_sound(items: Items, fields: dict[str, Any] | None = None) -> int:
+    """Hold every step that passes for plain against the full rules; how many there were."""
+    seen, plain = Seen(), 0
+    for step in steps_of(CODEC, items):
+        kinds = [kind_of(item) for item in step.messages]
+        before, noted = seen.copy(), seen.copy()
+        passes = is_plain(step, kinds, seen)
+        assert seen == before
+        note_any(step, kinds, seen)
+        if passes:
+            plain += 1
+            assert relation_problems(step, before, fields) == []
+            note_plain(step, kinds, noted)
+            assert noted == seen
+    return plain
+
+
+def common(kind: str, id: Any, own: Any, more: dict[str, Any]) -> dict[str, Any]:
+    """An item of sound shape, under ids that may be anything."""
+    shape = {"content": "", "output": "", "arguments": "", "summary": []}
+    own = f"{PREFIXES.get(kind, 'x')}_1" if own == "fitting" else own
+    ids = {"call_id": id, "id": own}
+    return {"type": kind, **shape, **more, **{k: v for k, v in ids.items() if v is not None}}
+
+
+PAIRS = ["function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output"]
+COMMON = st.builds(
+    common,
+    st.sampled_from(["message", "reasoning", *PAIRS, *PAIRS[:2]])
+    | st.sampled_from([*sorted(KNOWN), "future_call"]),
+    st.sampled_from(["c1", "c2"]) | st.sampled_from(["c1_2", "", "x" * 57, LONG, None, 5]),
+    st.none() | st.sampled_from(["fitting", "c1", 5]),
+    st.sampled_from([{"role": "user"}, {"role": "assistant"}, {"execution": "server"}]),
+)
+FIELDS = st.none() | st.sampled_from([{}, {"conversation": "conv_1"}])
+
+
+@settings(max_examples=500)
+@given(st.lists(COMMON, max_size=8), FIELDS)
+@example([call(), output(), output()], None)
+@example([say(id="msg_1"), say("assistant", id="msg_2"), say(id="msg_1")], None)
+@example([call("c1", "tool_search_call", execution="server")], None)
+def test_what_passes_for_plain_passes_the_full_rules(items: Items, fields: dict[str, Any] | None):
+    plain_steps_are_sound(items, fields)
+
+
+@given(histories("openai-responses") | broken("openai-responses").map(lambda one: one["input"]))
+def test_what_passes_for_plain_in_a_session_passes_the_full_rules(items: Items):
+    if isinstance(items, list):
+        plain_steps_are_sound(items)
+
+
+@given(st.lists(JSON, max_size=8) | arbitrary_json_messages())
+def test_what_passes_for_plain_in_any_json_passes_the_full_rules(items: Items):
+    plain_steps_are_sound(items)
+
+
+def test_the_steps_of_common_sessions_are_plain():
+    items = long_session("openai-responses", 20)["input"]
+    assert plain_steps_are_sound(items) == len(list(steps_of(CODEC, items)))
+    patch = [
+        think(id="rs_1"),
+        say("assistant", id="msg_1"),
+        call("c1", "custom_tool_call"),
+        call("c2") | {"id": "fc_1"},
+        output("c2"),
+        output("c1", "custom_tool_call_output"),
+        say(),
+    ]
+    assert plain_steps_are_sound(patch) == 1

@@ -14,7 +14,9 @@ from clew.transcript import Part
 from tests.strategies import arbitrary_json, arbitrary_json_messages
 
 CODEC = AnthropicCodec()
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
+)
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
 LINK = {"type": "image", "source": {"type": "url", "url": "https://pics.example/1.png"}}
 PDF = {
@@ -96,7 +98,9 @@ READ: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
         [
             (C0, "text", "system", "s"),
             (
-                C1, "opaque", "system",
+                C1,
+                "opaque",
+                "system",
                 '{"type":"tool_addition","tool":{"type":"tool_reference","name":"grep"}}',
             ),
         ],
@@ -139,10 +143,18 @@ READ: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
         ],
     ),
     ("a result", user(result("a")), [(C0, "result", "tool", "r", "a")]),
-    ("a result without content", user({"type": "tool_result", "tool_use_id": "a"}), [(C0, "result", "tool", "", "a")]),
+    (
+        "a result without content",
+        user({"type": "tool_result", "tool_use_id": "a"}),
+        [(C0, "result", "tool", "", "a")],
+    ),
     ("a null result", user(result("a", None)), [(C0, "result", "tool", "", "a")]),
     ("an odd result", user(result("a", {"n": 1})), [(C0, "result", "tool", '{"n":1}', "a")]),
-    ("a result in blocks", user(result("a", [text("r"), text("s")])), [(C0, "result", "tool", "r\ns", "a")]),
+    (
+        "a result in blocks",
+        user(result("a", [text("r"), text("s")])),
+        [(C0, "result", "tool", "r\ns", "a")],
+    ),
     (
         "a result with media and the unknown",
         user(result("a", [IMAGE, text("r"), PLAIN, FUTURE, "junk", REFERENCE])),
@@ -151,7 +163,9 @@ READ: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
             ((*C0, "content", 0), "media", "tool", ""),
             ((*C0, "content", 2), "media", "tool", "red thread"),
             (
-                (*C0, "content", 3), "opaque", "tool",
+                (*C0, "content", 3),
+                "opaque",
+                "tool",
                 '{"type":"future_gesture","text":"not ours","strokes":[1]}',
             ),
             ((*C0, "content", 4), "opaque", "tool", "junk"),
@@ -170,9 +184,16 @@ READ: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
     (
         "a compaction",
         assistant(COMPACTION),
-        [(C0, "opaque", "model", '{"type":"compaction","content":"what happened","signature":"s"}')],
+        [
+            (
+                C0,
+                "opaque",
+                "model",
+                '{"type":"compaction","content":"what happened","signature":"s"}',
+            )
+        ],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("name", "message", "expected"), READ, ids=[row[0] for row in READ])
@@ -230,7 +251,13 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
         "s",
         user(result("a", "s", cache_control=MARK, is_error=True)),
     ),
-    ("a result without content", user({"type": "tool_result", "tool_use_id": "a"}), C0, "s", user(result("a", "s"))),
+    (
+        "a result without content",
+        user({"type": "tool_result", "tool_use_id": "a"}),
+        C0,
+        "s",
+        user(result("a", "s")),
+    ),
     (
         "a result in blocks keeps inner marks, media and the unknown",
         user(result("a", [IMAGE, text("r"), FUTURE, text("s", cache_control=MARK)])),
@@ -238,7 +265,13 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
         "t",
         user(result("a", [IMAGE, text("t", cache_control=MARK), FUTURE])),
     ),
-    ("a result without text", user(result("a", [IMAGE])), C0, "t", user(result("a", [text("t"), IMAGE]))),
+    (
+        "a result without text",
+        user(result("a", [IMAGE])),
+        C0,
+        "t",
+        user(result("a", [text("t"), IMAGE])),
+    ),
     ("an empty result", user(result("a", [])), C0, "t", user(result("a", [text("t")]))),
     (
         "a plain document",
@@ -247,13 +280,27 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
         "b",
         user({**PLAIN, "source": {"type": "text", "media_type": "text/plain", "data": "b"}}),
     ),
-    ("a document of blocks", user(NESTED), C0, "b", user({"type": "document", "source": {"type": "content", "content": "b"}})),
+    (
+        "a document of blocks",
+        user(NESTED),
+        C0,
+        "b",
+        user({"type": "document", "source": {"type": "content", "content": "b"}}),
+    ),
     (
         "a document inside a result",
         user(result("a", [text("r"), PLAIN])),
         (*C0, "content", 1),
         "b",
-        user(result("a", [text("r"), {**PLAIN, "source": {"type": "text", "media_type": "text/plain", "data": "b"}}])),
+        user(
+            result(
+                "a",
+                [
+                    text("r"),
+                    {**PLAIN, "source": {"type": "text", "media_type": "text/plain", "data": "b"}},
+                ],
+            )
+        ),
     ),
     ("a picture stays", user(IMAGE), C0, "b", user(IMAGE)),
     ("thinking stays", assistant(THINKING), C0, "b", assistant(THINKING)),
@@ -261,7 +308,7 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
     ("a server-side call stays", assistant(SEARCH, FOUND), C0, "{}", assistant(SEARCH, FOUND)),
     ("the unknown stays", user(FUTURE), C0, "b", user(FUTURE)),
     ("what is no block stays", user("x"), C0, "b", user("x")),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -304,11 +351,26 @@ REMOVE: list[tuple[str, Any, list[tuple[str | int, ...]], Any]] = [
     ("thinking", assistant(THINKING, use("a")), [C0], assistant(use("a"))),
     ("everything", assistant(use("a")), [C0], None),
     ("a string", {"role": "user", "content": "x"}, [C], None),
-    ("a picture in a result", user(result("a", [text("r"), IMAGE])), [(*C0, "content", 1)], user(result("a", [text("r")]))),
-    ("all of a result's content", user(result("a", [IMAGE])), [(*C0, "content", 0)], user(result("a", []))),
-    ("a result with its picture", user(result("a", [IMAGE]), text("x")), [C0, (*C0, "content", 0)], user(text("x"))),
+    (
+        "a picture in a result",
+        user(result("a", [text("r"), IMAGE])),
+        [(*C0, "content", 1)],
+        user(result("a", [text("r")])),
+    ),
+    (
+        "all of a result's content",
+        user(result("a", [IMAGE])),
+        [(*C0, "content", 0)],
+        user(result("a", [])),
+    ),
+    (
+        "a result with its picture",
+        user(result("a", [IMAGE]), text("x")),
+        [C0, (*C0, "content", 0)],
+        user(text("x")),
+    ),
     ("no message at all", "junk", [()], None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(
@@ -330,17 +392,37 @@ def test_remove_shares_what_it_does_not_touch() -> None:
 
 
 MARKED: list[tuple[str, Any, tuple[str | int, ...], Any]] = [
-    ("a string becomes a block", {"role": "user", "content": "a"}, C, user(text("a", cache_control=HOUR))),
+    (
+        "a string becomes a block",
+        {"role": "user", "content": "a"},
+        C,
+        user(text("a", cache_control=HOUR)),
+    ),
     ("a block", user(text("a"), text("b")), C1, user(text("a"), text("b", cache_control=HOUR))),
-    ("a marked block", user(text("a", cache_control=MARK)), C0, user(text("a", cache_control=HOUR))),
+    (
+        "a marked block",
+        user(text("a", cache_control=MARK)),
+        C0,
+        user(text("a", cache_control=HOUR)),
+    ),
     ("a result", user(result("a", [IMAGE])), C0, user(result("a", [IMAGE], cache_control=HOUR))),
-    ("a picture in a result marks the result", user(result("a", [IMAGE])), (*C0, "content", 0), user(result("a", [IMAGE], cache_control=HOUR))),
+    (
+        "a picture in a result marks the result",
+        user(result("a", [IMAGE])),
+        (*C0, "content", 0),
+        user(result("a", [IMAGE], cache_control=HOUR)),
+    ),
     ("a call", assistant(use("a")), C0, assistant(use("a", cache_control=HOUR))),
     ("thinking carries none", assistant(THINKING), C0, assistant(THINKING)),
     ("nor what is no block", user("x"), C0, user("x")),
-    ("nor odd content", {"role": "user", "content": {"a": 1}}, C, {"role": "user", "content": {"a": 1}}),
+    (
+        "nor odd content",
+        {"role": "user", "content": {"a": 1}},
+        C,
+        {"role": "user", "content": {"a": 1}},
+    ),
     ("nor what is no message", 3, (), 3),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(

@@ -301,7 +301,7 @@ def test_only_signed_calls_lock_their_step() -> None:
 
 def test_two_turns_of_the_model_become_one() -> None:
     first, second = content({"text": "a"}), content({"functionCall": {"name": "f"}})
-    joined = CODEC.join(first, second)
+    (joined,) = CODEC.join(first, second) or [None]
     assert joined is not None
     assert joined == content({"text": "a"}, {"functionCall": {"name": "f"}})
     assert joined["parts"][1] is second["parts"][0]

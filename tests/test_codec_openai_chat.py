@@ -462,9 +462,14 @@ def test_mark(name: str, message: Any, path: Path, mark: Any, expected: Any) -> 
     assert CODEC.mark(message, part_at(message, *path), mark) == expected
 
 
-def test_neighbours_and_unbound_messages_stay_as_they_are() -> None:
-    one, two = assistant("a", reasoning_content="x"), assistant("b")
-    assert CODEC.join(one, two) is None
+def test_two_turns_of_the_model_become_one() -> None:
+    one, two = assistant("a", reasoning_content="x"), assistant("b", call("c"))
+    assert CODEC.join(one, two) == [assistant("a\n\nb", call("c"), reasoning_content="x")]
+    assert CODEC.join(assistant(None), two) == [assistant("b", call("c"))]
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert CODEC.join(assistant(parts[:1]), two) == [assistant(parts, call("c"))]
+    assert CODEC.join(two, one) is None
+    assert CODEC.join({"role": "user", "content": "a"}, one) is None
     assert CODEC.unbind(one) is one
 
 

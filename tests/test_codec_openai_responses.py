@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clew.codecs.marks import strip_marks
@@ -561,6 +561,8 @@ LIKE_ITEMS = st.fixed_dictionaries(
 
 
 @given(ANY_JSON | LIKE_ITEMS)
+@example({"type": "message", "role": "user", "content": [{"type": []}]})
+@example({"type": "function_call_output", "call_id": "c1", "output": [{"type": {}}]})
 def test_nothing_that_is_read_raises(item: Any):
     parts = CODEC.read(0, item)
     CODEC.model_made(item)

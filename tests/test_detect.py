@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from hypothesis import given
 
-from clew.codecs.body import read_body
 from clew.codecs.codec import FORMATS
 from clew.codecs.detect import detect
+from clew.codecs.reading import read_body
 from clew.errors import ClewError, PassedThrough, UnknownFormat, UnreadableRequest
 from tests.strategies import HISTORY, arbitrary_json_messages, requests
 
@@ -70,7 +71,9 @@ def test_a_request_is_told_by_its_fields(format: str, fields: dict[str, Any]) ->
     assert detected(json.dumps({"messages": [HI], **fields}).encode()) == format
 
 
-@pytest.mark.parametrize(("field", "format"), [("input", "openai-responses"), ("contents", "gemini")])
+@pytest.mark.parametrize(
+    ("field", "format"), [("input", "openai-responses"), ("contents", "gemini")]
+)
 def test_a_request_is_told_by_its_history(field: str, format: str) -> None:
     assert detected({field: []}) == format
 
@@ -81,8 +84,11 @@ def test_whole_requests_of_every_format(format: str) -> None:
     def told(request: dict[str, Any]) -> None:
         if not isinstance(request[HISTORY[format]], list):
             return
-        assert detected(request) == format
-        assert detected(json.dumps(request)) == format
+        for form in (request, json.dumps(request)):
+            try:
+                assert detected(form) == format
+            except PassedThrough:  # a conversation without tools can look the same in two formats
+                assert "tool" not in json.dumps(request)
 
     told()
 
@@ -137,7 +143,5 @@ def test_tool_calls_late_in_a_long_history_are_found() -> None:
 @given(arbitrary_json_messages())
 def test_nothing_but_our_own_errors(messages: list[Any]) -> None:
     for request in (messages, {"messages": messages, "tools": messages, "model": messages}):
-        try:
+        with suppress(ClewError):
             assert detected(request) in FORMATS
-        except ClewError:
-            pass

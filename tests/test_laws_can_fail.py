@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.laws import laws
-from tests.laws.sessions import long_session
-from tests.laws.subject import EAGER, IDLE, Compact, compactor, real
-from tests.laws.trial_passes import fail
 
 from clew.edits import Offer, Replace
 from clew.engine import Compaction
@@ -20,6 +15,10 @@ from clew.marker import Marker, reference
 from clew.memo import Memo
 from clew.passes.view import View
 from clew.policy import Policy
+from tests.laws import laws
+from tests.laws.sessions import long_session
+from tests.laws.subject import EAGER, IDLE, Compact, compactor, real
+from tests.laws.trial_passes import fail
 
 FORMAT = "anthropic"
 REQUEST = long_session(FORMAT, 6, result=600)
@@ -37,7 +36,11 @@ def changed(change: Any) -> Compact:
 
 
 def respelled(request: Any) -> Any:
-    return json.dumps(json.loads(request), indent=1).encode() if isinstance(request, bytes) else request
+    return (
+        json.dumps(json.loads(request), indent=1).encode()
+        if isinstance(request, bytes)
+        else request
+    )
 
 
 def copied(request: Any) -> Any:
@@ -72,7 +75,12 @@ def test_invalid_is_seen() -> None:
 
 
 def test_a_shape_that_the_sdk_refuses_is_seen() -> None:
-    odd = changed(lambda request: {**request, "messages": [*request["messages"], {"role": "user", "content": [{"type": "text"}]}]})
+    odd = changed(
+        lambda request: {
+            **request,
+            "messages": [*request["messages"], {"role": "user", "content": [{"type": "text"}]}],
+        }
+    )
     with pytest.raises(AssertionError):
         laws.valid(odd, FORMAT, REQUEST, whole=True)
 
@@ -100,7 +108,9 @@ def test_unstable_is_seen() -> None:
     def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
         out = real(request, policy=IDLE)
         first = {**request["messages"][0], "content": f"{len(request['messages'])} messages"}
-        return Compaction({**request, "messages": [first, *request["messages"][1:]]}, out.report, {})
+        return Compaction(
+            {**request, "messages": [first, *request["messages"][1:]]}, out.report, {}
+        )
 
     with pytest.raises(AssertionError):
         laws.stable(run, FORMAT, GROWING)
@@ -136,7 +146,7 @@ def test_a_text_that_does_not_lead_back_is_seen() -> None:
 def test_a_lost_original_is_seen() -> None:
     def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
         out = real(request, policy=policy)
-        return Compaction(out.request, out.report, {ref: "other" for ref in out.originals})
+        return Compaction(out.request, out.report, dict.fromkeys(out.originals, "other"))
 
     with pytest.raises(AssertionError):
         laws.reversible(run, FORMAT, REQUEST)
@@ -193,8 +203,10 @@ def test_an_unreadable_request_that_is_changed_is_seen() -> None:
 
 def test_quadratic_is_seen() -> None:
     def slow(view: View, policy: Policy) -> Iterator[Offer]:
-        time.sleep(2e-7 * len(view.transcript.parts) ** 2)
-        yield from ()
+        for part in view.transcript.parts:
+            for other in view.transcript.parts:
+                if part.ref != other.ref and part.id == other.id == "the same":
+                    yield from ()
 
     with pytest.raises(AssertionError):
         laws.linear(compactor(slow), lambda exchanges: long_session(FORMAT, exchanges))

@@ -14,10 +14,10 @@ numbers = st.integers(0, 10**11)
 
 
 def test_it_reads_as_it_should() -> None:
-    assert WHOLE == (
+    assert (
         "[clew: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out here; "
         f"call toolu_01; ref {REF}]"
-    )
+    ) == WHOLE
 
 
 @given(

@@ -45,7 +45,10 @@ MESSAGES: dict[str, Any] = {
     },
     "beside a name that is a mark's": lambda block: {
         "role": "assistant",
-        "content": [{"type": "tool_use", "name": "cache_control", "input": {"cache_control": 3}}, block],
+        "content": [
+            {"type": "tool_use", "name": "cache_control", "input": {"cache_control": 3}},
+            block,
+        ],
     },
     "inside a result": lambda block: {
         "role": "user",
@@ -53,7 +56,7 @@ MESSAGES: dict[str, Any] = {
     },
     "on an output": lambda block: {"type": "function_call_output", "output": [block]},
     "on the message": lambda block: {**block, "role": "user"},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -97,7 +100,10 @@ def test_nothing_marked_nothing_copied() -> None:
 
 
 def test_untouched_blocks_are_shared() -> None:
-    message = {"role": "user", "content": [BLOCK, {"type": "text", "text": "a", "cache_control": MARK}]}
+    message = {
+        "role": "user",
+        "content": [BLOCK, {"type": "text", "text": "a", "cache_control": MARK}],
+    }
     before = copy.deepcopy(message)
     bare = strip_marks(message)
     assert bare["content"][0] is BLOCK

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.laws.sessions import long_session
-
 import clew
 from clew import Memo, Policy
 from clew.fold import State
+from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
 POLICY = Policy(cap=300)

@@ -236,8 +236,18 @@ COMPLIANCE: dict[str, tuple[list[Any], list[Any]]] = {
             ),
         ],
     ),
-    "ids that are not repeated": (
-        [ASK, model(call("a", "1"), call("b")), user(answer("a"), answer("b", "2"))],
+    "an id that is not its call's": (
+        [ASK, model(call("a", "1"), call("b")), user(answer("a", "2"), answer("b"))],
+        [ASK, model(call("a", "1"), call("b")), user(answer("a", "1"), answer("b"))],
+    ),
+    "an id of another kind, on one side": (
+        [
+            *(ASK, model(call("a", "1"), call("b"))),
+            user(
+                {"functionResponse": {"id": 0, "name": "a", "response": {"output": "a says"}}},
+                {"functionResponse": {"id": 0, "name": "b", "response": {"output": "b says"}}},
+            ),
+        ],
         [ASK, model(call("a", "1"), call("b")), user(answer("a", "1"), answer("b"))],
     ),
     "an id of another kind": (
@@ -288,6 +298,16 @@ def test_what_is_not_broken_stays_the_same_object() -> None:
     mended = repair(contents)
     assert mended[1]["parts"][0] is first
     assert same(mended[:1] + mended[2:], contents[:1] + contents[2:])
+
+
+def test_an_id_on_one_side_only_stays_there() -> None:
+    calls, answers = model(call("a", "1"), call("b")), user(answer("a"), answer("b", "2"))
+    contents = [ASK, calls, answers, MORE]
+    assert same(repair(contents), contents)
+    late = [ASK, calls, MORE, answers]
+    mended = repair(late)
+    assert mended == [ASK, calls, answers, MORE]
+    assert mended[2] is answers
 
 
 def test_rows_name_their_source_and_repairs_their_rule() -> None:

@@ -10,13 +10,13 @@ from msgspec import Struct
 
 from .check.formats import problems_in
 from .check.problem import Problem
-from .codecs.body import read_body
 from .codecs.codec import FormatName
 from .codecs.detect import detect, refuse_server_held
 from .codecs.formats import CODECS
+from .codecs.reading import read_body
 from .edits import Edit
 from .engine import Compaction, compacted, edits_of, fold_request
-from .errors import PassedThrough, PlanMismatch, UnknownReference, UnreadableRequest
+from .errors import PassedThrough, PlainText, PlanMismatch, UnknownReference, UnreadableRequest
 from .facts import Facts
 from .memo import Memo
 from .policy import Policy
@@ -99,7 +99,10 @@ def apply(
 
 def check(request: object, *, format: str | None = None) -> list[Problem]:
     """What the provider would reject: a list of problems, empty when there are none."""
-    body = read_body(request)
+    try:
+        body = read_body(request)
+    except PlainText:
+        return []
     codec = CODECS[detect(body, format, held=True)]
     if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
         refuse_server_held(codec.name, body.fields)
@@ -120,7 +123,7 @@ def expand(
     lines: tuple[int, int] | None = None,
     pattern: str | None = None,
 ) -> str:
-    """The original behind a marker: whole, the lines from-to (counted from 1), or those that match."""
+    """The original behind a marker: whole, some lines of it (from 1 on), or those that match."""
     originals = source.originals if isinstance(source, Compaction) else source
     if ref not in originals:
         raise UnknownReference(f"No original is kept under {ref!r}.")

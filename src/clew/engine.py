@@ -11,10 +11,11 @@ from msgspec import Struct
 
 from .check.formats import RULES
 from .check.rules import Step
-from .codecs.body import Body, Kept, Piece, read_body
+from .codecs.body import Body, Kept, Piece
 from .codecs.codec import FormatName
 from .codecs.detect import detect
 from .codecs.formats import CODECS
+from .codecs.reading import read_body
 from .edits import Edit
 from .facts import Facts
 from .fold import (
@@ -99,7 +100,7 @@ def _setting(
     counter = counter_for(format, model if isinstance(model, str) else None, policy.counter)
     return Setting(
         CODECS[format], RULES[format], MENDERS[format], counter, policy,
-        chosen_passes(policy) if passes is None else passes, facts, body.fields,
+        chosen_passes(policy) if passes is None else passes, facts, body.fields, body.encode,
     )  # fmt: skip
 
 

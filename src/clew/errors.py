@@ -13,6 +13,10 @@ class PassedThrough(ClewError):
     """The request is fine, but its history is not clew's to change; the sentence says why."""
 
 
+class PlainText(PassedThrough):
+    """The request's input is one text: there is no history in it, and nothing wrong with it."""
+
+
 class UnknownFormat(ClewError, ValueError):
     """A wire format was named that clew does not know."""
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .check.rules import Rules, Seen, Step, steps_of
 from .check.watching import watched, what_was_seen
@@ -17,7 +18,7 @@ from .edits import Edit, Offer, Replace
 from .facts import Facts
 from .passes import PASSES, Pass
 from .passes.view import View
-from .planner import choose, touched
+from .planner import choose, rows_of, touched
 from .policy import Policy
 from .repair.mending import Mended, Mender, Repair
 from .tokens import Counter
@@ -35,6 +36,7 @@ class Setting(Struct, frozen=True):
     passes: tuple[Pass, ...]
     facts: Facts
     fields: Fields | None
+    encode: Callable[[int | None, JSON], bytes | None]  # how the request spells a changed message
 
 
 class MendedStep(Struct, frozen=True):
@@ -81,15 +83,7 @@ class State(Struct):
 
     def copy(self) -> State:
         """A state that can grow apart from this one."""
-        return State(
-            self.index.copy(), self.seen.copy(), self.tokens.copy(), self.sources.copy(),
-            self.mended.copy(), self.repairs.copy(), self.edits.copy(), self.claimed.copy(),
-            self.originals.copy(),
-            self.failures.copy(), self.encoded.copy(), self.messages, self.before, self.mended_by,
-            self.saved, self.fresh_from, self.since, self.epochs, self.left_alone, self.prefix, self.boundaries.copy(),
-            self.facts, self.first_user,
-        )  # fmt: skip
-
+        return replace(self, **{name: getattr(self, name).copy() for name in _GROWING})
 
     def take(self, edits: Iterable[Edit]) -> None:
         """Put edits in force and keep the originals of what they replace."""
@@ -98,9 +92,16 @@ class State(Struct):
             self.edits[parts[0]] = edit
             self.claimed.update(parts)
             self.saved += edit.saved
-            self.encoded.pop(edit.ref.row, None)
+            for row in rows_of(edit, self.index):
+                self.encoded.pop(row, None)
             if isinstance(edit, Replace):
                 self.originals[edit.original] = self.index.parts[edit.part].text
+
+
+_GROWING = (
+    "index", "seen", "tokens", "sources", "mended", "repairs", "edits", "claimed", "originals",
+    "failures", "encoded", "boundaries",
+)  # fmt: skip
 
 
 def first_prefix(format: str) -> bytes:
@@ -116,9 +117,7 @@ def agrees(state: State, facts: Facts) -> bool:
     return changed.isdisjoint(boundary.hex() for boundary in state.boundaries)
 
 
-def fold_step(
-    state: State, step: Step, identities: Sequence[bytes], setting: Setting
-) -> None:
+def fold_step(state: State, step: Step, identities: Sequence[bytes], setting: Setting) -> None:
     """Read one more step: mend it, index its parts, and evaluate where a request was sent."""
     link = sha256(state.prefix)
     for identity in identities:
@@ -127,7 +126,9 @@ def fold_step(
     state.boundaries.append(state.prefix)
     state.facts = setting.facts
     prefix = state.prefix.hex()
-    mended = setting.mender.step(step, state.seen, setting.fields) if setting.policy.repair else None
+    mended = (
+        setting.mender.step(step, state.seen, setting.fields) if setting.policy.repair else None
+    )
     before = state.before
     if mended is None:
         sources = range(step.at, step.at + len(step.messages))
@@ -169,6 +170,11 @@ def _record(state: State, step: Step, mended: Mended, setting: Setting) -> Mende
         if row.source is None or row.message is not step.messages[row.source - step.at]
     }
     marked = any(marks_in(message) for message in step.messages)
+    if not marked:
+        for row, message in changed.items():
+            encoded = setting.encode(mended.rows[row - first].source, message)
+            if encoded is not None:
+                state.encoded[row] = encoded
     looked = watched(state.seen)
     setting.mender.step(step, looked, setting.fields)
     return MendedStep(
@@ -191,9 +197,7 @@ def _read_rows(
         else:
             answers += read
     state.sources += sources
-    unit = state.index.add_unit(
-        (first, len(state.sources)), model, answers, codec.locks(model)
-    )
+    unit = state.index.add_unit((first, len(state.sources)), model, answers, codec.locks(model))
     tokens = [part_tokens(part, setting.counter) for part in (*model, *answers)]
     state.tokens += tokens
     state.before += sum(tokens)
@@ -268,6 +272,6 @@ def _run(offer_pass: Pass, view: View, policy: Policy, failures: dict[str, str])
     """A pass's offers; a pass that fails is skipped, and the report says so."""
     try:
         return list(offer_pass(view, policy))
-    except Exception as error:  # a faulty pass must not cost the user a request
+    except Exception as error:  # noqa: BLE001 (a faulty pass must not cost the user a request)
         failures[offer_pass.__name__] = f"{type(error).__name__}: {error}"
         return []

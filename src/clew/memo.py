@@ -44,9 +44,9 @@ class Memo:
         """Keep a state, and let go of its grandparent: a conversation needs its last two."""
         with self._lock:
             self._drop(key)
-            if parent is not None and (known := self._entries.get(parent)) is not None:
-                if known.parent is not None and known.parent != key:
-                    self._drop(known.parent)
+            known = self._entries.get(parent) if parent is not None else None
+            if known is not None and known.parent not in (None, key):
+                self._drop(known.parent)
             self._entries[key] = _Entry(state, parent, size)
             self._characters += size
             while len(self._entries) > 1 and self._is_full():
@@ -61,7 +61,7 @@ class Memo:
     def _is_full(self) -> bool:
         return len(self._entries) > self._most or self._characters > self._most_characters
 
-    def _drop(self, key: Key) -> None:
-        entry = self._entries.pop(key, None)
+    def _drop(self, key: Key | None) -> None:
+        entry = self._entries.pop(key, None) if key is not None else None
         if entry is not None:
             self._characters -= entry.size

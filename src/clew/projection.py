@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import assert_never
 
 import msgspec
 from msgspec import Struct, field
@@ -12,11 +13,11 @@ from .check.rules import Step
 from .codecs.body import Body, Changed, Kept, Piece
 from .codecs.codec import Codec
 from .codecs.json_tree import JSON
-from .edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from .edits import DropExchange, DropReasoning, PlaceMark, Replace
 from .fold import MendedStep, Setting, State
-from .planner import closure
+from .planner import touched
 from .repair.mending import Ending, Repair
-from .transcript import Part, Transcript
+from .transcript import Index, Part
 
 
 class RowChanges(Struct):
@@ -46,7 +47,7 @@ class _Projection:
         self._state = state
         self._codec = setting.codec
         self._changes = changes_by_row(state)
-        self._mended = mended_rows(body, state, setting)
+        self._mended = mended_rows(body, state, setting, self._changes.keys())
         self.ending = self._end(setting) if setting.policy.repair else Ending()
         self._marked = set(body.marked())
 
@@ -131,9 +132,9 @@ class _Projection:
     def _end(self, setting: Setting) -> Ending:
         """What only the end of the history needs."""
         count = len(self._state.sources)
-        return setting.mender.end(
-            self._state.seen, count, self._message, setting.fields
-        ) or Ending()
+        return (
+            setting.mender.end(self._state.seen, count, self._message, setting.fields) or Ending()
+        )
 
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""
@@ -154,20 +155,34 @@ class _Projection:
 
     def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:
         """Add a row; a row that vanished may have left two that must become one."""
-        if seam and pieces:
-            joined = self._codec.join(self._said(pieces[-1]), self._said(piece))
-            if joined is not None:
-                last = pieces.pop()
-                if isinstance(last, Kept) and last.stop - last.start > 1:
-                    pieces.append(Kept(last.start, last.stop - 1))
-                source = last.stop - 1 if isinstance(last, Kept) else last.source
-                pieces.append(Changed(source, joined))
-                return
-        if isinstance(piece, Kept) and pieces and isinstance(last := pieces[-1], Kept):
-            if last.stop == piece.start:
-                pieces[-1] = Kept(last.start, piece.stop)
-                return
-        pieces.append(piece)
+        if seam and pieces and self._join(pieces, piece):
+            return
+        last = pieces[-1] if pieces else None
+        if isinstance(piece, Kept) and isinstance(last, Kept) and last.stop == piece.start:
+            pieces[-1] = Kept(last.start, piece.stop)
+        else:
+            pieces.append(piece)
+
+    def _join(self, pieces: list[Piece], piece: Piece) -> bool:
+        """Put what must stand there in place of two new neighbours, if they may not stay."""
+        before, after = self._said(pieces[-1]), self._said(piece)
+        joined = self._codec.join(before, after)
+        if joined is None:
+            return False
+        last = pieces.pop()
+        if isinstance(last, Kept) and last.stop - last.start > 1:
+            pieces.append(Kept(last.start, last.stop - 1))
+            last = Kept(last.stop - 1, last.stop)
+        source = last.start if isinstance(last, Kept) else last.source
+        for message in joined:
+            if message is before:
+                pieces.append(last)
+            elif message is after:
+                pieces.append(piece)
+            else:
+                merged = not any(one is before for one in joined)
+                pieces.append(Changed(source if merged else None, message))
+        return True
 
     def _said(self, piece: Piece) -> JSON:
         """The last message of a piece."""
@@ -197,50 +212,51 @@ def _apart(piece: Piece, single: set[int]) -> list[Piece]:
 def changes_by_row(state: State) -> dict[int, RowChanges]:
     """The edits in force, sorted by the rows they touch."""
     found: dict[int, RowChanges] = {}
-    drops = [e for e in state.edits.values() if isinstance(e, DropExchange | DropReasoning)]
+    gone: set[int] = set()
     for edit in state.edits.values():
-        if isinstance(edit, Replace):
-            found.setdefault(edit.ref.row, RowChanges()).replaced.append(edit)
-        elif isinstance(edit, PlaceMark):
-            found.setdefault(edit.ref.row, RowChanges()).marked.append(edit)
-    if drops:
-        _add_drops(found, drops, state.index.freeze())
+        match edit:
+            case Replace():
+                found.setdefault(edit.ref.row, RowChanges()).replaced.append(edit)
+            case PlaceMark():
+                found.setdefault(edit.ref.row, RowChanges()).marked.append(edit)
+            case DropExchange():
+                gone.update(touched(edit, state.index))
+                _unbind(found, state.index, state.index.exchanges[edit.exchange].unit)
+            case DropReasoning():
+                gone.update(touched(edit, state.index))
+                _unbind(found, state.index, edit.unit)
+            case _:
+                assert_never(edit)
+    for position in sorted(gone):
+        part = state.index.parts[position]
+        found.setdefault(part.ref.row, RowChanges()).removed.append(part)
     return found
 
 
-def _add_drops(
-    found: dict[int, RowChanges], drops: Sequence[Edit], transcript: Transcript
-) -> None:
-    gone: set[int] = set()
-    units: set[int] = set()
-    for edit in drops:
-        if isinstance(edit, DropExchange):
-            parts = closure(transcript, edit.exchange)
-            unit = transcript.exchanges[edit.exchange].unit
-        else:
-            assert isinstance(edit, DropReasoning)
-            unit = edit.unit
-            parts = transcript.units[unit].reasoning
-        gone.update(parts)
-        if transcript.units[unit].reasoning:
-            units.add(unit)
-    for position in sorted(gone):
-        part = transcript.parts[position]
-        found.setdefault(part.ref.row, RowChanges()).removed.append(part)
-    for unit in units:
-        first, end = transcript.units[unit].parts[0], transcript.units[unit].answers
-        for part in transcript.parts[first:end]:
+def _unbind(found: dict[int, RowChanges], index: Index, number: int) -> None:
+    """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
+    unit = index.units[number]
+    if unit.reasoning:
+        for part in index.parts[unit.parts[0] : unit.answers]:
             found.setdefault(part.ref.row, RowChanges()).unbound = True
 
 
-def mended_rows(body: Body, state: State, setting: Setting) -> dict[int, JSON]:
-    """Rows that repair changed; steps that carry marks are mended with this request's own."""
+def mended_rows(
+    body: Body, state: State, setting: Setting, edited: Collection[int]
+) -> dict[int, JSON]:
+    """Rows that repair changed.
+
+    Steps that carry marks or edits are mended anew, from this request's own messages: so the
+    bytes of what they leave alone are this request's, however the rest was remembered.
+    """
     rows: dict[int, JSON] = {}
     marked = body.marked() if state.mended else ()
     for record in state.mended:
         first = bisect_left(marked, record.at)
         carries = first < len(marked) and marked[first] < record.at + record.length
-        rows.update(_mend_again(body, record, setting) if carries or record.marked else record.changed)
+        known = all(row in state.encoded and row not in edited for row in record.changed)
+        again = carries or record.marked or not known
+        rows.update(_mend_again(body, record, setting) if again else record.changed)
     return rows
 
 

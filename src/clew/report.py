@@ -43,10 +43,9 @@ class Report(Struct, frozen=True, kw_only=True):
             return f"passed through unchanged: {self.untouched}"
         counted = "tokens" if self.counter == "o200k" else "tokens (estimated)"
         share = 100 * self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
-        lines = [
-            f"{self.format}: {self.tokens_before:,} -> {self.tokens_after:,} {counted}, "
-            f"{share:.1f} % saved by {_count(len(self.edits), 'edit')}"
-        ]
+        figures = f"{self.tokens_before:,} -> {self.tokens_after:,} {counted}"
+        saved = f"{share:.1f} % saved by {_count(len(self.edits), 'edit')}"
+        lines = [f"{self.format}: {figures}, {saved}"]
         if self.repairs:
             change = f"{self.tokens_repaired:+,} tokens"
             lines.append(f"{_count(len(self.repairs), 'repair')}, {change}:")

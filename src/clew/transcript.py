@@ -131,9 +131,7 @@ class Index:
         self.exchange_of.append(-1)
         if part.kind == "call":
             ordinal = len(self.exchanges)
-            self.exchanges.append(
-                Exchange(ordinal, len(self.units), position, None, part.server)
-            )
+            self.exchanges.append(Exchange(ordinal, len(self.units), position, None, part.server))
             self.exchange_of[position] = ordinal
             if part.id:
                 self._by_id.setdefault(part.id, deque()).append(ordinal)

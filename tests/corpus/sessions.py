@@ -141,7 +141,10 @@ def _is_models(format: str, message: Message) -> bool:
 
 
 def _anthropic(told: Recording) -> Message:
-    said = [{"type": "text", "text": "You are a coding agent."}, {"type": "text", "text": "Be terse."}]
+    said = [
+        {"type": "text", "text": "You are a coding agent."},
+        {"type": "text", "text": "Be terse."},
+    ]
     tools = [{"name": name, "input_schema": {"type": "object"}} for name in told.tools]
     head = {"model": told.model, "max_tokens": 32000}
     marked = [{**block, "cache_control": {"type": "ephemeral"}} for block in said]

@@ -6,10 +6,33 @@ import json
 import random
 from typing import Any
 
-WORDS = (
-    "parser index value return file path config test module thread lock build cache token "
-    "request message result handler buffer socket schema branch commit merge layout"
-).split()
+WORDS = [
+    "parser",
+    "index",
+    "value",
+    "return",
+    "file",
+    "path",
+    "config",
+    "test",
+    "module",
+    "thread",
+    "lock",
+    "build",
+    "cache",
+    "token",
+    "request",
+    "message",
+    "result",
+    "handler",
+    "buffer",
+    "socket",
+    "schema",
+    "branch",
+    "commit",
+    "merge",
+    "layout",
+]
 
 
 def prose(source: random.Random, characters: int) -> str:
@@ -29,12 +52,15 @@ def _words(source: random.Random) -> str:
 
 def _code(source: random.Random) -> str:
     a, b, c, d = source.choices(WORDS, k=4)
-    return f"\tif err := {a}.{b.title()}(ctx, {c}Id[{source.randint(0, 99)}]); err != nil {{ {d}() }}"
+    return (
+        f"\tif err := {a}.{b.title()}(ctx, {c}Id[{source.randint(0, 99)}]); err != nil {{ {d}() }}"
+    )
 
 
 def _log(source: random.Random) -> str:
     a, b = source.choices(WORDS, k=2)
-    return f"src/{a}/{b}_{source.randint(0, 99)}.go:{source.randint(1, 900)}: 0x{source.getrandbits(40):010x} {a}={b}"
+    where = f"src/{a}/{b}_{source.randint(0, 99)}.go:{source.randint(1, 900)}"
+    return f"{where}: 0x{source.getrandbits(40):010x} {a}={b}"
 
 
 def long_session(
@@ -59,7 +85,7 @@ def broken_session(format: str, exchanges: int) -> dict[str, Any]:
 
 def _is_answer(message: dict[str, Any]) -> bool:
     text = json.dumps(message)
-    return any(word in text for word in ('"tool_result"', '"tool"', "_output\"", "functionResponse"))
+    return any(word in text for word in ('"tool_result"', '"tool"', '_output"', "functionResponse"))
 
 
 def _anthropic(number: int, text: str, command: str, result: str) -> list[Any]:

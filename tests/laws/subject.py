@@ -33,13 +33,13 @@ class Compact(Protocol):
     ) -> Compaction[Any]: ...
 
 
-def compactor(*passes: Pass) -> Compact:
-    """The real engine with these passes."""
+def compactor(*passes: Pass, format: str | None = None) -> Compact:
+    """The real engine with these passes, told the format or not."""
 
     def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
         chosen = () if policy.passes == () else passes
         try:
-            folded = fold_request(request, None, policy, Facts(), memo, passes=chosen)
+            folded = fold_request(request, format, policy, Facts(), memo, passes=chosen)
             return compacted(folded, request)
         except (PassedThrough, UnreadableRequest) as why:
             return Compaction(request, Report(untouched=str(why)), {})
@@ -50,17 +50,17 @@ def compactor(*passes: Pass) -> Compact:
 real = compactor(*PASSES)
 
 # Every pass that exists, each alone and all together; the trial passes make the other edits.
-SUBJECTS: dict[str, Compact] = {
-    **{one.__name__: compactor(one) for one in PASSES},
-    "drop_every_other_exchange": compactor(drop_every_other_exchange),
-    "drop_old_reasoning": compactor(drop_old_reasoning),
-    "shorten_calls": compactor(shorten_calls),
-    "all": compactor(*PASSES, drop_every_other_exchange, drop_old_reasoning, shorten_calls),
+SUBJECTS: dict[str, tuple[Pass, ...]] = {
+    **{one.__name__: (one,) for one in PASSES},
+    "drop_every_other_exchange": (drop_every_other_exchange,),
+    "drop_old_reasoning": (drop_old_reasoning,),
+    "shorten_calls": (shorten_calls,),
+    "all": (*PASSES, drop_every_other_exchange, drop_old_reasoning, shorten_calls),
 }
 
 # Marks of the lifetime that may stand before any other, in the shape that each wire knows.
-MARKERS: dict[str, Compact] = {
-    "anthropic": compactor(mark_the_last_seen({"type": "ephemeral", "ttl": "1h"})),
-    "openai-chat": compactor(mark_the_last_seen({"mode": "explicit"})),
-    "openai-responses": compactor(mark_the_last_seen({"mode": "explicit"})),
+MARKERS: dict[str, Pass] = {
+    "anthropic": mark_the_last_seen({"type": "ephemeral", "ttl": "1h"}),
+    "openai-chat": mark_the_last_seen({"mode": "explicit"}),
+    "openai-responses": mark_the_last_seen({"mode": "explicit"}),
 }

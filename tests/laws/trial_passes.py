@@ -8,9 +8,9 @@ from typing import Any
 
 from clew.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
 from clew.marker import reference
-from clew.planner import closure
 from clew.passes import Pass
 from clew.passes.view import View
+from clew.planner import closure
 from clew.policy import Policy
 
 

@@ -154,43 +154,132 @@ def unanswered(pairs: Pairs) -> list[Mention]:
     return [call for at, call in enumerate(pairs.calls) if at not in done]
 
 
+# --- the plain step ------------------------------------------------------------------------------
+
+Named = tuple[str | None, str]  # a call's or response's id and name
+
+
+def is_plain(step: Step) -> bool:
+    """Whether a step has the shape of most, which breaks no rule; False tells nothing.
+
+    One look at each part spares such a step every rule. Whatever passes here passes them all.
+    """
+    messages, split = step.messages, step.split
+    asked = _plain_calls(messages[0]) if split else []
+    if asked is None or split > 1 or (asked and not step.at):
+        return False
+    if len(messages) == split:
+        return True
+    told = _plain_responses(messages[split:])
+    return told is not None and (told == asked or _are_named_alike(told, asked))
+
+
+def _are_named_alike(told: list[Named], asked: list[Named]) -> bool:
+    """Whether responses without any id name the calls' functions in their order."""
+    names = [name for id, name in told if not id]
+    return len(names) == len(told) and names == [name for _, name in asked]
+
+
+def _plain_calls(content: JSON) -> list[Named] | None:
+    """The calls of a plain turn of the model; None when it is not plain."""
+    parts = _plain_parts(content, "model")
+    asked: list[Named] = []
+    for part in parts:
+        key = _plain_key(part)
+        if not key:
+            return None
+        kind = KINDS[key]
+        if kind == "functionCall":
+            call: Object = part[key]
+            if not _is_plain_call(call):
+                return None
+            asked.append((call.get("id"), call["name"]))
+        elif kind == "functionResponse":
+            return None
+    return asked if parts else None
+
+
+def _plain_responses(contents: Sequence[JSON]) -> list[Named] | None:
+    """The responses in plain turns of the user, all in front of any text; None when not plain."""
+    told: list[Named] = []
+    closed = False
+    for content in contents:
+        parts = _plain_parts(content, "user")
+        for part in parts:
+            key = _plain_key(part)
+            kind = KINDS[key] if key else "functionCall"
+            if kind == "functionCall" or (closed and kind == "functionResponse"):
+                return None
+            if kind == "functionResponse":
+                response: Object = part[key]
+                if not _is_plain_response(response):
+                    return None
+                told.append((response.get("id"), response.get("name", "")))
+            closed = closed or kind == "text"
+        if not parts:
+            return None
+        closed = True
+    return told
+
+
+def _plain_parts(content: JSON, role: str) -> list[JSON]:
+    """The parts of a content of this role; none when it is not plain."""
+    holder: Object = content
+    if not isinstance(content, dict) or holder.get("role") != role:
+        return []
+    parts: list[JSON] | None = holder.get("parts")
+    return parts if isinstance(parts, list) else []
+
+
+def _plain_key(part: JSON) -> str:
+    """The key of a part's only data, which is known and of its type; "" when it is not plain."""
+    holder: Object = part
+    found = ""
+    if not isinstance(part, dict):
+        return found
+    for key in holder:
+        if key in KINDS:
+            value = holder[key]
+            if found or not value or not isinstance(value, str if key == "text" else dict):
+                return ""
+            found = key
+    return found
+
+
+def _is_plain_call(call: Object) -> bool:
+    name, id = call.get("name"), call.get("id")
+    return (
+        isinstance(name, str)
+        and name != ""
+        and (id is None or isinstance(id, str))
+        and isinstance(call.get("args"), dict)
+        and "thoughtSignature" not in call
+        and "thought_signature" not in call
+    )
+
+
+def _is_plain_response(response: Object) -> bool:
+    id = response.get("id")
+    return (id is None or isinstance(id, str)) and isinstance(response.get("response"), dict)
+
+
+# --- every rule ----------------------------------------------------------------------------------
+
+
 class GeminiRules:
     """Gemini's rules."""
 
     def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
-        found: list[Problem] = []
-        for offset, content in enumerate(step.messages):
-            made = offset < step.split
-            found += [_problem(step.at + offset, f) for f in _content_faults(content, made)]
-            found += _role_warnings(step.at + offset, content, made)
-        run = [parts_of(content) for content in step.model]
-        answers = [parts_of(content) for content in step.answers]
-        found += [_problem(step.at + at, f) for at, f in run_faults(run, step.at == 0)]
-        pairs = pair_up(run, answers, seen.calls)
-        behind = step.at + step.split
-        found += [_problem(behind + at, fault) for at, fault in pair_faults(pairs, answers)]
-        if step.answers:
-            found += [_missing(step.at, call) for call in unanswered(pairs)]
-        return found
+        return [] if is_plain(step) else judged(step, seen)
 
     def advance(self, step: Step, seen: Seen) -> None:
         """Note call ids, and the rows whose first call is unsigned since the user last spoke."""
-        for offset, content in enumerate(step.model):
-            calls = [p for p in parts_of(content) if kind_of(p) == "functionCall"]
-            for call in calls:
-                id = string_of(data_of(call, "functionCall") or {}, "id")
-                if id:
-                    seen.calls[id] = seen.calls.get(id, 0) + 1
-            if calls and not signature_of(calls[0]):
-                seen.rows.append(step.at + offset)
-        for offset, content in enumerate(step.answers):
-            kinds = {kind_of(part) for part in parts_of(content)}
-            if "text" in kinds and "functionResponse" in kinds:
-                seen.items[MIXED] = step.at + step.split + offset
-            elif "text" in kinds:
-                seen.rows.clear()
-                seen.items.pop(MIXED, None)
+        for row, content in enumerate(step.messages, step.at):
+            if row < step.at + step.split:
+                _note_calls(row, content, seen)
+            else:
+                _note_answer(row, content, seen)
 
     def end(
         self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
@@ -210,6 +299,53 @@ class GeminiRules:
     def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """Nothing is known to be judged on the request as a whole."""
         return []
+
+
+def judged(step: Step, seen: Seen) -> list[Problem]:
+    """What is wrong inside a step, by every rule."""
+    found: list[Problem] = []
+    for offset, content in enumerate(step.messages):
+        made = offset < step.split
+        found += [_problem(step.at + offset, f) for f in _content_faults(content, made)]
+        found += _role_warnings(step.at + offset, content, made)
+    run = [parts_of(content) for content in step.model]
+    answers = [parts_of(content) for content in step.answers]
+    found += [_problem(step.at + at, f) for at, f in run_faults(run, step.at == 0)]
+    pairs = pair_up(run, answers, seen.calls)
+    behind = step.at + step.split
+    found += [_problem(behind + at, fault) for at, fault in pair_faults(pairs, answers)]
+    if answers:
+        found += [_missing(step.at, call) for call in unanswered(pairs)]
+    return found
+
+
+def _note_calls(row: int, content: JSON, seen: Seen) -> None:
+    """Note the ids of a content's calls, and its row when the first of them is unsigned."""
+    first = True
+    for part in parts_of(content):
+        key = data_key(part)
+        if key is None or KINDS[key] != "functionCall":
+            continue
+        if first and not signature_of(part):
+            seen.rows.append(row)
+        first = False
+        id = string_of(part[key], "id")
+        if id:
+            seen.calls[id] = seen.calls.get(id, 0) + 1
+
+
+def _note_answer(row: int, content: JSON, seen: Seen) -> None:
+    """Text opens a turn, in which older calls need no signature, unless a response is with it."""
+    says = responds = False
+    for part in parts_of(content):
+        kind = kind_of(part)
+        says = says or kind == "text"
+        responds = responds or kind == "functionResponse"
+    if says and responds:
+        seen.items[MIXED] = row
+    elif says:
+        seen.rows.clear()
+        seen.items.pop(MIXED, None)
 
 
 def first_call(content: JSON) -> int | None:

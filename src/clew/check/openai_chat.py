@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import cast
 
 import msgspec
@@ -19,6 +20,7 @@ from .rules import Seen, Step
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 LONGEST = 10_485_760  # characters in one string
 LONGEST_ID = 40
+LONGEST_NAME = 200  # of a model; a longer one tells nothing and is not worth remembering
 NO_EFFORT_WITH_TOOLS = (5, 4)  # since this version, function tools and reasoning exclude each other
 EFFORT_BY_DEFAULT = (5, 6)  # since this version, reasoning is on when the request is silent on it
 
@@ -84,8 +86,105 @@ def may_lack_content(message: Object) -> bool:
 
 def refuses_media_results(fields: Fields | None) -> bool:
     """Whether the model is known to be OpenAI's, which takes text only from tools."""
-    model = model_of(fields.get("model")) if fields else None
+    name = fields.get("model") if fields else None
+    return isinstance(name, str) and len(name) <= LONGEST_NAME and _is_openais(name)
+
+
+@lru_cache(64)
+def _is_openais(name: str) -> bool:
+    model = model_of(name)
     return model is not None and model.maker == "openai"
+
+
+# The plain step.
+
+
+def is_plain(step: Step) -> bool:
+    """Whether a step has the shape of most, which breaks no rule; False tells nothing.
+
+    One look at each message spares such a step every rule. Whatever passes here passes them all.
+    """
+    waiting: set[str] = set()  # calls of the message before that no result has answered
+    for message in step.messages:
+        holder: Object = message
+        if not isinstance(message, dict):
+            return False
+        role = holder.get("role")
+        if role == "assistant":
+            asked = None if waiting else _plain_calls(holder)
+            if asked is None:
+                return False
+            waiting = asked
+        elif not _answers_plainly(holder, role, waiting):
+            return False
+        if not _is_plain_content(holder.get("content"), role, len(waiting) > 0):
+            return False
+    return not waiting or len(step.messages) == step.split
+
+
+def _answers_plainly(message: Object, role: object, waiting: set[str]) -> bool:
+    """Whether a message that is not the model's takes a call off those waiting, or finds none."""
+    if message.get("tool_calls"):
+        return False
+    if role != "tool":
+        return not waiting and role in ("user", "system", "developer")
+    id = message.get("tool_call_id")
+    if not isinstance(id, str) or id not in waiting:
+        return False
+    waiting.remove(id)
+    return True
+
+
+def _is_plain_content(content: JSON, role: object, calling: bool) -> bool:
+    """Words of allowed length; only media of a tool, and silence without calls, need a rule."""
+    if isinstance(content, str):
+        return len(content) <= LONGEST
+    if not isinstance(content, list):
+        return content is None and calling and role == "assistant"
+    for item in cast(list[JSON], content):
+        holder: Object = item
+        kind = holder.get("type") if isinstance(item, dict) else None
+        if kind == "text":
+            text = holder.get("text")
+            if not isinstance(text, str) or len(text) > LONGEST:
+                return False
+        elif kind not in MEDIA or role == "tool":
+            return False
+    return True
+
+
+def _plain_calls(message: Object) -> set[str] | None:
+    """The ids of an assistant message's calls, each its own; None when they are not plain."""
+    asked: set[str] = set()
+    if message.get("function_call") is not None:
+        return None
+    if "tool_calls" not in message:
+        return asked
+    calls: list[JSON] | None = message["tool_calls"]
+    for call in calls if isinstance(calls, list) else ():
+        id = _plain_id(call)
+        if not id or id in asked:
+            return None
+        asked.add(id)
+    return asked or None
+
+
+def _plain_id(call: JSON) -> str:
+    """The id of a function call that has all it needs; "" when it is not plain."""
+    holder: Object = call
+    if not isinstance(call, dict) or holder.get("type") != "function":
+        return ""
+    id, body = holder.get("id"), holder.get("function")
+    if not isinstance(id, str) or len(id) > LONGEST_ID or not isinstance(body, dict):
+        return ""
+    function: Object = holder["function"]
+    name, said = function.get("name"), function.get("arguments")
+    if not isinstance(name, str) or not name or not isinstance(said, str):
+        return ""
+    return id if len(said) <= LONGEST and is_json(said) else ""
+
+
+# Every rule.
 
 
 class OpenAIChatRules:
@@ -93,12 +192,7 @@ class OpenAIChatRules:
 
     def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
-        media: Severity = "error" if refuses_media_results(fields) else "warning"
-        found: list[Problem] = []
-        for offset, message in enumerate(step.messages):
-            found += _message_problems(f"messages[{step.at + offset}]", message, media)
-        found += _pairing_problems(step)
-        return found
+        return [] if is_plain(step) else judged(step, fields)
 
     def advance(self, step: Step, seen: Seen) -> None:
         """Nothing: pairing ends with the step, and ids may come again."""
@@ -114,6 +208,16 @@ class OpenAIChatRules:
     def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """What is wrong with the other fields."""
         return _effort_problems(fields) if fields is not None else []
+
+
+def judged(step: Step, fields: Fields | None) -> list[Problem]:
+    """What is wrong inside a step, by every rule."""
+    media: Severity = "error" if refuses_media_results(fields) else "warning"
+    found: list[Problem] = []
+    for offset, message in enumerate(step.messages):
+        found += _message_problems(f"messages[{step.at + offset}]", message, media)
+    found += _pairing_problems(step)
+    return found
 
 
 def _message_problems(place: str, message: JSON, media: Severity) -> Iterator[Problem]:

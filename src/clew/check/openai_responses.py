@@ -20,20 +20,28 @@ from ..codecs.openai_responses import (
     KNOWN,
     OUTPUTS,
     ROLES,
+    SAID,
     OpenAIResponsesCodec,
     answered_id,
     is_model_made,
     kind_of,
     path_of_id,
 )
-from .openai_responses_pairs import LONGEST_ID, Pairing, Stray, stem_of
+from .openai_responses_pairs import (
+    LONGEST_ID,
+    PREFIXES,
+    Pairing,
+    Stray,
+    has_sound_prefix,
+    is_plain,
+    own_id,
+    stem_of,
+)
 from .problem import Problem
 from .rules import Seen, Step, note_id
 
-PREFIXES = {"reasoning": "rs", "function_call": "fc", "message": "msg"}
 _CODEC = OpenAIResponsesCodec()
 _RAW = msgspec.json.Decoder(msgspec.Raw)
-_NO_OWN_ID = frozenset({"item_reference", "local_shell_call_output"})
 _HELD = "item_reference"  # in `Seen.items` once the history has one
 
 
@@ -68,21 +76,6 @@ def misplaced(step: Step, stranded: range) -> Iterator[int]:
         led = offset and kind_of(step.messages[offset - 1]) == "reasoning"
         if not led and kind_of(item) != "reasoning" and _CODEC.unbind(item) is not item:
             yield offset
-
-
-def own_id(item: JSON) -> str | None:
-    """The id by which the API tells this item from all others."""
-    kind = kind_of(item)
-    id = cast(Object, item).get("id") if kind in KNOWN and kind not in _NO_OWN_ID else None
-    return id if isinstance(id, str) else None
-
-
-def has_sound_prefix(item: Object, kind: str) -> bool:
-    """Whether the item's id is missing, or begins as ids of its type do."""
-    id = item.get("id")
-    if id is None or kind not in PREFIXES:
-        return True
-    return isinstance(id, str) and id.startswith(PREFIXES[kind])
 
 
 def is_json(text: object) -> bool:
@@ -120,34 +113,20 @@ class OpenAIResponsesRules:
     def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
         found: list[Problem] = []
-        for offset, item in enumerate(step.messages):
-            found += _shape_problems(f"input[{step.at + offset}]", item)
-        found += _own_id_problems(step, seen)
-        held = is_held(step, seen, fields)
-        found += _pairing_problems(step, seen, held)
-        if not held:
-            found += _reasoning_problems(step)
-            found += _approval_problems(step, seen)
-        found += _trigger_problems(step)
+        kinds = [kind_of(item) for item in step.messages]
+        for row, item in enumerate(step.messages, step.at):
+            found += _shape_problems(row, item, kinds[row - step.at])
+        if not is_plain(step, kinds, seen):
+            found += relation_problems(step, seen, fields)
         return found
 
     def advance(self, step: Step, seen: Seen) -> None:
         """Note this step's ids, and which of its calls still wait for their output."""
-        pairing = Pairing(step, seen)
-        for offset, item in enumerate(step.messages):
-            row, kind = step.at + offset, kind_of(item)
-            if offset in pairing.asked:
-                seen.open.pop(pairing.ids[offset], None)
-            elif offset in pairing.ids:
-                _note_call(pairing.ids[offset], kind, row, seen)
-            if kind == "item_reference":
-                seen.items[_HELD] = row
-            elif (id := own_id(item)) is not None:
-                _note_item(id, kind, row, seen)
-        for id in pairing.foreign:
-            seen.items[f"foreign {id}"] = step.at
-        if step.messages and kind_of(step.messages[-1]) == "compaction_trigger":
-            seen.rows.append(step.at + len(step.messages) - 1)
+        kinds = [kind_of(item) for item in step.messages]
+        if is_plain(step, kinds, seen):
+            note_plain(step, kinds, seen)
+        else:
+            note_any(step, kinds, seen)
 
     def end(
         self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
@@ -194,9 +173,51 @@ def _empty_problems(fields: Fields | None) -> list[Problem]:
     return [Problem("R0", "input", "The history is empty: it needs an item.")]
 
 
+def relation_problems(step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+    """What is wrong with the items of a step only because of one another, or of earlier ones."""
+    held = is_held(step, seen, fields)
+    found = [*_own_id_problems(step, seen), *_pairing_problems(step, seen, held)]
+    if not held:
+        found += _reasoning_problems(step)
+        found += _approval_problems(step, seen)
+    found += _trigger_problems(step)
+    return found
+
+
+def note_any(step: Step, kinds: Sequence[str], seen: Seen) -> None:
+    """Note the ids of any step, under the ids that its calls and outputs stand for."""
+    pairing = Pairing(step, seen)
+    for offset, item in enumerate(step.messages):
+        row, kind = step.at + offset, kinds[offset]
+        if offset in pairing.asked:
+            seen.open.pop(pairing.ids[offset], None)
+        elif offset in pairing.ids:
+            _note_call(pairing.ids[offset], kind, row, seen)
+        if kind == "item_reference":
+            seen.items[_HELD] = row
+        elif (id := own_id(item)) is not None:
+            _note_item(id, kind, row, seen)
+    for id in pairing.foreign:
+        seen.items[f"foreign {id}"] = step.at
+    if kinds and kinds[-1] == "compaction_trigger":
+        seen.rows.append(step.at + len(kinds) - 1)
+
+
+def note_plain(step: Step, kinds: Sequence[str], seen: Seen) -> None:
+    """Note the ids of a plain step, where each stands for itself."""
+    for row, item in enumerate(step.messages, step.at):
+        kind = kinds[row - step.at]
+        if kind in CALLS:
+            _note_call(item["call_id"], kind, row, seen)
+        elif kind in OUTPUTS:
+            del seen.open[item["call_id"]]
+        if (id := item.get("id")) is not None:
+            _note_item(id, kind, row, seen)
+
+
 def _note_call(id: str, kind: str, row: int, seen: Seen) -> None:
-    if stem_of(id) != id:
-        seen.calls.setdefault(stem_of(id), 1)
+    if (stem := stem_of(id)) != id:
+        seen.calls.setdefault(stem, 1)
     note_id(id, seen)
     seen.open[id] = row
     seen.items[f"{kind} {id}"] = row
@@ -212,47 +233,53 @@ def _note_item(id: str, kind: str, row: int, seen: Seen) -> None:
         seen.items[f"repeats {base}"] = seen.items.get(f"repeats {base}", 0) + 1
 
 
-def _shape_problems(place: str, item: JSON) -> list[Problem]:
+def _shape_problems(row: int, item: JSON, kind: str) -> Sequence[Problem]:
     """What is wrong with one item, whatever stands around it."""
-    kind = kind_of(item)
-    if not isinstance(item, dict) or not kind:
-        return [Problem("R0", place, "An item must be an object with a type or a role.")]
-    holder = cast(Object, item)
     if kind == "message":
-        return _message_problems(place, holder)
-    if kind == "function_call" and not is_json(holder.get("arguments")):
-        where = f"{place}.arguments"
-        return [Problem("R0", where, "The arguments of a call must be a string of JSON.")]
-    if kind == "reasoning" and not isinstance(holder.get("summary"), list):
-        where = f"{place}.summary"
-        return [Problem("R0", where, "Reasoning must have a summary, if only an empty list.")]
+        return _message_problems(row, item)
     if kind in OUTPUTS:
-        fault = output_fault(holder, kind)
-        if fault:
-            return [Problem("R9", place, fault)]
-        return _block_problems(f"{place}.output", blocks_of_output(holder, kind))
-    return []
+        return _output_problems(row, item, kind)
+    if kind == "function_call" and not is_json(item.get("arguments")):
+        where = f"input[{row}].arguments"
+        return [Problem("R0", where, "The arguments of a call must be a string of JSON.")]
+    if kind == "reasoning" and not isinstance(item.get("summary"), list):
+        where = f"input[{row}].summary"
+        return [Problem("R0", where, "Reasoning must have a summary, if only an empty list.")]
+    if not kind:
+        text = "An item must be an object with a type or a role."
+        return [Problem("R0", f"input[{row}]", text)]
+    return ()
+
+
+def _output_problems(row: int, item: Object, kind: str) -> Sequence[Problem]:
+    if isinstance(item.get("output"), str) and kind in SAID:
+        return ()
+    fault = output_fault(item, kind)
+    if fault:
+        return [Problem("R9", f"input[{row}]", fault)]
+    return _block_problems(f"input[{row}].output", blocks_of_output(item, kind))
 
 
 def blocks_of_output(item: Object, kind: str) -> list[JSON]:
     """The parts that an output is made of, where it is made of parts."""
     held = item.get("output")
-    in_parts = kind in ("function_call_output", "custom_tool_call_output")
-    return cast(list[JSON], held) if in_parts and isinstance(held, list) else []
+    return cast(list[JSON], held) if kind in SAID and isinstance(held, list) else []
 
 
-def _message_problems(place: str, item: Object) -> list[Problem]:
+def _message_problems(row: int, item: Object) -> list[Problem]:
     found: list[Problem] = []
     if item.get("type") not in (None, "message"):
-        found.append(Problem("R0", f"{place}.type", "The type of an item must be a string."))
+        text = "The type of an item must be a string."
+        found.append(Problem("R0", f"input[{row}].type", text))
     if item.get("role") not in ROLES:
-        allowed = ", ".join(ROLES)
-        found.append(Problem("R0", f"{place}.role", f"A message's role is one of {allowed}."))
+        text = f"A message's role is one of {', '.join(ROLES)}."
+        found.append(Problem("R0", f"input[{row}].role", text))
     content = item.get("content")
     if isinstance(content, list):
-        found += _block_problems(f"{place}.content", cast(list[JSON], content))
+        found += _block_problems(f"input[{row}].content", cast(list[JSON], content))
     elif not isinstance(content, str):
-        found.append(Problem("R0", f"{place}.content", "Content must be a string or a list."))
+        text = "Content must be a string or a list."
+        found.append(Problem("R0", f"input[{row}].content", text))
     return found
 
 

@@ -1,18 +1,92 @@
-"""Which output answers which call in OpenAI Responses, by call_id over the whole input."""
+"""Ids in OpenAI Responses: items' own, and which output answers which call.
+
+Outputs name their calls by call_id, over the whole input.
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Literal, cast
 
-from ..codecs.json_tree import Object
+from ..codecs.json_tree import JSON, Object
 from ..codecs.openai_responses import CALLS, KNOWN, OUTPUTS, answered_id, digest, kind_of
 from .rules import Seen, Step
 
+PREFIXES = {"reasoning": "rs", "function_call": "fc", "message": "msg"}
+_NO_OWN_ID = frozenset({"item_reference", "local_shell_call_output"})
+# Items that rules of their own look at; of the others only the ids and the order are judged.
+_PLAIN = KNOWN - {
+    *_NO_OWN_ID,
+    "tool_search_call",
+    "tool_search_output",
+    "mcp_approval_response",
+    "compaction_trigger",
+}
 LONGEST_ID = 64
 _LONGEST_STEM = 56  # what a repeat's number is put behind
 
 Stray = Literal["orphan", "second", "alone"]
+
+
+def own_id(item: JSON) -> str | None:
+    """The id by which the API tells this item from all others."""
+    kind = kind_of(item)
+    id = item.get("id") if kind in KNOWN and kind not in _NO_OWN_ID else None
+    return id if isinstance(id, str) else None
+
+
+def has_sound_prefix(item: Object, kind: str) -> bool:
+    """Whether the item's id is missing, or begins as ids of its type do."""
+    id = item.get("id")
+    if id is None or kind not in PREFIXES:
+        return True
+    return isinstance(id, str) and id.startswith(PREFIXES[kind])
+
+
+def is_plain(step: Step, kinds: Sequence[str], seen: Seen) -> bool:
+    """Whether it shows at a glance that no rule on ids, pairs or order is broken here.
+
+    Nearly every step is plain, and judged in one pass; of any other nothing is said.
+    """
+    own: set[str] = set()
+    asked: dict[str, str] = {}  # call id -> type of the call, "" once it is answered
+    for item, kind in zip(step.messages, kinds, strict=True):
+        if kind not in _PLAIN:
+            return False
+        if item.get("id") is not None and not _is_new(item, kind, own, seen):
+            return False
+        if kind in CALLS:
+            if not _asks(item.get("call_id"), kind, asked, seen):
+                return False
+        elif kind in OUTPUTS and not _answers(item.get("call_id"), kind, asked):
+            return False
+    return not step.split or kinds[step.split - 1] != "reasoning"
+
+
+def _is_new(item: Object, kind: str, own: set[str], seen: Seen) -> bool:
+    """Whether the item's own id is sound and no earlier item's."""
+    id = item["id"]
+    if not isinstance(id, str) or id in own or f"id {id}" in seen.items:
+        return False
+    own.add(id)
+    return has_sound_prefix(item, kind)
+
+
+def _asks(id: object, kind: str, asked: dict[str, str], seen: Seen) -> bool:
+    """Whether a call's id is sound and no earlier call's."""
+    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or id in asked or id in seen.calls:
+        return False
+    asked[id] = kind
+    return True
+
+
+def _answers(id: object, kind: str, asked: dict[str, str]) -> bool:
+    """Whether an output is the first one for a call of its type in this step."""
+    if not isinstance(id, str) or asked.get(id) != OUTPUTS[kind][0]:
+        return False
+    asked[id] = ""
+    return True
 
 
 def sound_id(id: object) -> str:

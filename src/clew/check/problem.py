@@ -18,4 +18,5 @@ class Problem(Struct, frozen=True, gc=False):
     severity: Severity = "error"  # a warning rests on conflicting evidence and is never repaired
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message} [{self.code}{'' if self.severity == 'error' else ', warning'}]"
+        warning = ", warning" if self.severity == "warning" else ""
+        return f"{self.place}: {self.message} [{self.code}{warning}]"

@@ -9,7 +9,7 @@ import msgspec
 
 from ..media import document_tokens, image_tokens
 from ..transcript import Part, Path, Ref, Speaker
-from .codec import Fields, FormatName
+from .codec import CONTINUE, Fields, FormatName
 from .json_tree import JSON, Object, compact_text, get, put
 from .marks import MARKS
 
@@ -29,7 +29,7 @@ class AnthropicCodec:
 
     name: FormatName = "anthropic"
     history = "messages"
-    head = ("system", "tools")
+    head: tuple[str, ...] = ("system", "tools")
 
     def model_made(self, message: JSON) -> bool:
         """Whether the model wrote this message."""
@@ -99,9 +99,13 @@ class AnthropicCodec:
         """Nothing outside the thinking blocks refers to them."""
         return message
 
-    def join(self, before: JSON, after: JSON) -> JSON | None:
-        """Neighbours of one role may stay: the API merges them itself."""
-        return None
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
+        """Neighbours of one role may stay; a system message stands between user and assistant."""
+        roles = (_role(before), _role(after))
+        if roles == ("assistant", "system"):
+            said = {"role": "user", "content": [{"type": "text", "text": CONTINUE}]}
+            return [before, said, after]
+        return [after, before] if roles == ("system", "user") else None
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The message with a cache mark on the part's block; thinking cannot carry one."""
@@ -112,6 +116,10 @@ class AnthropicCodec:
         if part.kind == "reasoning" or not isinstance(get(message, path), dict) or len(path) < 2:
             return message
         return put(message, (*path, "cache_control"), mark)
+
+
+def _role(message: JSON) -> object:
+    return cast(Object, message).get("role") if isinstance(message, dict) else None
 
 
 def _speaker(role: object) -> Speaker:

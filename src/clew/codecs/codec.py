@@ -11,6 +11,8 @@ from .json_tree import JSON
 FormatName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
 
+CONTINUE = "[continue]"  # what a user turn says that only has to be there
+
 Fields = Mapping[str, Any]  # the request beside its history: model, system, tools, …
 
 
@@ -56,8 +58,8 @@ class Codec(Protocol):
         """A model-made message whose unit lost its reasoning, without what ties it to it."""
         ...
 
-    def join(self, before: JSON, after: JSON) -> JSON | None:
-        """One message made of two that became neighbours by a removal; None if both may stay."""
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
+        """What must stand in place of two messages that a removal made neighbours; None: both."""
         ...
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:

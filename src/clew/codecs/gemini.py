@@ -8,10 +8,11 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ..media import document_tokens, image_tokens
-from ..transcript import Part, Path, Ref, Speaker
+from ..transcript import Kind, Part, Path, Ref, Speaker
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
 
+_MODEL = ("model", "assistant")  # the roles of the model
 HEAD = -1  # the row of parts that stand beside the history
 DataKind = Literal[
     "functionCall",
@@ -55,6 +56,13 @@ KINDS: dict[str, DataKind] = {
     key: kind for kind in _CAMEL_KINDS for key in (kind, _SNAKE.get(kind, kind))
 }
 _FIRST = {"functionCall": 0, "functionResponse": 1}
+# For each key of data its rank, where a part holds several, and the type of its value.
+_DATA: dict[str, tuple[int, type]] = {
+    key: (_FIRST.get(kind, len(_FIRST)), str if kind == "text" else dict)
+    for key, kind in KINDS.items()
+}
+# Whether data under this key is what the model writes, or what answers it.
+_BY_MODEL = {key: kind == "functionCall" for key, kind in KINDS.items() if kind in _FIRST}
 _ABOUT = (
     ("thought", "thought"),
     ("thoughtSignature", "thought_signature"),
@@ -84,8 +92,8 @@ def spelled(holder: Mapping[str, Any], name: str) -> str | None:
 
 def value_of(holder: Mapping[str, Any], name: str) -> JSON:
     """The field's value in either spelling, or None."""
-    key = spelled(holder, name)
-    return None if key is None else holder[key]
+    value = holder.get(name)
+    return holder.get(_SNAKE.get(name, name)) if value is None else value
 
 
 def spell_like(key: str, name: str) -> str:
@@ -95,10 +103,11 @@ def spell_like(key: str, name: str) -> str:
 
 def parts_of(content: JSON) -> list[JSON]:
     """The parts of a content; the API takes a single part for a list of one."""
-    parts = cast(Object, content).get("parts") if isinstance(content, dict) else content
+    holder: Object = content
+    parts: list[JSON] | None = holder.get("parts") if isinstance(content, dict) else content
     if isinstance(parts, list):
-        return cast(list[JSON], parts)
-    return [] if isinstance(content, dict) and parts is None else [parts]
+        return parts
+    return [] if parts is None and isinstance(content, dict) else [parts]
 
 
 def fits(kind: DataKind, value: JSON) -> bool:
@@ -108,13 +117,15 @@ def fits(kind: DataKind, value: JSON) -> bool:
 
 def data_key(part: JSON) -> str | None:
     """The key that holds a part's data; a call, then a response, wins where there are several."""
+    holder: Object = part
+    if not isinstance(part, dict):
+        return None
     found: str | None = None
     best = len(_FIRST) + 1
-    if isinstance(part, dict):
-        for key, value in cast(Object, part).items():
-            kind = KINDS.get(key)
-            if kind and fits(kind, value) and (rank := _FIRST.get(kind, len(_FIRST))) < best:
-                found, best = key, rank
+    for key in holder:
+        known = _DATA.get(key)
+        if known is not None and known[0] < best and isinstance(holder[key], known[1]):
+            found, best = key, known[0]
     return found
 
 
@@ -146,12 +157,17 @@ def made_by_model(content: JSON) -> bool:
     """Whether the model wrote this content: what it holds counts more than what its role says."""
     answers = False
     for part in parts_of(content):
-        kind = kind_of(part)
-        if kind == "functionCall":
-            return True
-        answers = answers or kind == "functionResponse"
-    role = cast(Object, content).get("role") if isinstance(content, dict) else None
-    return not answers and role in ("model", "assistant")
+        held: Object = part
+        if not isinstance(part, dict):
+            continue
+        for key in held:
+            by_model = _BY_MODEL.get(key)
+            if by_model is not None and isinstance(held[key], dict):
+                if by_model:
+                    return True
+                answers = True
+    holder: Object = content
+    return not answers and isinstance(content, dict) and holder.get("role") in _MODEL
 
 
 class GeminiCodec:
@@ -167,16 +183,16 @@ class GeminiCodec:
 
     def read(self, row: int, message: JSON) -> list[Part]:
         """The parts of one content, in order."""
+        holder: Object = message
         if not isinstance(message, dict):
             return [_opaque(Ref(row, ()), "user", message)]
-        holder = cast(Object, message)
         speaker = _speaker(holder.get("role"))
         single = not isinstance(holder.get("parts"), list)
-        parts: list[Part] = []
+        found: list[Part] = []
         for position, part in enumerate(parts_of(message)):
-            path: Path = ("parts",) if single else ("parts", position)
-            parts += _read_part(Ref(row, path), speaker, part)
-        return parts
+            ref = Ref(row, ("parts",) if single else ("parts", position))
+            _read_part(found, ref, speaker, part)
+        return found
 
     def read_head(self, fields: Fields) -> list[Part]:
         """System instruction and tool definitions; the SDK's calls have them inside `config`."""
@@ -220,7 +236,7 @@ class GeminiCodec:
         """Nothing outside a thought refers to it."""
         return message
 
-    def join(self, before: JSON, after: JSON) -> JSON | None:
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
         """Two turns of the model become one: a call must not follow a turn of the model.
 
         Two user contents stay apart: text that joins a functionResponse would no longer open a
@@ -228,7 +244,7 @@ class GeminiCodec:
         """
         if not (isinstance(before, dict) and made_by_model(before) and made_by_model(after)):
             return None
-        return {**cast(Object, before), "parts": [*parts_of(before), *parts_of(after)]}
+        return [{**cast(Object, before), "parts": [*parts_of(before), *parts_of(after)]}]
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """Gemini has no cache marks."""
@@ -236,7 +252,7 @@ class GeminiCodec:
 
 
 def _speaker(role: object) -> Speaker:
-    if role in ("model", "assistant"):
+    if role in _MODEL:
         return "model"
     return "system" if role == "system" else "user"
 
@@ -247,33 +263,41 @@ def _part_at(message: JSON, path: Path) -> JSON:
     return parts[position] if isinstance(position, int) and position < len(parts) else None
 
 
-def _read_part(ref: Ref, speaker: Speaker, part: JSON) -> Iterator[Part]:
+def _read_part(found: list[Part], ref: Ref, speaker: Speaker, part: JSON) -> None:
+    """Add what one part holds; a response with media is more than one."""
     key = data_key(part)
     if key is None:
-        yield _opaque(ref, speaker, part)
+        found.append(_opaque(ref, speaker, part))
         return
-    holder, kind = cast(Object, part), KINDS[key]
-    signed = bool(signature_of(holder))
+    holder: Object = part
+    kind, data = KINDS[key], holder[key]
+    signed = len(holder) > 1 and bool(signature_of(holder))
     if kind == "text":
-        thought = holder.get("thought") is True
-        yield Part(ref, "reasoning" if thought else "text", speaker, holder[key], signed=signed)
-    elif kind in MEDIA:
-        yield Part(ref, "media", speaker, weight=_media_tokens(holder[key]))
+        said: Kind = "reasoning" if holder.get("thought") is True else "text"
+        found.append(Part(ref, said, speaker, data, "", "", False, signed))
+    elif kind == "functionCall":
+        found.append(_call(ref, data, signed))
     elif kind == "functionResponse":
-        yield from _read_response(ref, key, holder[key])
-    elif kind in ("functionCall", "toolCall", "executableCode"):
-        yield _call(ref, kind, holder[key], signed)
+        _read_response(found, ref, key, data)
+    elif kind in MEDIA:
+        found.append(Part(ref, "media", speaker, weight=_media_tokens(data)))
+    elif kind in ("toolCall", "executableCode"):
+        found.append(_server_call(ref, kind, data, signed))
     else:
-        yield _server_result(ref, kind, holder[key], signed)
+        found.append(_server_result(ref, kind, data, signed))
 
 
-def _call(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
-    args = data.get("args")
-    text = string_of(data, "code") if kind == "executableCode" else compact_text(args or {})
-    server = kind != "functionCall"
-    name = _server_name(kind, data) if server else string_of(data, "name")
-    id = string_of(data, "id")
-    return Part(ref, "call", "model", text, name, id, signed=signed, server=server)
+def _call(ref: Ref, data: Object, signed: bool) -> Part:
+    text = compact_text(data.get("args") or {})
+    name, id = string_of(data, "name"), string_of(data, "id")
+    return Part(ref, "call", "model", text, name, id, False, signed)
+
+
+def _server_call(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
+    code = kind == "executableCode"
+    text = string_of(data, "code") if code else compact_text(data.get("args") or {})
+    name, id = _server_name(kind, data), string_of(data, "id")
+    return Part(ref, "call", "model", text, name, id, signed=signed, server=True)
 
 
 def _server_result(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
@@ -290,39 +314,40 @@ def _server_name(kind: DataKind, data: Object) -> str:
     return string_of(data, "toolType") or "server_tool"
 
 
-def _read_response(ref: Ref, key: str, data: Object) -> Iterator[Part]:
-    """A response's text as one part, and each image or document in it as another."""
+def _read_response(found: list[Part], ref: Ref, key: str, data: Object) -> None:
+    """Add a response's text as one part, and each image or document in it as another."""
+    text, name, id = response_text(data), string_of(data, "name"), string_of(data, "id")
     response = data.get("response")
-    yield Part(
-        ref,
-        "result",
-        "tool",
-        response_text(data),
-        string_of(data, "name"),
-        string_of(data, "id"),
-        error=isinstance(response, dict) and bool(cast(Object, response).get("error")),
-    )
+    error = isinstance(response, dict) and bool(cast(Object, response).get("error"))
+    found.append(Part(ref, "result", "tool", text, name, id, error))
     inner = data.get("parts")
-    for position, item in enumerate(cast(list[JSON], inner) if isinstance(inner, list) else []):
+    if not isinstance(inner, list):
+        return
+    for position, item in enumerate(cast(list[JSON], inner)):
         nested = Ref(ref.row, (*ref.path, key, "parts", position))
         held = data_key(item)
         if held is not None and KINDS[held] in MEDIA:
-            yield Part(nested, "media", "tool", weight=_media_tokens(cast(Object, item)[held]))
+            weight = _media_tokens(cast(Object, item)[held])
+            found.append(Part(nested, "media", "tool", weight=weight))
         else:
-            yield _opaque(nested, "tool", item)
+            found.append(_opaque(nested, "tool", item))
 
 
 def response_text(data: Object) -> str:
     """What a functionResponse says: its main text, or the JSON of all it holds."""
-    response = data.get("response")
+    response: JSON = data.get("response")
     if not isinstance(response, dict):
         return "" if response is None else compact_text(response)
-    key = _saying_key(cast(Object, response))
-    return compact_text(response) if key is None else cast(Object, response)[key]
+    holder: Object = data["response"]
+    key = _saying_key(holder)
+    return compact_text(holder) if key is None else holder[key]
 
 
 def _saying_key(response: Object) -> str | None:
     """The key of the one text in a response; what stands beside it is short."""
+    if len(response) == 1:
+        (only,) = response
+        return only if only in _SAYING and isinstance(response[only], str) else None
     texts = [key for key in _SAYING if isinstance(response.get(key), str)]
     if not texts:
         return None

@@ -1,4 +1,4 @@
-"""Changing JSON values without touching what is not changed: copies share every untouched branch."""
+"""Changing JSON values: a copy shares every branch that is not changed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ def get(value: JSON, path: Path) -> JSON:
     for step in path:
         if isinstance(value, dict):
             value = cast(Object, value).get(str(step))
-        elif isinstance(value, list) and isinstance(step, int) and step < len(cast(list[JSON], value)):
+        elif (
+            isinstance(value, list)
+            and isinstance(step, int)
+            and step < len(cast(list[JSON], value))
+        ):
             value = cast(list[JSON], value)[step]
         else:
             return None
@@ -61,7 +65,7 @@ def get(value: JSON, path: Path) -> JSON:
 
 
 def encode_like(raw: bytes | msgspec.Raw, old: JSON, new: JSON) -> bytes:
-    """JSON bytes of `new`, reusing the bytes in `raw` of every branch that `new` shares with `old`."""
+    """JSON bytes of `new`, with the bytes in `raw` of every branch it shares with `old`."""
     return bytes(raw) if new is old else msgspec.json.encode(_splice(raw, old, new))
 
 

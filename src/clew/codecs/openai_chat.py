@@ -28,9 +28,9 @@ _SPEAKERS: dict[str, Speaker] = {
 
 def is_text_item(item: JSON) -> bool:
     """A content part that says something as plain text."""
+    holder: Object = item
     if not isinstance(item, dict):
         return False
-    holder = cast(Object, item)
     return holder.get("type") == "text" and isinstance(holder.get("text"), str)
 
 
@@ -50,25 +50,27 @@ class OpenAIChatCodec:
 
     name: FormatName = "openai-chat"
     history = "messages"
-    head = ("tools", "functions")
+    head: tuple[str, ...] = ("tools", "functions")
 
     def model_made(self, message: JSON) -> bool:
         """Whether the model wrote this message."""
-        return isinstance(message, dict) and cast(Object, message).get("role") == "assistant"
+        holder: Object = message
+        return isinstance(message, dict) and holder.get("role") == "assistant"
 
     def read(self, row: int, message: JSON) -> list[Part]:
         """The parts of one message: reasoning, then what it says, then its calls."""
+        holder: Object = message
         if not isinstance(message, dict):
             return [_opaque(Ref(row, ()), "user", message)]
-        holder = cast(Object, message)
         role = holder.get("role")
         speaker = _SPEAKERS.get(role, "user") if isinstance(role, str) else "user"
-        if role in RESULTS:
+        if speaker == "tool":
             return _read_result(row, holder)
-        parts = _read_reasoning(row, holder) if speaker == "model" else []
+        if speaker != "model":
+            return _read_content(row, speaker, holder.get("content"))
+        parts = _read_reasoning(row, holder)
         parts += _read_content(row, speaker, holder.get("content"))
-        if speaker == "model":
-            parts += _read_model_fields(row, holder)
+        _read_model_fields(parts, row, holder)
         return parts
 
     def read_head(self, fields: Fields) -> list[Part]:
@@ -121,9 +123,12 @@ class OpenAIChatCodec:
         """Nothing outside the reasoning fields refers to them."""
         return message
 
-    def join(self, before: JSON, after: JSON) -> JSON | None:
-        """Neighbours of one role may stay: OpenAI accepts them."""
-        return None
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
+        """Two turns of the model become one: OpenAI takes both, strict chat templates do not."""
+        if not (self.model_made(before) and self.model_made(after)) or "tool_calls" in before:
+            return None
+        content = _joined(before.get("content"), after.get("content"))
+        return [{**before, **after, "content": content}]
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The message with a cache mark on the content part that holds this part.
@@ -151,6 +156,18 @@ class OpenAIChatCodec:
         return put(holder, ("content", at, name), mark)
 
 
+def _joined(first: JSON, second: JSON) -> JSON:
+    """The contents of two messages as one."""
+    if not first or not second:
+        return first or second
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    both: list[JSON] = []
+    for content in (first, second):
+        both += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return both
+
+
 def _items(value: object) -> list[JSON]:
     return cast(list[JSON], value) if isinstance(value, list) else []
 
@@ -173,13 +190,12 @@ def _opaque(ref: Ref, speaker: Speaker, value: JSON) -> Part:
 
 
 def _read_content(row: int, speaker: Speaker, content: JSON) -> list[Part]:
-    ref = Ref(row, ("content",))
     if isinstance(content, str):
-        return [Part(ref, "text", speaker, content)] if content else []
+        return [Part(Ref(row, ("content",)), "text", speaker, content)] if content else []
     if content is None:
         return []
     if not isinstance(content, list):
-        return [_opaque(ref, speaker, content)]
+        return [_opaque(Ref(row, ("content",)), speaker, content)]
     return [
         _read_item(Ref(row, ("content", position)), speaker, item)
         for position, item in enumerate(cast(list[JSON], content))
@@ -188,15 +204,15 @@ def _read_content(row: int, speaker: Speaker, content: JSON) -> list[Part]:
 
 def _read_item(ref: Ref, speaker: Speaker, item: JSON) -> Part:
     """One content part."""
+    holder: Object = item
     if not isinstance(item, dict):
         return _opaque(ref, speaker, item)
-    holder = cast(Object, item)
     kind = holder.get("type")
-    if is_text_item(holder):
-        return Part(ref, "text", speaker, holder["text"])
-    if kind == "refusal" and isinstance(holder.get("refusal"), str):
-        return Part(ref, "text", speaker, holder["refusal"])
-    if kind in MEDIA:
+    if kind in ("text", "refusal"):
+        said = holder.get(kind)
+        if isinstance(said, str):
+            return Part(ref, "text", speaker, said)
+    elif kind in MEDIA:
         return Part(ref, "media", speaker, weight=_media_tokens(holder))
     return _opaque(ref, speaker, holder)
 
@@ -221,41 +237,37 @@ def _media_tokens(item: Object) -> int:
 
 def _read_result(row: int, message: Object) -> list[Part]:
     """A result's text as one part, and whatever else is in it as others."""
-    content = message.get("content")
+    text, others = _result_texts(row, message.get("content"))
+    name = _string(message.get("name"))
+    id = _string(message.get("tool_call_id")) if message["role"] == "tool" else ""
+    error = message.get("is_error") is True
+    return [Part(Ref(row, ("content",)), "result", "tool", text, name, id, error), *others]
+
+
+def _result_texts(row: int, content: JSON) -> tuple[str, list[Part]]:
+    """All text of a result, and its other parts."""
+    if not isinstance(content, list):
+        return "" if content is None else compact_text(content), []
     texts: list[str] = []
     others: list[Part] = []
-    if isinstance(content, list):
-        for position, item in enumerate(cast(list[JSON], content)):
-            if is_text_item(item):
-                texts.append(item["text"])
-            else:
-                others.append(_read_item(Ref(row, ("content", position)), "tool", item))
-    elif content is not None:
-        texts.append(compact_text(content))
-    result = Part(
-        Ref(row, ("content",)),
-        "result",
-        "tool",
-        "\n".join(texts),
-        _string(message.get("name")),
-        _string(message.get("tool_call_id")) if message.get("role") == "tool" else "",
-        error=message.get("is_error") is True,
-    )
-    return [result, *others]
+    for position, item in enumerate(cast(list[JSON], content)):
+        if is_text_item(item):
+            texts.append(item["text"])
+        else:
+            others.append(_read_item(Ref(row, ("content", position)), "tool", item))
+    return "\n".join(texts), others
 
 
 def _read_reasoning(row: int, message: Object) -> list[Part]:
     """Reasoning in each of its spellings; what two of them say alike counts once."""
     parts: list[Part] = []
-    told: set[str] = set()
     for name in REASONING:
         value = message.get(name)
         if not value:
             continue
         part = _reasoning_part(Ref(row, (name,)), value)
-        if part.text in told:
+        if any(part.text == other.text for other in parts):
             part = Part(part.ref, part.kind, part.speaker, signed=part.signed, weight=part.weight)
-        told.add(part.text)
         parts.append(part)
     return parts
 
@@ -272,9 +284,8 @@ def _reasoning_part(ref: Ref, value: JSON) -> Part:
     return Part(ref, "reasoning", "model", text, signed=signed, weight=hidden // 8)
 
 
-def _read_model_fields(row: int, message: Object) -> list[Part]:
-    """What an assistant message holds beside its content: refusal, audio, calls."""
-    parts: list[Part] = []
+def _read_model_fields(parts: list[Part], row: int, message: Object) -> None:
+    """Add what an assistant message holds beside its content: refusal, audio, calls."""
     if refusal := _string(message.get("refusal")):
         parts.append(Part(Ref(row, ("refusal",)), "text", "model", refusal))
     if audio := _object(message.get("audio")):
@@ -286,25 +297,23 @@ def _read_model_fields(row: int, message: Object) -> list[Part]:
         parts.append(Part(Ref(row, ("function_call",)), "call", "model", arguments, name))
     for position, call in enumerate(_items(message.get("tool_calls"))):
         parts.append(_read_call(Ref(row, ("tool_calls", position)), call))
-    return parts
 
 
 def _read_call(ref: Ref, call: JSON) -> Part:
+    holder: Object = call
     if not isinstance(call, dict):
         return _opaque(ref, "model", call)
-    holder = cast(Object, call)
     field, arguments = call_body(holder)
     body = _object(holder.get(field))
-    google = _object(_object(holder.get("extra_content")).get("google"))
-    return Part(
-        ref,
-        "call",
-        "model",
-        _arguments(body.get(arguments)),
-        _string(body.get("name")),
-        _string(holder.get("id")),
-        signed=bool(google.get("thought_signature")),
-    )
+    said, name, id = _arguments(body.get(arguments)), body.get("name"), holder.get("id")
+    signed = "extra_content" in holder and _is_signed(holder["extra_content"])
+    return Part(ref, "call", "model", said, _string(name), _string(id), False, signed)
+
+
+def _is_signed(extra: JSON) -> bool:
+    """Whether what stands beside a call is Google's signature of it."""
+    google = _object(_object(extra).get("google"))
+    return bool(google.get("thought_signature"))
 
 
 def _replace_call(message: Object, path: Path, text: str) -> JSON:

@@ -78,6 +78,8 @@ ID_REQUIRED = frozenset(
         *(HOSTED.keys() - {"web_search_call"}),
     }
 )
+# Outputs that are a text, or parts; nothing else is said in them.
+SAID = frozenset({"function_call_output", "custom_tool_call_output"})
 _SETTINGS = frozenset({"additional_tools", "configuration_update"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _BOOKKEEPING = frozenset({"type", "id", "status"})
@@ -86,9 +88,9 @@ ROLES = ("user", "assistant", "system", "developer")
 
 def kind_of(item: JSON) -> str:
     """The item's type; "" when it has no shape that the API knows."""
+    holder: Object = item  # as the next line makes sure; a cast costs time on every item
     if not isinstance(item, dict):
         return ""
-    holder = cast(Object, item)
     kind = holder.get("type")
     if isinstance(kind, str) and kind:
         return kind
@@ -103,7 +105,7 @@ def is_model_made(item: JSON) -> bool:
     """Whether the model, or the provider on its behalf, wrote this item."""
     kind = kind_of(item)
     if kind == "message":
-        return cast(Object, item).get("role") == "assistant"
+        return item.get("role") == "assistant"
     return kind in MODEL_MADE or (kind not in KNOWN and kind.endswith("_call"))
 
 
@@ -135,22 +137,15 @@ class OpenAIResponsesCodec:
     def read(self, row: int, message: JSON) -> list[Part]:
         """The parts of one item, in order."""
         kind = kind_of(message)
-        ref = Ref(row, ())
-        if not isinstance(message, dict):
-            return [_opaque(ref, "user", message)]
-        item = cast(Object, message)
         if kind == "message":
-            return _read_message(row, item)
-        if kind in CALLS:
-            return [_call(ref, item, kind)]
-        if kind in HOSTED:
-            return [_hosted_call(ref, item, kind)]
+            return _read_message(row, message)
+        ref = Ref(row, ())
         if kind in OUTPUTS:
-            return _read_output(ref, item, kind)
+            return _read_output(ref, message, kind)
         if read := _READERS.get(kind):
-            return [read(ref, item)]
-        speaker: Speaker = "model" if is_model_made(item) else "user"
-        return [_opaque(ref, "system" if kind in _SETTINGS else speaker, item)]
+            return [read(ref, message, kind)]
+        speaker: Speaker = "model" if is_model_made(message) else "user"
+        return [_opaque(ref, "system" if kind in _SETTINGS else speaker, message)]
 
     def read_head(self, fields: Fields) -> list[Part]:
         """Instructions and tool definitions."""
@@ -211,7 +206,7 @@ class OpenAIResponsesCodec:
             return put(message, ("id",), f"{prefix}_{digest(id)}")
         return without(message, ("id",))
 
-    def join(self, before: JSON, after: JSON) -> JSON | None:
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
         """Neighbours may stay: every item stands on its own."""
         return None
 
@@ -252,12 +247,12 @@ def _read_message(row: int, item: Object) -> list[Part]:
 
 def _content_part(ref: Ref, speaker: Speaker, block: JSON) -> Part:
     """One block of a message or of an output."""
-    if not isinstance(block, dict):
-        return _opaque(ref, speaker, block)
-    holder = cast(Object, block)
+    holder = cast(Object, block) if isinstance(block, dict) else {}
     kind = holder.get("type")
-    if kind in _TEXTS and isinstance(holder.get("text"), str):
-        return Part(ref, "text", speaker, holder["text"])
+    if not isinstance(kind, str):
+        return _opaque(ref, speaker, block)
+    if kind in _TEXTS and isinstance(text := holder.get("text"), str):
+        return Part(ref, "text", speaker, text)
     if kind == "refusal" and isinstance(holder.get("refusal"), str):
         return Part(ref, "text", speaker, holder["refusal"])
     if kind in ("input_image", "computer_screenshot"):
@@ -269,13 +264,8 @@ def _content_part(ref: Ref, speaker: Speaker, block: JSON) -> Part:
 
 def _image(ref: Ref, speaker: Speaker, block: Object) -> Part:
     url, data = _split_data_url(block.get("image_url"))
-    detail = block.get("detail")
-    weight = image_tokens(
-        "openai-responses",
-        data_base64=data,
-        url=url,
-        detail=detail if isinstance(detail, str) else None,
-    )
+    detail = _string(block.get("detail")) or None
+    weight = image_tokens("openai-responses", data_base64=data, url=url, detail=detail)
     return Part(ref, "media", speaker, weight=weight)
 
 
@@ -309,7 +299,7 @@ def _call(ref: Ref, item: Object, kind: str) -> Part:
         name or _string(item.get("name")),
         _string(item.get("call_id")),
         signed=kind in _TYPED,
-        server=kind in _FIXED or _in_container(item),
+        server=kind in _FIXED or ("environment" in item and _in_container(item)),
     )
 
 
@@ -334,6 +324,10 @@ def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
 
 def _read_output(ref: Ref, item: Object, kind: str) -> list[Part]:
     """An output's text as one part, and each image or file in it as another."""
+    held = item.get("output")
+    if isinstance(held, str) and kind in SAID:
+        name, id = _string(item.get("name")), _string(item.get("call_id"))
+        return [Part(ref, "result", "tool", held, name, id)]
     result = Part(
         ref,
         "result",
@@ -402,39 +396,44 @@ def _ended_badly(chunk: JSON) -> bool:
     return end.get("type") == "timeout" or end.get("exit_code", 0) != 0
 
 
-def _reasoning(ref: Ref, item: Object) -> Part:
+def _reasoning(ref: Ref, item: Object, kind: str) -> Part:
     hidden = _string(item.get("encrypted_content"))
-    texts = [
-        _string(cast(Object, block).get("text"))
-        for field in ("summary", "content")
-        for block in (cast(list[JSON], item[field]) if isinstance(item.get(field), list) else [])
-        if isinstance(block, dict)
-    ]
+    texts: list[str] = []
+    for field in ("summary", "content"):
+        held = item.get(field)
+        if held and isinstance(held, list):
+            texts += [
+                _string(cast(Object, block).get("text"))
+                for block in cast(list[JSON], held)
+                if isinstance(block, dict)
+            ]
     return Part(
         ref, "reasoning", "model", "\n".join(texts), signed=bool(hidden), weight=len(hidden) // 8
     )
 
 
-def _compaction(ref: Ref, item: Object) -> Part:
+def _compaction(ref: Ref, item: Object, kind: str) -> Part:
     hidden = item.get("encrypted_content")
     if not isinstance(hidden, str):
         return _opaque(ref, "model", item)
     return Part(ref, "opaque", "model", signed=True, weight=len(hidden) // 8)
 
 
-def _approval_request(ref: Ref, item: Object) -> Part:
+def _approval_request(ref: Ref, item: Object, kind: str) -> Part:
     asked = compact_text(item.get("arguments", ""))
     name, id = _string(item.get("name")), _string(item.get("id"))
     return Part(ref, "call", "model", asked, name, id, server=True)
 
 
-def _approval_response(ref: Ref, item: Object) -> Part:
+def _approval_response(ref: Ref, item: Object, kind: str) -> Part:
     said = compact_text({key: item[key] for key in ("approve", "reason") if key in item})
     id = _string(item.get("approval_request_id"))
     return Part(ref, "result", "user", said, id=id, server=True)
 
 
-_READERS: Mapping[str, Callable[[Ref, Object], Part]] = {
+_READERS: Mapping[str, Callable[[Ref, Object, str], Part]] = {
+    **dict.fromkeys(CALLS, _call),
+    **dict.fromkeys(HOSTED, _hosted_call),
     "reasoning": _reasoning,
     "compaction": _compaction,
     "mcp_approval_request": _approval_request,

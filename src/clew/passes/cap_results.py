@@ -65,7 +65,7 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
 
 
 class _Kept(Struct, frozen=True, gc=False):
-    """What is kept of a text: up to `head`, from `tail` on, and these lines of what lies between."""
+    """What is kept of a text: up to `head`, from `tail` on, and these lines from between."""
 
     head: int
     tail: int

@@ -249,12 +249,13 @@ class StepMending:
         """A message as the user or the system can have said it."""
         if not isinstance(source, dict):
             self._note("A0", at, "made it a message of the user")
-            message: Object = {"role": "user", "content": [typed(source) or text_block(BLANK)]}
+            block = typed(source)
+            message: Object = {"role": "user", "content": [] if block is None else [block]}
         else:
             message = cast(Object, source)
         if message.get("role") not in ROLES:
-            self._note("A0", at, "gave it the role user")
-            message = {**message, "role": "user"}
+            self._note("A0", at, "made it a message of the user")
+            message = _of_user(message)
         answer = _Answer(at, message)
         if message["role"] != "system" or not is_effort_only(message):
             for position, block in enumerate(self._contents(at, message)):
@@ -360,6 +361,15 @@ class StepMending:
             return False
         last = [blocks for blocks in model if blocks][-1:]
         return not last or not ends_in_server_result(last[0])
+
+
+def _of_user(message: Object) -> Object:
+    """What a message of no known role says, said by the user; all of it where it has no content."""
+    content = message.get("content")
+    if content is None:
+        told = {key: value for key, value in message.items() if key != "role"}
+        content = compact_text(told) if told else ""
+    return {"role": "user", "content": content}
 
 
 def _talks(message: JSON) -> bool:

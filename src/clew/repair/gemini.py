@@ -299,11 +299,14 @@ class _Gathered:
 
 
 def _echoed(part: Object, call: Mention) -> Object:
-    """The response with the id and name of its call."""
+    """The response with the id and name of its call; an id on one side only is no fault."""
     key = data_key(part) or ""
     old = cast(Object, part[key])
+    id, named = old.get("id"), old.get("name") == call.name
+    if named and (id is None or (isinstance(id, str) and not (id and call.id))):
+        return part
     data = _with_id(old, call.id)
-    if data.get("name") != call.name:
+    if not named:
         data = {**data, "name": call.name}
     return part if data is old else {**part, key: data}
 

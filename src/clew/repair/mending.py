@@ -59,6 +59,8 @@ class Mender(Protocol):
         """What only the end of the history needs; `count` is the number of rows."""
         ...
 
-    def limit_marks(self, marked: Sequence[tuple[int, JSON]], fields: Fields | None) -> Ending | None:
+    def limit_marks(
+        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    ) -> Ending | None:
         """What the number and order of cache marks need; `marked` are the rows that hold any."""
         ...

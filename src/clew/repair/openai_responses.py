@@ -11,22 +11,27 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from ..check.openai_responses import (
-    PREFIXES,
     OpenAIResponsesRules,
     blocks_of_output,
     fits,
-    has_sound_prefix,
     is_block,
     is_held,
     is_json,
     misplaced,
     output_fault,
-    own_id,
     stranded_reasoning,
     unanswered,
     unasked_approvals,
 )
-from ..check.openai_responses_pairs import LONGEST_ID, Pairing, repeat_of, sound_id
+from ..check.openai_responses_pairs import (
+    LONGEST_ID,
+    PREFIXES,
+    Pairing,
+    has_sound_prefix,
+    own_id,
+    repeat_of,
+    sound_id,
+)
 from ..check.rules import Seen, Step
 from ..codecs.codec import Fields
 from ..codecs.json_tree import JSON, Object, compact_text, put, without
@@ -60,11 +65,8 @@ class OpenAIResponsesMender:
 
     def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
         """The mended step, or None when nothing is broken."""
-        problems = [
-            p
-            for p in _RULES.step(step, seen, fields)
-            if p.severity == "error" and p.code in REPAIRED
-        ]
+        found = _RULES.step(step, seen, fields)
+        problems = [p for p in found if p.severity == "error" and p.code in REPAIRED]
         if not problems:
             return None
         repairs = [Repair(p.code, p.place, p.message) for p in problems]

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from ..codecs.codec import CONTINUE
+
+__all__ = [
+    "BLANK",
+    "CONTINUE",
+    "EARLIER",
+    "NO_RESULT",
+    "misplaced_call",
+    "renamed",
+    "unpaired_result",
+]
+
 NO_RESULT = "[no result was recorded for this call]"
-CONTINUE = "[continue]"
 EARLIER = "[earlier conversation not shown]"
 BLANK = "[blank]"
 

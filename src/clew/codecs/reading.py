@@ -1,0 +1,23 @@
+"""A request given as bytes, text, a dict or a list, taken apart."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from ..errors import UnreadableRequest
+from .body import Body
+from .bytes_body import BytesBody, TextBody
+from .json_tree import JSON, Object
+from .object_body import ObjectBody
+
+
+def read_body(request: object) -> Body:
+    """The request's history and fields, whatever type it comes in."""
+    if isinstance(request, str):
+        return TextBody(request)
+    if isinstance(request, bytes | bytearray):
+        return BytesBody(bytes(request))
+    if isinstance(request, dict | list):
+        return ObjectBody(cast("Object | list[JSON]", request))
+    kind = type(request).__name__
+    raise UnreadableRequest(f"A request is bytes, text, a dict or a list of messages, not {kind}.")
