@@ -10,7 +10,7 @@ import xxhash
 from msgspec import Struct
 
 from .check.formats import RULES
-from .check.rules import Step
+from .check.rules import Step, steps_of
 from .codecs.body import Body, Kept, Piece
 from .codecs.codec import FormatName
 from .codecs.detect import detect
@@ -63,15 +63,29 @@ def fold_request(
     """Read a request and fold over its boundaries, from the longest prefix already known."""
     body = read_body(request)
     setting = _setting(body, detect(body, format), policy, facts, passes)
+    state = _fold_anew(body, setting) if memo is None else _fold_on(body, setting, memo)
+    return Folded(body, state, setting, _head_tokens(body, setting))
+
+
+def _fold_anew(body: Body, setting: Setting) -> State:
+    """Fold over the whole history."""
+    state = State(prefix=first_prefix(setting.codec.name), facts=setting.facts)
+    for step in _steps(body, setting, 0):
+        fold_step(state, step, _identities(body, step), setting)
+    return state
+
+
+def _fold_on(body: Body, setting: Setting, memo: Memo) -> State:
+    """Fold on from the longest known prefix, and remember the last two states."""
     keys = prefix_keys(body, setting)
     state, known = _resume(memo, keys, body, setting)
     for step in _steps(body, setting, state.messages):
-        if memo is not None and step.at and step.at + len(step.messages) == len(body):
+        if step.at and step.at + len(step.messages) == len(body):
             known = _remember(memo, keys[step.at], state, known)
         fold_step(state, step, _identities(body, step), setting)
-    if memo is not None and len(body) and not setting.codec.model_made(body.message(len(body) - 1)):
+    if len(body) and not setting.codec.model_made(body.message(len(body) - 1)):
         _remember(memo, keys[-1], state, known)
-    return Folded(body, state, setting, _head_tokens(body, setting))
+    return state
 
 
 def _head_tokens(body: Body, setting: Setting) -> int:
@@ -124,16 +138,15 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
 
 
 def _resume(
-    memo: Memo | None, keys: Sequence[bytes], body: Body, setting: Setting
+    memo: Memo, keys: Sequence[bytes], body: Body, setting: Setting
 ) -> tuple[State, bytes | None]:
     """The state of the longest known prefix that ends where a step ends."""
-    if memo is not None:
-        for count in range(len(body), 0, -1):
-            state = memo.get(keys[count])
-            if state is None or not agrees(state, setting.facts):
-                continue
-            if count == len(body) or setting.codec.model_made(body.message(count)):
-                return state.copy(), keys[count]
+    for count in range(len(body), 0, -1):
+        state = memo.get(keys[count])
+        if state is None or not agrees(state, setting.facts):
+            continue
+        if count == len(body) or setting.codec.model_made(body.message(count)):
+            return state.copy(), keys[count]
     return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
 
 
@@ -150,19 +163,11 @@ def _identities(body: Body, step: Step) -> list[Any]:
 
 def _steps(body: Body, setting: Setting, start: int) -> list[Step]:
     """The steps of the history from this message on."""
-    model_made = setting.codec.model_made
-    steps: list[Step] = []
-    at, count = start, len(body)
-    while at < count:
-        split = at
-        while split < count and model_made(body.message(split)):
-            split += 1
-        end = split
-        while end < count and not model_made(body.message(end)):
-            end += 1
-        steps.append(Step([body.message(i) for i in range(at, end)], at, split - at))
-        at = end
-    return steps
+    messages = [body.message(at) for at in range(start, len(body))]
+    return [
+        Step(step.messages, start + step.at, step.split)
+        for step in steps_of(setting.codec, messages)
+    ]
 
 
 def compacted(folded: Folded, request: Any) -> Compaction[Any]:

@@ -140,7 +140,7 @@ def fold_step(state: State, step: Step, identities: Sequence[bytes], setting: Se
     state.since += state.before - before
     if prefix in setting.facts.left_alone:
         state.left_alone = True
-    sent = len(step.answers) > 0
+    sent = len(step.messages) > step.split
     if sent and is_due(state, setting.policy) and prefix not in setting.facts.skipped:
         evaluate(state, setting)
 

@@ -12,6 +12,7 @@ from ..codecs.anthropic import REASONING, SERVER_CALLS, is_server_result
 from ..codecs.codec import Fields
 from ..codecs.json_tree import JSON, Object
 from ..models import model_of
+from .anthropic_plain import is_plain
 from .anthropic_request import whole_request
 from .problem import Problem
 from .rules import Seen, Step, note_id
@@ -103,6 +104,10 @@ class AnthropicRules:
 
     def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
+        return [] if is_plain(step, seen) else self.judged(step, seen)
+
+    def judged(self, step: Step, seen: Seen) -> list[Problem]:
+        """What every rule says of this step."""
         model, answers = turns_of(step)
         last = step.at + len(step.messages) - 1 if not answers else -1
         return [

@@ -43,6 +43,18 @@ _RULES = GeminiRules()
 UNSIGNED = "skip_thought_signature_validator"  # Google's own word for a call it did not sign
 UNNAMED = "unknown"  # the function of a call that lost its name
 Role = Literal["user", "model"]
+_DONE = {
+    "G0": "gave it the shape of a content that the API knows",
+    "G1": "put the responses right behind their calls, with a stand-in for each that is missing",
+    "G2": "joined the turns of the model, or put a user turn in front",
+    "G3": "marked the call to be let through without a signature",
+    "G3a": "marked the call to be let through without a signature",
+    "G5": "moved the signature to the part",
+    "G6": "gave it the role that fits what it holds",
+    "G7": "put a user turn behind it",
+    "G8": "took out the empty part, or said that it is blank",
+    "G9": "made arguments and response objects, and name and id those of the call",
+}
 
 
 class GeminiMender:
@@ -59,7 +71,7 @@ class GeminiMender:
         rows = [*_run_rows(step, run, pairs), *_answer_rows(step, run, answers, pairs)]
         if step.at == 0 and pairs.calls:
             rows.insert(0, Row(_user(EARLIER), None))
-        return Mended(rows, [Repair(p.code, p.place, p.message) for p in problems])
+        return Mended(rows, [Repair(p.code, p.place, _DONE[p.code]) for p in problems])
 
     def end(
         self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
@@ -68,7 +80,7 @@ class GeminiMender:
         problems = _RULES.end(seen, count, message_at, fields)
         if not problems or not count:
             return None
-        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         if any(p.code == "G7" for p in problems):
             # The new user turn opens a turn of its own, in which no unsigned call stands.
             return Ending({}, {count - 1: [_user(CONTINUE)]}, repairs)

@@ -32,6 +32,14 @@ _RULES = OpenAIChatRules()
 UNNAMED = "unknown"  # the name of a tool that a call or a result does not name
 MOVED = "[not text: see the message after the results]"
 _ROOM = 100  # characters kept free for the sentence that says where a string was cut
+_DONE = {
+    "C0": "gave it the shape of a message that the API knows",
+    "C1": "put its results right behind it, with a stand-in for each that is missing",
+    "C2": "told it as a user message; a repeated result was dropped",
+    "C4": "gave it content that may stand there",
+    "C5": "made its arguments JSON text, with what they said inside",
+    "C6": "cut the text to the allowed length",
+}
 
 
 class OpenAIChatMender:
@@ -42,7 +50,7 @@ class OpenAIChatMender:
         problems = [p for p in _RULES.step(step, seen, fields) if p.severity == "error"]
         if not problems:
             return None
-        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         sound = [
             Row(_sound_message(message, step.at + offset), step.at + offset)
             for offset, message in enumerate(step.messages)

@@ -58,6 +58,16 @@ NO_SCREENSHOT = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEA"
     "HLCMmQAAAABJRU5ErkJggg=="
 )
+_DONE = {
+    "R0": "gave it the shape of an item that the API knows",
+    "R1": "put a stand-in output behind the call",
+    "R2": "told it as a user message; a repeated output was dropped",
+    "R3": "dropped the reasoning that nothing follows",
+    "R4": "took off the id that ties it to reasoning",
+    "R5": "took off or renewed the id, on both sides of a pair",
+    "R9": "made the output fit its call",
+    "R10": "took out the trigger, which may only come last",
+}
 
 
 class OpenAIResponsesMender:
@@ -69,7 +79,7 @@ class OpenAIResponsesMender:
         problems = [p for p in found if p.severity == "error" and p.code in REPAIRED]
         if not problems:
             return None
-        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         mend = _StepMender(step, seen, is_held(step, seen, fields))
         rows = [
             Row(new, step.at + offset)
@@ -85,7 +95,7 @@ class OpenAIResponsesMender:
         problems = _RULES.end(seen, count, message_at, fields) if count else []
         if not problems:
             return None
-        repairs = [Repair(p.code, p.place, p.message) for p in problems]
+        repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         changes: dict[int, JSON] = {row: _user(CONTINUE) for row in seen.rows if row != count - 1}
         inserts: dict[int, list[JSON]] = {
             row: [output_for(kind_of(message_at(row)), id, NO_RESULT, failed=True)]
