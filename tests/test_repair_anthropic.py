@@ -8,7 +8,7 @@ import pytest
 
 from clew.check.formats import problems_in
 from clew.repair.mending import Repair
-from clew.repair.words import BLANK, CONTINUE, EARLIER
+from clew.repair.words import BLANK, CONTINUE, EARLIER, unpaired_result
 from tests.anthropic_mended import CODEC, Mended, Messages
 from tests.anthropic_messages import (
     EFFORT,
@@ -242,8 +242,12 @@ TABLE: list[tuple[str, Messages, Messages]] = [
     ("system after words", [u(), m(), s(), m(), u()], [u(), m(), u(text(CONTINUE)), s(), m(), u()]),
     ("cleared and no text", [u(), s(IMAGE, clear_at="x")], [u(), s(IMAGE)]),
     # Thinking stays whole and in its place, or goes.
-    ("thinking last", [u(), m(THINKING), u()], [u(), m(text(BLANK)), u()]),
-    ("thinking last after words", [u(), m(THINKING, text(), THINKING), u()], [u(), m(text()), u()]),
+    ("thinking last", [u(), m(THINKING), u()], [u(), m(THINKING, text(BLANK)), u()]),
+    (
+        "thinking last after words",
+        [u(), m(THINKING, text(), THINKING), u()],
+        [u(), m(THINKING, text(), THINKING, text(BLANK)), u()],
+    ),
     (
         "thinking not first",
         [u(), m(text(), THINKING, use()), u(res())],
@@ -254,7 +258,20 @@ TABLE: list[tuple[str, Messages, Messages]] = [
         [u(), m({"type": "thinking", "thinking": "x"}, text()), m(THINKING, text()), u()],
         [u(), m(text()), m(text()), u()],
     ),
-    ("thinking before a blank", [u(), m(THINKING, text("")), u()], [u(), m(text(BLANK)), u()]),
+    (
+        "thinking before a blank",
+        [u(), m(THINKING, text("")), u()],
+        [u(), m(THINKING, text(BLANK)), u()],
+    ),
+    (
+        "a stray result keeps its mark",
+        [u(), m(use()), u(res(), {**res("z"), "cache_control": {"type": "ephemeral"}})],
+        [
+            u(),
+            m(use()),
+            u(res(), text(unpaired_result("z", "r"), cache_control={"type": "ephemeral"})),
+        ],
+    ),
     (
         "thinking of a mended turn stays",
         [u(), m(THINKING, use("a b")), u(res("a b"))],
@@ -320,7 +337,16 @@ def test_stand_ins_for_server_side_results(name: str, code: str, kind: str) -> N
 DONE: list[tuple[str, Messages, tuple[str, str, str]]] = [
     ("stand-in", [u(), m(use()), u()], ("A1", "messages[1]", "put a stand-in result for call 'a'")),
     ("rename", [u(), m(use(), use())], ("A3", "messages[1].content[1]", "renamed the id to a_2")),
-    ("thinking", [u(), m(THINKING), u()], ("A11", "messages[1]", "dropped the turn's thinking")),
+    (
+        "thinking",
+        [u(), m(text(), THINKING, use()), u(res())],
+        ("A11", "messages[1]", "dropped the turn's thinking"),
+    ),
+    (
+        "thinking last",
+        [u(), m(THINKING), u()],
+        ("A11", "messages[1]", "put [blank] behind the thinking"),
+    ),
     (
         "moved",
         [u(), m(use()), u(text(), res())],

@@ -79,13 +79,14 @@ class Rules(Protocol):
 
 def steps_of(codec: Codec, messages: Sequence[JSON], start: int = 0) -> Iterator[Step]:
     """The history in steps: each run of model-made messages with what follows it."""
-    at = start
-    while at < len(messages):
+    made = [codec.model_made(message) for message in messages]
+    at, count = start, len(messages)
+    while at < count:
         split = at
-        while split < len(messages) and codec.model_made(messages[split]):
+        while split < count and made[split]:
             split += 1
         end = split
-        while end < len(messages) and not codec.model_made(messages[end]):
+        while end < count and not made[end]:
             end += 1
         yield Step(messages[at:end], at, split - at)
         at = end

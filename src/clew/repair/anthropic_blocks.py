@@ -85,12 +85,15 @@ def sound_result(result: Object, id: str) -> Object:
 
 
 def told_result(result: Object) -> list[JSON]:
-    """A result without its call, as words and pictures that a user can send."""
+    """A result without its call, as words and pictures that a user can send, with its mark."""
     content = result.get("content")
     items = cast(list[JSON], content) if isinstance(content, list) else [content or ""]
     shown = [item for item in items if type_of(item) in _SHOWABLE]
     said = "\n".join(_words_of(item) for item in items if type_of(item) not in _SHOWABLE)
-    return [text_block(unpaired_result(_id_of(result), said)), *shown]
+    told: list[JSON] = [text_block(unpaired_result(_id_of(result), said)), *shown]
+    if result.get("cache_control") is not None:
+        told[-1] = {**told[-1], "cache_control": result["cache_control"]}
+    return told
 
 
 def _words_of(item: JSON) -> str:

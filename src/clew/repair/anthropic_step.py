@@ -187,12 +187,15 @@ class StepMending:
             for kinds in ([type_of(block) for block in message] for message in model)
             if not REASONING.isdisjoint(kinds)
         )
-        last = next((message for message in reversed(model) if message), [None])[-1]
-        if all(map(is_whole_thinking, thinking)) and in_place and type_of(last) not in REASONING:
+        whole = all(map(is_whole_thinking, thinking))
+        if not whole or not in_place:
+            self._note("A11" if whole else "A9", self._step.at, "dropped the turn's thinking")
+            model[:] = [without_thinking(message) for message in model]
             return
-        code = "A11" if all(map(is_whole_thinking, thinking)) else "A9"
-        self._note(code, self._step.at, "dropped the turn's thinking")
-        model[:] = [without_thinking(message) for message in model]
+        last = next(k for k in range(len(model) - 1, -1, -1) if model[k])
+        if type_of(model[last][-1]) in REASONING:
+            self._note("A11", self._step.at + last, f"put {BLANK} behind the thinking")
+            model[last].append(text_block(BLANK))
 
     def _model_rows(self, model: list[list[JSON]], answers: list[Row]) -> list[Row]:
         """The model's messages; an empty one goes, unless nothing else or the end is left."""
