@@ -165,3 +165,9 @@ def test_a_hundred_megabytes() -> None:
     assert time.perf_counter() - start < 60
     assert len(out.report.edits) == 100
     assert len(out.request) < 4_000_000
+
+
+def test_a_body_larger_than_anthropic_takes_is_a_problem() -> None:
+    whole = request("anthropic", "x" * (33 * 1024 * 1024))
+    problems = clew.check(json.dumps(whole).encode())
+    assert [(p.code, p.place) for p in problems] == [("A22", "body")]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.openai_chat import LONGEST, OpenAIChatRules, is_plain, judged
+from clew.check.lengths import LONGEST
+from clew.check.openai_chat import OpenAIChatRules, is_plain, judged
 from clew.check.problem import Problem
 from clew.check.rules import Seen, Step
 from clew.codecs.openai_chat import OpenAIChatCodec

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from clew.check.openai_chat import LONGEST, OpenAIChatRules
+from clew.check.lengths import LONGEST
+from clew.check.openai_chat import OpenAIChatRules
 from clew.check.rules import Seen, Step
 from clew.codecs.openai_chat import OpenAIChatCodec
 from clew.repair.mending import Row

@@ -636,3 +636,47 @@ def test_ten_thousand_calls_take_no_square_of_time(same: bool, together: bool):
     seconds(100)
     small, large = min(seconds(1250) for _ in range(3)), seconds(10_000)
     assert large < max(small, 0.01) * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        ({"type": "function_call_output", "call_id": "a", "output": None}, ("output",)),
+        ({"role": "user", "content": None}, ("content",)),
+        (
+            {"role": "user", "content": [{"type": "input_text", "text": None}]},
+            ("content", 0, "text"),
+        ),
+    ],
+)
+def test_a_string_too_long_for_the_api_is_cut(item: Any, path: Any) -> None:
+    import clew
+    from clew.check.lengths import LONGEST
+    from clew.codecs.json_tree import get, put
+
+    call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+    answer = {"type": "function_call_output", "call_id": "a", "output": "x"}
+    long = put(item, path, "x" * (LONGEST + 1))
+    history = [{"role": "user", "content": "go"}, call, *([answer] if "role" in item else []), long]
+    (problem,) = clew.check(history, format="openai-responses")
+    assert (problem.code, problem.severity) == ("C6", "error")
+    out = clew.repair(history, format="openai-responses")
+    assert clew.check(out.request, format="openai-responses") == []
+    assert len(get(out.request[-1], path)) <= LONGEST
+    assert "more characters" in get(out.request[-1], path)[-60:]
+    assert out.report.repairs[0].code == "C6"
+
+
+def test_arguments_too_long_for_the_api_stay_json() -> None:
+    import json
+
+    import clew
+    from clew.check.lengths import LONGEST
+
+    arguments = json.dumps({"text": "\\n" * LONGEST})
+    call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": arguments}
+    answer = {"type": "function_call_output", "call_id": "a", "output": "x"}
+    history = [{"role": "user", "content": "go"}, call, answer]
+    out = clew.repair(history, format="openai-responses")
+    assert clew.check(out.request, format="openai-responses") == []
+    assert json.loads(out.request[1]["arguments"])["input"].startswith('{"text"')

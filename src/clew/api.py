@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from .check.formats import problems_in
+from .check.formats import problems_in, size_problems
 from .check.problem import Problem
 from .codecs.codec import FormatName
 from .codecs.detect import detect, refuse_server_held
@@ -107,7 +107,8 @@ def check(request: object, *, format: str | None = None) -> list[Problem]:
     if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
         refuse_server_held(codec.name, body.fields)
     messages = [body.message(at) for at in range(len(body))]
-    return problems_in(codec, messages, body.fields)
+    size = len(request) if isinstance(request, str | bytes) else 0
+    return [*problems_in(codec, messages, body.fields), *size_problems(codec.name, size)]
 
 
 def repair(request: _Request, *, format: str | None = None) -> Compaction[_Request]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..codecs.codec import Codec, Fields, FormatName
 from ..codecs.json_tree import JSON
 from .anthropic import AnthropicRules
+from .anthropic_request import MOST_BYTES
 from .gemini import GeminiRules
 from .openai_chat import OpenAIChatRules
 from .openai_responses import OpenAIResponsesRules
@@ -19,6 +20,13 @@ RULES: dict[FormatName, Rules] = {
     "openai-responses": OpenAIResponsesRules(),
     "gemini": GeminiRules(),
 }
+
+
+def size_problems(format: FormatName, size: int) -> list[Problem]:
+    """Whether a body of so many bytes is larger than the provider takes."""
+    if format != "anthropic" or size <= MOST_BYTES:
+        return []
+    return [Problem("A22", "body", f"{size:,} bytes; at most {MOST_BYTES:,} are allowed.")]
 
 
 def problems_in(codec: Codec, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:

@@ -14,11 +14,11 @@ from ..codecs.codec import Fields
 from ..codecs.json_tree import JSON, Object
 from ..codecs.openai_chat import MEDIA, call_body
 from ..models import model_of
+from .lengths import LONGEST
 from .problem import Problem, Severity
 from .rules import Seen, Step
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-LONGEST = 10_485_760  # characters in one string
 LONGEST_ID = 40
 LONGEST_NAME = 200  # of a model; a longer one tells nothing and is not worth remembering
 NO_EFFORT_WITH_TOOLS = (5, 4)  # since this version, function tools and reasoning exclude each other

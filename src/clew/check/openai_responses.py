@@ -27,6 +27,8 @@ from ..codecs.openai_responses import (
     kind_of,
     path_of_id,
 )
+from ..transcript import Path, Ref
+from .lengths import LONGEST, too_long
 from .openai_responses_pairs import (
     LONGEST_ID,
     PREFIXES,
@@ -116,6 +118,7 @@ class OpenAIResponsesRules:
         kinds = [kind_of(item) for item in step.messages]
         for row, item in enumerate(step.messages, step.at):
             found += _shape_problems(row, item, kinds[row - step.at])
+            found += [_length_problem(row, path) for path in too_long(item)]
         if not is_plain(step, kinds, seen):
             found += relation_problems(step, seen, fields)
         return found
@@ -144,6 +147,11 @@ class OpenAIResponsesRules:
     def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """Two ways of naming the same history, and phases that got lost."""
         return [*_history_problems(fields), *_phase_problems(messages)]
+
+
+def _length_problem(row: int, path: Path) -> Problem:
+    place = str(Ref(row, path))
+    return Problem("C6", f"input{place}", f"A string has at most {LONGEST:,} characters.")
 
 
 def unanswered(

@@ -7,8 +7,8 @@ from typing import cast
 
 from msgspec import Struct
 
+from ..check.lengths import LONGEST
 from ..check.openai_chat import (
-    LONGEST,
     ROLES,
     OpenAIChatRules,
     call_id,
@@ -25,13 +25,13 @@ from ..codecs.codec import Fields
 from ..codecs.json_tree import JSON, Object, compact_text
 from ..codecs.marks import MARKS
 from ..codecs.openai_chat import MEDIA, call_body, is_text_item
+from .lengths import as_arguments, shortened
 from .mending import Ending, Mended, Repair, Row
 from .words import BLANK, NO_RESULT, unpaired_result
 
 _RULES = OpenAIChatRules()
 UNNAMED = "unknown"  # the name of a tool that a call or a result does not name
 MOVED = "[not text: see the message after the results]"
-_ROOM = 100  # characters kept free for the sentence that says where a string was cut
 _DONE = {
     "C0": "gave it the shape of a message that the API knows",
     "C1": "put its results right behind it, with a stand-in for each that is missing",
@@ -143,15 +143,6 @@ def _sound_item(item: JSON) -> JSON:
     return holder if sound is said else {**holder, kind: sound}
 
 
-def shortened(text: str) -> str:
-    """The text itself, or as much of its head as one string may hold, and a word on the rest."""
-    return text if len(text) <= LONGEST else _cut(text, LONGEST - _ROOM)
-
-
-def _cut(text: str, keep: int) -> str:
-    return f"{text[:keep]}\n[cut here: {len(text) - keep:,} more characters]"
-
-
 def _sound_calls(message: Object, at: int) -> Object:
     """An assistant message whose calls each have an id, a type, a name and arguments."""
     sound = message
@@ -210,17 +201,7 @@ def _sound_arguments(value: JSON) -> str:
         return "{}"
     if len(text) <= LONGEST and is_json(text):
         return text
-    if len(text) <= LONGEST and len(whole := compact_text({"input": text})) <= LONGEST:
-        return whole
-    # Escaping makes a character up to twelve long, so that the last share always fits.
-    return next(
-        said
-        for share in (1, 2, 4, 16)
-        if len(
-            said := compact_text({"input": _cut(text, min(len(text), LONGEST // share) - _ROOM)})
-        )
-        <= LONGEST
-    )
+    return as_arguments(text)
 
 
 # Calls and results together.

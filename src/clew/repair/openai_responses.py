@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+from ..check.lengths import too_long
 from ..check.openai_responses import (
     OpenAIResponsesRules,
     blocks_of_output,
@@ -34,7 +35,7 @@ from ..check.openai_responses_pairs import (
 )
 from ..check.rules import Seen, Step
 from ..codecs.codec import Fields
-from ..codecs.json_tree import JSON, Object, compact_text, put, without
+from ..codecs.json_tree import JSON, Object, compact_text, get, put, without
 from ..codecs.openai_responses import (
     CALLS,
     ID_REQUIRED,
@@ -47,18 +48,20 @@ from ..codecs.openai_responses import (
     output_text,
     path_of_id,
 )
+from .lengths import as_arguments, shortened
 from .mending import Ending, Mended, Repair, Row
 from .words import BLANK, CONTINUE, NO_RESULT, unpaired_result
 
 _CODEC = OpenAIResponsesCodec()
 _RULES = OpenAIResponsesRules()
-REPAIRED = frozenset({"R0", "R2", "R3", "R4", "R5", "R9", "R10"})
+REPAIRED = frozenset({"C6", "R0", "R2", "R3", "R4", "R5", "R9", "R10"})
 # A picture of one white pixel: a computer call can be answered with nothing but a screenshot.
 NO_SCREENSHOT = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEA"
     "HLCMmQAAAABJRU5ErkJggg=="
 )
 _DONE = {
+    "C6": "cut the text to the allowed length",
     "R0": "gave it the shape of an item that the API knows",
     "R1": "put a stand-in output behind the call",
     "R2": "told it as a user message; a repeated output was dropped",
@@ -82,7 +85,7 @@ class OpenAIResponsesMender:
         repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         mend = _StepMender(step, seen, is_held(step, seen, fields))
         rows = [
-            Row(new, step.at + offset)
+            Row(_shortened(new), step.at + offset)
             for offset, item in enumerate(step.messages)
             if (new := mend.item(offset, item)) is not None
         ]
@@ -291,6 +294,15 @@ def _sound_blocks(blocks: list[JSON], text_type: str) -> list[JSON]:
         elif isinstance(text, str) and text.strip():
             sound.append({"type": text_type, "text": text})
     return sound or [{"type": text_type, "text": BLANK}]
+
+
+def _shortened(item: JSON) -> JSON:
+    """The item with each string as long as one string may be; the same object when they are."""
+    for path in list(too_long(item)):
+        text = str(get(item, path))
+        said = as_arguments(text) if path == ("arguments",) else shortened(text)
+        item = put(item, path, said)
+    return item
 
 
 def _as_json(arguments: JSON) -> str:
