@@ -48,18 +48,18 @@ def say(what: str, ratio: float, limit: float, detail: str) -> None:
     assert ratio <= limit, f"{what}: {ratio:.2f} > {limit}"
 
 
-def with_long_results(request: dict[str, Any], format: str) -> dict[str, Any]:
-    """The session with two results over the cap, so that edits are in force."""
-    long = json.dumps(long_session(format, 2, result=50_000, seed=7)[FIELD[format]][1:])
-    extra = json.loads(long.replace("_0", "_long_0").replace("_1", "_long_1"))
+def with_a_long_result(request: dict[str, Any], format: str) -> dict[str, Any]:
+    """The session with a result over the cap, so that an edit is in force; most have none."""
+    long = json.dumps(long_session(format, 1, result=50_000, seed=7)[FIELD[format]][1:])
+    extra = json.loads(long.replace("_0", "_long"))
     history = request[FIELD[format]]
     return {**request, FIELD[format]: [history[0], *extra, *history[1:]]}
 
 
 def body_of(format: str, size: int = 800_000) -> bytes:
     """A request of about so many bytes, of results as long as coding agents' are."""
-    exchanges = (size - 100_000) // 2_700
-    request = with_long_results(long_session(format, exchanges, result=2_400), format)
+    exchanges = (size - 50_000) // 2_750
+    request = with_a_long_result(long_session(format, exchanges, result=2_400), format)
     return msgspec.json.encode(request)
 
 

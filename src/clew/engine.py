@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import xxhash
@@ -156,9 +156,9 @@ def _remember(memo: Memo, key: bytes, state: State, parent: bytes | None) -> byt
     return key
 
 
-def _identities(body: Body, step: Step) -> list[Any]:
+def _identities(body: Body, step: Step) -> Iterator[Any]:
     """For each message of a step, bytes that stand for it on every machine."""
-    return [body.identity(step.at + offset) for offset in range(len(step.messages))]
+    return body.identities(step.at, step.at + len(step.messages))
 
 
 def _steps(body: Body, setting: Setting, start: int) -> list[Step]:

@@ -117,7 +117,7 @@ def agrees(state: State, facts: Facts) -> bool:
     return changed.isdisjoint(boundary.hex() for boundary in state.boundaries)
 
 
-def fold_step(state: State, step: Step, identities: Sequence[bytes], setting: Setting) -> None:
+def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Setting) -> None:
     """Read one more step: mend it, index its parts, and evaluate where a request was sent."""
     link = sha256(state.prefix)
     for identity in identities:

@@ -13,6 +13,20 @@ _SINGLE = ("output", "arguments", "input", "content", "result")
 _LISTED = ("content", "output")
 
 
+def may_be_long(item: JSON) -> bool:
+    """Whether any string or list directly in the item could hold a string too long; quick."""
+    holder: Object = item
+    if not isinstance(item, dict):
+        return False
+    for value in holder.values():
+        if isinstance(value, str):
+            if len(value) > LONGEST:
+                return True
+        elif isinstance(value, list):
+            return True
+    return False
+
+
 def too_long(item: JSON) -> Iterator[Path]:
     """The paths of an item's strings that are longer than one string may be."""
     holder: Object = item

@@ -28,7 +28,7 @@ from ..codecs.openai_responses import (
     path_of_id,
 )
 from ..transcript import Path, Ref
-from .lengths import LONGEST, too_long
+from .lengths import LONGEST, may_be_long, too_long
 from .openai_responses_pairs import (
     LONGEST_ID,
     PREFIXES,
@@ -118,7 +118,8 @@ class OpenAIResponsesRules:
         kinds = [kind_of(item) for item in step.messages]
         for row, item in enumerate(step.messages, step.at):
             found += _shape_problems(row, item, kinds[row - step.at])
-            found += [_length_problem(row, path) for path in too_long(item)]
+            if may_be_long(item):
+                found += [_length_problem(row, path) for path in too_long(item)]
         if not is_plain(step, kinds, seen):
             found += relation_problems(step, seen, fields)
         return found

@@ -56,8 +56,8 @@ class Body(Protocol):
         """Bytes that stand for the message whatever cache marks it carries."""
         ...
 
-    def identities(self) -> Iterator[Any]:
-        """The same for every message in order."""
+    def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """The same for a run of messages, or for all."""
         ...
 
     def marked(self) -> Sequence[int]:

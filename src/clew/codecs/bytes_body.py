@@ -72,14 +72,15 @@ class BytesBody:
             return identity_bytes(bytes(self._raws[at]), self.message(at))
         return self._raws[at]
 
-    def identities(self) -> Iterator[Any]:
-        """The same for every message in order."""
-        done = 0
+    def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """The same for a run of messages, or for all."""
+        done, end = start, len(self._raws) if stop is None else stop
         for at in self.marked():
-            yield from self._raws[done:at]
-            yield self.identity(at)
-            done = at + 1
-        yield from self._raws[done:] if done else self._raws
+            if start <= at < end:
+                yield from self._raws[done:at]
+                yield self.identity(at)
+                done = at + 1
+        yield from self._raws[done:end]
 
     def marked(self) -> Sequence[int]:
         """The messages that may carry marks."""

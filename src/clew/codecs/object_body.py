@@ -48,9 +48,9 @@ class ObjectBody:
             raise UnreadableRequest(f"Message {at} is nested too deeply.")
         return told
 
-    def identities(self) -> Iterator[Any]:
-        """The same for every message in order."""
-        return map(self.identity, range(len(self)))
+    def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """The same for a run of messages, or for all."""
+        return map(self.identity, range(start, len(self) if stop is None else stop))
 
     def marked(self) -> Sequence[int]:
         """The messages that carry marks."""
