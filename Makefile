@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 PYTEST := $(PY) -m pytest
-INSTALL := UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python $(PY)
+# The system's own certificates, for machines behind a private authority.
+INSTALL := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python $(PY)
 CODE := src tests bench
 
 UV_VERSION := 0.13.7

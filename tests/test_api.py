@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -209,3 +210,25 @@ def test_another_process_gives_the_same_bytes() -> None:
         told.add(run.stdout)
     assert len(told) == 1
     assert " 0\n" not in told.pop()
+
+
+def test_a_plan_without_repair_repairs_nothing() -> None:
+    whole = session("anthropic")
+    broken = {**whole, "messages": [*whole["messages"][:2], {"role": "user", "content": "and?"}]}
+    made = clew.plan(broken, policy=Policy(repair=False))
+    assert clew.apply(broken, made).request is broken
+    assert clew.apply(broken, clew.plan(broken)).request is not broken
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (lambda: clew.compact([], policy={"cap": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
+        (lambda: clew.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]
+        (lambda: clew.expand("a", {"a": "b"}, pattern="("), "pattern='('"),
+        (lambda: clew.expand("a", {"a": "b"}, lines=3), "lines=3"),  # type: ignore[arg-type]
+    ],
+)
+def test_arguments_of_the_wrong_kind_are_named(call: Any, named: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(named)):
+        call()

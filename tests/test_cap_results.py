@@ -222,3 +222,62 @@ def test_repeated_ids_do_not_mix_the_tools_up(format: str) -> None:
     _, (first, second, _) = capped(format, *steps, tools=tools)
     assert first == LINES
     assert find_marker(second) is not None
+
+
+def lines_kept(original: str, clipped: str) -> int:
+    """How many whole lines of the original still stand in a clipped text."""
+    at = next(k for k, line in enumerate(clipped.split("\n")) if parse_marker(line))
+    lines = clipped.split("\n")
+    head, tail = lines[:at], lines[at + 1 :]
+    assert original.startswith("".join(f"{line}\n" for line in head))
+    assert original.endswith("\n".join(tail))
+    return len(head) + len(tail) - (1 if original.endswith("\n") and tail else 0)
+
+
+@formats
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a line\n" * 60 + "\n" * 900 + "b line\n" * 200,
+        "\n" * 3_000,
+        "x\n" + "\n" * 2_000 + "y",
+        LINES + "\n\n\n",
+        "\n\n" + LINES,
+    ],
+    ids=[
+        "blank lines at the border",
+        "only blank lines",
+        "blank between",
+        "at the end",
+        "in front",
+    ],
+)
+def test_blank_lines_are_counted_too(format: str, text: str) -> None:
+    out, (first, _) = capped(format, *old(text))
+    if not out.report.edits:
+        return
+    marker = find_marker(first)
+    assert marker is not None
+    assert marker.unit == "lines"
+    assert marker.gone == marker.all - lines_kept(text, first)
+
+
+@formats
+def test_one_long_line_between_short_ones_does_not_waste_the_room(format: str) -> None:
+    text = "HTTP/1.1 200 OK\n" + '{"key": "value"}, ' * 3_000 + "\ndone\n"
+    _, (first, _) = capped(format, *old(text), cap=4_000)
+    assert 3_000 < len(first) <= 4_000
+    assert first.startswith("HTTP/1.1 200 OK\n")
+    assert first.endswith("\ndone\n")
+    marker = find_marker(first)
+    assert marker is not None
+    assert marker.unit == "chars"
+
+
+@formats
+def test_a_result_that_tells_of_its_failure_keeps_the_error(format: str) -> None:
+    noise = [f"compiling unit number {number} of the whole lot" for number in range(300)]
+    noise[150] = "error: undefined symbol thread_end in loom.o"
+    text = "\n".join([*noise, "Process exited with code 2"])
+    _, (first, _) = capped(format, *old(text), cap=2_000)
+    assert noise[150] in first.split("\n")

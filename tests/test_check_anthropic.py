@@ -219,6 +219,26 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
         [u(), m({"type": "compaction", "content": ""}, text()), u()],
         [("A18", "messages[1].content[0]")],
     ),
+    (
+        "A15 nulls in a compaction",
+        [u(), m({**COMPACTION, "signature": None, "tool_changes": None}, text()), u()],
+        [("A15", "messages[1].content[0]")],
+    ),
+    (
+        "A15 a failed compaction, and no mark",
+        [u(), m({"type": "compaction", "content": None, "cache_control": None}, text()), u()],
+        [],
+    ),
+    (
+        "A6 a mark on an empty text in a result",
+        [u(), m(use()), u(res(content=[text(), text("", cache_control=MARK)]))],
+        [("A6", "messages[2].content[0].content[1]")],
+    ),
+    (
+        "A6 an empty text in a result, and a mark on another",
+        [u(), m(use()), u(res(content=[text(""), text(cache_control=MARK)], cache_control=MARK))],
+        [],
+    ),
     ("A18 with content", [u(), m(COMPACTION, text()), u()], []),
     (
         "A21 five marks",
@@ -248,6 +268,51 @@ STEPS: list[tuple[str, list[Any], list[tuple[str, str]]]] = [
         [],
     ),
 ]
+
+# A server-side tool by its type of call and its name, a type of result, and whether they fit.
+RESULTS = [
+    ("server_tool_use", "web_fetch", "web_fetch_tool_result", True),
+    ("server_tool_use", "web_fetch", "web_search_tool_result", False),
+    ("server_tool_use", "web_search", "web_fetch_tool_result", False),
+    ("server_tool_use", "code_execution", "code_execution_tool_result", True),
+    ("server_tool_use", "bash_code_execution", "bash_code_execution_tool_result", True),
+    ("server_tool_use", "bash_code_execution", "code_execution_tool_result", False),
+    (
+        "server_tool_use",
+        "text_editor_code_execution",
+        "text_editor_code_execution_tool_result",
+        True,
+    ),
+    (
+        "server_tool_use",
+        "text_editor_code_execution",
+        "bash_code_execution_tool_result",
+        False,
+    ),
+    ("server_tool_use", "tool_search_tool_bm25", "tool_search_tool_result", True),
+    ("server_tool_use", "tool_search_tool_regex", "tool_search_tool_result", True),
+    ("server_tool_use", "tool_search_tool_regex", "web_search_tool_result", False),
+    ("server_tool_use", "advisor", "advisor_tool_result", True),
+    ("mcp_tool_use", "web_fetch", "mcp_tool_result", True),
+    ("mcp_tool_use", "web_fetch", "web_fetch_tool_result", False),
+    ("server_tool_use", "future_tool", "web_fetch_tool_result", True),
+    ("server_tool_use", None, "web_fetch_tool_result", True),
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "result", "fit"), RESULTS)
+def test_the_result_of_a_server_side_tool_is_of_its_type(
+    kind: str, name: str | None, result: str, fit: bool
+) -> None:
+    call = {"type": kind, "id": "s", "name": name, "input": {}}
+    told = {"type": result, "tool_use_id": "s", "content": []}
+    both = [("A8", "messages[1].content[1]"), ("A8", "messages[1].content[0]")]
+    assert errors([u(), m(call, told), u()]) == ([] if fit else both)
+    late = [("A8", "messages[3].content[0]"), ("A8", "messages[3]")]
+    over_steps = [u(), m(call, use()), u(res()), m(told, text()), u()]
+    assert errors(over_steps) == ([] if fit else late)
+    pending = [u(), m(call, use()), u(res()), m(told, text())]
+    assert errors(pending) == ([] if fit else late[:1])
 
 
 @pytest.mark.parametrize(("name", "messages", "expected"), STEPS, ids=[row[0] for row in STEPS])

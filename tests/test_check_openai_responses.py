@@ -65,6 +65,7 @@ def think(**more: Any) -> dict[str, Any]:
 SHELL = {"stdout": "ok", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
 SHOT = {"type": "computer_screenshot", "image_url": "https://threads.example/a.png"}
 LONG = "x" * 65
+BY_ID = {"type": "local_shell_call_output", "id": "lsh_1", "output": "{}"}
 
 # code, place, broken, mended by hand
 BROKEN: list[tuple[str, str, str, Items, Items]] = [
@@ -301,6 +302,33 @@ VALID: list[tuple[str, Items]] = [
             {"type": "local_shell_call_output", "id": "c1", "output": "{}"},
         ],
     ),
+    ("local shell by its own id", [call(kind="local_shell_call", id="lsh_1"), BY_ID]),
+    (
+        "local shell by its own id, steps apart",
+        [call(kind="local_shell_call", id="lsh_1"), say(), say("assistant"), BY_ID],
+    ),
+    ("local shell without call_id", [call(None, kind="local_shell_call", id="lsh_1"), BY_ID]),
+    (
+        "local shell without call_id, as Codex answers it",
+        [call(None, kind="local_shell_call", id="lsh_1"), output("lsh_1")],
+    ),
+    (
+        "local shell without call_id, steps apart",
+        [
+            call(None, kind="local_shell_call", id="lsh_1"),
+            *(say(), say("assistant")),
+            output("lsh_1"),
+        ],
+    ),
+    (
+        "local shells, by either id",
+        [
+            call("c1", kind="local_shell_call", id="lsh_1"),
+            call("c2", kind="local_shell_call", id="lsh_2"),
+            BY_ID | {"id": "lsh_2"},
+            BY_ID | {"id": "c1"},
+        ],
+    ),
     (
         "local shell by call_id",
         [call(kind="local_shell_call"), output(kind="local_shell_call_output", id="lso_1")],
@@ -409,6 +437,18 @@ def test_an_item_that_its_own_reasoning_leads_is_not_blamed_for_another():
         say(),
     ]
     assert [c for c in codes(items) if c[0] == "R4"] == [("R4", "input[2].id")]
+
+
+def test_a_local_shell_takes_one_answer_by_whichever_id():
+    shell = call(kind="local_shell_call", id="lsh_1")
+    assert codes([shell, BY_ID, BY_ID]) == [("R2", "input[2]")]
+    assert codes([shell, BY_ID, output()]) == [("R2", "input[2]")]
+    assert codes([shell, output(), BY_ID]) == [("R2", "input[2]")]
+    apart = [shell, BY_ID, say("assistant"), BY_ID]
+    assert codes(apart) == [("R2", "input[3]")]
+    assert codes([shell, output("lsh_1"), say()]) == [("R2", "input[1]"), ("R1", "input[0]")]
+    twice = [shell, BY_ID, shell | {"call_id": "c2"}, BY_ID]
+    assert codes(twice) == [("R5", "input[2].id"), ("R5", "input[3].id")]
 
 
 def test_problems_say_where_and_what():

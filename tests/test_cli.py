@@ -324,7 +324,7 @@ READABLE = {
         tools=[{"name": "b", "input_schema": {"type": "object"}}],
         metadata={"n": -(10**399)},
     ),
-    "duplicate keys": b'{"model": "claude-sonnet-4-5", "messages": [], "messages": '
+    "duplicate keys": b'{"system": "s", "messages": [], "messages": '
     b'[{"role": "user", "content": "a", "content": "b"}]}',
 }
 

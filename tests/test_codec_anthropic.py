@@ -79,6 +79,10 @@ def told(message: Any) -> list[tuple[Any, ...]]:
     ]
 
 
+BOUND = {
+    "type": "document",
+    "source": {"type": "content", "content": [text("one"), IMAGE, text("two")]},
+}
 C = ("content",)
 C0, C1, C2 = ("content", 0), ("content", 1), ("content", 2)
 READ: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
@@ -219,6 +223,19 @@ def test_media_weigh_something(block: dict[str, Any]) -> None:
     assert part.weight > 0
 
 
+def test_a_document_of_blocks_counts_by_them() -> None:
+    (image,) = parts_of(user(IMAGE))
+    (document,) = parts_of(user(BOUND))
+    assert (document.kind, document.text) == ("media", "one\ntwo")
+    assert document.weight == image.weight
+    (inner,) = parts_of(user(result("a", [BOUND])))[1:]
+    assert (inner.text, inner.weight) == (document.text, document.weight)
+    odd = {"type": "document", "source": {"type": "content", "content": [3, {"type": "x" * 80}]}}
+    (part,) = parts_of(user(odd))
+    assert part.text == ""
+    assert 20 <= part.weight <= 30
+
+
 def test_head_holds_system_and_tools() -> None:
     fields = {"system": [text("s"), {"type": "text"}, "t", 3], "tools": [{"name": "read"}]}
     assert [part.text for part in CODEC.read_head(fields)] == ["s", "t", '{"name":"read"}']
@@ -286,6 +303,13 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
         C0,
         "b",
         user({"type": "document", "source": {"type": "content", "content": "b"}}),
+    ),
+    (
+        "a document with pictures",
+        user(BOUND),
+        C0,
+        "b",
+        user({"type": "document", "source": {"type": "content", "content": [text("b"), IMAGE]}}),
     ),
     (
         "a document inside a result",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from clew.codecs.marks import strip_marks
 from clew.codecs.openai_responses import CALLS, KNOWN, OUTPUTS, OpenAIResponsesCodec
-from clew.transcript import Part
+from clew.transcript import Index, Part
 
 CODEC = OpenAIResponsesCodec()
 PIXEL = (
@@ -138,12 +138,12 @@ READ: list[tuple[str, Any, list[tuple[Any, ...]]]] = [
     (
         "local shell output, by id",
         {"type": "local_shell_call_output", "id": "c1", "output": "{}"},
-        [("result", "tool", "{}", "", "c1", False)],
+        [("result", "tool", "{}", "local_shell", "c1", False)],
     ),
     (
         "local shell output, by call_id",
         call("local_shell_call_output", id="lso_1", output="{}"),
-        [("result", "tool", "{}", "", "c1", False)],
+        [("result", "tool", "{}", "local_shell", "c1", False)],
     ),
     (
         "shell output",
@@ -251,6 +251,76 @@ def test_pictures_are_weighed_not_read():
     )
     assert (file.kind, file.text) == ("media", "")
     assert file.weight > 0
+
+
+LARGE = f"data:image/png;base64,{PIXEL}{'A' * 40_000}"
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {
+            "type": "code_interpreter_call",
+            "outputs": [{"type": "logs", "logs": "kept"}, {"type": "image", "url": LARGE}],
+        },
+        {"type": "dream_call", "note": "kept", "pictures": {"a": [LARGE]}},
+        {"type": "dream", "note": "kept", "url": LARGE},
+        message("user", [{"type": "image_url", "image_url": {"url": LARGE}, "note": "kept"}]),
+    ],
+)
+def test_a_picture_inside_any_item_is_weighed_not_read(item: Any):
+    (part,) = read(item)
+    assert "kept" in part.text
+    assert len(part.text) < 200
+    (plain,) = read(json.loads(json.dumps(item).replace(LARGE, "")))
+    assert plain.weight == 0
+    assert part.text == plain.text
+    image = {"type": "input_image", "image_url": LARGE}
+    assert part.weight == read(message("user", [image]))[0].weight
+
+
+def test_a_picture_quoted_in_a_text_is_text():
+    logs = f'<img src="{PICTURE}">'
+    item = {"type": "code_interpreter_call", "outputs": [{"type": "logs", "logs": logs}]}
+    (part,) = read(item)
+    assert (PIXEL in part.text, part.weight) == (True, 0)
+    (part,) = read(PICTURE)
+    assert (part.text, part.weight) == (PICTURE, 0)
+
+
+def test_both_pictures_of_an_item_are_weighed():
+    one = {"type": "code_interpreter_call", "outputs": [{"type": "image", "url": PICTURE}]}
+    two = one | {"outputs": one["outputs"] * 2}
+    assert read(two)[0].weight == 2 * read(one)[0].weight > 0
+
+
+LOCAL_SHELL = {"type": "local_shell_call", "id": "lsh_1", "action": {}}
+BY_ID = {"type": "local_shell_call_output", "id": "lsh_1", "output": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (LOCAL_SHELL | {"call_id": None}, BY_ID),
+        (LOCAL_SHELL, BY_ID),
+        (LOCAL_SHELL | {"call_id": "c1"}, BY_ID),
+        (LOCAL_SHELL | {"call_id": "c1"}, BY_ID | {"id": "c1"}),
+        (LOCAL_SHELL | {"call_id": "c1"}, call("function_call_output", output="{}")),
+        (LOCAL_SHELL, call("function_call_output", output="{}") | {"call_id": "lsh_1"}),
+    ],
+)
+def test_a_local_shell_output_pairs_with_its_call_by_either_id(asked: Any, answer: Any):
+    index = Index()
+    index.add_unit((0, 2), CODEC.read(0, asked), CODEC.read(1, answer), locked=False)
+    assert index.freeze().exchange_of == (0, 0)
+
+
+def test_unbinding_leaves_the_name_by_which_an_output_answers():
+    bound = LOCAL_SHELL | {"call_id": None}
+    unbound = {"type": "local_shell_call", "call_id": "lsh_1", "action": {}}
+    assert CODEC.unbind(bound) == unbound
+    assert CODEC.unbind(LOCAL_SHELL | {"call_id": "c1"}) == unbound | {"call_id": "c1"}
+    assert read(unbound)[0].id == read(bound)[0].id
 
 
 @pytest.mark.parametrize(
@@ -363,22 +433,16 @@ REPLACED: list[tuple[str, Any, str, Any]] = [
         ),
     ),
     (
-        "shell output keeps its outcomes",
-        call(
-            "shell_call_output",
-            output=[
-                {"stdout": "a", "stderr": "b", "outcome": EXIT},
-                {"stdout": "c", "stderr": "", "outcome": {"type": "timeout"}},
-            ],
-        ),
+        "shell output keeps its outcome",
+        call("shell_call_output", output=[{"stdout": "a", "stderr": "", "outcome": EXIT}]),
         "s",
-        call(
-            "shell_call_output",
-            output=[
-                {"stdout": "s", "stderr": "", "outcome": EXIT},
-                {"stdout": "", "stderr": "", "outcome": {"type": "timeout"}},
-            ],
-        ),
+        call("shell_call_output", output=[{"stdout": "s", "stderr": "", "outcome": EXIT}]),
+    ),
+    (
+        "and its stream",
+        call("shell_call_output", output=[{"stdout": "", "stderr": "a", "outcome": EXIT}]),
+        "s",
+        call("shell_call_output", output=[{"stdout": "", "stderr": "s", "outcome": EXIT}]),
     ),
     (
         "patch log",
@@ -418,6 +482,26 @@ def test_replaces(item: Any, said: str, new: Any):
     before = json.dumps(item)
     assert CODEC.replace(item, read(item)[0], said) == new
     assert json.dumps(item) == before
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        [{"stdout": "a", "stderr": "b", "outcome": EXIT}],
+        [{"stdout": "a", "outcome": EXIT}, {"stdout": "b", "outcome": {"type": "timeout"}}],
+        [{"stdout": "a", "outcome": EXIT}, {"stdout": "", "outcome": EXIT}],
+    ],
+)
+def test_what_several_commands_or_streams_wrote_is_not_put_into_one(chunks: Any):
+    item = call("shell_call_output", output=chunks)
+    (part,) = read(item)
+    assert part.signed
+    assert CODEC.replace(item, part, "s") is item
+
+
+@pytest.mark.parametrize("chunks", [[{"stdout": "a"}], [{"stderr": "a"}], [{}], [], None, "a"])
+def test_what_one_stream_wrote_can_be_put_in_other_words(chunks: Any):
+    assert not read(call("shell_call_output", output=chunks))[0].signed
 
 
 def test_what_is_replaced_is_read_back():

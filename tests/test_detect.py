@@ -50,11 +50,8 @@ BESIDE: list[tuple[str, dict[str, Any]]] = [
     ("openai-chat", {"tools": [{"type": "function", "function": {}}]}),
     ("openai-chat", {"tools": [{"type": "custom", "custom": {}}]}),
     ("anthropic", {"system": "x"}),
-    ("anthropic", {"thinking": {"type": "adaptive"}}),
     ("openai-chat", {"reasoning_effort": "low"}),
     ("openai-chat", {"stream_options": {}}),
-    ("anthropic", {"model": "claude-opus-5-5"}),
-    ("openai-chat", {"model": "gpt-5.6"}),
 ]
 
 
@@ -145,3 +142,26 @@ def test_nothing_but_our_own_errors(messages: list[Any]) -> None:
     for request in (messages, {"messages": messages, "tools": messages, "model": messages}):
         with suppress(ClewError):
             assert detected(request) in FORMATS
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"model": "claude-opus-5-5"},
+        {"model": "gpt-5.6"},
+        {"thinking": {"type": "enabled"}},
+        {"top_k": 3},
+    ],
+)
+def test_what_any_gateway_may_send_tells_nothing(fields: dict[str, Any]) -> None:
+    plain = [{"role": "user", "content": "u"}]
+    with pytest.raises(PassedThrough, match="cannot be told"):
+        detected({**fields, "messages": plain})
+    system = [{"role": "system", "content": "s"}, *plain]
+    assert detected({**fields, "messages": system}) == "openai-chat"
+
+
+def test_a_converse_history_without_tools_is_passed_through() -> None:
+    history = [{"role": "user", "content": [{"text": "hi"}]}]
+    with pytest.raises(PassedThrough, match="Converse"):
+        detected({"system": [{"text": "s"}], "messages": history})

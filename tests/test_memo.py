@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import pytest
+
 import clew
+import clew.engine
 from clew import Memo, Policy
 from clew.fold import State
 from tests.laws.sessions import long_session
@@ -85,3 +89,47 @@ def test_an_edited_block_keeps_its_mark() -> None:
     kept = out.request["messages"][2]["content"][0]
     assert kept["content"] != block["content"]
     assert kept["cache_control"] == {"type": "ephemeral"}
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def spelled(format: str, count: int, marked: int) -> dict[str, Any]:
+    """A request whose user words are strings, but for the one that carries the mark."""
+    whole = long_session(format, 12, result=800)
+    words = [{"role": "user", "content": f"word {k} of the user"} for k in range(6)]
+    history: list[Any] = []
+    for k in range(count):
+        text = words[k]["content"]
+        block = [{"type": "text", "text": text, **MARK}]
+        history.append({"role": "user", "content": block} if k == marked else words[k])
+        history += whole["messages"][2 * k + 1 : 2 * k + 3]
+    return {**whole, "messages": history}
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_words_are_the_same_as_a_string_and_as_a_marked_block(
+    format: str, indent: int | None, monkeypatch: Any
+) -> None:
+    read: list[int] = []
+    fold_step = clew.engine.fold_step
+
+    def watched(state: Any, step: Any, *rest: Any) -> None:
+        read.append(step.at)
+        fold_step(state, step, *rest)
+
+    monkeypatch.setattr(clew.engine, "fold_step", watched)
+    for given in (lambda request: json.dumps(request, indent=indent).encode(), lambda one: one):
+        memo = Memo()
+        prefixes = []
+        for count in range(2, 7):
+            read.clear()
+            for marked in (count - 1, 0):
+                body = given(spelled(format, count, marked))
+                warm = clew.compact(body, format=format, policy=POLICY, memo=memo)
+                prefixes.append(warm.report.prefix)
+            assert len(read) <= 2 if count > 2 else 3, "a mark that moved made it read again"
+            cold = clew.compact(body, format=format, policy=POLICY, memo=None)
+            assert warm.request == cold.request
+        assert len(set(prefixes)) == 5

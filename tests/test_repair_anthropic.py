@@ -11,9 +11,11 @@ from clew.repair.mending import Repair
 from clew.repair.words import BLANK, CONTINUE, EARLIER, unpaired_result
 from tests.anthropic_mended import CODEC, Mended, Messages
 from tests.anthropic_messages import (
+    COMPACTION,
     EFFORT,
     FOUND,
     IMAGE,
+    MARK,
     SEARCH,
     THINKING,
     m,
@@ -279,6 +281,36 @@ TABLE: list[tuple[str, Messages, Messages]] = [
     ),
     # Tools that the provider runs.
     ("server-side result without call", [u(), m(FOUND, text()), u()], [u(), m(text()), u()]),
+    (
+        "server-side result of another tool's type",
+        [u(), m(text(), {**SEARCH, "name": "web_fetch"}, FOUND), u()],
+        [u(), m(text()), u()],
+    ),
+    (
+        "server-side result of another tool's type, a step later",
+        [u(), m(SEARCH, use()), u(res()), m({**FOUND, "type": "mcp_tool_result"}, text()), u()],
+        [u(), m(SEARCH, use()), u(res()), m(LOST, text()), u()],
+    ),
+    (
+        "server-side result of the right type behind one of the wrong",
+        [u(), m(SEARCH, {**FOUND, "type": "mcp_tool_result"}, FOUND), u()],
+        [u(), m(SEARCH, FOUND), u()],
+    ),
+    (
+        "nulls in a compaction",
+        [u(), m({**COMPACTION, "signature": None, "cache_control": None}, text()), u()],
+        [u(), m({**COMPACTION, "cache_control": None}, text()), u()],
+    ),
+    (
+        "nulls in a failed compaction",
+        [u(), m({**COMPACTION, "content": None, "signature": None}, text()), u()],
+        [u(), m({**COMPACTION, "content": None}, text()), u()],
+    ),
+    (
+        "a mark on an empty text in a result",
+        [u(), m(use()), u(res(content=[text(), text("", cache_control=MARK)]))],
+        [u(), m(use()), u(res(content=[text(), text("")]))],
+    ),
     ("server-side call without result", [u(), m(text(), SEARCH), u()], [u(), m(text()), u()]),
     (
         "server-side call alone",

@@ -7,12 +7,12 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.check.rules import steps_of
 from tests.anthropic_mended import CODEC, Mended, Messages, repairable, same
-from tests.anthropic_messages import SEARCH, m, res, u, use
+from tests.anthropic_messages import SEARCH, m, res, text, u, use
 from tests.strategies import arbitrary_json, arbitrary_json_messages, broken, pending, requests
 
 
@@ -37,6 +37,40 @@ def test_damage_is_mended_once_and_the_same_way(request: dict[str, Any], bare: b
     assert same(Mended(mended.rows, fields).rows, mended.rows)
     assert Mended(copy.deepcopy(messages), fields).rows == mended.rows
     sound = not repairable(messages, fields)
+    assert same(mended.rows, messages) == sound
+    assert bool(mended.repairs) != sound
+
+
+ids = st.sampled_from(["s", "t"])
+names = st.sampled_from(["web_fetch", "web_search", "tool_search_tool_bm25", "future", None])
+kinds = st.sampled_from(["web_fetch", "web_search", "tool_search", "mcp", "future"])
+marks = st.sampled_from([None, {"type": "ephemeral"}])
+served = st.one_of(
+    st.builds(lambda id, name: {**SEARCH, "id": id, "name": name}, ids, names),
+    st.builds(lambda id: {**SEARCH, "id": id, "type": "mcp_tool_use"}, ids),
+    st.builds(lambda id, kind: {"type": f"{kind}_tool_result", "tool_use_id": id}, ids, kinds),
+    st.builds(lambda null: {"type": "compaction", "content": "x", "signature": null}, marks),
+)
+inner = st.builds(
+    lambda said, mark: text(said, cache_control=mark), st.sampled_from(["x", ""]), marks
+)
+turns = st.builds(
+    lambda n, blocks, said, content: (m(*blocks, use(n)), u(res(n, content), *said)),
+    st.uuids().map(str),
+    st.lists(served, max_size=4),
+    st.sampled_from([[], [text()]]),
+    st.lists(inner, max_size=2),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(turns, min_size=1, max_size=4), st.lists(served, max_size=3))
+def test_tools_of_the_provider_are_mended(pairs: list[Any], last: list[Any]) -> None:
+    messages = [u(), *(message for pair in pairs for message in pair), m(*last, text())]
+    mended = Mended(messages)
+    assert repairable(mended.rows, None) == []
+    assert same(Mended(mended.rows).rows, mended.rows)
+    sound = not repairable(messages, None)
     assert same(mended.rows, messages) == sound
     assert bool(mended.repairs) != sound
 

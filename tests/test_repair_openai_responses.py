@@ -15,7 +15,7 @@ from clew.check.openai_responses import OpenAIResponsesRules
 from clew.check.rules import Seen, Step, steps_of
 from clew.codecs.openai_responses import KNOWN, OpenAIResponsesCodec
 from clew.repair.mending import Repair
-from clew.repair.openai_responses import NO_SCREENSHOT, OpenAIResponsesMender
+from clew.repair.openai_responses import NO_SCREENSHOT, RESULT_ABOVE, OpenAIResponsesMender
 from clew.repair.words import BLANK, CONTINUE, NO_RESULT, unpaired_result
 
 CODEC = OpenAIResponsesCodec()
@@ -97,6 +97,14 @@ def orphan(call_id: str, text: str = "ok") -> dict[str, Any]:
     return told(unpaired_result(call_id, text))
 
 
+def shell(call_id: Any) -> dict[str, Any]:
+    return call(call_id, kind="local_shell_call", id="lsh_1")
+
+
+def by_id(id: str = "lsh_1") -> dict[str, Any]:
+    return {"type": "local_shell_call_output", "id": id, "output": "x"}
+
+
 LONG = "x" * 65
 SHORT = "call_9537c5fdf120482f7d58d25e"
 TRIGGER = {"type": "compaction_trigger"}
@@ -151,7 +159,19 @@ COMPLIANCE: list[tuple[str, Items, Items]] = [
         [call(), call(), call("c1_2"), output("c1_2"), output(), output()],
         [call(), call("c1_3"), call("c1_2"), output("c1_2"), output(), output("c1_3")],
     ),
-    ("wrong order", [output(), call(), say()], [orphan("c1"), call(), nothing(), say()]),
+    (
+        "wrong order",
+        [output(), call(), say()],
+        [orphan("c1"), call(), output(output=RESULT_ABOVE), say()],
+    ),
+    (
+        "wrong order, the output among an earlier step's",
+        [call(), output(), output("c2"), say("assistant"), call("c2"), call("c3"), say()],
+        [
+            *(call(), output(), orphan("c2"), say("assistant")),
+            *(call("c2"), output("c2", output=RESULT_ABOVE), call("c3"), nothing("c3"), say()),
+        ],
+    ),
     (
         "wrong order, parallel",
         [call(), call("c2"), output("c2"), output()],
@@ -259,6 +279,31 @@ SHAPES: list[tuple[str, Items, Items]] = [
                 {"type": "local_shell_call_output", "id": "c1_2", "output": "x"},
             ),
         ],
+    ),
+    (
+        "a repeat without call_id",
+        [shell(None), by_id(), shell(None), by_id()],
+        [shell(None), by_id(), call("lsh_1_2", kind="local_shell_call"), by_id("lsh_1_2")],
+    ),
+    (
+        "an own id that is another's",
+        [shell("c1"), by_id(), shell("c2"), by_id()],
+        [shell("c1"), by_id(), call("c2", kind="local_shell_call"), by_id("c2")],
+    ),
+    (
+        "an own id that goes",
+        [shell("c1"), think(id="rs_1"), by_id()],
+        [call(kind="local_shell_call"), by_id("c1")],
+    ),
+    (
+        "an own id that goes, without call_id",
+        [shell(None), think(id="rs_1"), output("lsh_1")],
+        [call("lsh_1", kind="local_shell_call"), output("lsh_1")],
+    ),
+    (
+        "local shell without call_id, unanswered",
+        [shell(None), say()],
+        [shell(None), nothing("lsh_1"), say()],
     ),
     ("stranded reasoning", [say(), think(id="rs_1"), say()], [say(), say()]),
     (
@@ -479,6 +524,13 @@ def exchange(draw: st.DrawFn, number: int) -> Items:
             if kind == "shell_call"
             else f"ok {name}"
         )
+        if kind == "local_shell_call" and ids and draw(st.booleans()):
+            own = run[-1]["id"] = f"lsh_{number}{k}"
+            if draw(st.booleans()):
+                run[-1]["call_id"] = None
+            by_call = run[-1]["call_id"] is None and draw(st.booleans())
+            answers.append(output(own, output=said) if by_call else by_id(own))
+            continue
         out = "function_call_output" if kind == "local_shell_call" else f"{kind}_output"
         answers.append(output(name, kind=out, output=said))
     if draw(st.booleans()):

@@ -16,7 +16,14 @@ from .codecs.formats import CODECS
 from .codecs.reading import read_body
 from .edits import Edit
 from .engine import Compaction, compacted, edits_of, fold_request
-from .errors import PassedThrough, PlainText, PlanMismatch, UnknownReference, UnreadableRequest
+from .errors import (
+    PassedThrough,
+    PlainText,
+    PlanMismatch,
+    PolicyError,
+    UnknownReference,
+    UnreadableRequest,
+)
 from .facts import Facts
 from .memo import Memo
 from .policy import Policy
@@ -34,6 +41,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     prefix: str | None = None  # the hash of the history it was made for
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
+    repair: bool = True  # whether what is broken is mended
     tokens_saved: int = 0
     untouched: str | None = None  # why nothing will be done
 
@@ -53,7 +61,7 @@ def compact(
     True
     """
     try:
-        folded = fold_request(request, format, policy or Policy(), facts or Facts(), memo)
+        folded = fold_request(request, format, _policy(policy), _facts(facts), memo)
         return compacted(folded, request)
     except (PassedThrough, UnreadableRequest) as why:
         return Compaction(request, Report(untouched=str(why)), {})
@@ -69,7 +77,7 @@ def plan(
 ) -> Plan:
     """Whether, what and where: the decision, without its application."""
     try:
-        folded = fold_request(request, format, policy or Policy(), facts or Facts(), memo)
+        folded = fold_request(request, format, _policy(policy), _facts(facts), memo)
     except (PassedThrough, UnreadableRequest) as why:
         return Plan(untouched=str(why))
     done = compacted(folded, request)
@@ -78,6 +86,7 @@ def plan(
         prefix=folded.state.prefix.hex(),
         edits=edits_of(folded.state),
         repairs=done.report.repairs,
+        repair=folded.setting.policy.repair,
         tokens_saved=done.report.tokens_saved,
     )
 
@@ -88,9 +97,8 @@ def apply(
     """The request with a plan's edits; raises PlanMismatch for another history."""
     if plan.untouched is not None:
         return Compaction(request, Report(untouched=plan.untouched), {})
-    folded = fold_request(
-        request, format or plan.format, policy or Policy(), Facts(), None, passes=()
-    )
+    how = Policy(repair=plan.repair) if policy is None else _policy(policy)
+    folded = fold_request(request, format or plan.format, how, Facts(), None, passes=())
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")
     folded.state.take(plan.edits)
@@ -133,11 +141,36 @@ def expand(
         return text
     chosen = text.splitlines(keepends=True)
     if lines is not None:
-        first, last = lines
-        if first < 1 or last < first:
-            raise ValueError(f"lines={lines!r}: allowed is (first, last) with 1 <= first <= last.")
+        first, last = _line_range(lines)
         chosen = chosen[first - 1 : last]
     if pattern is not None:
-        matcher = re.compile(pattern)
+        matcher = _matcher(pattern)
         chosen = [line for line in chosen if matcher.search(line)]
     return "".join(chosen)
+
+
+def _policy(given: object) -> Policy:
+    if given is not None and not isinstance(given, Policy):
+        raise PolicyError(f"policy={given!r} is not allowed; allowed: a clew.Policy, or None")
+    return given or Policy()
+
+
+def _facts(given: object) -> Facts:
+    if given is not None and not isinstance(given, Facts):
+        raise PolicyError(f"facts={given!r} is not allowed; allowed: a clew.Facts, or None")
+    return given or Facts()
+
+
+def _line_range(lines: object) -> tuple[int, int]:
+    match lines:
+        case (int(first), int(last)) if 1 <= first <= last:
+            return first, last
+        case _:
+            raise ValueError(f"lines={lines!r}: allowed is (first, last) with 1 <= first <= last.")
+
+
+def _matcher(pattern: str) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern={pattern!r} is no regular expression: {error}.") from error

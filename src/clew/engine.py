@@ -84,7 +84,7 @@ def _fold_on(body: Body, setting: Setting, memo: Memo) -> State:
             known = _remember(memo, keys[step.at], state, known)
         fold_step(state, step, _identities(body, step), setting)
     if len(body) and not setting.codec.model_made(body.message(len(body) - 1)):
-        _remember(memo, keys[-1], state, known)
+        _remember(memo, keys[-1], state, known, shares_encoded=True)
     return state
 
 
@@ -92,7 +92,8 @@ def _head_tokens(body: Body, setting: Setting) -> int:
     """Tokens of system prompt and tool definitions, which hardly ever change."""
     if body.fields is None:
         return 0
-    key = (setting.counter, body.head(setting.codec.head))
+    names = setting.codec.head
+    key = (setting.codec.name, setting.counter, _spelled(body, names), body.head(names))
     known = _HEADS.get(key)
     if known is None:
         parts = setting.codec.read_head(body.fields)
@@ -103,7 +104,7 @@ def _head_tokens(body: Body, setting: Setting) -> int:
     return known
 
 
-_HEADS: dict[tuple[Counter, bytes], int] = {}
+_HEADS: dict[tuple[FormatName, Counter, str, bytes], int] = {}
 _MOST_HEADS = 64
 
 
@@ -122,19 +123,30 @@ def _setting(
 _SECRET = secrets.randbits(64)
 
 
+# The fields beside the head that rules look at, step by step.
+_JUDGED = ("model", "thinking", "previous_response_id", "conversation")
+
+
 def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
+    names = (*_JUDGED, *setting.codec.head)
     passes = ",".join(f"{p.__module__}.{p.__qualname__}" for p in setting.passes)
-    told = f"{setting.codec.name}|{body.fields is None}|{setting.counter}|{passes}|"
+    told = f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{passes}|"
     chain = xxhash.xxh3_128(told.encode() + setting.policy.fingerprint(), seed=_SECRET)
     update, digest = chain.update, chain.digest
-    update(body.head(("model", "thinking", *setting.codec.head)))
+    update(body.head(names))
     keys = [digest()]
     for identity in body.identities():
         update(identity)
         update(b",")
         keys.append(digest())
     return keys
+
+
+def _spelled(body: Body, names: Sequence[str]) -> str:
+    """What `head` does not tell: whether these are objects or bytes, and which fields are there."""
+    present = [name for name in names if name in body.fields] if body.fields is not None else None
+    return f"{type(body).__name__} {present}"
 
 
 def _resume(
@@ -150,9 +162,14 @@ def _resume(
     return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
 
 
-def _remember(memo: Memo, key: bytes, state: State, parent: bytes | None) -> bytes:
+def _remember(
+    memo: Memo, key: bytes, state: State, parent: bytes | None, *, shares_encoded: bool = False
+) -> bytes:
     if key != parent:
-        memo.put(key, state.copy(), parent, state.before * 4)
+        kept = state.copy()
+        if shares_encoded:  # so that what the projection encodes next is remembered too
+            kept.encoded = state.encoded
+        memo.put(key, kept, parent, state.before * 4)
     return key
 
 
@@ -204,7 +221,7 @@ def _model(folded: Folded) -> str | None:
 
 
 def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
-    return list(pieces) != [Kept(0, count)]
+    return list(pieces) != ([Kept(0, count)] if count else [])
 
 
 __all__ = ["Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_request"]

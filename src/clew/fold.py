@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from .check.rules import Rules, Seen, Step, steps_of
 from .check.watching import watched, what_was_seen
 from .codecs.codec import Codec, Fields
-from .codecs.json_tree import JSON
+from .codecs.json_tree import JSON, Object
 from .codecs.marks import marks_in
+from .codecs.words import as_words
 from .edits import Edit, Offer, Replace
 from .facts import Facts
 from .passes import PASSES, Pass
@@ -40,18 +41,19 @@ class Setting(Struct, frozen=True):
 
 
 class MendedStep(Struct, frozen=True):
-    """A step that repair changed; when it carries cache marks it is mended anew in each request."""
+    """A step that repair changed; one whose spelling may vary is mended anew in each request."""
 
     at: int  # its first source message
     length: int  # how many source messages it has
     split: int  # how many of them are the model's
     row: int  # its first row
     changed: dict[int, JSON]  # rows that are not the source's own, as mended here
-    marked: bool  # whether there were marks when it was mended
+    varies: bool  # has marks, or words that clients spell in two ways
     seen: Seen  # of what had been seen before it, all that mending looked at
 
 
 _NO_FACTS = Facts()
+_WORDED = ("user", "system", "developer")  # the roles whose messages may be only words
 
 
 class State(Struct):
@@ -65,6 +67,7 @@ class State(Struct):
     repairs: list[Repair] = field(default_factory=list[Repair])
     edits: dict[int, Edit] = field(default_factory=dict[int, Edit])  # in force, by part
     claimed: set[int] = field(default_factory=set[int])  # all parts that edits in force touch
+    leaned_on: set[int] = field(default_factory=set[int])  # parts that those edits need whole
     originals: dict[str, str] = field(default_factory=dict[str, str])
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
@@ -99,8 +102,8 @@ class State(Struct):
 
 
 _GROWING = (
-    "index", "seen", "tokens", "sources", "mended", "repairs", "edits", "claimed", "originals",
-    "failures", "encoded", "boundaries",
+    "index", "seen", "tokens", "sources", "mended", "repairs", "edits", "claimed", "leaned_on",
+    "originals", "failures", "encoded", "boundaries",
 )  # fmt: skip
 
 
@@ -169,8 +172,8 @@ def _record(state: State, step: Step, mended: Mended, setting: Setting) -> Mende
         for offset, row in enumerate(mended.rows)
         if row.source is None or row.message is not step.messages[row.source - step.at]
     }
-    marked = any(marks_in(message) for message in step.messages)
-    if not marked:
+    varies = any(marks_in(message) or _is_words(message) for message in step.messages)
+    if not varies:
         for row, message in changed.items():
             encoded = setting.encode(mended.rows[row - first].source, message)
             if encoded is not None:
@@ -178,7 +181,15 @@ def _record(state: State, step: Step, mended: Mended, setting: Setting) -> Mende
     looked = watched(state.seen)
     setting.mender.step(step, looked, setting.fields)
     return MendedStep(
-        step.at, len(step.messages), step.split, first, changed, marked, what_was_seen(looked)
+        step.at, len(step.messages), step.split, first, changed, varies, what_was_seen(looked)
+    )
+
+
+def _is_words(message: JSON) -> bool:
+    """Whether a message may be only words, which are the same as a string and as one block."""
+    holder: Object = message if isinstance(message, dict) else {}
+    return holder.get("role") in _WORDED and (
+        isinstance(holder.get("content"), str) or as_words(holder) is not holder
     )
 
 
@@ -255,9 +266,10 @@ def evaluate(state: State, setting: Setting) -> None:
     offers: list[Offer] = []
     for offer_pass in setting.passes:
         offers += _run(offer_pass, view, setting.policy, state.failures)
-    edits = choose(offers, state.claimed, transcript)
-    state.take(edits)
-    state.epochs += len(edits) > 0
+    taken = choose(offers, state.claimed, state.leaned_on, transcript)
+    state.take(offer.edit for offer in taken)
+    state.leaned_on.update(part for offer in taken for part in offer.leans_on)
+    state.epochs += len(taken) > 0
 
 
 def chosen_passes(policy: Policy) -> tuple[Pass, ...]:

@@ -9,31 +9,35 @@ from .edits import DropExchange, DropReasoning, Edit, Offer, PlaceMark, Replace
 from .transcript import Index, Transcript
 
 
-def choose(offers: Iterable[Offer], claimed: Collection[int], transcript: Transcript) -> list[Edit]:
-    """The edits to add: of several for one part, the one that saves most.
+def choose(
+    offers: Iterable[Offer], claimed: Collection[int], whole: Collection[int],
+    transcript: Transcript,
+) -> list[Offer]:  # fmt: skip
+    """The offers to take: of several for one part, the one that saves most.
 
-    Edits in force stay; `claimed` are the parts that they touch. An offer that leans on a part is
-    taken only while that part stays whole.
+    Edits in force stay: `claimed` are the parts that they touch, `whole` those that they lean on.
+    An offer that leans on a part is taken only while that part stays whole.
     """
-    best: dict[int, Offer] = {}
-    for offer in offers:
-        position = touched(offer.edit, transcript)[0]
-        rival = best.get(position)
-        if rival is None or offer.edit.saved > rival.edit.saved:
-            best[position] = offer
-    taken: list[Edit] = []
+    taken: list[Offer] = []
     new: set[int] = set()
     leaned_on: set[int] = set()
-    for _, offer in sorted(best.items()):
-        parts = touched(offer.edit, transcript)
-        if any(part in claimed or part in new or part in leaned_on for part in parts):
+    for parts, offer in _in_order(offers, transcript):
+        if any(p in claimed or p in new or p in whole or p in leaned_on for p in parts):
             continue
-        if any(part in claimed or part in new for part in offer.leans_on):
+        if any(p in claimed or p in new or p in parts for p in offer.leans_on):
             continue
-        taken.append(offer.edit)
+        taken.append(offer)
         new.update(parts)
         leaned_on.update(offer.leans_on)
     return taken
+
+
+def _in_order(
+    offers: Iterable[Offer], transcript: Transcript
+) -> list[tuple[tuple[int, ...], Offer]]:
+    """The offers with the parts they touch, by the part they are known by, the best one first."""
+    found = [(parts, offer) for offer in offers if (parts := touched(offer.edit, transcript))]
+    return sorted(found, key=lambda one: (one[0][0], -one[1].edit.saved))
 
 
 def touched(edit: Edit, transcript: Transcript | Index) -> tuple[int, ...]:

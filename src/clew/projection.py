@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
@@ -13,6 +13,7 @@ from .check.rules import Step
 from .codecs.body import Body, Changed, Kept, Piece
 from .codecs.codec import Codec
 from .codecs.json_tree import JSON
+from .codecs.marks import marks_in
 from .edits import DropExchange, DropReasoning, PlaceMark, Replace
 from .fold import MendedStep, Setting, State
 from .planner import touched
@@ -47,9 +48,15 @@ class _Projection:
         self._state = state
         self._codec = setting.codec
         self._changes = changes_by_row(state)
-        self._mended = mended_rows(body, state, setting, self._changes.keys())
-        self.ending = self._end(setting) if setting.policy.repair else Ending()
+        self._not_remembered = _rebuilt_each_time(self._changes, state.index.parts)
         self._marked = set(body.marked())
+        rebuilt = self._changes.keys() | self._not_remembered
+        self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
+        self.ending = self._end(setting) if setting.policy.repair else Ending()
+        if not self._mended.keys().isdisjoint(self.ending.changes):
+            rebuilt |= self.ending.changes.keys()
+            self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
+            self.ending = self._end(setting)
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
@@ -84,7 +91,7 @@ class _Projection:
         marked = [
             (number, self._said(piece))
             for number, piece in enumerate(singles)
-            if (piece.start if isinstance(piece, Kept) else piece.source) in at_rows
+            if _may_be_marked(piece, at_rows)
         ]
         limited = setting.mender.limit_marks(marked, setting.fields)
         if limited is None:
@@ -139,7 +146,12 @@ class _Projection:
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""
         source = self._state.sources[row]
-        plain = row not in self.ending.changes and source not in self._marked
+        plain = (
+            row not in self.ending.changes
+            and row not in self._not_remembered
+            and row not in self._varying
+            and source not in self._marked
+        )
         if plain and (known := self._state.encoded.get(row)) is not None:
             return Changed(source, None, known)
         message = self.ending.changes.get(row, self._message(row))
@@ -148,6 +160,8 @@ class _Projection:
             message = change_row(self._codec, message, change, self._state.index.parts)
         if message is None:
             return None
+        if source is not None and message is self._body.message(source):
+            return self._kept(row)
         encoded = self._body.encode(source, message)
         if plain and encoded is not None:
             self._state.encoded[row] = encoded
@@ -193,6 +207,13 @@ class _Projection:
         return piece.message
 
 
+def _may_be_marked(piece: Piece, at_rows: set[int]) -> bool:
+    """Whether a piece may carry marks: its own, or those of a block that was moved into it."""
+    if isinstance(piece, Kept):
+        return piece.start in at_rows
+    return piece.source in at_rows or marks_in(piece.message) > 0
+
+
 def _apart(piece: Piece, single: set[int]) -> list[Piece]:
     """A run of kept messages with these ones on their own."""
     if not isinstance(piece, Kept):
@@ -233,6 +254,19 @@ def changes_by_row(state: State) -> dict[int, RowChanges]:
     return found
 
 
+def _rebuilt_each_time(changes: Mapping[int, RowChanges], parts: Sequence[Part]) -> set[int]:
+    """Edited rows whose bytes cannot be remembered.
+
+    A mark of ours may be taken off again, words may be spelled in another way next time, and a
+    row may be joined to the next one when the one between them vanishes.
+    """
+    found = {row - 1 for row, change in changes.items() if change.removed}
+    for row, change in changes.items():
+        if change.marked or any(parts[edit.part].kind == "text" for edit in change.replaced):
+            found.add(row)
+    return found
+
+
 def _unbind(found: dict[int, RowChanges], index: Index, number: int) -> None:
     """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
     unit = index.units[number]
@@ -242,22 +276,26 @@ def _unbind(found: dict[int, RowChanges], index: Index, number: int) -> None:
 
 
 def mended_rows(
-    body: Body, state: State, setting: Setting, edited: Collection[int]
-) -> dict[int, JSON]:
-    """Rows that repair changed.
+    body: Body, state: State, setting: Setting, rebuilt: Collection[int]
+) -> tuple[dict[int, JSON], set[int]]:
+    """Rows that repair changed, and those among them that each request may spell in its own way.
 
-    Steps that carry marks or edits are mended anew, from this request's own messages: so the
-    bytes of what they leave alone are this request's, however the rest was remembered.
+    Steps that carry marks, or rows that are rebuilt, are mended anew, from this request's own
+    messages: so the bytes of what they leave alone are this request's, whatever was remembered.
     """
     rows: dict[int, JSON] = {}
+    varying: set[int] = set()
     marked = body.marked() if state.mended else ()
     for record in state.mended:
         first = bisect_left(marked, record.at)
         carries = first < len(marked) and marked[first] < record.at + record.length
-        known = all(row in state.encoded and row not in edited for row in record.changed)
-        again = carries or record.marked or not known
-        rows.update(_mend_again(body, record, setting) if again else record.changed)
-    return rows
+        known = all(row in state.encoded and row not in rebuilt for row in record.changed)
+        varies = carries or record.varies
+        changed = record.changed if known and not varies else _mend_again(body, record, setting)
+        rows.update(changed)
+        if varies:
+            varying.update(changed)
+    return rows, varying
 
 
 def _mend_again(body: Body, record: MendedStep, setting: Setting) -> dict[int, JSON]:

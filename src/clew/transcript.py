@@ -86,7 +86,6 @@ class Index:
         self.exchange_of: list[int] = []
         self.results: list[int] = []
         self._by_id: dict[str, deque[int]] = {}  # call id -> ordinals still unanswered
-        self._by_name: dict[str, deque[int]] = {}  # the same by tool, in this unit only
 
     def copy(self) -> Index:
         """An index that can grow apart from this one."""
@@ -113,19 +112,23 @@ class Index:
         first = len(self.parts)
         ordinals: list[int] = []
         reasoning: list[int] = []
-        self._by_name.clear()
+        strays: list[int] = []
         for part in model:
-            self._add_part(part, ordinals, reasoning)
+            self._add_part(part, ordinals, reasoning, strays)
         answered_from = len(self.parts)
         for part in answers:
-            self._add_part(part, ordinals, reasoning)
+            self._add_part(part, ordinals, reasoning, strays)
+        if strays:
+            self._pair_by_tool(strays, ordinals)
         unit = Unit(
             rows, (first, len(self.parts)), answered_from, tuple(ordinals), tuple(reasoning), locked
         )
         self.units.append(unit)
         return unit
 
-    def _add_part(self, part: Part, ordinals: list[int], reasoning: list[int]) -> None:
+    def _add_part(
+        self, part: Part, ordinals: list[int], reasoning: list[int], strays: list[int]
+    ) -> None:
         position = len(self.parts)
         self.parts.append(part)
         self.exchange_of.append(-1)
@@ -135,30 +138,53 @@ class Index:
             self.exchange_of[position] = ordinal
             if part.id:
                 self._by_id.setdefault(part.id, deque()).append(ordinal)
-            self._by_name.setdefault(_tool(part), deque()).append(ordinal)
             ordinals.append(ordinal)
         elif part.kind == "result":
             self.results.append(position)
-            self._close(part, position)
+            if not self._pair_by_id(part.id, position):
+                strays.append(position)
         elif part.kind == "reasoning":
             reasoning.append(position)
 
-    def _close(self, part: Part, position: int) -> None:
-        """Give a result to the first open call with its id, else of its tool in this unit."""
-        ordinal = self._next(self._by_id.get(part.id))
-        if ordinal is None:
-            ordinal = self._next(self._by_name.get(_tool(part)))
-        elif not self._by_id[part.id]:
-            del self._by_id[part.id]
-        if ordinal is not None:
-            asked = self.exchanges[ordinal]
-            answered = Exchange(ordinal, asked.unit, asked.call, position, asked.server)
-            self.exchanges[ordinal] = answered
-            self.exchange_of[position] = ordinal
+    def _pair_by_id(self, id: str, position: int) -> bool:
+        """Give a result to the first open call with its id."""
+        waiting = self._by_id.get(id)
+        if waiting is None:
+            return False
+        ordinal = self._next(waiting, position)
+        if not waiting:
+            del self._by_id[id]
+        return self._pair(ordinal, position)
 
-    def _next(self, waiting: deque[int] | None) -> int | None:
-        """The first of these calls that is still unanswered."""
-        while waiting:
+    def _pair_by_tool(self, strays: list[int], ordinals: list[int]) -> None:
+        """Give what ids left over to the open calls of its tool in this unit, in order.
+
+        A result with the id of a call here is a second answer to it, and takes no other call.
+        """
+        ids: set[str] = set()
+        open_calls: dict[str, deque[int]] = {}
+        for ordinal in ordinals:
+            call = self.parts[self.exchanges[ordinal].call]
+            ids.add(call.id)
+            open_calls.setdefault(_tool(call), deque()).append(ordinal)
+        for position in strays:
+            part = self.parts[position]
+            if not part.id or part.id not in ids:
+                waiting = open_calls.get(_tool(part))
+                self._pair(self._next(waiting, position), position)
+
+    def _pair(self, ordinal: int | None, position: int) -> bool:
+        if ordinal is None:
+            return False
+        asked = self.exchanges[ordinal]
+        answered = Exchange(ordinal, asked.unit, asked.call, position, asked.server)
+        self.exchanges[ordinal] = answered
+        self.exchange_of[position] = ordinal
+        return True
+
+    def _next(self, waiting: deque[int] | None, position: int) -> int | None:
+        """The first of these calls that stands before this position and is still unanswered."""
+        while waiting and self.exchanges[waiting[0]].call < position:
             ordinal = waiting.popleft()
             if self.exchanges[ordinal].result is None:
                 return ordinal

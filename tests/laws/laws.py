@@ -166,17 +166,16 @@ def honest(compact: Compact, format: str, request: Any) -> None:
 def _marker_is_true(marker: Any, original: str, text: str) -> None:
     assert marker.size == len(original)
     assert marker.ref in text
-    kept = text.replace(str(marker), "")
     if marker.unit == "lines":
-        lines = original.splitlines() if "\n" in original else [original]
+        stay = [line for line in text.split("\n") if line != str(marker)]
+        ends = original.endswith("\n") and stay[-1:] == [""]
         assert marker.all == original.count("\n") + (not original.endswith("\n"))
-        stay = [line for line in kept.split("\n") if line]
-        assert len(stay) <= marker.all - marker.gone + marker.errors + 1
+        assert len(stay) - ends == marker.all - marker.gone + marker.errors
         assert all(line in original for line in stay)
-        assert len(lines) >= marker.gone
     else:
+        kept = text.replace(str(marker), "")
         assert marker.all == len(original)
-        assert len(kept.strip("\n")) <= marker.all - marker.gone + 2
+        assert 0 <= len(kept) - (marker.all - marker.gone) <= 2
 
 
 def idempotent(compact: Compact, format: str, request: Any) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import cast
 
 from msgspec import Struct
 
-from ..codecs.anthropic import REASONING, SERVER_CALLS, is_server_result
+from ..codecs.anthropic import REASONING, is_server_result
 from ..codecs.codec import Fields
 from ..codecs.json_tree import JSON, Object
+from ..codecs.marks import MARKS
 from ..models import model_of
 from .anthropic_plain import is_plain
 from .anthropic_request import whole_request
+from .anthropic_server import is_server_side, note_server_block, server_problems
 from .problem import Problem
 from .rules import Seen, Step, note_id
 
@@ -27,6 +29,7 @@ MISPLACED: Mapping[object, frozenset[str]] = {
     "system": _OF_MODEL | {"tool_result"},
 }
 _BEFORE_THINKING = frozenset({"compaction", "fallback"})
+_MAY_BE_NULL = ("content", *MARKS)  # of a compaction
 
 
 def blocks_of(message: JSON) -> list[JSON]:
@@ -126,10 +129,8 @@ class AnthropicRules:
                 kind = type_of(block)
                 if kind == "tool_use":
                     note_id(str(cast(Object, block).get("id")), seen)
-                elif kind in SERVER_CALLS:
-                    _note_server_call(cast(Object, block), seen)
-                elif is_server_result(kind):
-                    seen.open.pop(str(cast(Object, block).get("tool_use_id")), None)
+                elif is_server_side(kind):
+                    note_server_block(block, seen)
         if seen.open and any(talks(role_of(m), map(type_of, blocks_of(m))) for m in step.answers):
             seen.open.clear()  # too late for their results: told in this step, and not again
 
@@ -205,9 +206,15 @@ def _text(block: Object) -> _Fault | None:
 
 
 def _compaction(block: Object) -> _Fault | None:
-    if block.get("content") != "":
-        return None
-    return "A18", "A compaction block must not have empty content."
+    if block.get("content") == "":
+        return "A18", "A compaction block must not have empty content."
+    nulls = nulls_of_compaction(block)
+    return ("A15", f"A compaction block cannot hold null: {', '.join(nulls)}.") if nulls else None
+
+
+def nulls_of_compaction(block: Object) -> list[str]:
+    """Its fields that are null and must not be; without content it tells of a failure."""
+    return [key for key, value in block.items() if value is None and key not in _MAY_BE_NULL]
 
 
 def _result(block: Object) -> _Fault | None:
@@ -263,16 +270,6 @@ def _place(turn: Turn, position: int) -> str:
     return f"messages[{turn.at}].content[{position}]"
 
 
-def _blocks_where(
-    turns: Sequence[Turn], wanted: Callable[[str | None], bool]
-) -> Iterator[tuple[Turn, int, Object]]:
-    """The blocks of these types, with their turns and positions."""
-    for turn in turns:
-        for position, kind in enumerate(turn.kinds):
-            if wanted(kind):
-                yield turn, position, cast(Object, turn.blocks[position])
-
-
 def _pairing_problems(model: Sequence[Turn], answers: Sequence[Turn]) -> list[Problem]:
     """Calls answered at once, results first, one result a call."""
     calls = [
@@ -317,45 +314,20 @@ def talks(role: object, kinds: Iterable[str | None]) -> bool:
     return role != "system" and any(kind != "tool_result" for kind in kinds)
 
 
-def _note_server_call(call: Object, seen: Seen) -> None:
-    """Note that a server-side call waits for its result, and by number the name of its tool."""
-    name = "mcp" if call.get("type") == "mcp_tool_use" else str(call.get("name"))
-    seen.open[str(call.get("id"))] = seen.items.setdefault(name, len(seen.items))
-
-
 def _server_problems(
     step: Step, model: Sequence[Turn], answers: Sequence[Turn], seen: Seen
 ) -> list[Problem]:
-    """Tools that the provider ran: results follow their calls, before the user speaks again.
-
-    While the user only answers calls of the same turn, a call may wait over several steps.
-    """
-    found: list[Problem] = []
-    here: dict[str, str] = {}  # calls of this step that wait, and their places
-    closed: set[str] = set()  # calls of earlier steps that got their result
-    for turn, position, block in _blocks_where(model, _is_server_side):
-        if turn.kinds[position] in SERVER_CALLS:
-            here[str(block.get("id"))] = _place(turn, position)
-            continue
-        id = str(block.get("tool_use_id"))
-        if here.pop(id, None) is not None:
-            continue
-        if id in seen.open and id not in closed:
-            closed.add(id)
-            continue
-        why = f"Result for {id!r} without its call."
-        found.append(Problem("A8", _place(turn, position), why))
-    if (here or seen.open) and any(talks(turn.role, turn.kinds) for turn in answers):
-        late = {id: f"messages[{step.at}]" for id in seen.open if id not in closed} | here
-        found += [
-            Problem("A8", place, f"Server-side call {id!r} has no result.")
-            for id, place in late.items()
-        ]
-    return found
-
-
-def _is_server_side(kind: str | None) -> bool:
-    return kind in SERVER_CALLS or is_server_result(kind)
+    """Pairs of the tools that the provider ran."""
+    blocks = [
+        (_place(turn, position), cast(Object, turn.blocks[position]))
+        for turn in model
+        for position, kind in enumerate(turn.kinds)
+        if is_server_side(kind)
+    ]
+    if not blocks and not seen.open:
+        return []
+    talked = any(talks(turn.role, turn.kinds) for turn in answers)
+    return server_problems(blocks, step.at, talked, seen)
 
 
 def _thinking_problems(model: Sequence[Turn]) -> list[Problem]:
@@ -477,7 +449,7 @@ def _ends_on_words(run: Run, seen: Seen) -> bool:
     """Whether the last turn waits for nothing: no pending call, not paused by the provider."""
     if "tool_use" in run.kinds or seen.open:
         return False
-    return not run.kinds or not _is_server_side(run.kinds[-1])
+    return not run.kinds or not is_server_side(run.kinds[-1])
 
 
 def needs_user_end(run: Run, seen: Seen, fields: Fields) -> bool:

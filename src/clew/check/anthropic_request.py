@@ -1,4 +1,4 @@
-"""What Anthropic would reject in the request around its history (A5, A8, A14–A17, A20–A22)."""
+"""What Anthropic would reject in the request around its history (A5, A6, A8, A14–A17, A20–A22)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ MOST_MARKS = 4
 MOST_MESSAGES = 100_000
 MOST_BYTES = 32 * 1024 * 1024
 MOST_IMAGES = 600
+MOST_IMAGES_OF_OLDER = 100  # models with a window of 200,000 tokens
+LARGER_WINDOW_SINCE = (4, 6)
 MANY_IMAGES = 20
 LARGEST_SIDE = 8000
 LARGEST_SIDE_OF_MANY = 2000
@@ -36,15 +38,15 @@ BETA_FIELDS = {
 
 def whole_request(messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
     """Everything that is judged on the request as a whole."""
-    found = [*_size_problems(messages), *_image_problems(messages)]
+    model = model_of(fields.get("model")) if fields else None
+    found = [*_size_problems(messages), *_image_problems(messages, model)]
     found += _mark_problems(messages, fields or {})
     if fields is None:
         return found
-    model = model_of(fields.get("model"))
     found += _tools_problems(messages, fields)
     found += _thinking_config_problems(model, fields)
     found += _system_support_problems(messages, model)
-    found += _beta_problems(fields)
+    found += _beta_problems(messages, fields)
     return found + _edit_order_problems(fields)
 
 
@@ -80,14 +82,21 @@ def _size_problems(messages: Sequence[JSON]) -> list[Problem]:
     return [Problem("A22", "messages", f"At most {MOST_MESSAGES:,} messages are allowed.")]
 
 
-def _image_problems(messages: Sequence[JSON]) -> list[Problem]:
+def _most_images(model: Model | None) -> int:
+    """How many images a request may hold; a model that is not known is not judged as an old one."""
+    if model is None or model.maker != "anthropic" or model.version >= LARGER_WINDOW_SINCE:
+        return MOST_IMAGES
+    return MOST_IMAGES_OF_OLDER
+
+
+def _image_problems(messages: Sequence[JSON], model: Model | None) -> list[Problem]:
     """Number and size of images, old results included."""
     images = [(ref, block) for ref, block in blocks_in(messages) if block.get("type") == "image"]
     found: list[Problem] = []
-    if len(images) > MOST_IMAGES:
-        found.append(
-            Problem("A22", "messages", f"{len(images)} images; at most {MOST_IMAGES} are allowed.")
-        )
+    most = _most_images(model)
+    if len(images) > most:
+        why = f"{len(images)} images; at most {most} are allowed."
+        found.append(Problem("A22", "messages", why))
     limit = LARGEST_SIDE_OF_MANY if len(images) > MANY_IMAGES else LARGEST_SIDE
     for ref, block in images:
         source = block.get("source")
@@ -178,7 +187,7 @@ def _system_support_problems(messages: Sequence[JSON], model: Model | None) -> l
     return [Problem("A16", place, text, "warning")]
 
 
-def _beta_problems(fields: Fields) -> list[Problem]:
+def _beta_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
     """Beta fields whose beta is not named; judged only where the request lists its betas."""
     betas = fields.get("betas", fields.get("anthropic_beta"))
     if not isinstance(betas, list):
@@ -189,10 +198,22 @@ def _beta_problems(fields: Fields) -> list[Problem]:
         "context_management": fields.get("context_management") is not None,
         "block_binding": isinstance(thinking, dict) and "block_binding" in cast(Object, thinking),
     }
-    return [
+    found = [
         Problem("A15", name, f"Field {name!r} needs its beta ({betas[0]}-…) to be named.")
         for name, betas in BETA_FIELDS.items()
         if used[name] and not any(beta.startswith(betas) for beta in named)
+    ]
+    return found if named else found + _cleared_problems(messages)
+
+
+def _cleared_problems(messages: Sequence[JSON]) -> list[Problem]:
+    """System messages that are to be cleared, where no beta is named at all."""
+    return [
+        Problem("A15", f"messages[{at}].clear_at", "Field 'clear_at' needs its beta to be named.")
+        for at, message in enumerate(messages)
+        if isinstance(message, dict)
+        and cast(Object, message).get("role") == "system"
+        and cast(Object, message).get("clear_at") is not None
     ]
 
 
@@ -244,14 +265,41 @@ def holds_mark_in_vain(message: JSON) -> bool:
     return cleared and bool(marks_of_message(message))
 
 
-def _mark_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
-    """At most four marks, and none of one hour behind one of five minutes."""
-    marked = [at for at, message in enumerate(messages) if marks_in(message)]
-    found = [
-        Problem("A16", f"messages[{at}]", "A message with clear_at cannot carry a cache mark.")
+def empty_marked(message: JSON) -> list[Path]:
+    """Where empty texts inside results carry a mark; empty texts beside them are wrong anyway."""
+    if not marks_in(message):
+        return []
+    return [path for path, block in _blocks_of(message) if len(path) > 2 and _is_vain(block)]
+
+
+def _is_vain(block: JSON) -> bool:
+    """Whether a block is an empty text with a mark."""
+    holder = cast(Object, block) if isinstance(block, dict) else {}
+    empty = holder.get("type") == "text" and holder.get("text") == ""
+    return empty and isinstance(holder.get("cache_control"), dict)
+
+
+def _vain_problems(
+    messages: Sequence[JSON], marked: Sequence[int], fields: Fields
+) -> list[Problem]:
+    """Marks that nothing can carry: on empty texts, and on what is to be cleared."""
+    why = "An empty text cannot carry a cache mark."
+    system = fields.get("system")
+    blocks = cast(list[JSON], system) if isinstance(system, list) else []
+    places = [f"system[{k}]" for k, block in enumerate(blocks) if _is_vain(block)]
+    places += [_place(Ref(at, path)) for at in marked for path in empty_marked(messages[at])]
+    cleared = "A message with clear_at cannot carry a cache mark."
+    return [Problem("A6", place, why) for place in places] + [
+        Problem("A16", f"messages[{at}]", cleared)
         for at in marked
         if holds_mark_in_vain(messages[at])
     ]
+
+
+def _mark_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
+    """At most four marks, and none of one hour behind one of five minutes."""
+    marked = [at for at, message in enumerate(messages) if marks_in(message)]
+    found = _vain_problems(messages, marked, fields)
     marks = marks_of_head(fields) + [
         (_place(Ref(at, path)), mark)
         for at in marked
@@ -263,6 +311,8 @@ def _mark_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
         found.append(
             Problem("A21", place, f"{count} cache marks; at most {MOST_MARKS} are allowed.")
         )
+    if is_automatic(fields):
+        marks.append(("cache_control", cast(Object, fields["cache_control"])))  # the last of all
     lives = [is_long(mark) for _, mark in marks]
     first_short = lives.index(False) if False in lives else len(lives)
     found += [

@@ -359,7 +359,7 @@ def _pairing_problems(step: Step, seen: Seen, held: bool) -> list[Problem]:
         stray = pairing.strays.get(offset)
         if stray and not held:
             found.append(_stray_problem(place, answered_id(cast(Object, item)), stray))
-        elif (id := pairing.ids.get(offset, said)) != said or id != _fitting(id):
+        elif (id := pairing.name(offset, said)) != said or id != _fitting(id):
             found.append(_call_id_problem(f"{place}.{field}", said))
         asked = pairing.asked.get(offset)
         if asked and not fits(kind, asked):

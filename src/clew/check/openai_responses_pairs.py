@@ -6,11 +6,11 @@ Outputs name their calls by call_id, over the whole input.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, cast
 
 from ..codecs.json_tree import JSON, Object
-from ..codecs.openai_responses import CALLS, KNOWN, OUTPUTS, answered_id, digest, kind_of
+from ..codecs.openai_responses import CALLS, KNOWN, OUTPUTS, answered_id, digest, kind_of, named_id
 from .rules import Seen, Step
 
 PREFIXES = {"reasoning": "rs", "function_call": "fc", "message": "msg"}
@@ -18,6 +18,7 @@ _NO_OWN_ID = frozenset({"item_reference", "local_shell_call_output"})
 # Items that rules of their own look at; of the others only the ids and the order are judged.
 _PLAIN = KNOWN - {
     *_NO_OWN_ID,
+    "local_shell_call",
     "tool_search_call",
     "tool_search_output",
     "mcp_approval_response",
@@ -116,10 +117,11 @@ def is_paired(item: Object, kind: str) -> bool:
 class Pairing:
     """Which call each output of a step answers, under ids that are sound and not yet taken.
 
-    On a step that is in order every id stands for itself.
+    On a step that is in order every id stands for itself. A local shell's call may be named by its
+    own id too, unless it is among those that lose it (`unbound`).
     """
 
-    def __init__(self, step: Step, seen: Seen) -> None:
+    def __init__(self, step: Step, seen: Seen, unbound: Collection[int] = ()) -> None:
         self.ids: dict[int, str] = {}  # by offset: a call's id, or the id of the call answered
         self.asked: dict[int, str] = {}  # by offset of an output: the type of the call
         self.strays: dict[int, Stray] = {}  # by offset of an output: why it answers no call
@@ -128,11 +130,14 @@ class Pairing:
         self._kinds: dict[str, str] = {}  # of this step's calls
         self._waiting: dict[str, deque[str]] = {}
         self._answered: set[str] = set()
+        self._unbound = unbound
+        self._own: dict[str, deque[str]] = {}  # own id of a local shell's call -> call ids
+        self._kept: set[str] = set()  # call ids of those that keep their own id
+        self._by_own: set[int] = set()  # offsets where a call is named by its own id, and may be
+        self._shown: set[str | None] = set()  # own ids so far in this step
         self.foreign: set[str] = set()  # call ids of items of unknown type: outputs may name them
         self._wanted = {
-            _said(cast(Object, item).get("call_id"))
-            for item in step.model
-            if kind_of(item) in CALLS
+            _said(named_id(cast(Object, item))) for item in step.model if kind_of(item) in CALLS
         }
         for offset, item in enumerate(step.messages):
             kind = kind_of(item)
@@ -142,12 +147,27 @@ class Pairing:
                 self._add_output(offset, cast(Object, item))
             elif kind not in KNOWN and kind:
                 self.foreign.update(_foreign_ids(cast(Object, item)))
+            self._shown.add(own_id(item))
+
+    def name(self, offset: int, said: JSON) -> JSON:
+        """What has to stand where this item, which says `said` there, names its call."""
+        return said if offset in self._by_own else self.ids.get(offset, said)
 
     def _add_call(self, offset: int, item: Object, kind: str) -> None:
-        id = self._free(sound_id(item.get("call_id")))
+        said = named_id(item)
+        id = self._free(sound_id(said))
         self.ids[offset] = id
         self._kinds[id] = kind
-        self._waiting.setdefault(_said(item.get("call_id")), deque()).append(id)
+        self._waiting.setdefault(_said(said), deque()).append(id)
+        if kind == "local_shell_call" and (own := own_id(item)):
+            self._own.setdefault(own, deque()).append(id)
+            if offset not in self._unbound and not self._is_shown(own):
+                self._kept.add(id)
+                if own == id and item.get("call_id") is None:
+                    self._by_own.add(offset)
+
+    def _is_shown(self, own: str) -> bool:
+        return own in self._shown or f"id {own}" in self._seen.items
 
     def _free(self, id: str) -> str:
         """The id itself while it is free, else its next repeat."""
@@ -167,21 +187,50 @@ class Pairing:
     def _add_output(self, offset: int, item: Object) -> None:
         said = answered_id(item)
         id = sound_id(said)
-        waiting = self._waiting.get(said)
-        if waiting:
-            self.ids[offset] = waiting.popleft()
-            self.asked[offset] = self._kinds[self.ids[offset]]
+        if waiting := self._first(self._waiting.get(said)):
+            self._pair(offset, waiting)
         elif id in self._seen.open and id not in self._answered:
-            self._answered.add(id)
-            self.ids[offset] = id
-            self.asked[offset] = next(k for k in CALLS if f"{k} {id}" in self._seen.items)
+            self._pair(offset, id)
+        elif called := self._called_by_own(item, said):
+            if called in self._kept or called not in self._kinds:
+                self._by_own.add(offset)
+            self._pair(offset, called)
         elif said in self.foreign or f"foreign {said}" in self._seen.items:
             return
-        elif waiting is not None or (said and id in self._seen.calls):
+        elif said in self._waiting or (said and id in self._seen.calls):
             self.strays[offset] = "second"
         else:
             alone = item.get("call_id") is None and isinstance(item.get("name"), str)
             self.strays[offset] = "alone" if alone else "orphan"
+
+    def _first(self, waiting: deque[str] | None) -> str | None:
+        """The first of these calls that is not answered yet."""
+        while waiting:
+            id = waiting.popleft()
+            if id not in self._answered:
+                return id
+        return None
+
+    def _called_by_own(self, item: Object, said: str) -> str | None:
+        """The call id of a local shell's call whose own id this output names."""
+        if item.get("type") != "local_shell_call_output":
+            return None
+        if said in self._own:
+            return self._first(self._own[said])
+        row = self._seen.items.get(f"id {said}")
+        if row is None:
+            return None
+        here = (id for id, at in self._seen.open.items() if at == row)
+        return next((id for id in here if self._is_open_shell(id)), None)
+
+    def _is_open_shell(self, id: str) -> bool:
+        return id not in self._answered and f"local_shell_call {id}" in self._seen.items
+
+    def _pair(self, offset: int, id: str) -> None:
+        self._answered.add(id)
+        self.ids[offset] = id
+        asked = self._kinds.get(id)
+        self.asked[offset] = asked or next(k for k in CALLS if f"{k} {id}" in self._seen.items)
 
 
 def _said(id: object) -> str:

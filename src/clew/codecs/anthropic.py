@@ -7,11 +7,12 @@ from typing import cast
 
 import msgspec
 
-from ..media import document_tokens, image_tokens
+from ..media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens
 from ..transcript import Part, Path, Ref, Speaker
 from .codec import CONTINUE, Fields, FormatName
 from .json_tree import JSON, Object, compact_text, get, put
 from .marks import MARKS
+from .words import settled
 
 HEAD = -1  # the row of parts that stand beside the history
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
@@ -70,6 +71,7 @@ class AnthropicCodec:
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The message with `text` in place of what the part said."""
+        part = settled(message, part)
         path = part.ref.path
         if path == ("content",):
             return put(message, path, text)
@@ -79,6 +81,7 @@ class AnthropicCodec:
 
     def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
         """The message without these blocks; None when nothing is left."""
+        parts = [settled(message, part) for part in parts]
         content = cast(Object, message).get("content") if isinstance(message, dict) else None
         if not isinstance(content, list):
             return None
@@ -109,6 +112,7 @@ class AnthropicCodec:
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The message with a cache mark on the part's block; thinking cannot carry one."""
+        part = settled(message, part)
         path = part.ref.path[:2]
         if path == ("content",) and part.kind == "text":
             block = {"type": "text", "text": part.text, "cache_control": mark}
@@ -226,6 +230,8 @@ def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
         return Part(ref, "media", speaker, weight=weight)
     if block.get("type") != "document":
         return _opaque(ref, speaker, block)
+    if origin.get("type") == "content" and isinstance(origin.get("content"), list):
+        return _document_of_blocks(ref, speaker, cast(list[JSON], origin["content"]))
     if origin.get("type") in ("text", "content"):
         said = data or compact_text(origin.get("content", ""))
         return Part(ref, "media", speaker, said)
@@ -234,6 +240,19 @@ def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
         "anthropic", data_base64=data, media_type=kind if isinstance(kind, str) else None
     )
     return Part(ref, "media", speaker, weight=weight)
+
+
+def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
+    """A document by what it is made of: its text is text, a picture in it weighs as one."""
+    spoken = [item for item in items if _is_spoken(item, "text")]
+    said = "\n".join(cast(str, item["text"]) for item in spoken)
+    weight = 0
+    for item in items:
+        if isinstance(item, dict) and cast(Object, item).get("type") == "image":
+            weight += _media(ref, speaker, cast(Object, item)).weight
+        elif not _is_spoken(item, "text"):
+            weight += len(compact_text(item)) // BYTES_PER_TEXT_TOKEN
+    return Part(ref, "media", speaker, said, weight=weight)
 
 
 def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
@@ -256,7 +275,13 @@ def _replace_in(block: Object, part: Part, text: str) -> Object:
     if part.kind == "media" and part.text:
         source = cast(Object, block["source"])
         field = "data" if source.get("type") == "text" else "content"
-        return {**block, "source": {**source, field: text}}
+        inner = source.get(field)
+        said = (
+            replace_text_items(cast(list[JSON], inner), text, "text")
+            if isinstance(inner, list)
+            else text
+        )
+        return {**block, "source": {**source, field: said}}
     if part.kind != "result":
         return block
     content = block.get("content")

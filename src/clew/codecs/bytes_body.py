@@ -17,6 +17,7 @@ from .json_tree import JSON, encode_like
 from .marks import MARKS, identity_bytes
 from .spans import candidates
 from .unreadable import decode, why
+from .words import words_identity
 
 
 class _Envelope(Struct, gc=False):
@@ -35,6 +36,7 @@ _NEEDLES = {
     "input": (b'"prompt_cache_breakpoint"',),
     "contents": (),
 }
+_WITH_WORDS = (None, "messages")  # where messages of words are spelled in two ways
 _HOLLOW = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
 
 
@@ -68,19 +70,15 @@ class BytesBody:
 
     def identity(self, at: int) -> Any:
         """Bytes that stand for the message without its marks."""
-        if at in self.marked():
-            return identity_bytes(bytes(self._raws[at]), self.message(at))
-        return self._raws[at]
+        raw = self._raws[at]
+        said = words_identity(raw) if self.field in _WITH_WORDS else None
+        if said is not None:
+            return said
+        return identity_bytes(bytes(raw), self.message(at)) if at in self.marked() else raw
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The same for a run of messages, or for all."""
-        done, end = start, len(self._raws) if stop is None else stop
-        for at in self.marked():
-            if start <= at < end:
-                yield from self._raws[done:at]
-                yield self.identity(at)
-                done = at + 1
-        yield from self._raws[done:end]
+        return map(self.identity, range(start, len(self._raws) if stop is None else stop))
 
     def marked(self) -> Sequence[int]:
         """The messages that may carry marks."""

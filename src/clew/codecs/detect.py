@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import cast
 
 from ..errors import PassedThrough, UnknownFormat, UnreadableRequest
-from ..models import model_of
 from .body import Body
 from .codec import FORMATS, Fields, FormatName
 from .json_tree import JSON, Object
@@ -25,7 +24,7 @@ _ANTHROPIC_BLOCKS = frozenset(
 )
 _CHAT_BLOCKS = frozenset({"image_url", "input_audio", "file", "refusal"})
 _RESPONSES_BLOCKS = frozenset({"input_text", "output_text", "input_image", "input_file"})
-_ANTHROPIC_FIELDS = ("system", "thinking", "context_management", "stop_sequences", "top_k")
+_ANTHROPIC_FIELDS = ("system", "context_management", "stop_sequences")  # other wires have top_k
 _CHAT_FIELDS = ("stream_options", "max_completion_tokens", "reasoning_effort", "response_format")
 
 
@@ -66,7 +65,7 @@ def refuse_server_held(format: FormatName, fields: Fields) -> None:
         "gemini": ("cachedContent", "cached_content"),
     }.get(format, ())
     for name in held:
-        if fields.get(name):
+        if fields.get(name) is not None:
             raise PassedThrough(f"The provider holds the history ({name}).")
     thread = fields.get("thread") if format == "anthropic" else None
     if isinstance(thread, dict) and cast(Object, thread).get("type") == "continue":
@@ -82,10 +81,11 @@ def _told_apart(body: Body) -> FormatName:
         format = _of_message(message)
         if format is not None:
             return format
-    if body.fields is not None:
-        format = _of_fields(body.fields)
-        if format is not None:
-            return format
+    if len(body) and _says_as_system(body.message(0)):
+        return "openai-chat"  # Anthropic has no system message in front
+    format = _of_fields(body.fields) if body.fields is not None else None
+    if format is not None:
+        return format
     raise PassedThrough("The format cannot be told, and there are no tool calls in it.")
 
 
@@ -95,6 +95,12 @@ def _sample(body: Body) -> Iterator[JSON]:
         yield body.message(at)
     for at in range(max(count - _LOOK_AT, _LOOK_AT), count):
         yield body.message(at)
+
+
+def _says_as_system(message: JSON) -> bool:
+    """Whether this is a system message with content."""
+    holder = cast(Object, message) if isinstance(message, dict) else {}
+    return holder.get("role") == "system" and bool(holder.get("content"))
 
 
 def _of_message(message: JSON) -> FormatName | None:
@@ -121,7 +127,8 @@ def _of_block(block: JSON) -> FormatName | None:
     if not isinstance(block, dict):
         return None
     holder = cast(Object, block)
-    if "toolUse" in holder or "toolResult" in holder:
+    converse = "text" in holder and "type" not in holder  # its blocks are told by their key
+    if converse or "toolUse" in holder or "toolResult" in holder:
         raise PassedThrough("A Bedrock Converse history: passed through unchanged for now.")
     kind = holder.get("type")
     if not isinstance(kind, str):
@@ -147,6 +154,4 @@ def _of_fields(fields: Fields) -> FormatName | None:
         return "anthropic"
     if any(name in fields for name in _CHAT_FIELDS):
         return "openai-chat"
-    model = model_of(fields.get("model"))
-    makers: dict[str, FormatName] = {"anthropic": "anthropic", "openai": "openai-chat"}
-    return makers.get(model.maker) if model else None
+    return None  # a model's name alone does not tell: gateways serve any model on any wire

@@ -10,6 +10,7 @@ from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece
 from .codec import Fields
 from .json_tree import JSON, Object, compact_text
 from .marks import marks_in, strip_marks
+from .words import as_words
 
 
 class ObjectBody:
@@ -43,7 +44,8 @@ class ObjectBody:
 
     def identity(self, at: int) -> Any:
         """Bytes that stand for the message without its marks."""
-        told = compact_text(strip_marks(self._messages[at])).encode("utf-8", "surrogatepass")
+        bare = as_words(strip_marks(self._messages[at]))
+        told = compact_text(bare).encode("utf-8", "surrogatepass")
         if not told and self._messages[at] != "":  # nothing that could stand for it
             raise UnreadableRequest(f"Message {at} is nested too deeply.")
         return told

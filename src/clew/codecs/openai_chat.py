@@ -10,6 +10,7 @@ from ..transcript import Part, Path, Ref, Speaker
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
 from .marks import MARKS
+from .words import settled
 
 HEAD = -1  # the row of parts that stand beside the history
 MEDIA = ("image_url", "input_audio", "file")
@@ -87,6 +88,7 @@ class OpenAIChatCodec:
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The message with `text` in place of what the part said."""
+        part = settled(message, part)
         path = part.ref.path
         if part.kind == "call":
             return _replace_call(cast(Object, message), path, text)
@@ -108,6 +110,7 @@ class OpenAIChatCodec:
         Reasoning stays with a message that keeps words or calls, as some servers want it back,
         and never stands alone.
         """
+        parts = [settled(message, part) for part in parts]
         gone = {part.ref.path for part in parts}
         if not isinstance(message, dict) or () in gone:
             return None
@@ -137,6 +140,7 @@ class OpenAIChatCodec:
         on the model's; any other is the `cache_control` of routers, which a message can bear too.
         Where a mark cannot stand, the message comes back as it is.
         """
+        part = settled(message, part)
         holder = _object(message)
         own = "mode" in _object(mark)
         if not holder or (own and part.speaker == "model"):

@@ -12,11 +12,11 @@ from typing import cast
 
 import msgspec
 
-from ..media import document_tokens, image_tokens
 from ..transcript import Part, Path, Ref, Speaker
 from .anthropic import HEAD, replace_text_items
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put, without
+from .openai_responses_media import file_part, image_part, picture_tokens, text_and_weight
 
 MARK = "prompt_cache_breakpoint"
 # Calls that an output of their own answers: type -> (field that says what is asked, tool's name).
@@ -41,6 +41,8 @@ OUTPUTS: Mapping[str, tuple[str, str]] = {
     "tool_search_output": ("tool_search_call", "tools"),
     "program_output": ("program", "result"),
 }
+# Where an output need not name its call as the call names itself, the tool's name pairs them.
+_TOOL_OF_OUTPUT = {"local_shell_call_output": "local_shell"}
 # Calls that the provider runs and that hold their own output: type -> tool's name.
 HOSTED: Mapping[str, str] = {
     "mcp_call": "",
@@ -80,6 +82,7 @@ ID_REQUIRED = frozenset(
 )
 # Outputs that are a text, or parts; nothing else is said in them.
 SAID = frozenset({"function_call_output", "custom_tool_call_output"})
+_LOCAL_SHELL = frozenset({"local_shell_call", "local_shell_call_output"})
 _SETTINGS = frozenset({"additional_tools", "configuration_update"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
 _BOOKKEEPING = frozenset({"type", "id", "status"})
@@ -115,12 +118,15 @@ def digest(value: JSON) -> str:
     return hashlib.sha256(text).hexdigest()[:24]
 
 
-def answered_id(item: Object) -> str:
-    """The id of the call that an output names; local shell outputs may name it by `id`."""
+def named_id(item: Object) -> JSON:
+    """The id of the call that a call or an output names; of a local shell's it may be its `id`."""
     id = item.get("call_id")
-    if id is None and item.get("type") == "local_shell_call_output":
-        id = item.get("id")
-    return id if isinstance(id, str) else ""
+    return item.get("id") if id is None and item.get("type") in _LOCAL_SHELL else id
+
+
+def answered_id(item: Object) -> str:
+    """The id of the call that an output names; "" when it names none."""
+    return _string(named_id(item))
 
 
 class OpenAIResponsesCodec:
@@ -204,6 +210,8 @@ class OpenAIResponsesCodec:
         if kind in ID_REQUIRED:
             prefix = compact_text(id).partition("_")[0][:8]
             return put(message, ("id",), f"{prefix}_{digest(id)}")
+        if named_id(message) is id:
+            message = {**message, "call_id": id}  # its output names it so
         return without(message, ("id",))
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
@@ -256,34 +264,10 @@ def _content_part(ref: Ref, speaker: Speaker, block: JSON) -> Part:
     if kind == "refusal" and isinstance(holder.get("refusal"), str):
         return Part(ref, "text", speaker, holder["refusal"])
     if kind in ("input_image", "computer_screenshot"):
-        return _image(ref, speaker, holder)
+        return image_part(ref, speaker, holder)
     if kind == "input_file":
-        return _file(ref, speaker, holder)
+        return file_part(ref, speaker, holder)
     return _opaque(ref, speaker, holder)
-
-
-def _image(ref: Ref, speaker: Speaker, block: Object) -> Part:
-    url, data = _split_data_url(block.get("image_url"))
-    detail = _string(block.get("detail")) or None
-    weight = image_tokens("openai-responses", data_base64=data, url=url, detail=detail)
-    return Part(ref, "media", speaker, weight=weight)
-
-
-def _file(ref: Ref, speaker: Speaker, block: Object) -> Part:
-    _, data = _split_data_url(block.get("file_data"))
-    name = block.get("filename")
-    kind = "application/pdf" if not isinstance(name, str) or name.endswith(".pdf") else None
-    weight = document_tokens("openai-responses", data_base64=data, media_type=kind)
-    return Part(ref, "media", speaker, weight=weight)
-
-
-def _split_data_url(value: object) -> tuple[str | None, str | None]:
-    """A link, or the base64 data of a data URL (or of a bare string that is no link)."""
-    if not isinstance(value, str):
-        return None, None
-    if value.startswith(("http:", "https:")):
-        return value, None
-    return None, value.partition(",")[2] if value.startswith("data:") else value
 
 
 def _call(ref: Ref, item: Object, kind: str) -> Part:
@@ -297,7 +281,7 @@ def _call(ref: Ref, item: Object, kind: str) -> Part:
         "model",
         "" if asked is None else compact_text(asked),
         name or _string(item.get("name")),
-        _string(item.get("call_id")),
+        answered_id(item) if kind in _LOCAL_SHELL else _string(item.get("call_id")),
         signed=kind in _TYPED,
         server=kind in _FIXED or ("environment" in item and _in_container(item)),
     )
@@ -316,10 +300,11 @@ def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
     weight = 0
     if isinstance(picture, str):
         del said["result"]
-        weight = image_tokens("openai-responses", data_base64=picture, url=None, detail=None)
+        weight = picture_tokens(picture)
+    text, held = text_and_weight(said)
     name = HOSTED[kind] or _string(item.get("name"))
     id = _string(item.get("id"))
-    return Part(ref, "call", "model", compact_text(said), name, id, server=True, weight=weight)
+    return Part(ref, "call", "model", text, name, id, server=True, weight=weight + held)
 
 
 def _read_output(ref: Ref, item: Object, kind: str) -> list[Part]:
@@ -333,9 +318,10 @@ def _read_output(ref: Ref, item: Object, kind: str) -> list[Part]:
         "result",
         "tool",
         output_text(item, kind),
-        _string(item.get("name")),
+        _string(item.get("name")) or _TOOL_OF_OUTPUT.get(kind, ""),
         answered_id(item),
         error=_failed(item, kind),
+        signed=kind == "shell_call_output" and _is_mixed(item.get("output")),
         server=OUTPUTS[kind][0] in _FIXED,
     )
     return [result, *_output_media(ref, item, kind)]
@@ -377,6 +363,14 @@ def _streams(chunk: JSON) -> list[str]:
     """What one chunk of a shell output wrote."""
     holder = cast(Object, chunk) if isinstance(chunk, dict) else {}
     return [_string(holder.get("stdout")), _string(holder.get("stderr"))]
+
+
+def _is_mixed(chunks: JSON) -> bool:
+    """Whether one text in place of them would mix what commands, or streams, wrote apart."""
+    if not isinstance(chunks, list):
+        return False
+    held = cast(list[JSON], chunks)
+    return len(held) > 1 or any(all(_streams(chunk)) for chunk in held)
 
 
 def _failed(item: Object, kind: str) -> bool:
@@ -443,7 +437,8 @@ _READERS: Mapping[str, Callable[[Ref, Object, str], Part]] = {
 
 def _opaque(ref: Ref, speaker: Speaker, item: JSON) -> Part:
     """An item that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, compact_text(item))
+    text, weight = text_and_weight(item)
+    return Part(ref, "opaque", speaker, text, weight=weight)
 
 
 def _string(value: object) -> str:
@@ -479,16 +474,17 @@ def _replace_output(item: Object, text: str) -> Object:
         return {**item, "output": text}
     blocks = cast(list[JSON], held)
     if kind == "shell_call_output":
-        return {**item, "output": _replace_chunks(blocks, text)}
+        return item if _is_mixed(blocks) else {**item, "output": _replace_chunk(blocks, text)}
     return {**item, "output": replace_text_items(blocks, text, "input_text")}
 
 
-def _replace_chunks(chunks: list[JSON], text: str) -> list[JSON]:
-    """Shell output with the text in the first chunk, the others emptied, every outcome kept."""
+def _replace_chunk(chunks: list[JSON], text: str) -> list[JSON]:
+    """Shell output of one chunk, with the text in the stream that was written to."""
     out: list[JSON] = []
-    for position, chunk in enumerate(chunks):
+    for chunk in chunks:
         holder = cast(Object, chunk) if isinstance(chunk, dict) else {}
-        out.append({**holder, "stdout": "" if position else text, "stderr": ""})
+        stream = "stderr" if _streams(chunk)[1] else "stdout"
+        out.append({**holder, "stdout": "", "stderr": "", stream: text})
     return out
 
 

@@ -25,8 +25,11 @@ def why(error: Exception, raw: Any) -> str:
     """What is wrong with JSON, for a person."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not valid UTF-8"
-    if _SURROGATE.search(bytes(raw)):
+    text = bytes(raw)
+    if _SURROGATE.search(text):
         return "it holds a lone surrogate, half of a character"
+    if text.startswith(b"\xef\xbb\xbf"):
+        return "it starts with a byte order mark"
     return str(error).removeprefix("JSON is malformed: ")
 
 

@@ -18,6 +18,11 @@ from .view import View
 _FAILURE = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
 )
+_FAILED = re.compile(
+    r"^(?:error|fatal|panic|traceback)\b|exit(?:ed)?(?: with)?(?: code| status)?:? [1-9]"
+    r"|command failed|^FAILED\b|build failed",
+    re.IGNORECASE | re.MULTILINE,
+)
 _LONGEST_LINE_READ = 2_000  # characters of a line that are searched for a failure
 
 
@@ -56,12 +61,17 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         policy.tools.get(tool).rerun if tool else False,
         ref,
     )
-    text = clip.of(part.text, part.error)
+    text = clip.of(part.text, part.error or _tells_of_failure(part.text))
     saved = view.tokens[position] - part.weight - view.counter.count(text)
     if saved <= 0:
         return None
     evidence = f"{len(part.text):,} chars, cap {cap:,}"
     return Offer("trim", Replace(position, part.ref, text, ref, "over_cap", evidence, saved))
+
+
+def _tells_of_failure(text: str) -> bool:
+    """Whether a result says itself that its call failed: some wires have no flag for it."""
+    return _FAILED.search(text, 0, 400) is not None or _FAILED.search(text[-1_000:]) is not None
 
 
 class _Kept(Struct, frozen=True, gc=False):
@@ -86,8 +96,9 @@ class _Clip(Struct, frozen=True, gc=False):
         room = self.cap - MOST - 2
         kept = _keep(text, room, failed) if room > 0 else _Kept(0, len(text))
         marker = str(self._marker(text, kept))
-        said = [text[: kept.head].rstrip("\n"), marker, *kept.lines, text[kept.tail :]]
-        return "\n".join(piece for piece in said if piece)
+        head, tail = text[: kept.head].removesuffix("\n"), text[kept.tail :]
+        said = [*([head] if kept.head else []), marker, *kept.lines, *([tail] if tail else [])]
+        return "\n".join(said)
 
     def _marker(self, text: str, kept: _Kept) -> Marker:
         gone, all, unit = _left_out(text, kept)
@@ -111,13 +122,13 @@ def _keep(text: str, room: int, failed: bool) -> _Kept:
 def _end_of_line(text: str, at: int) -> int:
     """The last line border at or before `at`; inside a single long line, a character border."""
     border = text.rfind("\n", 0, at) + 1
-    return border if border else _character_border(text, at)
+    return border if border > at // 2 else _character_border(text, at)
 
 
 def _start_of_line(text: str, at: int) -> int:
     """The first line border at or after `at`; inside a single long line, a character border."""
-    border = text.find("\n", at)
-    return border + 1 if 0 <= border < len(text) - 1 else _character_border(text, at)
+    border = text.find("\n", at) + 1
+    return border if 0 < border < (at + len(text)) // 2 else _character_border(text, at)
 
 
 def _character_border(text: str, at: int) -> int:

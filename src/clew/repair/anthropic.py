@@ -17,6 +17,7 @@ from ..check.anthropic import (
 )
 from ..check.anthropic_request import (
     MOST_MARKS,
+    empty_marked,
     holds_mark_in_vain,
     is_automatic,
     is_long,
@@ -35,7 +36,9 @@ from .mending import Ending, Mended, Repair
 from .words import BLANK, CONTINUE
 
 _RULES = AnthropicRules()
-REPAIRED = frozenset({"A0", "A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9", "A11", "A16", "A18"})
+REPAIRED = frozenset(
+    {"A0", "A1", "A2", "A3", "A4", "A6", "A7", "A8", "A9", "A11", "A15", "A16", "A18"}
+)
 
 
 class AnthropicMender:
@@ -83,6 +86,7 @@ class AnthropicMender:
         for row, message in marked:
             if holds_mark_in_vain(message):
                 rows.change(row, strip_marks(message), "A16", "took off the cache mark")
+            rows.unmark_empty(row)
         head = marks_of_head(fields or {})
         room = MOST_MARKS - len(head) - is_automatic(fields or {})
         if room >= 0:
@@ -130,6 +134,12 @@ class _MarkedRows:
             for row, message in self._messages.items()
             for path, mark in marks_of_message(message)
         ]
+
+    def unmark_empty(self, row: int) -> None:
+        """Take the marks off texts inside results that are empty."""
+        for path in empty_marked(self._messages[row]):
+            bare = without(self._messages[row], (*path, "cache_control"))
+            self.change(row, bare, "A6", "took the cache mark off an empty text")
 
     def keep_newest(self, room: int) -> None:
         """Take the oldest marks off until no more than `room` are left."""

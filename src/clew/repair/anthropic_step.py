@@ -18,11 +18,13 @@ from ..check.anthropic import (
     is_effort_only,
     is_whole_thinking,
     may_be_cleared,
+    nulls_of_compaction,
     opens_with_thinking,
     role_of,
     talks,
     type_of,
 )
+from ..check.anthropic_server import fits, fits_open, server_tool
 from ..check.rules import Seen, Step
 from ..codecs.anthropic import REASONING, SERVER_CALLS, is_server_result
 from ..codecs.json_tree import JSON, Object, compact_text, get
@@ -103,6 +105,9 @@ class StepMending:
         if kind == "compaction" and cast(Object, block).get("content") == "":
             self._note("A18", at, "dropped the empty compaction", position)
             return None
+        if kind == "compaction" and (nulls := nulls_of_compaction(cast(Object, block))):
+            self._note("A15", at, f"left out what is null: {', '.join(nulls)}", position)
+            return {key: value for key, value in cast(Object, block).items() if key not in nulls}
         return block
 
     # The model's messages.
@@ -118,7 +123,7 @@ class StepMending:
             elif kind == "tool_result":
                 kept += self._result(at, position, cast(Object, block), late=True)
             elif is_server_result(kind) and not self._closes(cast(Object, block)):
-                self._note("A8", at, "dropped the result, whose call is gone", position)
+                self._note("A8", at, "dropped the result, which answers no call", position)
             elif block is not None:
                 if kind in SERVER_CALLS:
                     call = cast(Object, block)
@@ -143,9 +148,10 @@ class StepMending:
     def _closes(self, result: Object) -> bool:
         """Whether a server-side result answers a call that waits."""
         id = str(result.get("tool_use_id"))
-        if self._waiting.pop(id, None) is not None:
+        if id in self._waiting and fits(result, server_tool(self._waiting[id][-1])):
+            del self._waiting[id]
             return True
-        if id not in self._seen.open or id in self._closed:
+        if id in self._closed or not fits_open(result, self._seen):
             return False
         self._closed.add(id)
         return True

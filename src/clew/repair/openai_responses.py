@@ -44,6 +44,7 @@ from ..codecs.openai_responses import (
     OpenAIResponsesCodec,
     answered_id,
     digest,
+    is_model_made,
     kind_of,
     output_text,
     path_of_id,
@@ -60,6 +61,7 @@ NO_SCREENSHOT = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEA"
     "HLCMmQAAAABJRU5ErkJggg=="
 )
+RESULT_ABOVE = "[the result stands above, before this call]"
 _DONE = {
     "C6": "cut the text to the allowed length",
     "R0": "gave it the shape of an item that the API knows",
@@ -100,9 +102,11 @@ class OpenAIResponsesMender:
             return None
         repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         changes: dict[int, JSON] = {row: _user(CONTINUE) for row in seen.rows if row != count - 1}
+        open_calls = unanswered(seen, count, message_at, fields)
+        told = _told_before([row for _, row in open_calls], message_at)
         inserts: dict[int, list[JSON]] = {
-            row: [output_for(kind_of(message_at(row)), id, NO_RESULT, failed=True)]
-            for id, row in unanswered(seen, count, message_at, fields)
+            row: [_stand_in(kind_of(message_at(row)), id, unpaired_result(id, "") in told)]
+            for id, row in open_calls
         }
         return Ending(changes, inserts, repairs)
 
@@ -111,6 +115,43 @@ class OpenAIResponsesMender:
     ) -> Ending | None:
         """More marks than can be written are no error here."""
         return None
+
+
+def _stand_in(call: str, id: str, told: bool) -> Object:
+    """The output of a call that nothing answers; where its result was told, it says so."""
+    if told:
+        return output_for(call, id, RESULT_ABOVE, failed=False)
+    return output_for(call, id, NO_RESULT, failed=True)
+
+
+def _told_before(rows: Sequence[int], message_at: Callable[[int], JSON]) -> set[str]:
+    """How the user's messages begin that stand directly before the runs of these calls.
+
+    An output that came before its call is told there, for no step waits for the next one.
+    """
+    begun: set[str] = set()
+    walked: set[int] = set()
+    for row in rows:
+        at, made = row, True
+        while at and at - 1 not in walked:
+            at -= 1
+            walked.add(at)
+            item = message_at(at)
+            if is_model_made(item) and not made:
+                break
+            made = is_model_made(item)
+            begun.update(() if made else (_beginning(item),))
+    return begun
+
+
+def _beginning(item: JSON) -> str:
+    """The first line of an item that is a message of one text."""
+    content = cast(Object, item).get("content") if isinstance(item, dict) else None
+    if not isinstance(content, list) or not content:
+        return ""
+    block = cast(list[JSON], content)[0]
+    text = cast(Object, block).get("text") if isinstance(block, dict) else None
+    return text.partition("\n")[0] if isinstance(text, str) else ""
 
 
 def _user(text: str) -> Object:
@@ -161,12 +202,12 @@ class _StepMender:
 
     def __init__(self, step: Step, seen: Seen, held: bool) -> None:
         self._seen = seen
-        self._pairing = Pairing(step, seen)
         self._ids: set[str] = set()  # items' own ids in this step
         self._repeats: dict[str, int] = {}
-        self._strays = {} if held else self._pairing.strays
         stranded = range(0) if held else stranded_reasoning(step)
         self._unbound = set(misplaced(step, stranded))
+        self._pairing = Pairing(step, seen, self._unbound)
+        self._strays = {} if held else self._pairing.strays
         self._dropped = {*stranded, *(() if held else unasked_approvals(step, seen))}
         self._wanted = {id for item in step.messages if (id := own_id(item)) is not None}
 
@@ -227,7 +268,8 @@ class _StepMender:
         asked = self._pairing.asked.get(offset)
         if asked and not fits(kind, asked):
             return _as_output(item, kind, asked, id)
-        return item if said == id else cast(Object, put(item, path, id))
+        name = self._pairing.name(offset, said)
+        return item if said == name else cast(Object, put(item, path, name))
 
 
 def _as_message(item: JSON) -> Object | None:

@@ -1,0 +1,1 @@
+"""Agents' own transcripts, read from disk into the requests that were really sent."""

@@ -1,0 +1,317 @@
+"""Claude Code's transcripts (`~/.claude/projects/**/*.jsonl`) as Anthropic requests.
+
+A record is a piece of a message: the pieces of one answer share its id, and every result stands in
+a record of its own. A sub-agent's records are marked as a sidechain, in the main file or in one of
+their own; they are a conversation of their own. What the record does not hold is not made up: the
+system prompt, the tools, and the reminders that Claude Code sends along (`attachment` records).
+Progress records, which show a sub-agent at work to the user, are left out.
+
+An answer that was interrupted while the model thought ends with its thinking, as it is recorded:
+`check` names that (A11) in the requests after it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from ..codecs.json_tree import JSON, Object
+from .session import Sent, Session, Skipped, Usage
+
+AGENT = "claude-code"
+
+# Records that are about the session, or that say again what others say.
+_BESIDE = frozenset(
+    """
+    ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
+    cost-state custom-title file-history-snapshot last-prompt mode permission-mode pr-link progress
+    queue-operation summary system tag tools-used
+    """.split()  # noqa: SIM905 - reads better
+)
+_CUT_SHORT = re.compile(
+    rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
+)
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether a file that begins so is a transcript of Claude Code."""
+    if not name.removesuffix(".gz").endswith(".jsonl"):
+        return False
+    return any(_is_ours(line) for line in head.splitlines()[:50])
+
+
+def _is_ours(line: bytes) -> bool:
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _CUT_SHORT.match(line) is not None
+    if not isinstance(record, dict):
+        return False
+    holder = cast(Object, record)
+    kind = _kind(holder)
+    if kind == "summary":
+        return "leafUuid" in holder
+    if kind == "file-history-snapshot":
+        return "snapshot" in holder
+    known = kind in ("user", "assistant", "attachment") or kind in _BESIDE
+    return known and isinstance(holder.get("sessionId"), str)
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """The conversation in these records, split where it was compacted, then its sub-agents."""
+    chains = _Chains(source)
+    found = False
+    for record in records:
+        session = chains.take(record)
+        if session is not None:
+            found = True
+            yield session
+    for session in chains.rest():
+        found = True
+        yield session
+    if not found:
+        yield Skipped(source, "no answer of a model is recorded in it")
+
+
+class _Chains:
+    """The main conversation of a file and its sidechains, told apart record by record."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._main = _Chain(source)
+        self._sides: dict[str, _Chain] = {}
+        self._side_of: dict[str, str] = {}  # record of a sidechain -> the sidechain's key
+
+    def take(self, record: JSON) -> Session | None:
+        """Reads one record; the segment that it ends, if it ends one."""
+        if not isinstance(record, dict):
+            self._main.notes["records that are no objects"] += 1
+            return None
+        holder = cast(Object, record)
+        chain = self._sidechain(holder) if holder.get("isSidechain") else self._main
+        session = holder.get("sessionId")
+        if not chain.session and isinstance(session, str):
+            chain.session = session
+        return chain.take(holder)
+
+    def _sidechain(self, record: Object) -> _Chain:
+        """The sidechain a record belongs to: by its agent, or by the record it follows."""
+        agent, own, before = (record.get(name) for name in ("agentId", "uuid", "parentUuid"))
+        if isinstance(agent, str) and agent:
+            key = agent
+        else:
+            key = self._side_of.get(before) if isinstance(before, str) else None
+            key = key or (own if isinstance(own, str) else "sidechain")
+        if isinstance(own, str):
+            self._side_of[own] = key
+        return self._sides.setdefault(key, _Chain(self._source, key))
+
+    def rest(self) -> Iterator[Session]:
+        """What was still open when the file ended."""
+        for chain in (self._main, *self._sides.values()):
+            session = chain.finish()
+            if session is not None:
+                yield session
+
+
+class _Turn(Struct):
+    """One message, as far as its records have been read."""
+
+    role: str
+    blocks: list[Object]
+    time: float | None = None
+    usage: Usage | None = None
+    model: str | None = None
+
+
+class _Chain:
+    """One conversation while its records are read."""
+
+    def __init__(self, source: str, side: str | None = None) -> None:
+        self.session = ""
+        self.notes: Counter[str] = Counter()
+        self._source = source
+        self._side = side
+        self._segment = 0
+        self._begun = True  # whether anything came since the last compaction
+        self._turns: list[_Turn] = []
+        self._answers: dict[str, _Turn] = {}
+
+    def take(self, record: Object) -> Session | None:
+        """Reads one record; the segment that it ends, if it ends one."""
+        done = None
+        kind = _kind(record)
+        if record.get("isCompactSummary") or (
+            kind == "system" and record.get("subtype") == "compact_boundary"
+        ):
+            done = self._compacted()
+        if kind in ("user", "assistant"):
+            self._message(kind, record)
+        elif kind == "attachment":
+            self.notes["reminders that were sent along"] += 1
+        elif kind not in _BESIDE:
+            self.notes[f"records of unknown kind {kind[:40]!r}"] += 1
+        return done
+
+    def _compacted(self) -> Session | None:
+        """One compaction leaves two records: its boundary, and the summary that follows it."""
+        if not self._begun:
+            return None
+        done = self.finish()
+        self._segment += 1
+        self._begun = False
+        return done
+
+    def _message(self, kind: str, record: Object) -> None:
+        found = record.get("message")
+        message = cast(Object, found) if isinstance(found, dict) else {}
+        blocks = self._blocks(message.get("content"))
+        if not blocks:
+            return
+        self._begun = True
+        if kind == "assistant":
+            self._answer(record, message, blocks)
+        elif self._turns and self._turns[-1].role == "user":
+            self._turns[-1].blocks += blocks
+        else:
+            self._turns.append(_Turn("user", blocks))
+
+    def _blocks(self, content: JSON) -> list[Object]:
+        if isinstance(content, str):
+            return [{"type": "text", "text": content}] if content else []
+        items = cast(list[JSON], content) if isinstance(content, list) else []
+        blocks = [cast(Object, item) for item in items if isinstance(item, dict)]
+        if len(blocks) < len(items) or not isinstance(content, list | None):
+            self.notes["pieces of content that are no blocks"] += 1
+        return blocks
+
+    def _answer(self, record: Object, message: Object, blocks: list[Object]) -> None:
+        if message.get("model") == "<synthetic>":
+            self.notes["messages that the client made itself"] += 1
+            return
+        usage, id = _usage(message.get("usage")), message.get("id")
+        known = self._answers.get(id) if isinstance(id, str) and id else None
+        if known is not None:
+            known.blocks += blocks
+            known.usage = usage or known.usage  # only the last record has all of the output
+            return
+        if not self._turns:
+            self.notes["answers to nothing"] += 1
+            return
+        model = message.get("model")
+        told = model if isinstance(model, str) else None
+        turn = _Turn("assistant", blocks, _time(record.get("timestamp")), usage, told)
+        self._turns.append(turn)
+        if isinstance(id, str):
+            self._answers[id] = turn
+
+    def finish(self) -> Session | None:
+        """What was read since the last compaction, if a request is in it."""
+        messages, requests = _settled(self._turns, self.notes)
+        notes = tuple(f"{count} {what} left out" for what, count in self.notes.items())
+        self._turns, self._answers, self.notes = [], {}, Counter()
+        if not requests:
+            return None
+        main = self.session or PurePath(self._source).stem
+        return Session(
+            id=main if self._side is None else f"{main}/{self._side}",
+            agent=AGENT,
+            format="anthropic",
+            messages=messages,
+            requests=requests,
+            source=self._source,
+            segment=self._segment,
+            parent=None if self._side is None else main,
+            notes=notes,
+        )
+
+
+def _settled(turns: Sequence[_Turn], notes: Counter[str]) -> tuple[list[Object], tuple[Sent, ...]]:
+    """The messages as they were sent: results right behind their calls, and first."""
+    results = _results(turns)
+    messages: list[Object] = []
+    requests: list[Sent] = []
+    for turn in turns:
+        blocks = [block for block in turn.blocks if _stays(block, turn.role, results)]
+        if turn.role == "assistant":
+            notes["calls without a result"] += _calls(turn.blocks) - _calls(blocks)
+        if not blocks or (turn.role == "assistant" and not messages):
+            continue
+        if messages and messages[-1]["role"] == turn.role:
+            messages[-1]["content"] += blocks
+        else:
+            if turn.role == "assistant":
+                requests.append(Sent(len(messages), turn.time, turn.usage, turn.model))
+            messages.append({"role": turn.role, "content": blocks})
+        answers = [results[block["id"]] for block in blocks if block.get("type") == "tool_use"]
+        if answers:
+            messages.append({"role": "user", "content": answers})
+    notes += Counter()  # drops what was counted as none
+    return messages, tuple(requests)
+
+
+def _results(turns: Sequence[_Turn]) -> dict[str, Object]:
+    """The first result of each call."""
+    found: dict[str, Object] = {}
+    for turn in turns:
+        if turn.role == "user":
+            for block in turn.blocks:
+                call = block.get("tool_use_id")
+                if block.get("type") == "tool_result" and isinstance(call, str):
+                    found.setdefault(call, block)
+    return found
+
+
+def _stays(block: Object, role: str, results: dict[str, Object]) -> bool:
+    kind = block.get("type")
+    if kind == "text":
+        text = block.get("text")
+        return isinstance(text, str) and bool(text.strip())
+    if role == "user":
+        return kind not in ("tool_result", "tool_use")
+    id = block.get("id")
+    return kind != "tool_use" or (isinstance(id, str) and id in results)
+
+
+def _kind(record: Object) -> str:
+    kind = record.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _calls(blocks: Sequence[Object]) -> int:
+    return sum(block.get("type") == "tool_use" for block in blocks)
+
+
+def _usage(usage: JSON) -> Usage | None:
+    if not isinstance(usage, dict):
+        return None
+    told = cast(Object, usage)
+    written = told.get("cache_creation")
+    lasting = cast(Object, written) if isinstance(written, dict) else {}
+    return Usage(
+        input=_count(told.get("input_tokens")),
+        cache_read=_count(told.get("cache_read_input_tokens")),
+        cache_write=_count(told.get("cache_creation_input_tokens")),
+        cache_write_1h=_count(lasting.get("ephemeral_1h_input_tokens")),
+        output=_count(told.get("output_tokens")),
+    )
+
+
+def _count(value: JSON) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _time(stamp: JSON) -> float | None:
+    """Seconds since the epoch; a time without a zone is UTC."""
+    try:
+        read = datetime.fromisoformat(stamp)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None

@@ -1,0 +1,257 @@
+"""Codex's rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as requests to the Responses API.
+
+The payloads of its `response_item` records are the items of its requests. A `compacted` record ends
+a segment; the history that Codex put in its place is not part of the next one, which begins with
+what was recorded after it. Hosted calls (a web search) hold no pair and are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from ..codecs.json_tree import JSON, Object
+from .session import Sent, Session, Skipped, Usage
+
+AGENT = "codex"
+
+_KINDS = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+# How a record begins that is longer than what is looked at.
+_CUT_SHORT = re.compile(
+    rb'\{[^{}\[\]]*"type"\s*:\s*"(session_meta|response_item)"[^{}\[\]]*"payload"\s*:\s*\{'
+)
+_CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
+_OUTPUTS = frozenset({f"{call}_output" for call in _CALLS})
+_ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning"}
+_COUNTS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether a file that begins so is a rollout of Codex."""
+    if not name.removesuffix(".gz").endswith(".jsonl"):
+        return False
+    line = head.lstrip().split(b"\n", 1)[0]
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # The first record holds the instructions, and may be longer than the head.
+        return _CUT_SHORT.match(line) is not None
+    if not isinstance(record, dict):
+        return False
+    holder = cast(Object, record)
+    return _kind(holder) in _KINDS and isinstance(holder.get("payload"), dict)
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """The conversation in these records, split where it was compacted."""
+    rollout = _Rollout(source)
+    found = False
+    for record in records:
+        session = rollout.take(record)
+        if session is not None:
+            found = True
+            yield session
+    session = rollout.finish()
+    if session is not None:
+        yield session
+    elif not found:
+        yield Skipped(source, "no answer of a model is recorded in it")
+
+
+class _Run(Struct):
+    """What the model made without anything in between: the answer to one request."""
+
+    model: str | None
+    usage: Usage | None = None
+
+
+class _Item(Struct):
+    """One item with the time of its record, and the run it belongs to or follows."""
+
+    item: Object
+    time: float | None
+    run: _Run | None
+
+
+class _Rollout:
+    """One conversation while its records are read."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._id: str | None = None
+        self._parent: str | None = None
+        self._model: str | None = None
+        self._segment = 0
+        self._totals: JSON = None  # what the last count of tokens came to
+        self._items: list[_Item] = []
+        self._notes: Counter[str] = Counter()
+
+    def take(self, record: JSON) -> Session | None:
+        """Reads one record; the segment that it ends, if it ends one."""
+        if not isinstance(record, dict):
+            self._notes["records that are no objects"] += 1
+            return None
+        holder = cast(Object, record)
+        kind, found = _kind(holder), holder.get("payload")
+        payload = cast(Object, found) if isinstance(found, dict) else {}
+        match kind:
+            case "compacted":
+                return self._compacted()
+            case "response_item":
+                self._item(payload, holder.get("timestamp"))
+            case "event_msg":
+                self._event(payload)
+            case "session_meta" | "turn_context":
+                self._context(payload, meta=kind == "session_meta")
+            case "token_usage_record" | "world_state":
+                pass  # about the session; the counts come again as events
+            case _:
+                self._notes[f"records of unknown kind {kind[:40]!r}"] += 1
+        return None
+
+    def _compacted(self) -> Session | None:
+        done = self.finish()
+        self._segment += 1
+        return done
+
+    def _item(self, item: Object, stamp: JSON) -> None:
+        kind = _kind(item)
+        if kind not in _ITEMS:
+            self._notes[f"items of kind {kind[:40]!r}"] += 1
+            return
+        last = self._items[-1] if self._items else None
+        run = last.run if last else None
+        if _model_made(item) and (last is None or not _model_made(last.item)):
+            run = _Run(self._model)
+        self._items.append(_Item(item, _time(stamp), run))
+
+    def _event(self, event: Object) -> None:
+        """A count of tokens belongs to the run before it; one that only repeats, to none."""
+        info = event.get("info") if event.get("type") == "token_count" else None
+        if not isinstance(info, dict):
+            return
+        told = cast(Object, info)
+        totals, repeats = told.get("total_token_usage"), self._totals
+        self._totals = totals
+        run = self._items[-1].run if self._items else None
+        if run is not None and run.usage is None and (totals is None or totals != repeats):
+            run.usage = _usage(told.get("last_token_usage"))
+
+    def _context(self, payload: Object, *, meta: bool) -> None:
+        model = payload.get("model")
+        self._model = model if isinstance(model, str) else self._model
+        id = payload.get("id")
+        # A forked session repeats the heads of those it came from behind its own.
+        if meta and self._id is None and isinstance(id, str):
+            self._id = id
+            self._parent = _parent(payload)
+
+    def finish(self) -> Session | None:
+        """What was read since the last compaction, if a request is in it."""
+        items = _settled(self._items, self._notes)
+        notes = tuple(f"{count} {what} left out" for what, count in self._notes.items())
+        self._items, self._notes = [], Counter()
+        requests = tuple(_requests(items))
+        if not requests:
+            return None
+        return Session(
+            id=self._id or PurePath(self._source).stem,
+            agent=AGENT,
+            format="openai-responses",
+            messages=[one.item for one in items],
+            requests=requests,
+            source=self._source,
+            segment=self._segment,
+            parent=self._parent,
+            notes=notes,
+        )
+
+
+def _settled(items: Sequence[_Item], notes: Counter[str]) -> list[_Item]:
+    """The items without calls that were never answered, and answers to no call."""
+    answered = {_call_id(one.item) for one in items if one.item["type"] in _OUTPUTS}
+    called: set[str | None] = set()
+    kept: list[_Item] = []
+    for one in items:
+        kind, call = one.item["type"], _call_id(one.item)
+        if kind in _CALLS:
+            if call is None or call not in answered:
+                notes["calls without a result"] += 1
+                continue
+            called.add(call)
+        elif kind in _OUTPUTS and (call is None or call not in called):
+            notes["results without a call"] += 1
+            continue
+        kept.append(one)
+    while kept and kept[-1].item["type"] == "reasoning":
+        kept.pop()  # nothing came of it
+    return kept
+
+
+def _requests(items: Sequence[_Item]) -> Iterator[Sent]:
+    for at in range(1, len(items)):
+        one = items[at]
+        if _model_made(one.item) and not _model_made(items[at - 1].item):
+            run = one.run
+            yield Sent(at, one.time, run.usage if run else None, run.model if run else None)
+
+
+def _kind(record: Object) -> str:
+    kind = record.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
+def _model_made(item: Object) -> bool:
+    kind = item["type"]
+    if kind == "message":
+        return item.get("role") == "assistant"
+    return kind in _CALLS or kind == "reasoning"
+
+
+def _call_id(item: Object) -> str | None:
+    id = item.get("call_id")
+    return id if isinstance(id, str) else None
+
+
+def _parent(meta: Object) -> str | None:
+    """The thread that started this one, in the words of newer and older versions."""
+    parent: JSON = meta.get("parent_thread_id")
+    if not isinstance(parent, str):
+        parent = meta.get("source")
+        for name in ("subagent", "thread_spawn", "parent_thread_id"):
+            parent = cast(Object, parent).get(name) if isinstance(parent, dict) else None
+    return parent if isinstance(parent, str) else None
+
+
+def _usage(usage: JSON) -> Usage | None:
+    """The input that is told includes what was read from the cache or written to it."""
+    if not isinstance(usage, dict):
+        return None
+    told = cast(Object, usage)
+    prompt, cached, written, output = (_count(told.get(name)) for name in _COUNTS)
+    return Usage(
+        input=max(prompt - cached - written, 0),
+        cache_read=cached,
+        cache_write=written,
+        output=output,
+    )
+
+
+def _count(value: JSON) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _time(stamp: JSON) -> float | None:
+    """Seconds since the epoch; a time without a zone is UTC."""
+    try:
+        read = datetime.fromisoformat(stamp)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None

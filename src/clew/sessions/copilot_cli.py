@@ -1,0 +1,174 @@
+"""Copilot CLI's events as chat messages.
+
+Its files hold the tokens of each answer but seldom those of the prompt; usage is told only where
+an `assistant.usage` event was kept. After a compaction the record has no more than the summary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+from msgspec.structs import replace
+
+from ..codecs.json_tree import JSON, Object, compact_text, get
+from .history import (
+    History,
+    Piece,
+    chat_call,
+    chat_result,
+    count,
+    objects,
+    reported,
+    seconds,
+    text_at,
+)
+from .session import Sent, Session, Skipped, Usage
+
+AGENT = "copilot-cli"
+
+_FAMILIES = frozenset(
+    """abort assistant command elicitation external_tool hook mcp pending_messages permission
+    session skill subagent system tool user user_input""".split()  # noqa: SIM905 - reads better
+)
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether the first event starts a session."""
+    try:
+        first = msgspec.json.decode(head.split(b"\n", 1)[0])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return text_at(first, "type").startswith("session.") and isinstance(get(first, ("data",)), dict)
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """The conversation as segments, then those of its sub-agents."""
+    found = False
+    events = _Events(source)
+    for record in records:
+        if session := events.take(record):
+            found = True
+            yield session
+    for session in events.rest():
+        found = True
+        yield session
+    if not found:
+        yield Skipped(source, "there is no request in it")
+
+
+class _Events:
+    """The conversations of one file as its events so far told them."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._id = ""
+        self._model: str | None = None
+        self._segment = 0
+        self._system: list[JSON] = []
+        self._main = History("openai-chat")
+        self._others: dict[str, History] = {}  # by the call that started the sub-agent
+        self._tasks: dict[str, str] = {}  # what each call asks a sub-agent to do
+        self._usage: dict[str, Usage] = {}  # for the answer that comes next, by conversation
+
+    def take(self, event: JSON) -> Session | None:
+        """Follow one event; a compaction ends a segment."""
+        kind, data = text_at(event, "type"), get(event, ("data",))
+        if not isinstance(data, dict):
+            self._main.unknown(kind)
+        elif kind == "session.compaction_complete" and get(data, ("success",)) is not False:
+            return self._compacted(data)
+        elif kind == "session.start":
+            self._id = text_at(data, "sessionId")
+            self._model = text_at(data, "selectedModel") or self._model
+        elif kind == "session.model_change":
+            self._model = text_at(data, "newModel") or self._model
+        elif kind == "session.snapshot_rewind":
+            self._main.leave("rewinding", "to an earlier event")
+        else:
+            self._follow(kind, data, event)
+        return None
+
+    def rest(self) -> Iterator[Session]:
+        """What no compaction ended."""
+        if session := self._main.session(self._id, AGENT, self._source, self._segment):
+            yield session
+        for call, history in self._others.items():
+            name = f"{self._id}/{call}"
+            if session := history.session(name, AGENT, self._source, parent=self._id):
+                yield session
+
+    def _compacted(self, data: JSON) -> Session | None:
+        session = self._main.session(self._id, AGENT, self._source, self._segment)
+        self._segment += 1
+        self._main = History("openai-chat")
+        self._main.hear(*self._system)
+        if summary := text_at(data, "summaryContent"):
+            self._main.hear({"role": "user", "content": summary})
+        return session
+
+    def _follow(self, kind: str, data: JSON, event: JSON) -> None:
+        starter = text_at(data, "parentToolCallId")
+        history = self._history(starter)
+        if kind == "system.message":
+            self._system = [{"role": "system", "content": text_at(data, "content")}]
+            history.hear(*self._system)
+        elif kind == "user.message":
+            text = text_at(data, "transformedContent") or text_at(data, "content")
+            history.hear({"role": "user", "content": text})
+        elif kind == "assistant.usage":
+            self._usage[starter] = _usage(data)
+        elif kind == "assistant.message":
+            self._answer(history, starter, data, event)
+        elif kind == "tool.execution_complete":
+            call = text_at(data, "toolCallId")
+            history.result(call, chat_result(call, _result(data)))
+        elif kind.partition(".")[0] not in _FAMILIES:
+            history.unknown(kind)
+
+    def _history(self, starter: str) -> History:
+        """The conversation an event belongs to: a sub-agent's names the call that started it."""
+        if not starter:
+            return self._main
+        if starter not in self._others:
+            self._others[starter] = History("openai-chat")
+            if task := self._tasks.get(starter):
+                self._others[starter].hear({"role": "user", "content": task})
+        return self._others[starter]
+
+    def _answer(self, history: History, starter: str, data: JSON, event: JSON) -> None:
+        requests = objects(get(data, ("toolRequests",)))
+        for asked in requests:
+            self._tasks[text_at(asked, "toolCallId")] = text_at(asked, "arguments", "prompt")
+        fields: Object = {"content": text_at(data, "content") or None}
+        if thought := text_at(data, "reasoningText"):
+            fields["reasoning_content"] = thought
+        model = text_at(data, "model") or self._model
+        sent = Sent(0, seconds(get(event, ("timestamp",))), model=model)
+        if usage := self._usage.pop(starter, None):
+            sent = replace(sent, usage=reported(usage))
+        history.answer([(None, fields), *(_call(asked) for asked in requests)], sent)
+
+
+def _usage(data: JSON) -> Usage:
+    """The input holds what was read from the cache and written to it."""
+    read, written = count(data, "cacheReadTokens"), count(data, "cacheWriteTokens")
+    given = max(0, count(data, "inputTokens") - read - written)
+    return Usage(given, read, written, 0, count(data, "outputTokens"))
+
+
+def _call(asked: Object) -> Piece:
+    id, name = text_at(asked, "toolCallId"), text_at(asked, "name")
+    if asked.get("type") != "custom":
+        return chat_call(id, name, asked.get("arguments"))
+    custom = {"name": name, "input": compact_text(asked.get("arguments"))}
+    return id, {"id": id, "type": "custom", "custom": custom}
+
+
+def _result(data: JSON) -> str:
+    """What a tool said; for one that failed, its error."""
+    said = text_at(data, "result", "content")
+    if get(data, ("success",)) is not False:
+        return said
+    error = get(data, ("error",))
+    return text_at(error, "message") or said or compact_text("" if error is None else error)

@@ -1,0 +1,162 @@
+"""Gemini CLI's chats: one JSON document, or since 2026 a log of changes to it.
+
+In a log a message is written again whenever it changes; `$rewindTo` takes a message back with all
+that followed, and `$set` may replace the history: that is how a compaction shows. The older
+documents do not show compactions. When something for the user came between, the calls of an
+answer stand in a record of their own: they are joined again. Thoughts are not sent again, and
+their signatures not recorded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
+from typing import cast
+
+from ..codecs.json_tree import JSON, Object, get
+from .history import History, Piece, count, objects, reported, seconds, text_at
+from .session import Sent, Session, Skipped, Usage
+
+AGENT = "gemini-cli"
+
+_CHAT = re.compile(rb'\s*\{\s*"sessionId"\s*:\s*"[^"]*"\s*,\s*"projectHash"\s*:')
+_BOOKKEEPING = frozenset({"info", "warning", "error"})  # told to the user, not to the model
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether a file is a recorded chat."""
+    return bool(_CHAT.match(head))
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """The chat as segments, and what was taken back as sessions of their own."""
+    found = False
+    chat = _Chat(source)
+    for record in records:
+        for session in chat.take(record):
+            found = True
+            yield session
+    if (session := chat.told()) is not None:
+        found = True
+        yield session
+    if not found:
+        yield Skipped(source, "there is no request in it")
+
+
+class _Chat:
+    """The document as the changes so far made it."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._about: Object = {}
+        self._messages: dict[str, Object] = {}
+        self._told: set[str] = set()  # answers whose requests are in a session already
+        self._segment = 0
+        self._rewound = 0
+
+    def take(self, record: JSON) -> Iterator[Session]:
+        """Follow one record; what it makes unreachable is told first."""
+        if not isinstance(record, dict):
+            return
+        change = cast(Object, record)
+        if "$rewindTo" in change:
+            if session := self.told(f"/rewound-{self._rewound + 1}"):
+                self._rewound += 1
+                yield session
+            self._rewind(text_at(change, "$rewindTo"))
+        elif "type" in change:
+            self._put(change)
+        else:
+            about = change.get("$set", change)
+            if isinstance(about, dict):
+                yield from self._describe(cast(Object, about))
+
+    def _put(self, message: Object) -> None:
+        self._messages[text_at(message, "id") or f"#{len(self._messages)}"] = message
+
+    def _rewind(self, target: str) -> None:
+        ids = list(self._messages)
+        for id in ids[ids.index(target) if target in ids else 0 :]:
+            del self._messages[id]
+
+    def _describe(self, about: Object) -> Iterator[Session]:
+        self._about.update({key: value for key, value in about.items() if key != "messages"})
+        if "messages" not in about:
+            return
+        messages = objects(about["messages"])
+        ids = [text_at(message, "id") for message in messages]
+        if not all(id in ids for id in self._messages):  # something is gone: a compaction
+            if session := self.told():
+                yield session
+            self._segment += 1
+        self._messages = {}
+        for message in messages:
+            self._put(message)
+
+    def told(self, suffix: str = "") -> Session | None:
+        """The session that the messages are now, with the requests that no session told yet."""
+        history = History("gemini")
+        for id, message in self._messages.items():
+            _read_message(history, message, id in self._told)
+        name = text_at(self._about, "sessionId") + suffix
+        session = history.session(name, AGENT, self._source, self._segment, self._parent())
+        self._told.update(self._messages)
+        return session
+
+    def _parent(self) -> str | None:
+        """A sub-agent's chat lies in a folder that is named for the chat that started it."""
+        return PurePath(self._source).parent.name if self._about.get("kind") == "subagent" else None
+
+
+def _read_message(history: History, message: Object, told: bool) -> None:
+    kind = text_at(message, "type")
+    if kind == "user":
+        history.hear(*_parts(message.get("content")))
+    elif kind == "gemini":
+        _read_answer(history, message, told)
+    elif kind not in _BOOKKEEPING:
+        history.unknown(kind)
+
+
+def _parts(content: JSON) -> list[JSON]:
+    """Content as parts; a part may be a plain string."""
+    parts = cast(list[JSON], content) if isinstance(content, list) else [content]
+    texts: list[JSON] = [{"text": part} if isinstance(part, str) else part for part in parts]
+    return [part for part in objects(texts) if part.get("text") != "" and not part.get("thought")]
+
+
+def _read_answer(history: History, message: Object, told: bool) -> None:
+    pieces: list[Piece] = [(None, part) for part in _parts(message.get("content"))]
+    calls = objects(message.get("toolCalls"))
+    for call in calls:
+        args = call.get("args")
+        asked: Object = {"id": text_at(call, "id"), "name": text_at(call, "name")}
+        asked["args"] = args if isinstance(args, dict) else {}
+        pieces.append((asked["id"], {"functionCall": asked}))
+    history.answer(pieces, None if told else _sent(message))
+    for call in calls:
+        if result := _result(call):
+            history.result(text_at(call, "id"), *result)
+
+
+def _result(call: Object) -> list[JSON]:
+    """What a call got, errors too; plain text is wrapped as Gemini CLI wraps it."""
+    result = call.get("result")
+    parts: list[JSON] = [*objects(result if isinstance(result, list) else [result])]
+    if any("functionResponse" in part for part in parts):
+        return parts
+    if not isinstance(result, str):
+        return []
+    named = {"id": text_at(call, "id"), "name": text_at(call, "name")}
+    return [{"functionResponse": {**named, "response": {"output": result}}}]
+
+
+def _sent(message: Object) -> Sent:
+    """Gemini counts what it read from its cache in the input, and thoughts beside the output."""
+    tokens = get(message, ("tokens",))
+    read = count(tokens, "cached")
+    given = max(0, count(tokens, "input") - read) + count(tokens, "tool")
+    usage = Usage(given, read, 0, 0, count(tokens, "output") + count(tokens, "thoughts"))
+    time = seconds(message.get("timestamp"))
+    return Sent(0, time, reported(usage), text_at(message, "model") or None)

@@ -1,0 +1,208 @@
+"""A conversation as readers of transcripts build it: heard, answered, tidied."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..codecs.codec import FormatName
+from ..codecs.json_tree import JSON, Object, compact_text, get
+from .session import Sent, Session, Usage
+
+Piece = tuple[str | None, JSON]  # the id of a call or None, and what stands for it on the wire
+
+_MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
+
+
+class Answer(Struct):
+    """What the model said to one request, and the results its calls got."""
+
+    pieces: Sequence[Piece]
+    sent: Sent | None  # None: the request was told before, or never recorded
+    results: dict[str, list[JSON]] = {}
+
+
+class History:
+    """A conversation as it is read from records: heard, answered, tidied.
+
+    Results go behind their calls, in the order of the calls. A call that was never answered is
+    cut, unless it is the last thing that was recorded: a pending call is no fault, and it is what
+    the model did next. What the model said before anybody spoke, and answers that say nothing,
+    are left out; notes count what was. Answers with nothing between them are one request.
+    """
+
+    def __init__(self, format: FormatName) -> None:
+        self.format: FormatName = format
+        self._events: list[Answer | list[JSON]] = []
+        self._asked: dict[str, Answer] = {}
+        self._left: Counter[tuple[str, str]] = Counter()
+
+    def hear(self, *said: JSON) -> None:
+        """Something for the model: blocks for Anthropic, else whole messages."""
+        if said:
+            self._events.append(list(said))
+
+    def answer(self, pieces: Sequence[Piece], sent: Sent | None) -> None:
+        """What the model said; `sent` is the request, whose cut is found later."""
+        answer = Answer(pieces, sent)
+        self._events.append(answer)
+        self._asked.update({call: answer for call, _ in pieces if call is not None})
+
+    def result(self, call: str, *result: JSON) -> None:
+        """What a call got; its first result counts."""
+        asked = self._asked.get(call)
+        if asked is None:
+            self.leave("result", "without a call")
+        elif call in asked.results:
+            self.leave("result", "of a call that had one")
+        else:
+            asked.results[call] = list(result)
+
+    def leave(self, what: str, which: str) -> None:
+        """Count something that goes into no request."""
+        self._left[what, which[:80]] += 1
+
+    def unknown(self, kind: object) -> None:
+        """Count a record that the reader does not know."""
+        self.leave("record", f"of unknown kind {str(kind)[:40]!r}")
+
+    def session(
+        self, id: str, agent: str, source: str, segment: int = 0, parent: str | None = None
+    ) -> Session | None:
+        """The session that this is; None when it holds no request."""
+        messages, requests = self._tidied()
+        if not requests:
+            return None
+        notes = tuple(
+            f"{count:,} {what}{'' if count == 1 else 's'} {which} left out"
+            for (what, which), count in self._left.items()
+        )
+        return Session(
+            id, agent, self.format, messages, tuple(requests), source, segment, parent, notes
+        )
+
+    def _tidied(self) -> tuple[list[JSON], list[Sent]]:
+        messages: list[JSON] = []
+        requests: list[Sent] = []
+        answered = False  # whether the last message is the model's
+        for event in self._events:
+            if not isinstance(event, Answer):
+                self._add(messages, event)
+                answered = False
+            elif kept := self._kept(event, bool(messages)):
+                if event.sent is not None and not answered:
+                    requests.append(replace(event.sent, cut=len(messages)))
+                self._add_answer(messages, kept)
+                results = [part for call, _ in kept for part in event.results.get(call or "", ())]
+                self._add(messages, results)
+                answered = not results
+        return messages, requests
+
+    def _kept(self, answer: Answer, begun: bool) -> list[Piece]:
+        """The pieces of an answer that can be sent again."""
+        pending = answer is self._events[-1] and not answer.results
+        kept = [p for p in answer.pieces if p[0] is None or p[0] in answer.results or pending]
+        for _ in range(len(answer.pieces) - len(kept)):
+            self.leave("call", "without a result")
+        if not begun:
+            self.leave("answer", "before anything was asked")
+        elif not any(call is not None or _speaks(piece) for call, piece in kept):
+            self.leave("answer", "without content")
+        else:
+            return kept
+        return []
+
+    def _add(self, messages: list[JSON], said: Sequence[JSON]) -> None:
+        if not said:
+            return
+        if self.format == "openai-chat":
+            messages.extend(said)
+        elif self.format == "gemini":
+            messages.append({"role": "user", "parts": list(said)})
+        elif messages and messages[-1]["role"] == "user":
+            messages[-1]["content"].extend(said)
+        else:
+            messages.append({"role": "user", "content": list(said)})
+
+    def _add_answer(self, messages: list[JSON], kept: Sequence[Piece]) -> None:
+        if self.format == "openai-chat":
+            messages.append(_chat_answer(kept))
+            return
+        role, field = _MODEL_SIDE[self.format]
+        pieces = [piece for _, piece in kept]
+        if messages[-1]["role"] == role:
+            messages[-1][field].extend(pieces)
+        else:
+            messages.append({"role": role, field: pieces})
+
+
+def _speaks(piece: JSON) -> bool:
+    """Whether a piece of an answer is more than reasoning."""
+    if "type" in piece:
+        return piece["type"] not in ("thinking", "redacted_thinking")
+    return "content" not in piece or bool(piece["content"])
+
+
+def _chat_answer(kept: Sequence[Piece]) -> Object:
+    """A chat message: its fields are one piece, and each call is another."""
+    message: Object = {"role": "assistant", "content": None}
+    for call, piece in kept:
+        if call is None:
+            message.update(piece)
+    calls = [piece for call, piece in kept if call is not None]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def chat_call(id: str, name: str, arguments: JSON) -> Piece:
+    """A function call as it stands in a chat message."""
+    text = compact_text({} if arguments is None else arguments)
+    return id, {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
+
+
+def chat_result(call: str, content: JSON) -> Object:
+    """A tool's message; content that is no text and no list of parts is sent as JSON."""
+    said: JSON = content  # whose type a look at it must not narrow
+    told = said if isinstance(content, list) else compact_text(content)
+    return {"role": "tool", "tool_call_id": call, "content": told}
+
+
+def seconds(value: JSON) -> float | None:
+    """Seconds since the epoch, of ISO text (UTC unless it says otherwise) or a number."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return value / 1000 if value > 1e11 else float(value)  # so large: milliseconds
+        if not isinstance(value, str):
+            return None
+        read = datetime.fromisoformat(value)
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def count(value: JSON, *path: str) -> int:
+    """The number of tokens at a path; what is none counts nothing."""
+    number = get(value, path)
+    known = isinstance(number, int) and not isinstance(number, bool) and number > 0
+    return number if known else 0
+
+
+def reported(usage: Usage) -> Usage | None:
+    """The usage, or None when nothing was reported: an agent writes zeros then."""
+    return usage if usage.prompt else None
+
+
+def text_at(value: JSON, *path: str) -> str:
+    """The text at a path, or none."""
+    text = get(value, path)
+    return text if isinstance(text, str) else ""
+
+
+def objects(value: JSON) -> list[Object]:
+    """The objects in a list; nothing for what is no list."""
+    items = cast(list[JSON], value) if isinstance(value, list) else []
+    return [cast(Object, item) for item in items if isinstance(item, dict)]

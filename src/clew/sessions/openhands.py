@@ -1,0 +1,230 @@
+"""OpenHands' events as chat messages: a list of them, an event a line, or a run's history a line.
+
+An action holds the model's whole answer; several actions may share one. The texts that OpenHands
+writes around an observation are written here again from what the event holds. An answer that
+could not be read as an action is not recorded, only the error it met.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import cast
+
+from ..codecs.json_tree import JSON, Object, get
+from .history import (
+    History,
+    chat_call,
+    chat_result,
+    count,
+    objects,
+    reported,
+    seconds,
+    text_at,
+)
+from .session import Sent, Session, Skipped, Usage
+
+AGENT = "openhands"
+
+_SOURCE = re.compile(rb'"source"\s*:\s*"(agent|user|environment)"')
+_EVENT = re.compile(rb'"(action|observation)"\s*:\s*"')
+_OPENS = re.compile(rb"\s*(\[\s*)?\{")
+_BOOKKEEPING = frozenset(
+    {
+        "agent_state_changed",
+        "change_agent_state",
+        "condensation_request",
+        "null",
+        "pause",
+        "recall",
+        "resume",
+        "start",
+    }
+)
+_FAILED = "\n[Error occurred in processing last action]"
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether a file holds events with a source and an action or observation."""
+    known = _OPENS.match(head) and _SOURCE.search(head) and _EVENT.search(head)
+    return bool(known) and b'"timestamp"' in head
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """A session for each list of events; records that are events make one together."""
+    found = False
+    for id, events in _runs(records, source):
+        for session in _segments(id, events, source):
+            found = True
+            yield session
+    if not found:
+        yield Skipped(source, "there is no request in it")
+
+
+def _runs(records: Iterable[JSON], source: str) -> Iterator[tuple[str, list[Object]]]:
+    stream = iter(records)
+    for number, record in enumerate(stream):
+        if isinstance(record, list):
+            yield _name(source, number), objects(cast(JSON, record))
+        elif isinstance(history := get(record, ("history",)), list):
+            id = text_at(record, "instance_id") or _name(source, number)
+            yield id, objects(cast(JSON, history))
+        else:
+            yield _name(source, number), objects(list(chain([record], stream)))
+
+
+def _name(source: str, number: int) -> str:
+    return f"{source}:{number}" if number else source
+
+
+def _segments(id: str, events: Sequence[Object], source: str) -> Iterator[Session]:
+    """The run as segments; a condensation forgets events and says what they held."""
+    told: set[str] = set()
+    kept: list[Object] = []
+    run, segment = _Run(told), 0
+    for event in events:
+        if event.get("action") != "condensation":
+            kept.append(event)
+            run.take(event)
+            continue
+        if session := run.history.session(id, AGENT, source, segment):
+            yield session
+        told |= run.answered
+        kept = _condensed(kept, event)
+        run, segment = _Run(told), segment + 1
+        for old in kept:
+            run.take(old)
+    if session := run.history.session(id, AGENT, source, segment):
+        yield session
+
+
+def _condensed(events: Sequence[Object], condensation: Object) -> list[Object]:
+    """The events that are left, with the summary where the condensation puts it."""
+    args = condensation.get("args")
+    left = [event for event in events if not _forgotten(event.get("id"), args)]
+    if summary := text_at(args, "summary"):
+        place = get(args, ("summary_offset",))
+        said: Object = {"action": "message", "source": "user", "args": {"content": summary}}
+        left.insert(place if isinstance(place, int) else len(left), said)
+    return left
+
+
+def _forgotten(id: JSON, args: JSON) -> bool:
+    """Whether a condensation names an event, in a list or as one of a range."""
+    ids = get(args, ("forgotten_event_ids",))
+    first = get(args, ("forgotten_events_start_id",))
+    last = get(args, ("forgotten_events_end_id",))
+    if isinstance(id, int) and isinstance(first, int) and isinstance(last, int):
+        return first <= id <= last
+    return isinstance(ids, list) and id is not None and id in ids
+
+
+class _Run:
+    """One history of a run, and the answers whose requests it holds."""
+
+    def __init__(self, told: Iterable[str]) -> None:
+        self.history = History("openai-chat")
+        self.answered: set[str] = set()
+        self._told = frozenset(told)
+
+    def take(self, event: Object) -> None:
+        """Follow one event."""
+        made = event.get("tool_call_metadata")
+        action = text_at(event, "action")
+        if action == "system":
+            self._hear("system", text_at(event, "args", "content"))
+        elif action == "message":
+            self._message(event)
+        elif action and isinstance(made, dict):
+            self._answer(get(made, ("model_response",)), event)
+        elif action and action not in _BOOKKEEPING:
+            self.history.unknown(action)
+        elif not action:
+            self._observe(event, text_at(made, "tool_call_id"))
+
+    def _hear(self, role: str, text: JSON) -> None:
+        self.history.hear({"role": role, "content": text})
+
+    def _message(self, event: Object) -> None:
+        text = text_at(event, "args", "content")
+        urls = get(event, ("args", "image_urls"))
+        if event.get("source") == "agent":
+            made = event.get("tool_call_metadata")
+            response = get(made, ("model_response",))
+            key = f"message {event.get('id')}"
+            self.history.answer([(None, {"content": text})], self._sent(key, response, event))
+        elif isinstance(urls, list) and urls:
+            links = [{"type": "image_url", "image_url": {"url": u}} for u in cast(list[str], urls)]
+            self._hear("user", [{"type": "text", "text": text}, *links])
+        else:
+            self._hear("user", text)
+
+    def _answer(self, response: JSON, event: Object) -> None:
+        """The answer that an action came from, unless an action before it told it."""
+        key = text_at(response, "id") or f"event {event.get('id')}"
+        if key in self.answered:
+            return
+        choices = objects(get(response, ("choices",)))
+        message = get(choices[0], ("message",)) if choices else None
+        calls = [
+            chat_call(
+                text_at(call, "id"),
+                text_at(call, "function", "name"),
+                get(call, ("function", "arguments")),
+            )
+            for call in objects(get(message, ("tool_calls",)))
+        ]
+        fields: Object = {"content": get(message, ("content",)) or None}
+        if thought := text_at(message, "reasoning_content"):
+            fields["reasoning_content"] = thought
+        self.history.answer([(None, fields), *calls], self._sent(key, response, event))
+
+    def _sent(self, key: str, response: JSON, event: Object) -> Sent | None:
+        self.answered.add(key)
+        if key in self._told:
+            return None
+        # The event's own time is local to a place that is not recorded.
+        time = seconds(get(response, ("created",)) or event.get("timestamp"))
+        usage = _usage(get(response, ("usage",)))
+        return Sent(0, time, usage, text_at(response, "model") or None)
+
+    def _observe(self, event: Object, call: str) -> None:
+        kind = text_at(event, "observation")
+        text = _observed(event)
+        if call:
+            self.history.result(call, chat_result(call, text))
+        elif kind == "recall":
+            for known in objects(get(event, ("extras", "microagent_knowledge"))):
+                self._hear("user", f"<EXTRA_INFO>\n{text_at(known, 'content')}\n</EXTRA_INFO>")
+        elif kind == "error" or (kind and kind not in _BOOKKEEPING and text):
+            self._hear("user", text)
+        elif not kind:
+            self.history.unknown(event.get("kind"))
+
+
+def _observed(event: Object) -> str:
+    """An observation as OpenHands tells it to the model."""
+    text = text_at(event, "content")
+    if event.get("observation") == "error":
+        return text + _FAILED
+    about = get(event, ("extras", "metadata"))
+    if event.get("observation") != "run" or not isinstance(about, dict):
+        return text
+    text = text_at(about, "prefix") + text + text_at(about, "suffix")
+    if folder := text_at(about, "working_dir"):
+        text += f"\n[Current working directory: {folder}]"
+    if python := text_at(about, "py_interpreter_path"):
+        text += f"\n[Python interpreter: {python}]"
+    code = get(about, ("exit_code",))
+    known = isinstance(code, int) and code != -1
+    return f"{text}\n[Command finished with exit code {code}]" if known else text
+
+
+def _usage(usage: JSON) -> Usage | None:
+    """The prompt's tokens hold what was read from the cache and written to it."""
+    read = count(usage, "prompt_tokens_details", "cached_tokens")
+    read = read or count(usage, "cache_read_input_tokens")
+    written = count(usage, "cache_creation_input_tokens")
+    given = max(0, count(usage, "prompt_tokens") - read - written)
+    return reported(Usage(given, read, written, 0, count(usage, "completion_tokens")))

@@ -1,0 +1,236 @@
+"""pi's sessions: records that form a tree, of which every branch was a conversation.
+
+Until version 1 the records are one line of conversation. From version 2 on each names its parent,
+and going back in the tree starts another branch: a Session of its own, whose requests are those
+that no branch before it told. Answers of every provider are read as Anthropic messages: what
+others thought is text, as pi itself sends it on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from ..codecs.json_tree import JSON, Object, get
+from .history import History, Piece, count, objects, reported, seconds, text_at
+from .session import Sent, Session, Skipped, Usage
+
+AGENT = "pi"
+
+_COMPACTED = "The conversation history before this point was compacted into the following summary:"
+_CAME_BACK = "The following is a summary of a branch that this conversation came back from:"
+_BOOKKEEPING = frozenset(
+    {"session", "thinking_level_change", "model_change", "label", "session_info", "custom"}
+)
+_NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether the first record is the header of a session."""
+    try:
+        first = msgspec.json.decode(head.split(b"\n", 1)[0])
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return get(first, ("type",)) == "session" and "cwd" in first and "id" in first
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """A session for each branch, in segments that end at pi's compactions."""
+    entries = objects(list(records))
+    header = next((entry for entry in entries if entry.get("type") == "session"), None)
+    id = text_at(header, "id")
+    told: set[int] = set()
+    found = False
+    for branch in _branches(entries):
+        name = f"{id}/{text_at(branch[-1], 'id')}" if found else id
+        for session in _segments(branch, told, name, source):
+            found = True
+            yield session
+    if not found:
+        yield Skipped(source, "there is no request in it")
+
+
+def _branches(entries: Sequence[Object]) -> Iterator[list[Object]]:
+    """Every way from the root of the tree to a leaf, in the order of the leaves."""
+    place: dict[str, int] = {}
+    parents: list[int | None] = []
+    for position, entry in enumerate(entries):
+        parents.append(place.get(text_at(entry, "parentId")))
+        if "parentId" in entry and (id := text_at(entry, "id")):
+            place[id] = position
+    if not place:
+        if entries:
+            yield list(entries)
+        return
+    inner = set(parents)
+    for leaf in place.values():
+        if leaf not in inner:
+            yield _way(entries, parents, leaf)
+
+
+def _way(entries: Sequence[Object], parents: Sequence[int | None], leaf: int) -> list[Object]:
+    way: list[Object] = []
+    at: int | None = leaf
+    while at is not None:  # a parent always stands before its children
+        way.append(entries[at])
+        at = parents[at]
+    return way[::-1]
+
+
+def _segments(branch: Sequence[Object], told: set[int], id: str, source: str) -> Iterator[Session]:
+    history, segment = History("anthropic"), 0
+    for position, entry in enumerate(branch):
+        if entry.get("type") != "compaction":
+            _read_entry(history, entry, told)
+            continue
+        if session := history.session(id, AGENT, source, segment):
+            yield session
+        history, segment = History("anthropic"), segment + 1
+        history.hear(_text(f"{_COMPACTED}\n\n<summary>\n{text_at(entry, 'summary')}\n</summary>"))
+        for kept in _kept(branch, position):
+            _read_entry(history, kept, told)
+    if session := history.session(id, AGENT, source, segment):
+        yield session
+
+
+def _kept(branch: Sequence[Object], position: int) -> Sequence[Object]:
+    """The records before a compaction that stay beside its summary."""
+    first = branch[position].get("firstKeptEntryIndex")
+    if isinstance(first, int) and first >= 0:
+        return branch[first:position]
+    id = text_at(branch[position], "firstKeptEntryId")
+    for start in range(position) if id else ():
+        if branch[start].get("id") == id:
+            return branch[start:position]
+    return ()
+
+
+def _read_entry(history: History, entry: Object, told: set[int]) -> None:
+    kind = text_at(entry, "type")
+    if kind == "message":
+        _read_message(history, entry, told)
+    elif kind == "custom_message":
+        history.hear(*_blocks(history, entry.get("content")))
+    elif kind == "branch_summary":
+        history.hear(_came_back(entry))
+    elif kind not in _BOOKKEEPING and kind != "compaction":
+        history.unknown(kind)
+
+
+def _read_message(history: History, entry: Object, told: set[int]) -> None:
+    message = entry.get("message")
+    role, content = get(message, ("role",)), get(message, ("content",))
+    if role == "assistant":
+        _read_answer(history, entry, told)
+    elif role == "toolResult":
+        result: Object = {"type": "tool_result", "tool_use_id": _id(message, "toolCallId")}
+        result["content"] = _blocks(history, content)
+        history.result(_id(message, "toolCallId"), {**result, "is_error": _failed(message)})
+    elif role in ("user", "custom", "hookMessage"):
+        history.hear(*_blocks(history, content))
+    elif role == "bashExecution":
+        if not get(message, ("excludeFromContext",)):
+            history.hear(_text(_ran(message)))
+    elif role == "branchSummary":
+        history.hear(_came_back(message))
+    else:
+        history.unknown(role)
+
+
+def _read_answer(history: History, entry: Object, told: set[int]) -> None:
+    message = entry.get("message")
+    if get(message, ("stopReason",)) == "error":  # pi asks again without it
+        history.leave("answer", "that ended in an error")
+        return
+    sent = None if id(entry) in told else _sent(entry)
+    told.add(id(entry))
+    signed = get(message, ("api",)) == "anthropic-messages"
+    pieces = (_piece(history, block, signed) for block in objects(get(message, ("content",))))
+    history.answer([piece for piece in pieces if piece is not None], sent)
+
+
+def _sent(entry: Object) -> Sent:
+    message = entry.get("message")
+    time = seconds(entry.get("timestamp"))
+    usage = get(message, ("usage",))
+    read, written = count(usage, "cacheRead"), count(usage, "cacheWrite")
+    billed = Usage(count(usage, "input"), read, written, 0, count(usage, "output"))
+    if time is None:
+        time = seconds(get(message, ("timestamp",)))
+    return Sent(0, time, reported(billed), text_at(message, "model") or None)
+
+
+def _piece(history: History, block: Object, signed: bool) -> Piece | None:
+    kind = block.get("type")
+    if kind == "toolCall":
+        call = _id(block, "id")
+        given = objects([block.get("arguments")])  # half an answer may hold half of them, as text
+        tool: Object = {"type": "tool_use", "id": call, "name": text_at(block, "name")}
+        return call, {**tool, "input": given[0] if given else {}}
+    if kind == "thinking":
+        signature = text_at(block, "thinkingSignature")
+        if signed and signature:
+            return None, _thought(block, signature)
+        kind, block = "text", _text(text_at(block, "thinking"))
+    if kind != "text":
+        history.leave("block", f"of kind {str(kind)[:40]!r}")
+        return None
+    text = text_at(block, "text")
+    return (None, _text(text)) if text.strip() else None
+
+
+def _thought(block: Object, signature: str) -> Object:
+    if block.get("redacted"):
+        return {"type": "redacted_thinking", "data": signature}
+    said = {"thinking": text_at(block, "thinking"), "signature": signature}
+    return {"type": "thinking", **said}
+
+
+def _blocks(history: History, content: JSON) -> list[JSON]:
+    """What a user or a tool said; blank text cannot be sent."""
+    if isinstance(content, str):
+        return [_text(content)] if content.strip() else []
+    blocks: list[JSON] = []
+    for block in objects(content):
+        if block.get("type") == "text":
+            if text_at(block, "text").strip():
+                blocks.append(_text(text_at(block, "text")))
+        elif block.get("type") == "image":
+            media = {"media_type": text_at(block, "mimeType"), "data": text_at(block, "data")}
+            blocks.append({"type": "image", "source": {"type": "base64", **media}})
+        else:
+            history.leave("block", f"of kind {str(block.get('type'))[:40]!r}")
+    return blocks
+
+
+def _text(text: str) -> Object:
+    return {"type": "text", "text": text}
+
+
+def _came_back(holder: JSON) -> Object:
+    return _text(f"{_CAME_BACK}\n\n<summary>\n{text_at(holder, 'summary')}</summary>")
+
+
+def _ran(message: JSON) -> str:
+    """What pi tells the model of a command that the user ran."""
+    output = text_at(message, "output")
+    told = f"Ran `{text_at(message, 'command')}`\n"
+    told += f"```\n{output}\n```" if output else "(no output)"
+    if get(message, ("cancelled",)):
+        told += "\n\n(command cancelled)"
+    elif code := get(message, ("exitCode",)):
+        told += f"\n\nCommand exited with code {code}"
+    path = text_at(message, "fullOutputPath")
+    cut = bool(get(message, ("truncated",))) and bool(path)
+    return f"{told}\n\n[Output truncated. Full output: {path}]" if cut else told
+
+
+def _id(holder: JSON, field: str) -> str:
+    """The id of a call; other providers' ids hold what Anthropic refuses."""
+    return _NOT_IN_AN_ID.sub("_", text_at(holder, field))[:64]
+
+
+def _failed(message: JSON) -> bool:
+    return get(message, ("isError",)) is True

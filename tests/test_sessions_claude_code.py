@@ -1,0 +1,357 @@
+"""Claude Code's transcripts, in the shape of its records."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clew
+from clew.sessions import claude_code, codex, request_log
+from clew.sessions.session import Session, Skipped, Usage
+from tests.strategies import arbitrary_json
+
+START = 1_767_225_600  # 2026-01-01, the zeroth second of these transcripts
+Record = dict[str, Any]
+
+
+def record(kind: str, second: int, **more: Any) -> Record:
+    """A record with what stands in each of them."""
+    return {
+        "parentUuid": None if second == 0 else f"u{second - 1}",
+        "isSidechain": False,
+        "userType": "external",
+        "cwd": "/home/ada/maze",
+        "sessionId": "s-1",
+        "version": "2.1.47",
+        "gitBranch": "main",
+        "type": kind,
+        "uuid": f"u{second}",
+        "timestamp": f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000Z",
+        **more,
+    }
+
+
+def user(second: int, content: Any, **more: Any) -> Record:
+    return record("user", second, message={"role": "user", "content": content}, **more)
+
+
+def answer(second: int, id: str, *blocks: Any, tokens: int = 1, **more: Any) -> Record:
+    message = {
+        "model": more.pop("model", "claude-opus-4-6"),
+        "id": id,
+        "type": "message",
+        "role": "assistant",
+        "content": list(blocks),
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {
+            "input_tokens": 3,
+            "cache_creation_input_tokens": 500,
+            "cache_read_input_tokens": 9000,
+            "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 400},
+            "output_tokens": tokens,
+            "service_tier": "standard",
+        },
+    }
+    return record("assistant", second, message=message, requestId=f"req_{id}", **more)
+
+
+def text(said: str) -> Record:
+    return {"type": "text", "text": said}
+
+
+def call(id: str) -> Record:
+    return {"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": f"/{id}"}}
+
+
+def result(id: str) -> Record:
+    return {"tool_use_id": id, "type": "tool_result", "content": f"what is in {id}"}
+
+
+def think(about: str) -> Record:
+    return {"type": "thinking", "thinking": about, "signature": "c2ln"}
+
+
+def message(role: str, *blocks: Record) -> Record:
+    return {"role": role, "content": list(blocks)}
+
+
+def sessions(records: list[Any]) -> list[Session]:
+    found = list(claude_code.read(records, "/home/ada/.claude/projects/maze/s-1.jsonl"))
+    assert all(isinstance(one, Session) for one in found), found
+    return [one for one in found if isinstance(one, Session)]
+
+
+def only(records: list[Any]) -> Session:
+    (session,) = sessions(records)
+    return session
+
+
+PARALLEL = [
+    record("file-history-snapshot", 0, snapshot={}, messageId="m", isSnapshotUpdate=False),
+    user(0, "look into both"),
+    answer(1, "m1", think("two files")),
+    answer(2, "m1", text("I look.")),
+    answer(3, "m1", call("a")),
+    user(4, [result("a")], toolUseResult={"file": {}}, sourceToolAssistantUUID="u3"),
+    answer(5, "m1", call("b"), tokens=77),
+    user(6, [result("b")], toolUseResult={"file": {}}, sourceToolAssistantUUID="u5"),
+    answer(9, "m2", text("Both are fine."), tokens=5, model="claude-haiku-4-5"),
+]
+
+
+class TestOneConversation:
+    def test_the_records_of_an_answer_are_one_message_and_so_are_its_results(self):
+        assert only(PARALLEL).messages == [
+            message("user", text("look into both")),
+            message("assistant", think("two files"), text("I look."), call("a"), call("b")),
+            message("user", result("a"), result("b")),
+            message("assistant", text("Both are fine.")),
+        ]
+
+    def test_a_request_has_its_cut_its_time_and_its_model(self):
+        told = [(one.cut, one.time, one.model) for one in only(PARALLEL).requests]
+        assert told == [(1, START + 1, "claude-opus-4-6"), (3, START + 9, "claude-haiku-4-5")]
+
+    def test_the_usage_is_that_of_the_answers_last_record(self):
+        first, last = only(PARALLEL).requests
+        assert first.usage == Usage(3, 9000, 500, 400, 77)
+        assert last.usage is not None
+        assert last.usage.output == 5
+
+    def test_it_says_what_it_is(self):
+        session = only(PARALLEL)
+        assert (session.id, session.agent, session.format) == ("s-1", "claude-code", "anthropic")
+        assert session.source.endswith("s-1.jsonl")
+        assert (session.segment, session.parent, session.notes) == (0, None, ())
+
+    def test_the_provider_would_take_every_request(self):
+        session = only(PARALLEL)
+        for one in session.requests:
+            assert clew.check(list(session.messages[: one.cut]), format="anthropic") == []
+
+    def test_the_records_stay_as_they_were(self):
+        before = copy.deepcopy(PARALLEL)
+        sessions(PARALLEL)
+        assert before == PARALLEL
+
+
+USER, ANSWER = user(0, "go"), answer(1, "m1", text("Done."))
+SAID, DONE = message("user", text("go")), message("assistant", text("Done."))
+TIDIED = {
+    "a call that was never answered": (
+        [USER, answer(1, "m1", text("I look."), call("a")), user(2, "stop"), ANSWER],
+        [SAID, message("assistant", text("I look."), text("Done.")), message("user", text("stop"))],
+    ),
+    "an answer of nothing but such a call": (
+        [USER, answer(1, "m0", call("a")), user(2, "again"), ANSWER],
+        [message("user", text("go"), text("again")), DONE],
+    ),
+    "a result behind what the user said meanwhile": (
+        [USER, answer(1, "m0", call("a")), user(2, "hurry"), user(3, [result("a")]), ANSWER],
+        [SAID, message("assistant", call("a")), message("user", result("a"), text("hurry")), DONE],
+    ),
+    "a result that comes after the next answer": (
+        [USER, answer(1, "m0", call("a")), ANSWER, user(3, [result("a")])],
+        [SAID, message("assistant", call("a")), message("user", result("a")), DONE],
+    ),
+    "a result given twice": (
+        [USER, answer(1, "m0", call("a")), user(2, [result("a")]), user(2, [result("a")]), ANSWER],
+        [SAID, message("assistant", call("a")), message("user", result("a")), DONE],
+    ),
+    "a result of no call": ([USER, user(1, [result("x")]), ANSWER], [SAID, DONE]),
+    "blank text": ([USER, user(1, " \n"), answer(1, "m0", text("")), ANSWER], [SAID, DONE]),
+    "an answer before anything was said": (
+        [answer(0, "m0", text("?")), USER, ANSWER],
+        [SAID, DONE],
+    ),
+    "an answer, and its result, before anything was said": (
+        [user(0, [result("x")]), answer(0, "m0", call("a")), user(0, [result("a")]), USER, ANSWER],
+        [SAID, DONE],
+    ),
+    "a message that the client made itself": (
+        [USER, answer(1, "m0", text("API Error"), model="<synthetic>"), ANSWER],
+        [SAID, DONE],
+    ),
+    "answers without an id": (
+        [USER, answer(1, "", text("One.")), user(2, "go"), answer(3, "", text("Two."))],
+        [SAID, message("assistant", text("One.")), SAID, message("assistant", text("Two."))],
+    ),
+}
+
+
+@pytest.mark.parametrize(("records", "messages"), TIDIED.values(), ids=TIDIED)
+def test_messages_stand_as_they_were_sent(records: list[Any], messages: list[Any]):
+    assert only(records).messages == messages
+
+
+def test_what_is_left_out_is_counted():
+    odd = [
+        record("attachment", 1, attachment={"type": "todo"}),
+        record("attachment", 1, attachment={"type": "todo"}),
+        record("horoscope", 1),
+        record("progress", 1, data={"type": "agent_progress"}),
+        answer(1, "m0", call("a")),
+        answer(1, "m9", text("no"), model="<synthetic>"),
+        7,
+    ]
+    assert only([USER, *odd, ANSWER]).notes == (
+        "2 reminders that were sent along left out",
+        "1 records of unknown kind 'horoscope' left out",
+        "1 messages that the client made itself left out",
+        "1 records that are no objects left out",
+        "1 calls without a result left out",
+    )
+
+
+COMPACTED = [
+    *PARALLEL,
+    record("system", 20, subtype="compact_boundary", compactMetadata={"trigger": "auto"}),
+    user(20, "What happened so far: both are fine.", isCompactSummary=True),
+    user(21, "go on"),
+    answer(22, "m3", text("On.")),
+]
+
+
+class TestCompaction:
+    def test_it_begins_a_new_segment_with_its_summary(self):
+        before, after = sessions(COMPACTED)
+        assert before.messages == only(PARALLEL).messages
+        assert after.messages == [
+            message("user", text("What happened so far: both are fine."), text("go on")),
+            message("assistant", text("On.")),
+        ]
+        assert [one.time for one in after.requests] == [START + 22]
+
+    def test_boundary_and_summary_are_one(self):
+        again = [
+            user(30, "Summary", isCompactSummary=True),
+            answer(31, "m4", text("Yes.")),
+        ]
+        found = sessions([*COMPACTED, *again])
+        assert [(one.id, one.segment) for one in found] == [("s-1", 0), ("s-1", 1), ("s-1", 2)]
+
+    def test_a_file_may_begin_with_one(self):
+        assert only(COMPACTED[len(PARALLEL) :]).segment == 1
+
+    def test_segments_come_as_soon_as_they_end(self):
+        def records():
+            yield from COMPACTED[:-2]
+            raise AssertionError("read on")
+
+        assert next(claude_code.read(records(), "x.jsonl")) == next(
+            claude_code.read(COMPACTED, "x.jsonl")
+        )
+
+
+def side(made: Record, own: str, before: str | None, agent: str | None = None) -> Record:
+    more = {"agentId": agent} if agent else {}
+    return {**made, "isSidechain": True, "uuid": own, "parentUuid": before, **more}
+
+
+class TestSidechains:
+    @pytest.mark.parametrize(("one", "two"), [("a1", "a2"), (None, None)])
+    def test_each_is_a_session_of_its_own(self, one: str | None, two: str | None):
+        found = sessions(
+            [
+                USER,
+                side(user(1, "first task"), "x1", None, one),
+                side(user(1, "second task"), "y1", None, two),
+                side(answer(2, "n1", text("First.")), "x2", "x1", one),
+                side(record("system", 2, subtype="note"), "x3", "x2", one),
+                side(answer(3, "n2", text("Second.")), "y2", "y1", two),
+                side(user(4, "more"), "x4", "x3", one),
+                side(answer(5, "n3", text("More.")), "x5", "x4", one),
+                ANSWER,
+            ]
+        )
+        assert [len(session.messages) for session in found] == [2, 4, 2]
+        assert [session.id for session in found] == [
+            "s-1",
+            f"s-1/{one or 'x1'}",
+            f"s-1/{two or 'y1'}",
+        ]
+        assert [session.parent for session in found] == [None, "s-1", "s-1"]
+        assert found[1].requests[1].time == START + 5
+
+    def test_one_may_have_a_file_of_its_own(self):
+        session = only(
+            [
+                side(user(1, "task"), "x1", None, "a1"),
+                side(answer(2, "n1", text("Done.")), "x2", "x1", "a1"),
+            ]
+        )
+        assert (session.id, session.parent) == ("s-1/a1", "s-1")
+
+
+@pytest.mark.parametrize("records", [[], [USER], [ANSWER], [record("summary", 0)], [None, 3]])
+def test_a_file_without_an_answer_is_skipped(records: list[Any]):
+    assert list(claude_code.read(records, "x.jsonl")) == [
+        Skipped("x.jsonl", "no answer of a model is recorded in it")
+    ]
+
+
+def lines(*records: Any) -> bytes:
+    return b"\n".join(msgspec.json.encode(one) for one in records)
+
+
+RECOGNISED = {
+    "a transcript": (lines(*PARALLEL), True),
+    "a sub-agent's": (lines(side(USER, "x", None, "a1")), True),
+    "one that begins with a summary": (lines({"type": "summary", "leafUuid": "u"}), True),
+    "one that begins with modes": (lines({"type": "mode", "sessionId": "s-1"}), True),
+    "a first record longer than the head": (lines(user(0, "x" * 70_000))[:65_536], True),
+    "a half-written line": (lines(USER, ANSWER)[:-20], True),
+    "another agent's": (lines({"type": "session", "id": "s", "version": 3}), False),
+    "a record quoted in another": (lines({"text": lines(USER).decode()}), False),
+    "no objects": (lines(1, [USER], "x"), False),
+    "kinds of the wrong type": (lines({"type": ["user"], "sessionId": "s"}), False),
+    "bytes": (b"\x89PNG\r\n\x1a\n\x00\xff", False),
+    "nothing": (b"", False),
+}
+
+
+@pytest.mark.parametrize(("head", "ours"), RECOGNISED.values(), ids=RECOGNISED)
+def test_recognises(head: bytes, ours: bool):
+    assert claude_code.recognises(head, "s-1.jsonl") is ours
+    assert claude_code.recognises(head, "s-1.jsonl.gz") is ours
+    assert not claude_code.recognises(head, "s-1.json")
+    assert not codex.recognises(head, "s-1.jsonl")
+    assert not request_log.recognises(head, "s-1.jsonl")
+
+
+PATHS = [("type",), ("message",), ("message", "content"), ("message", "id"), ("message", "usage")]
+PATHS += [("message", "usage", "cache_creation"), ("message", "content", 0), ("timestamp",)]
+PATHS += [("message", "content", 0, "id"), ("message", "content", 0, "tool_use_id"), ("uuid",)]
+PATHS += [("parentUuid",), ("isSidechain",), ("agentId",), ("sessionId",), ("message", "model")]
+PATHS += [("message", "content", 0, "type"), ("message", "content", 0, "text")]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.sampled_from(PATHS), arbitrary_json()), max_size=4)
+)
+def test_odd_records_never_raise(changes: list[tuple[int, tuple[Any, ...], Any]]):
+    records: list[Any] = copy.deepcopy(COMPACTED)
+    for at, path, value in changes:
+        spot: Any = records[at % len(records)]
+        for step in path[:-1]:
+            inside = isinstance(spot, dict) and step in spot
+            inside = inside or (isinstance(spot, list) and step == 0 and len(spot) > 0)
+            spot = spot[step] if inside else None
+        if isinstance(spot, dict) or (isinstance(spot, list) and spot and path[-1] == 0):
+            spot[path[-1]] = value
+    for session in claude_code.read(records, "x.jsonl"):
+        if isinstance(session, Session):
+            cuts = [one.cut for one in session.requests]
+            assert cuts == sorted(set(cuts))
+            assert all(session.messages[cut]["role"] == "assistant" for cut in cuts)
+
+
+@given(st.lists(arbitrary_json(), max_size=5))
+def test_what_is_no_record_never_raises(records: list[Any]):
+    assert len(list(claude_code.read(records, "x.jsonl"))) == 1

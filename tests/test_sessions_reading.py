@@ -1,0 +1,127 @@
+"""Files are told by their content; what cannot be read is named, and the rest goes on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.sessions.readers import READERS
+from clew.sessions.reading import Reader, files_below, find, read_file
+from clew.sessions.session import Sent, Session, Skipped
+
+STAMP = "2026-01-01T00:00:00Z"
+CLAUDE = [
+    {
+        "type": "user", "uuid": "u1", "parentUuid": None, "sessionId": "s", "isSidechain": False,
+        "timestamp": STAMP, "message": {"role": "user", "content": "hello"},
+    },
+    {
+        "type": "assistant", "uuid": "u2", "parentUuid": "u1", "sessionId": "s",
+        "isSidechain": False, "timestamp": STAMP,
+        "message": {
+            "id": "m1", "role": "assistant", "model": "claude-sonnet-4-5",
+            "content": [{"type": "text", "text": "hi"}], "usage": {"input_tokens": 3},
+        },
+    },
+    {
+        "type": "user", "uuid": "u3", "parentUuid": "u2", "sessionId": "s", "isSidechain": False,
+        "timestamp": STAMP, "message": {"role": "user", "content": "bye"},
+    },
+]  # fmt: skip
+
+
+def lines(records: list[Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def sessions(path: Path) -> list[Any]:
+    return list(read_file(path, READERS))
+
+
+def test_a_transcript_is_read_whatever_its_packing(tmp_path: Path) -> None:
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
+    plain.write_bytes(lines(CLAUDE))
+    packed.write_bytes(gzip.compress(lines(CLAUDE)))
+    (one,), (other,) = sessions(plain), sessions(packed)
+    assert isinstance(one, Session)
+    assert one.agent == "claude-code"
+    assert one.messages == other.messages
+    assert [sent.cut for sent in one.requests] == [1]
+
+
+def test_a_half_written_last_line_is_normal(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(CLAUDE) + b'{"type": "user", "mess')
+    (session,) = sessions(path)
+    assert isinstance(session, Session)
+    assert len(session.messages) == 3
+
+
+def test_a_record_across_the_head_is_whole(tmp_path: Path) -> None:
+    long = json.loads(json.dumps(CLAUDE))
+    long[0]["message"]["content"] = "x" * 100_000
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(lines(long))
+    (session,) = sessions(path)
+    assert "x" * 100_000 in json.dumps(session.messages[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.jsonl", b"", "empty"),
+        ("a.jsonl", b"  \n\n", "empty"),
+        ("a.jsonl", b'{"hello": 1}\n', "no transcript"),
+        ("a.jsonl", bytes(range(256)) * 10, "no transcript"),
+        ("a.json", b"[1, 2", "no transcript"),
+        ("a.jsonl.gz", b"not gzip at all", "gzip"),
+        ("a.jsonl.gz", gzip.compress(lines(CLAUDE))[:60], "end"),
+    ],
+)
+def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, why: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    (skipped,) = sessions(path)
+    assert isinstance(skipped, Skipped)
+    assert skipped.source == str(path)
+    assert why in skipped.why
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    (skipped,) = sessions(tmp_path / "none.jsonl")
+    assert isinstance(skipped, Skipped)
+
+
+def test_transcripts_are_found_below_a_home(tmp_path: Path) -> None:
+    place = tmp_path / ".claude" / "projects" / "here"
+    place.mkdir(parents=True)
+    (place / "b.jsonl").write_bytes(lines(CLAUDE))
+    (place / "notes.txt").write_text("no transcript")
+    assert list(find(tmp_path)) == [place / "b.jsonl"]
+    assert list(find(tmp_path, ["codex"])) == []
+    assert list(files_below(place / "b.jsonl")) == [place / "b.jsonl"]
+    assert list(find(tmp_path / "nowhere")) == []
+
+
+def test_every_agent_has_a_name_of_its_own() -> None:
+    assert len({reader.agent for reader in READERS}) == len(READERS) == 9
+
+
+def test_records_are_read_one_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"n": 1}\n{"n": 2}\n{"n": 3}\n')
+    taken: list[int] = []
+
+    def read(records: Any, source: str) -> Iterator[Session | Skipped]:
+        for record in records:
+            taken.append(record["n"])
+            yield Session(source, "x", "anthropic", [], (Sent(0),))
+
+    stream = read_file(path, [Reader("x", lambda head, name: True, read)])
+    next(stream)
+    assert taken == [1]
