@@ -281,3 +281,17 @@ def test_a_result_that_tells_of_its_failure_keeps_the_error(format: str) -> None
     text = "\n".join([*noise, "Process exited with code 2"])
     _, (first, _) = capped(format, *old(text), cap=2_000)
     assert noise[150] in first.split("\n")
+
+
+@formats
+def test_a_failed_result_of_long_lines_is_told_in_characters(format: str) -> None:
+    long = "x" * 3_000
+    text = "\n".join(["error: it broke", long, "error: in the middle", long, "exited with code 1"])
+    _, (first, _) = capped(format, *old(text), cap=2_000)
+    marker = find_marker(first)
+    assert marker is not None
+    assert (marker.unit, marker.errors) == ("chars", 1)
+    told = "error: in the middle"
+    assert told in first.split("\n")
+    kept = len(first) - len(str(marker)) - len(told) - 3  # the line breaks around them
+    assert marker.gone == marker.all - kept

@@ -45,7 +45,15 @@ def run(*arguments: str, data: bytes | None = None) -> Result:
 def process(*arguments: str, stdin: Any = None, stdout: Any = None) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(HOME)}
     command = [sys.executable, "-m", "clew.cli", *arguments]
-    return subprocess.Popen(command, env=env, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        command, env=env, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
+        preexec_fn=_heed_interrupts if os.name == "posix" else None,
+    )  # fmt: skip
+
+
+def _heed_interrupts() -> None:
+    """A job in the background ignores interrupts, and would hand that on."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def anthropic(*messages: Any, **fields: Any) -> bytes:

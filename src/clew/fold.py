@@ -187,10 +187,10 @@ def _record(state: State, step: Step, mended: Mended, setting: Setting) -> Mende
 
 def _is_words(message: JSON) -> bool:
     """Whether a message may be only words, which are the same as a string and as one block."""
-    holder: Object = message if isinstance(message, dict) else {}
-    return holder.get("role") in _WORDED and (
-        isinstance(holder.get("content"), str) or as_words(holder) is not holder
-    )
+    holder: Object = message
+    if not isinstance(message, dict) or holder.get("role") not in _WORDED:
+        return False
+    return isinstance(holder.get("content"), str) or as_words(holder) is not holder
 
 
 def _read_rows(
