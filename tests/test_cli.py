@@ -47,7 +47,7 @@ def process(*arguments: str, stdin: Any = None, stdout: Any = None) -> subproces
     command = [sys.executable, "-m", "clew.cli", *arguments]
     return subprocess.Popen(
         command, env=env, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
-        preexec_fn=_heed_interrupts if os.name == "posix" else None,
+        preexec_fn=_heed_interrupts if os.name == "posix" else None,  # noqa: PLW1509 (one thread)
     )  # fmt: skip
 
 
