@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.laws.sessions import long_session
 
 import clew
 from clew.memo import Memo
 from clew.tokens import ExactCounter
+from tests.laws.sessions import long_session
 
 pytestmark = pytest.mark.bench
 

@@ -11,6 +11,7 @@ from anthropic.types.beta.message_create_params import MessageCreateParamsNonStr
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from pydantic import TypeAdapter
+
 from tests.judges import HISTORY_JUDGES, anthropic, gemini, mistral, openai_chat, openai_responses
 
 Body = dict[str, Any]

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tests.judges import HISTORY_JUDGES, JUDGES
 from tests.strategies import (
     FORMATS,
