@@ -266,7 +266,13 @@ def test_what_nothing_can_stand_for_is_refused() -> None:
     deep: Any = reduce(lambda inner, _: [inner], range(10_000), 1)
     with pytest.raises(UnreadableRequest):
         read_body([deep]).identity(0)
-    assert read_body([""]).identity(0) == b""
+    assert read_body([""]).identity(0) == b'"'
+
+
+def test_a_string_that_looks_like_a_message_is_another_one() -> None:
+    message = {"role": "user", "content": "a"}
+    told = [read_body([one]).identity(0) for one in (message, '{"role":"user","content":"a"}')]
+    assert told[0] != told[1]
 
 
 @pytest.mark.parametrize("raw", [b'{"messages":[]}', b"[]", b" [ ] ", b'{"messages": [ ], "a": 1}'])

@@ -46,7 +46,7 @@ def sessions(path: Path) -> list[Any]:
 def test_a_transcript_is_read_whatever_its_packing(tmp_path: Path) -> None:
     plain, packed = tmp_path / "a.jsonl", tmp_path / "b.jsonl.gz"
     plain.write_bytes(lines(CLAUDE))
-    packed.write_bytes(gzip.compress(lines(CLAUDE)))
+    packed.write_bytes(gzip.compress(lines(CLAUDE), mtime=0))
     (one,), (other,) = sessions(plain), sessions(packed)
     assert isinstance(one, Session)
     assert one.agent == "claude-code"
@@ -80,8 +80,9 @@ def test_a_record_across_the_head_is_whole(tmp_path: Path) -> None:
         ("a.jsonl", bytes(range(256)) * 10, "no transcript"),
         ("a.json", b"[1, 2", "no transcript"),
         ("a.jsonl.gz", b"not gzip at all", "gzip"),
-        ("a.jsonl.gz", gzip.compress(lines(CLAUDE))[:60], "end"),
+        ("a.jsonl.gz", gzip.compress(lines(CLAUDE), mtime=0)[:60], "end"),
     ],
+    ids=["empty", "blank", "other JSON", "binary", "half a list", "no gzip", "half a gzip"],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes, why: str) -> None:
     path = tmp_path / name

@@ -11,7 +11,7 @@ from ..media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens
 from ..transcript import Part, Path, Ref, Speaker
 from .codec import CONTINUE, Fields, FormatName
 from .json_tree import JSON, Object, compact_text, get, put
-from .marks import MARKS
+from .marks import MARKS, strip_marks
 from .words import settled
 
 HEAD = -1  # the row of parts that stand beside the history
@@ -257,7 +257,7 @@ def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
 
 def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
     """A block that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, compact_text(block))
+    return Part(ref, "opaque", speaker, compact_text(strip_marks(block)))
 
 
 def _string(value: object) -> str:

@@ -46,7 +46,9 @@ class ObjectBody:
         """Bytes that stand for the message without its marks."""
         bare = as_words(strip_marks(self._messages[at]))
         told = compact_text(bare).encode("utf-8", "surrogatepass")
-        if not told and self._messages[at] != "":  # nothing that could stand for it
+        if isinstance(bare, str):
+            return b'"' + told  # a string that looks like an object is none
+        if not told:  # nothing that could stand for it
             raise UnreadableRequest(f"Message {at} is nested too deeply.")
         return told
 

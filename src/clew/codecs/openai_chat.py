@@ -9,7 +9,7 @@ from ..media import document_tokens, image_tokens
 from ..transcript import Part, Path, Ref, Speaker
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
-from .marks import MARKS
+from .marks import MARKS, strip_marks
 from .words import settled
 
 HEAD = -1  # the row of parts that stand beside the history
@@ -190,7 +190,7 @@ def _arguments(value: JSON) -> str:
 
 def _opaque(ref: Ref, speaker: Speaker, value: JSON) -> Part:
     """Something that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, compact_text(value))
+    return Part(ref, "opaque", speaker, compact_text(strip_marks(value)))
 
 
 def _read_content(row: int, speaker: Speaker, content: JSON) -> list[Part]:
