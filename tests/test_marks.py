@@ -124,3 +124,22 @@ def test_any_json_is_stripped_once(message: Any, style: str) -> None:
     raw = written(message, style)
     value = msgspec.json.decode(raw)
     assert msgspec.json.decode(identity_bytes(raw, value)) == strip_marks(value)
+
+
+@pytest.mark.parametrize(
+    ("format", "history"),
+    [
+        ("anthropic", [{"role": "user", "content": [{"type": "future_thing", "x": "y"}]}]),
+        ("openai-chat", [{"role": "user", "content": [{"type": "future_thing", "x": "y"}]}]),
+        ("openai-responses", [{"type": "future_thing", "x": "y"}]),
+    ],
+)
+def test_a_mark_on_an_unknown_block_is_not_counted(format: str, history: list[Any]) -> None:
+    import clew
+
+    mark = {"cache_control": {"type": "ephemeral"}}
+    message = history[0]
+    block = {**message.get("content", [message])[0], **mark}
+    marked = [{**message, "content": [block]} if "content" in message else block]
+    plain, other = (clew.compact(one, format=format).report for one in (history, marked))
+    assert plain.tokens_before == other.tokens_before > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
@@ -74,7 +74,7 @@ class BytesBody:
         said = words_identity(raw) if self.field in _WITH_WORDS else None
         if said is not None:
             return said
-        return identity_bytes(bytes(raw), self.message(at)) if at in self.marked() else raw
+        return identity_bytes(bytes(raw), self.message(at)) if self._is_marked(at) else raw
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The same for a run of messages, or for all."""
@@ -87,6 +87,11 @@ class BytesBody:
             found = {self._at(place) for one in needles for place in _occurrences(self._body, one)}
             self._marked = sorted(found - {-1})
         return self._marked
+
+    def _is_marked(self, at: int) -> bool:
+        marked = self.marked()
+        spot = bisect_left(marked, at)
+        return spot < len(marked) and marked[spot] == at
 
     def head(self, names: Sequence[str]) -> bytes:
         """Bytes that stand for these fields."""

@@ -16,6 +16,7 @@ from ..transcript import Part, Path, Ref, Speaker
 from .anthropic import HEAD, replace_text_items
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put, without
+from .marks import MARKS
 from .openai_responses_media import file_part, image_part, picture_tokens, text_and_weight
 
 MARK = "prompt_cache_breakpoint"
@@ -85,7 +86,7 @@ SAID = frozenset({"function_call_output", "custom_tool_call_output"})
 _LOCAL_SHELL = frozenset({"local_shell_call", "local_shell_call_output"})
 _SETTINGS = frozenset({"additional_tools", "configuration_update"})
 _TEXTS = frozenset({"input_text", "output_text", "text", "summary_text", "reasoning_text"})
-_BOOKKEEPING = frozenset({"type", "id", "status"})
+_BOOKKEEPING = frozenset({"type", "id", "status", *MARKS})
 ROLES = ("user", "assistant", "system", "developer")
 
 
