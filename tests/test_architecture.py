@@ -25,7 +25,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Each module may import from the rows above its own. A new module needs a place here first.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "media", "models", "transcript"}),
-    frozenset({"edits", "ranges", "tokens"}),
+    frozenset({"edits", "prices", "ranges", "tokens"}),
     frozenset({"codecs", "facts", "marker", "tools"}),
     frozenset({"check", "policy"}),
     frozenset({"passes", "repair", "settings"}),

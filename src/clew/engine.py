@@ -67,6 +67,17 @@ def fold_request(
     return Folded(body, state, setting, _head_tokens(body, setting))
 
 
+def fold_on(
+    body: Body, format: FormatName, policy: Policy, facts: Facts, before: Folded | None
+) -> Folded:
+    """Fold over a request that extends the last one, which is used up by it."""
+    setting = _setting(body, format, policy, facts, None)
+    state = State(prefix=first_prefix(format), facts=facts) if before is None else before.state
+    for step in _steps(body, setting, state.messages):
+        fold_step(state, step, _identities(body, step), setting)
+    return Folded(body, state, setting, 0)
+
+
 def _fold_anew(body: Body, setting: Setting) -> State:
     """Fold over the whole history."""
     state = State(prefix=first_prefix(setting.codec.name), facts=setting.facts)
@@ -224,4 +235,4 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
     return list(pieces) != ([Kept(0, count)] if count else [])
 
 
-__all__ = ["Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_request"]
+__all__ = ["Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_on", "fold_request"]

@@ -1,0 +1,234 @@
+"""The providers' prompt caches: which tokens of a request are read, written, or plain input."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol, assert_never
+
+from msgspec import Struct
+
+from ..prices import Terms
+from .reading import HOUR, Row
+
+_RUNS = ("call", "result")  # a run of these is one position of the look-back
+
+
+class Prompt:
+    """A request as a cache sees it: blocks behind a fixed head, chained from the start.
+
+    Each request changes the last one from some block on, so that what is not new costs nothing.
+    """
+
+    def __init__(self, head: int) -> None:
+        self.chain = [
+            hash("head")
+        ]  # of everything up to and with each block; the head is the first
+        self.sums = [head]  # tokens up to and with each block
+        self.positions = [-1]
+        self.marks: list[tuple[int, float]] = []  # blocks with a mark, and its lifetime
+        self.shared = 1  # blocks that are as they were in the request before
+        self._runs: list[str] = [""]
+        self._starts: list[int] = []  # the first block of each row
+
+    def change(self, rows: Sequence[Row], kept: int) -> None:
+        """Become the next request, of which the first `kept` rows are as they were."""
+        start = self._starts[kept] if kept < len(self._starts) else len(self.chain)
+        before = self.chain[start:]
+        for grown in (self.chain, self.sums, self.positions, self._runs):
+            del grown[start:]
+        del self._starts[kept:]
+        for at in range(kept, len(rows)):
+            self._add(rows[at])
+        after = self.chain[start : start + len(before)]
+        self.shared = start + _alike(before, after)
+        self.marks = [
+            (self._starts[at] + block, row.blocks[block].mark)
+            for at, row in enumerate(rows)
+            if row.marks
+            for block in row.marks
+        ]
+
+    def _add(self, row: Row) -> None:
+        self._starts.append(len(self.chain))
+        for block in row.blocks:
+            run = block.kind if block.kind in _RUNS else ""
+            fresh = not run or run != self._runs[-1]
+            self.chain.append(hash((self.chain[-1], block.key)))
+            self.sums.append(self.sums[-1] + block.tokens)
+            self.positions.append(self.positions[-1] + fresh)
+            self._runs.append(run)
+
+    @property
+    def tokens(self) -> int:
+        """All of the request's tokens, its head included."""
+        return self.sums[-1]
+
+
+def _alike(before: Sequence[int], after: Sequence[int]) -> int:
+    """How many elements two sequences begin with in common."""
+    for count, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one != other:
+            return count
+    return min(len(before), len(after))
+
+
+class Billed(Struct, frozen=True, gc=False):
+    """One request's tokens by how they are charged."""
+
+    read: int = 0
+    write: int = 0
+    write_1h: int = 0
+    plain: int = 0
+
+    def cost(self, terms: Terms) -> float:
+        """What it comes to, in tokens of plain input."""
+        written = terms.write * self.write + terms.write_1h * self.write_1h
+        return terms.read * self.read + written + self.plain
+
+
+class Cache(Protocol):
+    """One conversation's cache at its provider."""
+
+    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+        """Charge a request and remember it; a time that is not known never lets anything expire."""
+        ...
+
+
+def cache_for(terms: Terms, lifetime: float) -> Cache:
+    """The cache that these terms describe, empty; `lifetime` is what the client's marks ask for."""
+    match terms.cache:
+        case "marks":
+            return MarkedCache(terms, lifetime) if lifetime else NoCache()
+        case "prefix" | "implicit":
+            return PrefixCache(terms)
+        case "breakpoints":
+            return BreakpointCache(terms)
+        case "none":
+            return NoCache()
+        case _:
+            assert_never(terms.cache)
+
+
+class NoCache:
+    """Everything is plain input."""
+
+    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+        """Charge a request."""
+        return Billed(plain=prompt.tokens)
+
+
+class _Entry(Struct):
+    """Something in the cache: when it was last used, and how long it lives after that."""
+
+    used: float | None
+    lifetime: float
+
+    def alive(self, now: float | None) -> bool:
+        return now is None or self.used is None or now - self.used <= self.lifetime
+
+
+class MarkedCache:
+    """Anthropic's: entries are written at marks, and found a few positions before one at most.
+
+    The head has marks of its own, in the client's system prompt, with the lifetime of the others.
+    """
+
+    def __init__(self, terms: Terms, lifetime: float) -> None:
+        self._terms = terms
+        self._head = (0, lifetime)
+        self._entries: dict[int, _Entry] = {}
+
+    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+        """Charge a request and remember it."""
+        marks = [self._head, *prompt.marks]
+        marks = [mark for mark in marks if prompt.sums[mark[0]] >= self._terms.minimum]
+        hit = self._hit(prompt, [at for at, _ in marks], now)
+        read = prompt.sums[hit] if hit >= 0 else 0
+        billed = self._written(prompt, marks, read)
+        for at, lifetime in marks:
+            self._entries[prompt.chain[at]] = _Entry(now, lifetime)
+        if hit >= 0:
+            self._entries[prompt.chain[hit]].used = now
+        return billed
+
+    def _hit(self, prompt: Prompt, marks: Sequence[int], now: float | None) -> int:
+        """The longest prefix that is in the cache where it is looked for; -1: none."""
+        positions, chain = prompt.positions, prompt.chain
+        for mark in reversed(marks):
+            at = mark
+            while at >= 0 and positions[mark] - positions[at] < self._terms.look_back:
+                entry = self._entries.get(chain[at])
+                if entry is not None and entry.alive(now):
+                    return at
+                at -= 1
+        return -1
+
+    def _written(self, prompt: Prompt, marks: Sequence[tuple[int, float]], read: int) -> Billed:
+        """What is behind the hit: written up to the last mark, plain after it."""
+        upto, minutes, hour = read, 0, 0
+        for at, lifetime in marks:
+            more = max(0, prompt.sums[at] - upto)
+            if lifetime == HOUR:
+                hour += more
+            else:
+                minutes += more
+            upto += more
+        return Billed(read, minutes, hour, prompt.tokens - upto)
+
+
+class PrefixCache:
+    """OpenAI's up to 5.5, and Gemini's implicit one: the longest prefix of the request before."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._last: _Entry | None = None
+
+    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+        """Charge a request and remember it."""
+        read = 0
+        if self._last is not None and self._last.alive(now):
+            read = prompt.sums[prompt.shared - 1]
+            read -= read % self._terms.step
+            read = read if read >= self._terms.minimum else 0
+        self._last = _Entry(now, self._terms.lifetime)
+        return Billed(read, prompt.tokens - read)
+
+
+class BreakpointCache:
+    """OpenAI's from 5.6 on: a prefix is found only where an earlier request's breakpoint stood.
+
+    One stands at the end of each request; what the client marks itself stands beside it.
+    """
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._entries: OrderedDict[int, tuple[int, _Entry]] = OrderedDict()  # chain -> block, entry
+
+    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+        """Charge a request and remember it."""
+        hit = max((at for at, entry in self._found(prompt) if entry.alive(now)), default=-1)
+        read = prompt.sums[hit] if hit >= 0 else 0
+        for at in {0, *(at for at, _ in prompt.marks), len(prompt.chain) - 1}:
+            self._remember(prompt, at, now)
+        if hit >= 0:
+            self._remember(prompt, hit, now)
+        return Billed(read, prompt.tokens - read)
+
+    def _found(self, prompt: Prompt) -> list[tuple[int, _Entry]]:
+        """The entries that this request's prefix runs through."""
+        chain = prompt.chain
+        return [
+            (at, entry)
+            for key, (at, entry) in self._entries.items()
+            if at < len(chain) and chain[at] == key
+        ]
+
+    def _remember(self, prompt: Prompt, at: int, now: float | None) -> None:
+        if prompt.sums[at] < self._terms.minimum:
+            return
+        key = prompt.chain[at]
+        self._entries[key] = (at, _Entry(now, self._terms.lifetime))
+        self._entries.move_to_end(key)
+        while len(self._entries) > self._terms.look_back:
+            self._entries.popitem(last=False)

@@ -1,0 +1,59 @@
+"""What a session's requests were sent under, as far as its record tells."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from ..codecs.formats import CODECS
+from ..prices import terms_for
+from ..sessions.session import Sent, Session
+from .money import priced
+from .reading import HOUR, MINUTES, Measure, read_row
+from .recording import Conditions
+
+# System prompt and tools of agents whose record does not tell them, in tokens: what recorded usage
+# shows for others of the same agent.
+HEADS = {"claude-code": 42_000, "codex": 12_000}
+_LASTING = ("claude-code",)  # agents that ask for an hour where nothing else is known
+
+
+def model_of_session(session: Session) -> str | None:
+    """The model that most of a session's requests went to."""
+    named = Counter(sent.model for sent in session.requests if sent.model)
+    return named.most_common(1)[0][0] if named else None
+
+
+def conditions_of(session: Session, measure: Measure, window: int | None = None) -> Conditions:
+    """Terms, head and cache marks of a session."""
+    model = model_of_session(session)
+    time = next((sent.time for sent in session.requests if sent.time is not None), None)
+    terms = priced(terms_for(session.format, model), session.format, model, time)
+    if terms.cache == "marks" and session.format != "anthropic":
+        terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
+    listed = window if window is not None else terms.window
+    return Conditions(terms, head_of(session, measure), lifetime_of(session), listed)
+
+
+def head_of(session: Session, measure: Measure) -> int:
+    """Tokens of system prompt and tools: what the first reported prompt had beside its history."""
+    first = next((sent for sent in session.requests if sent.usage is not None), None)
+    if first is None or first.usage is None:
+        return HEADS.get(session.agent, 0)
+    return max(0, first.usage.prompt - _visible(session, first, measure))
+
+
+def _visible(session: Session, sent: Sent, measure: Measure) -> int:
+    codec = CODECS[session.format]
+    return sum(read_row(codec, message, measure).tokens for message in session.messages[: sent.cut])
+
+
+def lifetime_of(session: Session) -> float:
+    """The seconds that the client's cache marks ask for, as the reported usage shows."""
+    usages = [sent.usage for sent in session.requests if sent.usage is not None]
+    if not usages:
+        return HOUR if session.agent in _LASTING else MINUTES
+    if any(usage.cache_write_1h for usage in usages):
+        return HOUR
+    return MINUTES if any(usage.cache_read or usage.cache_write for usage in usages) else 0.0

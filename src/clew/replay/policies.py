@@ -1,0 +1,49 @@
+"""The policies that a replay can try, by name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import PolicyError
+from ..policy import PRESETS
+from ..policy import Policy as Settings
+from .bounds import Foreseen
+from .projected import Projected
+from .senders import AsSent, Cleared, Masked, Policy
+
+NONE, ORACLE, FLOOR = "none", "oracle", "floor"
+USUAL = (NONE, "safe", "mask-10", "clear-100k", FLOOR)  # what is tried when nothing is asked for
+NAMES = (
+    "none, a preset of clew's, mask-N (all results but the last N are placeholders), clear-Nk or "
+    "clear-Nk-K (above N thousand tokens all but the last K results are cleared; K is 3), oracle, "
+    "floor, or a TOML file of settings"
+)
+
+_MASK = re.compile(r"mask-(\d{1,6})")
+_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
+_KEPT = 3
+
+
+def policy_named(name: str) -> Policy:
+    """The policy behind a name."""
+    if name == NONE:
+        return AsSent
+    if name in (ORACLE, FLOOR):
+        return lambda recording: Foreseen(recording, at_arrival=name == FLOOR)
+    if found := _MASK.fullmatch(name):
+        window = int(found[1])
+        return lambda recording: Masked(recording, window)
+    if found := _CLEAR.fullmatch(name):
+        trigger, kept = int(found[1]) * 1000, int(found[2] or _KEPT)
+        return lambda recording: Cleared(recording, trigger, kept)
+    settings = _settings(name)
+    return lambda recording: Projected(recording, settings)
+
+
+def _settings(name: str) -> Settings:
+    if name in PRESETS:
+        return Settings.preset(name)
+    if name.endswith(".toml"):
+        return Settings.from_toml(Path(name))
+    raise PolicyError(f"There is no policy {name!r}. A policy is {NAMES}.")

@@ -1,0 +1,91 @@
+"""clew itself as a policy of the replay: one fold over the session, projected at each request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..codecs.body import Kept
+from ..codecs.json_tree import JSON
+from ..codecs.object_body import ObjectBody
+from ..engine import Folded, edits_of, fold_on
+from ..facts import Facts
+from ..policy import Policy
+from ..projection import project
+from .recording import Recording
+from .senders import InForce
+
+_NO_FACTS = Facts()
+
+
+class Projected:
+    """What clew would have sent."""
+
+    def __init__(self, recording: Recording, policy: Policy) -> None:
+        self._recording = recording
+        self._policy = policy
+        self._folded: Folded | None = None
+        self._changed: dict[int, JSON] = {}  # source message -> what stands for it
+        self._rows: list[int | None] = []  # the source of each message of the last request
+
+    def send(self, request: int) -> Sequence[JSON]:
+        """The projection of one request."""
+        messages = self._recording.request(request)
+        self._fold(request, messages)
+        assert self._folded is not None
+        pieces, _ = project(self._folded.body, self._folded.state, self._folded.setting)
+        sent: list[JSON] = []
+        self._rows = []
+        for piece in pieces:
+            if isinstance(piece, Kept):
+                sent += messages[piece.start : piece.stop]
+                self._rows += range(piece.start, piece.stop)
+            else:
+                sent.append(self._same(piece.source, piece.message))
+                self._rows.append(piece.source)
+        return sent
+
+    def _fold(self, request: int, messages: list[JSON]) -> None:
+        session = self._recording.session
+        codec = self._recording.codec
+        last = len(messages) - 1
+        marked = [last] if messages[last] is not session.messages[last] else []
+        body = ObjectBody(
+            {"model": session.requests[request].model, codec.history: messages}, marked
+        )
+        self._folded = fold_on(body, codec.name, self._policy, _NO_FACTS, self._folded)
+
+    def _same(self, source: int | None, message: JSON) -> JSON:
+        """A changed message, as the object that it was before if it says the same."""
+        if source is None:
+            return message
+        known = self._changed.get(source)
+        if known is not None and known == message:
+            return known
+        self._changed[source] = message
+        return message
+
+    def why(self, row: int) -> str:
+        """The reasons of the edits on a row of the last request."""
+        assert self._folded is not None
+        source = self._rows[row] if row < len(self._rows) else None
+        state = self._folded.state
+        rows = [at for at, one in enumerate(state.sources) if one == source]
+        reasons = {edit.reason for edit in state.edits.values() if edit.ref.row in rows}
+        return ", ".join(sorted(reasons)) or "repair"
+
+    def in_force(self) -> Iterator[InForce]:
+        """The edits in the last request."""
+        if self._folded is None:
+            return
+        index = self._folded.state.index
+        transcript = index.freeze()
+        by_place = {part.ref: at for at, part in enumerate(index.parts)}
+        for edit in edits_of(self._folded.state):
+            at = by_place.get(edit.ref)
+            call = transcript.call_of(at) if at is not None else None
+            yield InForce(edit.reason, call.name if call is not None else "", edit.saved)
+
+    def failures(self) -> Sequence[str]:
+        """The passes that failed."""
+        failed = self._folded.state.failures if self._folded is not None else {}
+        return [f"{name}: {why}" for name, why in failed.items()]

@@ -1,0 +1,202 @@
+"""A session under a policy, request by request: the bill, what was lost, what broke."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from .caches import Billed, Prompt, cache_for
+from .reading import Row
+from .recording import Recording
+from .result import Bill, Break, Cut, Lost, Point, Score
+from .senders import Sender
+from .validity import Judge
+
+# What asking again brings in, and what it costs to say.
+REFETCH_IN, REFETCH_OUT = 1_500, 150
+MOST_REFETCHED = 3  # sources that a lost turn asks for again
+_MOST_LOST = 50  # needs of a lost turn whose sources are looked for
+_SHOWN, _WIDTH = 5, 80  # how many losses of a turn are told, and how much of each
+
+
+def score(recording: Recording, sender: Sender, name: str) -> Score:
+    """The score of one policy on one session."""
+    run = _Run(recording, sender)
+    for request in range(len(recording.cuts)):
+        run.send(request)
+    return run.score(name)
+
+
+class _Charged(Struct):
+    """What the requests so far came to."""
+
+    read: int = 0
+    write: int = 0
+    write_1h: int = 0
+    plain: int = 0
+
+    def add(self, billed: Billed) -> None:
+        self.read += billed.read
+        self.write += billed.write
+        self.write_1h += billed.write_1h
+        self.plain += billed.plain
+
+
+class _Run:
+    """One policy on its way through one session."""
+
+    def __init__(self, recording: Recording, sender: Sender) -> None:
+        self._recording, self._sender = recording, sender
+        conditions = recording.conditions
+        self._terms, self._head, self._window = (
+            conditions.terms, conditions.head, conditions.window,
+        )  # fmt: skip
+        self._prompt = Prompt(conditions.head)
+        self._cache = cache_for(conditions.terms, conditions.lifetime)
+        self._judge = Judge(recording.codec)
+        self._rows: list[Row] = []
+        self._carried: Counter[int] = Counter()  # need -> rows of the projection that carry it
+        self._charged = _Charged()
+        self._refetched = 0.0
+        self._kept = [0, 0]  # atoms, lines
+        self._peak = 0
+        self._full_at: int | None = None
+        self._seconds = self._worst = 0.0
+        self._points: list[Point] = []
+        self._breaks: list[Break] = []
+        self._losses: list[Lost] = []
+        self._invalid: list[tuple[int, str]] = []
+
+    def send(self, request: int) -> None:
+        """One request: what goes out, what it costs, what the next turn misses in it."""
+        started = time.perf_counter()
+        messages = self._sender.send(request)
+        took = time.perf_counter() - started
+        self._seconds += took
+        self._worst = max(self._worst, took)
+        rows = [self._recording.row(message) for message in messages]
+        kept = _alike(self._rows, rows)
+        self._note_break(request, kept)
+        self._carry(rows, kept)
+        self._prompt.change(rows, kept)
+        self._rows = rows
+        self._bill(request)
+        self._lose(request)
+        problem = self._judge.problem(rows, kept)
+        if problem is not None:
+            self._invalid.append((request, problem))
+
+    def _note_break(self, request: int, kept: int) -> None:
+        if kept < len(self._rows):
+            gone = sum(row.tokens for row in self._rows[kept:])
+            self._breaks.append(Break(request, self._sender.why(kept), gone))
+
+    def _carry(self, rows: Sequence[Row], kept: int) -> None:
+        """Count anew what the rows carry, where they changed."""
+        gone, come = self._rows[kept:], rows[kept:]
+        if gone:
+            stay = {id(row) for row in gone} & {id(row) for row in come}
+            gone = [row for row in gone if id(row) not in stay]
+            come = [row for row in come if id(row) not in stay]
+        for row in gone:
+            self._carried.subtract(self._recording.carried(row))
+        for row in come:
+            self._carried.update(self._recording.carried(row))
+
+    def _bill(self, request: int) -> None:
+        billed = self._cache.bill(self._prompt, self._recording.time(request))
+        self._charged.add(billed)
+        tokens = self._prompt.tokens
+        self._peak = max(self._peak, tokens - self._head)
+        if self._full_at is None and self._window is not None and tokens > self._window:
+            self._full_at = request
+        self._points.append(Point(tokens, billed.read, round(billed.cost(self._terms), 1)))
+
+    def _lose(self, request: int) -> None:
+        """What the next turn needed and no longer had, and what asking again would cost."""
+        needed, carried = self._recording.needed[request], self._carried
+        lost = [need for need in needed.atoms if carried[need] <= 0]
+        self._kept[0] += len(needed.atoms) - len(lost)
+        lines = [need for need in needed.lines if carried[need] <= 0]
+        self._kept[1] += len(needed.lines) - len(lines)
+        lost += lines
+        if lost:
+            sources = self._where(lost, self._recording.cuts[request])
+            self._losses.append(self._loss(request, lost, sources))
+            asked = min(max(len(sources), 1), MOST_REFETCHED)
+            self._refetched += asked * self._refetch(len(self._recording.cuts) - request)
+
+    def _where(self, lost: Sequence[int], cut: int) -> list[int]:
+        """The sources in which these needs stood last."""
+        found = (self._recording.newest(need, cut) for need in lost[:_MOST_LOST])
+        return sorted({source for source in found if source is not None})
+
+    def _loss(self, request: int, lost: Sequence[int], sources: Sequence[int]) -> Lost:
+        needs = self._recording.finder.needs
+        told = tuple(needs[need][:_WIDTH] for need in lost[:_SHOWN])
+        places = tuple(self._recording.told(source) for source in sources[:_SHOWN])
+        return Lost(request, told, len(lost), places)
+
+    def _refetch(self, left: int) -> float:
+        """One more request, its answer, and the answer carried from then on."""
+        terms, write = self._terms, self._recording.conditions.write
+        again = terms.read * self._prompt.tokens + write * REFETCH_IN
+        return again + terms.output * REFETCH_OUT + terms.read * REFETCH_IN * left
+
+    def score(self, name: str) -> Score:
+        """All of it together."""
+        needed = self._recording.needed
+        bill = self._total()
+        return Score(
+            policy=name,
+            requests=len(self._points),
+            bill=bill,
+            all_in=bill.cost + self._refetched,
+            lost_turns=len(self._losses),
+            atoms=sum(len(one.atoms) for one in needed),
+            atoms_kept=self._kept[0],
+            lines=sum(len(one.lines) for one in needed),
+            lines_kept=self._kept[1],
+            peak=self._peak,
+            full_at=self._full_at,
+            invalid=tuple(self._invalid),
+            breaks=tuple(self._breaks),
+            cuts=_cuts(self._sender),
+            losses=tuple(self._losses),
+            seconds=self._seconds,
+            worst=self._worst,
+            points=tuple(self._points),
+            failures=tuple(self._sender.failures()),
+        )
+
+    def _total(self) -> Bill:
+        charged = self._charged
+        billed = Billed(charged.read, charged.write, charged.write_1h, charged.plain)
+        cost = billed.cost(self._terms)
+        dollars = self._terms.dollars
+        money = None if dollars is None else cost * dollars / 1e6
+        return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, money)
+
+
+def _alike(before: Sequence[Row], after: Sequence[Row]) -> int:
+    """How many rows two requests begin with in common, marks aside."""
+    for count, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one is not other and one.key != other.key:
+            return count
+    return min(len(before), len(after))
+
+
+def _cuts(sender: Sender) -> tuple[Cut, ...]:
+    """The edits in force at the end, by reason and tool, the largest first."""
+    parts: Counter[tuple[str, str]] = Counter()
+    saved: Counter[tuple[str, str]] = Counter()
+    for edit in sender.in_force():
+        parts[edit.reason, edit.tool] += 1
+        saved[edit.reason, edit.tool] += edit.saved
+    return tuple(
+        Cut(reason, tool, parts[reason, tool], tokens)
+        for (reason, tool), tokens in saved.most_common()
+    )

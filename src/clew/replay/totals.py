@@ -1,0 +1,133 @@
+"""All sessions of a replay together: sums, and ratios to no compaction."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from .policies import FLOOR, NONE
+from .result import Bill, Calibration, Cut, Left, Replay, Score, SessionResult, Total
+from .spending import merged
+
+_WORSE = 1.01  # a session that costs more than this is worse off
+_MOST_CUTS = 40
+
+
+def summed(
+    sessions: Sequence[SessionResult],
+    left: Sequence[Left],
+    calibrations: Sequence[Calibration],
+    *,
+    counter: str,
+    policies: Sequence[str],
+    version: str,
+) -> Replay:
+    """The result of a whole run."""
+    return Replay(
+        version=version,
+        made=time.time(),
+        counter=counter,
+        requests=sum(session.requests for session in sessions),
+        policies=tuple(policies),
+        totals=tuple(_total(sessions, at, policies) for at in range(len(policies))),
+        spent=merged(session.spent for session in sessions),
+        calibrations=tuple(calibrations),
+        sessions=tuple(sessions),
+        left=tuple(left),
+    )
+
+
+def _total(sessions: Sequence[SessionResult], at: int, policies: Sequence[str]) -> Total:
+    """One policy over all sessions."""
+    scores = [session.scores[at] for session in sessions]
+    base = [session.scores[policies.index(NONE)] for session in sessions]
+    all_in = ratio(scores, base, lambda score: score.all_in)
+    return Total(
+        policy=policies[at],
+        bill=total_bill([score.bill for score in scores]),
+        bill_ratio=ratio(scores, base, lambda score: score.bill.cost),
+        all_in_ratio=all_in,
+        captured=_captured(sessions, base, all_in, policies),
+        lost=_share(scores, lambda score: score.lost_turns, lambda score: score.requests, 0.0),
+        lost_turns=sum(score.lost_turns for score in scores),
+        atoms_recall=_share(scores, lambda score: score.atoms_kept, lambda score: score.atoms, 1.0),
+        lines_recall=_share(scores, lambda score: score.lines_kept, lambda score: score.lines, 1.0),
+        peak_ratio=ratio(scores, base, lambda score: score.peak),
+        full=sum(score.full_at is not None for score in scores),
+        lasts=_lasts(scores, base),
+        invalid=sum(len(score.invalid) for score in scores),
+        breaks=dict(Counter(one.cause for score in scores for one in score.breaks).most_common()),
+        worse=sum(
+            one.all_in > _WORSE * other.all_in for one, other in zip(scores, base, strict=True)
+        ),
+        ms=1000 * _share(scores, lambda score: score.seconds, lambda score: score.requests, 0.0),
+        worst_ms=1000 * max((score.worst for score in scores), default=0.0),
+        cuts=_cuts(scores),
+    )
+
+
+def ratio(
+    scores: Sequence[Score], base: Sequence[Score], figure: Callable[[Score], float]
+) -> float:
+    """A figure of a policy, in all, to the same without it."""
+    whole = sum(map(figure, base))
+    return sum(map(figure, scores)) / whole if whole else 1.0
+
+
+def _share(
+    scores: Sequence[Score],
+    part: Callable[[Score], float],
+    whole: Callable[[Score], float],
+    nothing: float,
+) -> float:
+    total = sum(map(whole, scores))
+    return sum(map(part, scores)) / total if total else nothing
+
+
+def _captured(
+    sessions: Sequence[SessionResult], base: Sequence[Score], all_in: float, policies: Sequence[str]
+) -> float | None:
+    """Of what the floor would save, the share that this policy does."""
+    if FLOOR not in policies:
+        return None
+    at = policies.index(FLOOR)
+    floor = ratio([session.scores[at] for session in sessions], base, lambda score: score.all_in)
+    return (1 - all_in) / (1 - floor) if floor < 1 else None
+
+
+def _lasts(scores: Sequence[Score], base: Sequence[Score]) -> float | None:
+    """How many times longer sessions last that would have filled their window."""
+    filled = [
+        (one, other) for one, other in zip(scores, base, strict=True) if other.full_at is not None
+    ]
+    before = sum(other.full_at or 0 for _, other in filled)
+    after = sum(one.requests if one.full_at is None else one.full_at for one, _ in filled)
+    return after / before if before else None
+
+
+def total_bill(bills: Sequence[Bill]) -> Bill:
+    """Many bills as one; the money is that of the sessions whose price is known."""
+    known = [bill.money for bill in bills if bill.money is not None]
+    return Bill(
+        sum(bill.read for bill in bills),
+        sum(bill.write for bill in bills),
+        sum(bill.write_1h for bill in bills),
+        sum(bill.plain for bill in bills),
+        sum(bill.cost for bill in bills),
+        sum(known) if known else None,
+    )
+
+
+def _cuts(scores: Sequence[Score]) -> tuple[Cut, ...]:
+    """What was cut, by reason and tool, the most first."""
+    parts: Counter[tuple[str, str]] = Counter()
+    saved: Counter[tuple[str, str]] = Counter()
+    for score in scores:
+        for cut in score.cuts:
+            parts[cut.reason, cut.tool] += cut.parts
+            saved[cut.reason, cut.tool] += cut.tokens
+    return tuple(
+        Cut(reason, tool, parts[reason, tool], tokens)
+        for (reason, tool), tokens in saved.most_common(_MOST_CUTS)
+    )

@@ -1,0 +1,63 @@
+"""Sessions for the replay's tests: histories of our own as if they had been recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from clew.codecs.formats import CODECS
+from clew.prices import Terms
+from clew.replay.reading import HOUR, Plain
+from clew.replay.recording import Conditions, Recording
+from clew.sessions.session import Sent, Session
+
+MARKS = Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
+PREFIX = Terms(cache="prefix", read=0.1, write=1.0, lifetime=600)
+
+
+def cuts_in(format: Any, messages: Sequence[Any]) -> list[int]:
+    """Where requests were sent: before each run of what the model made, and at the end."""
+    made = [CODECS[format].model_made(message) for message in messages]
+    starts = [at for at in range(1, len(made)) if made[at] and not made[at - 1]]
+    return [*starts, len(messages)] if messages and not made[-1] else starts
+
+
+def session_of(
+    format: Any, messages: Sequence[Any], *, model: str | None = None, gap: float = 10.0
+) -> Session:
+    """A history as a session whose requests came so many seconds apart."""
+    cuts = cuts_in(format, messages)
+    sent = tuple(Sent(cut, gap * at, None, model) for at, cut in enumerate(cuts))
+    return Session("a-session", "some-agent", format, list(messages), sent)
+
+
+def recording_of(
+    format: Any,
+    messages: Sequence[Any],
+    terms: Terms | None = None,
+    *,
+    head: int = 0,
+    lifetime: float = HOUR,
+    gap: float = 10.0,
+) -> Recording:
+    """A history made ready for replay, counted as the published baselines count."""
+    known = terms or (MARKS if format == "anthropic" else PREFIX)
+    session = session_of(format, messages, gap=gap)
+    return Recording(session, Plain(), Conditions(known, head, lifetime))
+
+
+def user(*blocks: Any) -> dict[str, Any]:
+    return {"role": "user", "content": list(blocks)}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def call(id: str, name: str = "Read", **arguments: Any) -> dict[str, Any]:
+    block = {"type": "tool_use", "id": id, "name": name, "input": arguments}
+    return {"role": "assistant", "content": [block]}
+
+
+def result(id: str, words: str) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": id, "content": words}

@@ -1,0 +1,151 @@
+"""Each provider's cache charges what its rules say, worked out by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from clew.prices import Terms
+from clew.replay.caches import Billed, Cache, Prompt, cache_for
+from clew.replay.reading import HOUR, MINUTES, Block, Row
+
+MARKS = Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
+PREFIX = Terms(cache="prefix", lifetime=600)
+POINTS = Terms(cache="breakpoints", write=1.25, lifetime=1800, look_back=80)
+
+
+def row(name: str, tokens: int = 100, *, kind: str = "text", mark: float = 0) -> Row:
+    block = Block(hash(name), tokens, kind, "", "", "", mark)
+    return Row(name, (block,), hash(name), tokens, 0, (0,) if mark else (), False, False)
+
+
+def rows(names: str, *, marked: str = "", mark: float = HOUR, kind: str = "text") -> list[Row]:
+    return [row(name, kind=kind, mark=mark if name in marked else 0) for name in names]
+
+
+class Client:
+    """Sends one prompt after the other to one cache."""
+
+    def __init__(self, terms: Terms, *, head: int = 0, lifetime: float = HOUR) -> None:
+        self.prompt = Prompt(head)
+        self.cache: Cache = cache_for(terms, lifetime)
+        self.last: list[Row] = []
+
+    def send(self, new: list[Row], now: float | None = 0.0) -> Billed:
+        pairs = zip(self.last, new, strict=False)
+        kept = next((at for at, (a, b) in enumerate(pairs) if a.key != b.key), None)
+        same = min(len(self.last), len(new)) if kept is None else kept
+        self.prompt.change(new, same)
+        self.last = new
+        return self.cache.bill(self.prompt, now)
+
+
+def test_a_prompt_is_the_same_however_it_came_about() -> None:
+    grown, anew = Prompt(7), Prompt(7)
+    grown.change(rows("abcd"), 0)
+    grown.change(rows("abxy", marked="y"), 2)
+    anew.change(rows("abxy", marked="y"), 0)
+    for name in ("chain", "sums", "positions", "marks"):
+        assert getattr(grown, name) == getattr(anew, name)
+    assert grown.shared == 3  # the head, a and b
+
+
+def test_marks_write_and_are_found_again() -> None:
+    client = Client(MARKS, head=1000)
+    assert client.send(rows("ab", marked="b")) == Billed(0, 0, 1200, 0)
+    assert client.send(rows("abcd", marked="d")) == Billed(1200, 0, 200, 0)
+    assert client.send(rows("abxd", marked="d")) == Billed(1200, 0, 200, 0)
+    assert client.send(rows("axxd", marked="d")) == Billed(1000, 0, 400, 0)  # no mark stood at a
+
+
+def test_what_is_behind_the_last_mark_is_plain() -> None:
+    client = Client(MARKS, head=1000)
+    assert client.send(rows("abc", marked="b")) == Billed(0, 0, 1200, 100)
+    assert client.send(rows("abc")) == Billed(1000, 0, 0, 300)
+
+
+def test_a_mark_looks_back_twenty_positions_its_own_counted() -> None:
+    names = "abcdefghijklmnopqrstuvwxyz"
+    for gap, read in ((19, 300), (20, 0)):
+        client = Client(MARKS)
+        client.send(rows("123", marked="3"))
+        assert client.send(rows("123" + names[:gap], marked=names[gap - 1])).read == read
+
+
+def test_a_run_of_results_is_one_position() -> None:
+    client = Client(MARKS)
+    client.send(rows("123", marked="3"))
+    many = [row(name, kind="result") for name in "abcdefghijklmnopqrstuvwxyzABCDEF"]
+    many[-1] = row("F", kind="result", mark=HOUR)
+    assert client.send([*rows("123"), *many]).read == 300
+
+
+def test_lifetimes_count_from_the_last_use() -> None:
+    for lifetime, alive, dead in ((MINUTES, 300, 301), (HOUR, 3600, 3601)):
+        client = Client(MARKS, lifetime=lifetime)
+        client.send(rows("ab", marked="b", mark=lifetime), 0)
+        assert client.send(rows("ab", marked="b", mark=lifetime), alive).read == 200
+        assert client.send(rows("ab", marked="b", mark=lifetime), alive + dead).read == 0
+        assert client.send(rows("ab", marked="b", mark=lifetime), None).read == 200
+
+
+def test_each_lifetime_has_its_price() -> None:
+    client = Client(MARKS, head=1000, lifetime=HOUR)
+    asked = [*rows("a", marked="a", mark=HOUR), *rows("b", marked="b", mark=MINUTES)]
+    billed = client.send(asked)
+    assert billed == Billed(0, 100, 1100, 0)
+    assert billed.cost(MARKS) == 100 * 1.25 + 1100 * 2.0
+
+
+def test_a_short_prefix_is_not_cached() -> None:
+    client = Client(replace(MARKS, minimum=250))
+    assert client.send(rows("ab", marked="b")) == Billed(0, 0, 0, 200)
+    assert client.send(rows("abc", marked="c")) == Billed(0, 0, 300, 0)
+    assert client.send(rows("abc", marked="c")).read == 300
+
+
+def test_a_client_that_sets_no_marks_pays_for_everything() -> None:
+    client = Client(MARKS, head=1000, lifetime=0)
+    assert client.send(rows("ab")) == client.send(rows("ab")) == Billed(plain=1200)
+
+
+@pytest.mark.parametrize("cache", ["prefix", "implicit"])
+def test_the_longest_prefix_is_found(cache: Any) -> None:
+    client = Client(replace(PREFIX, cache=cache), head=1000)
+    assert client.send(rows("ab"), 0) == Billed(0, 1200)
+    assert client.send(rows("abcd"), 10) == Billed(1200, 200)
+    assert client.send(rows("axcd"), 20) == Billed(1100, 300)
+    assert client.send(rows("axcd"), 621) == Billed(0, 1400)
+
+
+def test_prefixes_come_in_steps_and_from_a_least_length_on() -> None:
+    client = Client(replace(PREFIX, step=128, minimum=300))
+    client.send(rows("abcd"))
+    assert client.send(rows("abcde")).read == 384
+    client.send(rows("ab"))
+    assert client.send(rows("abx")).read == 0
+
+
+def test_a_breakpoint_is_found_only_where_one_stood() -> None:
+    client = Client(POINTS, head=1000)
+    assert client.send(rows("ab"), 0) == Billed(0, 1200)
+    assert client.send(rows("abcd"), 1) == Billed(1200, 200)
+    assert client.send(rows("abcx"), 2) == Billed(1200, 200)  # not at c: no breakpoint stood there
+    assert client.send(rows("axcx"), 3) == Billed(1000, 400)
+    assert client.send(rows("abcd"), 4) == Billed(1400, 0)
+    assert client.send(rows("abcd"), 1805) == Billed(0, 1400)
+
+
+def test_only_the_latest_breakpoints_are_kept() -> None:
+    client = Client(replace(POINTS, look_back=2))
+    client.send(rows("ab"))
+    client.send(rows("cd"))
+    client.send(rows("ef"))
+    assert client.send(rows("abx")).read == 0
+
+
+def test_without_a_cache_everything_is_plain() -> None:
+    client = Client(Terms(cache="none"), head=10)
+    assert client.send(rows("ab")) == client.send(rows("abc")[:2]) == Billed(plain=210)

@@ -1,0 +1,196 @@
+"""A session under a policy: bill and losses worked out by hand, and laws over any history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clew
+from clew.check.formats import problems_in
+from clew.codecs.codec import FORMATS
+from clew.codecs.formats import CODECS
+from clew.errors import PolicyError
+from clew.replay.policies import policy_named
+from clew.replay.projected import Projected
+from clew.replay.recording import Recording
+from clew.replay.result import Score
+from clew.replay.score import score
+from clew.replay.spending import spent_on
+from clew.replay.validity import Judge
+from tests.laws.sessions import long_session
+from tests.replaying import call, cuts_in, recording_of, result, text, user
+from tests.strategies import broken, histories
+
+LINE = "def the_function_that_matters(argument_one):"
+LONG = "\n".join([LINE, *(f"filler line number {n} of the file" for n in range(200))])
+SESSION = [
+    user(text("please fix src/fault.py")),
+    call("c1", path="src/fault.py"),
+    user(result("c1", LONG)),
+    call("c2", path="src/other.py"),
+    user(result("c2", "nothing here")),
+    call("c3", name="Edit", path="src/fault.py", old=LINE, new="pass"),
+    user(result("c3", "done")),
+]
+HISTORY = {"anthropic": "messages", "openai-chat": "messages", "openai-responses": "input"}
+POLICIES = ("none", "safe", "mask-1", "mask-10", "clear-0k-1", "oracle", "floor")
+
+
+def run(name: str, recording: Recording) -> Score:
+    return score(recording, policy_named(name)(recording), name)
+
+
+def tokens(*texts: str) -> int:
+    return sum((len(one) + 3) // 4 for one in texts)
+
+
+def test_the_bill_of_a_session_that_nobody_compacts() -> None:
+    got = run("none", recording_of("anthropic", SESSION, head=1000))
+    first = 1000 + tokens("please fix src/fault.py")
+    second = tokens('Read {"path": "src/fault.py"}', LONG)
+    third = tokens('Read {"path": "src/other.py"}', "nothing here")
+    arguments = f'{{"path": "src/fault.py", "old": "{LINE}", "new": "pass"}}'
+    fourth = tokens(f"Edit {arguments}", "done")
+    assert got.bill.read == first + (first + second) + (first + second + third)
+    assert got.bill.write_1h == first + second + third + fourth
+    assert got.bill.cost == pytest.approx(0.1 * got.bill.read + 2 * got.bill.write_1h)
+    assert got.all_in == got.bill.cost
+    assert (got.lost_turns, got.breaks, got.invalid) == (0, (), ())
+    assert got.peak == first - 1000 + second + third + fourth
+    assert [point.tokens for point in got.points][-1] == got.peak + 1000
+
+
+def test_a_lost_turn_asks_again_for_what_it_lost() -> None:
+    recording = recording_of("anthropic", SESSION, head=1000)
+    none, masked = run("none", recording), run("mask-1", recording)
+    assert masked.lost_turns == 1
+    (loss,) = masked.losses
+    assert loss.request == 2
+    assert LINE[:80] in loss.needs
+    assert loss.sources == ("Read src/fault.py (result, message 2)",)
+    assert (masked.lines, masked.lines_kept) == (none.lines, none.lines - 1)
+    sent = masked.points[2].tokens
+    again = 0.1 * sent + 2.0 * 1500 + 5 * 150 + 0.1 * 1500 * 2  # two requests were left
+    assert masked.all_in == pytest.approx(masked.bill.cost + again)
+    assert [(one.request, one.cause) for one in masked.breaks] == [(2, "masked"), (3, "masked")]
+    (cut,) = masked.cuts
+    assert (cut.reason, cut.tool, cut.parts) == ("masked", "Read", 2)
+
+
+def test_the_floor_keeps_what_is_used_later_and_breaks_nothing() -> None:
+    recording = recording_of("anthropic", SESSION)
+    floor = run("floor", recording)
+    assert (floor.lost_turns, floor.breaks) == (0, ())
+    sender = policy_named("floor")(recording)
+    assert sender.send(3)[2]["content"][0]["content"] == LINE
+    assert floor.bill.cost < run("oracle", recording).bill.cost < run("none", recording).bill.cost
+
+
+def test_clearing_waits_for_its_threshold() -> None:
+    recording = recording_of("anthropic", SESSION)
+    assert run("clear-100k", recording).cuts == ()
+    (cut,) = run("clear-1k-1", recording).cuts
+    assert (cut.reason, cut.parts) == ("cleared", 2)
+
+
+@pytest.mark.parametrize("name", ["mask", "mask-x", "clear-10", "no-such-policy", ""])
+def test_an_unknown_policy_is_refused_with_what_is_allowed(name: str) -> None:
+    with pytest.raises(PolicyError, match=r"mask-N.*floor"):
+        policy_named(name)
+
+
+def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("cap = 1000\nstep = 1\n", "utf-8")
+    got = run(str(path), recording_of("anthropic", SESSION))
+    assert [cut.reason for cut in got.cuts] == ["over_cap"]
+    assert [one.cause for one in got.breaks] == ["over_cap"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_every_figure_is_within_its_bounds(format: str, data: Any) -> None:
+    messages = data.draw(histories(format))
+    if not cuts_in(format, messages):
+        return
+    recording = recording_of(format, messages, head=100)
+    none = run("none", recording)
+    for name in POLICIES:
+        got = run(name, recording)
+        assert got.requests == len(recording.cuts)
+        assert got.bill.tokens == sum(point.tokens for point in got.points)
+        assert got.all_in >= got.bill.cost > 0
+        assert 0 <= got.atoms_kept <= got.atoms == none.atoms
+        assert 0 <= got.lines_kept <= got.lines == none.lines
+        assert (got.all_in == got.bill.cost) == (got.lost_turns == 0)
+    for exact in ("none", "oracle", "floor"):
+        assert run(exact, recording).lost_turns == 0
+    assert run("floor", recording).breaks == none.breaks == ()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=25)
+@given(data=st.data())
+def test_the_replay_sends_what_compact_would(format: str, data: Any) -> None:
+    messages = data.draw(st.one_of(histories(format), broken(format).map(_history(format))))
+    if not isinstance(messages, list) or not cuts_in(format, messages):
+        return
+    policy = clew.Policy(cap=300, step=1, growth=0.0)
+    recording = recording_of(format, messages, lifetime=0)
+    sender = Projected(recording, policy)
+    for number in range(len(recording.cuts)):
+        request = {"model": None, CODECS[format].history: recording.request(number)}
+        try:
+            want = clew.compact(request, format=format, policy=policy)
+        except clew.ClewError:
+            return
+        if want.report.untouched is None:
+            assert list(sender.send(number)) == want.request[CODECS[format].history]
+
+
+def _history(format: str) -> Any:
+    return lambda request: (
+        request.get(CODECS[format].history) if isinstance(request, dict) else None
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=40)
+@given(data=st.data())
+def test_a_request_is_judged_as_check_judges_it(format: str, data: Any) -> None:
+    messages = data.draw(broken(format).map(_history(format)))
+    if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
+        return
+    recording = recording_of(format, messages)
+    judge = Judge(CODECS[format])
+    rows = [recording.row(message) for message in messages]
+    cut = data.draw(st.integers(0, len(rows)))
+    for sent, kept in (
+        (rows[:cut], 0),
+        (rows, cut),
+        (rows[: cut // 2], cut // 2),
+        (rows, cut // 2),
+    ):
+        if not sent:
+            continue
+        found = problems_in(CODECS[format], [row.message for row in sent], None)
+        errors = [one for one in found if one.severity == "error"]
+        verdict = judge.problem(sent, kept)
+        assert (verdict is None) == (not errors)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_spending_adds_up_to_the_bill(format: str) -> None:
+    request = long_session(format, 30, 400, seed=3, model=None)
+    recording = recording_of(format, request[CODECS[format].history], head=500)
+    spent, none = spent_on(recording), run("none", recording)
+    assert sum(share.tokens for share in spent.kinds) == none.bill.tokens
+    assert sum(share.cost for share in spent.kinds) == pytest.approx(none.bill.cost, rel=1e-6)
+    results = next(share for share in spent.kinds if share.name == "tool results")
+    assert sum(share.tokens for share in spent.ages) == results.tokens
+    assert sum(share.cost for share in spent.ages) == pytest.approx(results.cost, rel=1e-3)
+    assert sum(share.unused for share in spent.tools) == results.unused <= results.tokens
