@@ -31,8 +31,11 @@ class Prompt:
         self._runs: list[str] = [""]
         self._starts: list[int] = []  # the first block of each row
 
-    def change(self, rows: Sequence[Row], kept: int) -> None:
-        """Become the next request, of which the first `kept` rows are as they were."""
+    def change(self, rows: Sequence[Row], kept: int, same: int = 0) -> None:
+        """Become the next request, of which the first `kept` rows are as they were.
+
+        Of those, the marks of the first `same` ones are as they were too.
+        """
         start = self._starts[kept] if kept < len(self._starts) else len(self.chain)
         before = self.chain[start:]
         for grown in (self.chain, self.sums, self.positions, self._runs):
@@ -42,12 +45,12 @@ class Prompt:
             self._add(rows[at])
         after = self.chain[start : start + len(before)]
         self.shared = start + _alike(before, after)
-        self.marks = [
-            (self._starts[at] + block, row.blocks[block].mark)
-            for at, row in enumerate(rows)
-            if row.marks
-            for block in row.marks
-        ]
+        first = self._starts[same] if same < len(self._starts) else len(self.chain)
+        self.marks = [mark for mark in self.marks if mark[0] < first]
+        for at in range(same, len(rows)):
+            row = rows[at]
+            if row.marks:
+                self.marks += [(self._starts[at] + n, row.blocks[n].mark) for n in row.marks]
 
     def _add(self, row: Row) -> None:
         self._starts.append(len(self.chain))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from ..codecs.json_tree import JSON
 from .caches import Billed, Prompt, cache_for
 from .reading import Row
 from .recording import Recording
@@ -77,15 +78,16 @@ class _Run:
         took = time.perf_counter() - started
         self._seconds += took
         self._worst = max(self._worst, took)
-        rows = [self._recording.row(message) for message in messages]
-        kept = _alike(self._rows, rows)
+        same = _same(self._rows, messages)
+        rows = self._rows[:same] + [self._recording.row(message) for message in messages[same:]]
+        kept = _alike(self._rows, rows, same)
         self._note_break(request, kept)
         self._carry(rows, kept)
-        self._prompt.change(rows, kept)
+        self._prompt.change(rows, kept, same)
         self._rows = rows
         self._bill(request)
         self._lose(request)
-        problem = self._judge.problem(rows, kept)
+        problem = self._judge.problem(rows, kept, len(self._prompt.marks))
         if problem is not None:
             self._invalid.append((request, problem))
 
@@ -181,12 +183,21 @@ class _Run:
         return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, money)
 
 
-def _alike(before: Sequence[Row], after: Sequence[Row]) -> int:
-    """How many rows two requests begin with in common, marks aside."""
-    for count, (one, other) in enumerate(zip(before, after, strict=False)):
-        if one is not other and one.key != other.key:
+def _same(before: Sequence[Row], messages: Sequence[JSON]) -> int:
+    """How many messages are the very objects of the request before."""
+    for count, (row, message) in enumerate(zip(before, messages, strict=False)):
+        if row.message is not message:
             return count
-    return min(len(before), len(after))
+    return min(len(before), len(messages))
+
+
+def _alike(before: Sequence[Row], after: Sequence[Row], same: int) -> int:
+    """How many rows two requests begin with in common, marks aside; the first `same` are."""
+    least = min(len(before), len(after))
+    for at in range(same, least):
+        if before[at] is not after[at] and before[at].key != after[at].key:
+            return at
+    return least
 
 
 def _cuts(sender: Sender) -> tuple[Cut, ...]:

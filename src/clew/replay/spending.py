@@ -77,7 +77,7 @@ def _times(recording: Recording) -> tuple[list[int], list[float]]:
     kept = 0
     for number, cut in enumerate(recording.cuts):
         rows = [*recording.rows[: cut - 1], recording.row(recording.last[number])]
-        prompt.change(rows, kept)
+        prompt.change(rows, kept, max(0, kept - 1))
         kept = cut
         billed = cache.bill(prompt, recording.time(number))
         sent[0] += 1

@@ -12,6 +12,8 @@ from ..codecs.codec import Codec
 from .reading import Row
 
 MOST_MARKS = 2  # beside the two that clients set in their head
+_EVERY = 32  # steps between two places from which what was seen can be told again
+_MOST_KEPT = 64  # such places; a longer session has them farther apart
 
 
 class _Span(NamedTuple):
@@ -38,8 +40,11 @@ class Judge:
         self._bad: list[tuple[int, str]] = []  # the steps that are wrong, by number
         self._seen = Seen()
         self._seen_shape = 0
+        self._kept: list[tuple[int, int, Seen]] = []  # step, the shape before it, what was seen
+        self._every = _EVERY
+        self._media = False  # whether any row so far held some
 
-    def problem(self, rows: Sequence[Row], kept: int) -> str | None:
+    def problem(self, rows: Sequence[Row], kept: int, marks: int = 0) -> str | None:
         """The first thing wrong with a request whose first rows are as they were, or None."""
         self._forget(kept)
         at = self._spans[-1].end if self._spans else 0
@@ -50,7 +55,7 @@ class Judge:
                 self._bad.append((len(self._spans), verdict))
             self._spans.append(span)
             at = span.end
-        return self._bad[0][1] if self._bad else self._around(rows)
+        return self._bad[0][1] if self._bad else self._around(rows, marks)
 
     def _forget(self, kept: int) -> None:
         """Drop the steps that may have changed: all that end at the last kept row or behind it."""
@@ -69,6 +74,7 @@ class Judge:
         before = after = self._spans[-1].after if self._spans else 0
         for row in rows[start:end]:
             after = hash((after, row.shape))
+            self._media = self._media or row.media
         return _Span(start, split, end, before, after)
 
     def _verdict(self, rows: Sequence[Row], span: _Span) -> str | None:
@@ -77,28 +83,44 @@ class Judge:
             self._look_back(rows, span.before)
             found = self._rules.step(_step(rows, span), self._seen, None)
             self._verdicts[key] = _first(found)
-            self._advance(rows, span)
+            self._advance(rows, span, len(self._spans))
         return self._verdicts[key]
 
     def _look_back(self, rows: Sequence[Row], shape: int) -> None:
         """See what the steps before this one leave behind, unless that is what was seen last."""
         if self._seen_shape == shape:
             return
-        self._seen, self._seen_shape = Seen(), 0
-        for span in self._spans:
-            self._advance(rows, span)
+        first, self._seen_shape, seen = self._nearest()
+        self._seen = seen.copy()
+        for number in range(first, len(self._spans)):
+            self._advance(rows, self._spans[number], number)
 
-    def _advance(self, rows: Sequence[Row], span: _Span) -> None:
+    def _nearest(self) -> tuple[int, int, Seen]:
+        """The last place kept that all steps so far run through."""
+        while self._kept:
+            number, shape, _ = self._kept[-1]
+            if number <= len(self._spans) and self._spans[number - 1].after == shape:
+                return self._kept[-1]
+            self._kept.pop()
+        return 0, 0, Seen()
+
+    def _advance(self, rows: Sequence[Row], span: _Span, number: int) -> None:
         self._rules.advance(_step(rows, span), self._seen)
         self._seen_shape = span.after
+        last = self._kept[-1][0] if self._kept else 0
+        if number + 1 >= last + self._every:
+            self._kept.append((number + 1, span.after, self._seen.copy()))
+            if len(self._kept) > _MOST_KEPT:
+                self._kept = self._kept[1::2]
+                self._every *= 2
 
-    def _around(self, rows: Sequence[Row]) -> str | None:
+    def _around(self, rows: Sequence[Row], marks: int) -> str | None:
         """What is wrong with the end of the history, or with marks and images over all of it."""
         self._look_back(rows, self._spans[-1].after if self._spans else 0)
         found = self._rules.end(self._seen, len(rows), lambda at: rows[at].message, None)
-        if sum(len(row.marks) for row in rows) > MOST_MARKS:
+        if marks > MOST_MARKS:
             return "A21: more than four cache marks with the head's two"
-        held = [row.message for row in rows if row.media]
+        held = [row.message for row in rows if row.media] if self._media else []
         return _first(found) or (_first(self._rules.whole(held, None)) if held else None)
 
 
