@@ -158,7 +158,7 @@ def lie(view: View, policy: Policy) -> Iterator[Offer]:
         part = view.transcript.parts[position]
         ref = reference(part.text)
         marker = Marker("Bash", len(part.text), 10, 1, 2, "lines", 0, "x", False, ref)
-        saved = view.tokens[position] - view.counter.count(str(marker))
+        saved = view.tokens_of(position) - view.counter.count(str(marker))
         yield Offer("stub", Replace(position, part.ref, str(marker), ref, "trial", "", saved))
 
 

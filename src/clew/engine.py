@@ -23,9 +23,9 @@ from .fold import (
     State,
     agrees,
     chosen_passes,
+    count_all,
     first_prefix,
     fold_step,
-    part_tokens,
 )
 from .memo import Memo
 from .passes import Pass
@@ -33,8 +33,8 @@ from .policy import Policy
 from .projection import project
 from .repair.formats import MENDERS
 from .repair.mending import Repair
-from .report import Report
-from .tokens import Counter, counter_for
+from .report import Counted, Report
+from .tokens import Counter, counter_for, part_tokens, sizer_for
 
 _Request = TypeVar("_Request")
 
@@ -53,7 +53,6 @@ class Folded(Struct, frozen=True):
     body: Body
     state: State
     setting: Setting
-    head: int  # tokens of system prompt and tool definitions
 
 
 def fold_request(
@@ -64,7 +63,7 @@ def fold_request(
     body = read_body(request)
     setting = _setting(body, detect(body, format), policy, facts, passes)
     state = _fold_anew(body, setting) if memo is None else _fold_on(body, setting, memo)
-    return Folded(body, state, setting, _head_tokens(body, setting))
+    return Folded(body, state, setting)
 
 
 def fold_on(
@@ -75,7 +74,7 @@ def fold_on(
     state = State(prefix=first_prefix(format), facts=facts) if before is None else before.state
     for step in _steps(body, setting, state.messages):
         fold_step(state, step, _identities(body, step), setting)
-    return Folded(body, state, setting, 0)
+    return Folded(body, state, setting)
 
 
 def _fold_anew(body: Body, setting: Setting) -> State:
@@ -95,7 +94,7 @@ def _fold_on(body: Body, setting: Setting, memo: Memo) -> State:
             known = _remember(memo, keys[step.at], state, known)
         fold_step(state, step, _identities(body, step), setting)
     if len(body) and not setting.codec.model_made(body.message(len(body) - 1)):
-        _remember(memo, keys[-1], state, known, shares_encoded=True)
+        _remember(memo, keys[-1], state, known, shares_results=True)
     return state
 
 
@@ -125,7 +124,7 @@ def _setting(
     model = (body.fields or {}).get("model")
     counter = counter_for(format, model if isinstance(model, str) else None, policy.counter)
     return Setting(
-        CODECS[format], RULES[format], MENDERS[format], counter, policy,
+        CODECS[format], RULES[format], MENDERS[format], counter, sizer_for(counter), policy,
         chosen_passes(policy) if passes is None else passes, facts, body.fields, body.encode,
     )  # fmt: skip
 
@@ -174,13 +173,13 @@ def _resume(
 
 
 def _remember(
-    memo: Memo, key: bytes, state: State, parent: bytes | None, *, shares_encoded: bool = False
+    memo: Memo, key: bytes, state: State, parent: bytes | None, *, shares_results: bool = False
 ) -> bytes:
     if key != parent:
         kept = state.copy()
-        if shares_encoded:  # so that what the projection encodes next is remembered too
-            kept.encoded = state.encoded
-        memo.put(key, kept, parent, state.before * 4)
+        if shares_results:  # so that what is encoded and counted next is remembered too
+            kept.encoded, kept.tokens = state.encoded, state.tokens
+        memo.put(key, kept, parent, state.size * 4)
     return key
 
 
@@ -208,9 +207,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         format=folded.setting.codec.name,
         model=_model(folded),
         counter=folded.setting.counter.name,
-        tokens_before=folded.head + state.before,
-        tokens_after=folded.head + state.before + state.mended_by - state.saved,
-        tokens_repaired=state.mended_by,
+        tally=_Tally(folded),
         messages=len(folded.body),
         edits=edits_of(state),
         repairs=(*state.repairs, *repairs),
@@ -219,6 +216,18 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         prefix=state.prefix.hex(),
     )
     return Compaction(projection, report, state.originals)
+
+
+class _Tally:
+    """Counts a request when its report is first asked for figures: most are never asked."""
+
+    def __init__(self, folded: Folded) -> None:
+        self._folded = folded
+
+    def __call__(self) -> Counted:
+        folded, state = self._folded, self._folded.state
+        sent = _head_tokens(folded.body, folded.setting) + count_all(state, folded.setting.counter)
+        return Counted(sent - state.mended_by, sent - state.saved, state.mended_by)
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:

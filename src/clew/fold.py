@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from hashlib import sha256
 
 from msgspec import Struct, field
@@ -22,7 +21,7 @@ from .passes.view import View
 from .planner import choose, rows_of, touched
 from .policy import Policy
 from .repair.mending import Mended, Mender, Repair
-from .tokens import Counter
+from .tokens import Counter, part_tokens
 from .transcript import Index, Part
 
 
@@ -33,6 +32,7 @@ class Setting(Struct, frozen=True):
     rules: Rules
     mender: Mender
     counter: Counter
+    sizer: Counter  # the counter where it is quick, else the estimate, which decides when to look
     policy: Policy
     passes: tuple[Pass, ...]
     facts: Facts
@@ -61,7 +61,8 @@ class State(Struct):
 
     index: Index = field(default_factory=Index)
     seen: Seen = field(default_factory=Seen)
-    tokens: list[int] = field(default_factory=list[int])  # of each part
+    sizes: list[int] = field(default_factory=list[int])  # of each part, about, in tokens
+    tokens: list[int] = field(default_factory=list[int])  # the same exactly; -1: not counted yet
     sources: list[int | None] = field(default_factory=list[int | None])  # of each row
     mended: list[MendedStep] = field(default_factory=list[MendedStep])
     repairs: list[Repair] = field(default_factory=list[Repair])
@@ -72,7 +73,7 @@ class State(Struct):
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
     messages: int = 0  # source messages read
-    before: int = 0  # tokens of the source
+    size: int = 0  # of all parts together, about, in tokens
     mended_by: int = 0  # tokens that repair added, or took away
     saved: int = 0
     fresh_from: int = 0  # the first part that no evaluation has looked at
@@ -102,8 +103,8 @@ class State(Struct):
 
 
 _GROWING = (
-    "index", "seen", "tokens", "sources", "mended", "repairs", "edits", "claimed", "leaned_on",
-    "originals", "failures", "encoded", "boundaries",
+    "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
+    "leaned_on", "originals", "failures", "encoded", "boundaries",
 )  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     mended = (
         setting.mender.step(step, state.seen, setting.fields) if setting.policy.repair else None
     )
-    before = state.before
+    before = state.size
     if mended is None:
         sources = range(step.at, step.at + len(step.messages))
         first = _read_rows(state, step.messages, sources, setting)
@@ -140,7 +141,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     else:
         _read_mended(state, step, mended, setting)
     state.messages = step.at + len(step.messages)
-    state.since += state.before - before
+    state.since += state.size - before
     if prefix in setting.facts.left_alone:
         state.left_alone = True
     sent = len(step.messages) > step.split
@@ -151,18 +152,17 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
 def _read_mended(state: State, step: Step, mended: Mended, setting: Setting) -> None:
     state.mended.append(_record(state, step, mended, setting))
     state.repairs += mended.repairs
-    counted = sum(
-        part_tokens(part, setting.counter)
-        for message in step.messages
-        for part in setting.codec.read(0, message)
-    )
-    before = state.before
     messages = [row.message for row in mended.rows]
     first = _read_rows(state, messages, [row.source for row in mended.rows], setting)
     for sub in steps_of(setting.codec, messages):  # a mended step may hold more than one run
         setting.rules.advance(Step(sub.messages, first + sub.at, sub.split), state.seen)
-    state.mended_by += state.before - before - counted
-    state.before = before + counted
+    state.mended_by += _tokens_in(messages, setting) - _tokens_in(step.messages, setting)
+
+
+def _tokens_in(messages: Sequence[JSON], setting: Setting) -> int:
+    """Tokens of messages outside the history."""
+    parts = (part for message in messages for part in setting.codec.read(0, message))
+    return sum(part_tokens(part, setting.counter) for part in parts)
 
 
 def _record(state: State, step: Step, mended: Mended, setting: Setting) -> MendedStep:
@@ -209,9 +209,10 @@ def _read_rows(
             answers += read
     state.sources += sources
     unit = state.index.add_unit((first, len(state.sources)), model, answers, codec.locks(model))
-    tokens = [part_tokens(part, setting.counter) for part in (*model, *answers)]
-    state.tokens += tokens
-    state.before += sum(tokens)
+    sizes = [part_tokens(part, setting.sizer) for part in (*model, *answers)]
+    state.sizes += sizes
+    state.tokens += sizes if setting.sizer is setting.counter else [-1] * len(sizes)
+    state.size += sum(sizes)
     if state.first_user[0] < 0:
         state.first_user = _first_user(state.index.parts, unit.parts[0])
     return first
@@ -229,32 +230,25 @@ def _first_user(parts: Sequence[Part], start: int) -> tuple[int, int]:
     return -1, -1
 
 
-def part_tokens(part: Part, counter: Counter) -> int:
-    """Tokens of one part by the request's counter: its text, its name, and what text hides."""
-    tokens = part.weight
-    if part.text:
-        tokens += counter.count(part.text)
-    if part.kind == "call" and part.name:
-        tokens += _name_tokens(part.name, counter)
-    return tokens
-
-
-@lru_cache(1024)
-def _name_tokens(name: str, counter: Counter) -> int:
-    """Tokens of a tool's name, of which there are few."""
-    return counter.count(name)
+def count_all(state: State, counter: Counter) -> int:
+    """Tokens of all parts; what was not counted yet is counted now, and remembered."""
+    tokens, parts = state.tokens, state.index.parts
+    for position, known in enumerate(tokens):
+        if known < 0:
+            tokens[position] = part_tokens(parts[position], counter)
+    return sum(tokens)
 
 
 def is_due(state: State, policy: Policy) -> bool:
     """Whether enough is new since the last evaluation for another one to be worth its time."""
-    projection = state.before + state.mended_by - state.saved
+    projection = state.size - state.saved
     return state.since >= max(policy.step, policy.growth * projection)
 
 
 def evaluate(state: State, setting: Setting) -> None:
     """Let every pass offer, take what the planner chooses, and keep the originals."""
     unseen_from = state.index.units[-1].answers
-    state.since = sum(state.tokens[unseen_from:])  # what no pass could touch yet is still to come
+    state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
     if state.left_alone:
         return
     transcript = state.index.freeze()

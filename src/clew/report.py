@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -11,15 +13,25 @@ from .edits import Edit
 from .repair.mending import Repair
 
 
-class Report(Struct, frozen=True, kw_only=True):
-    """One compaction, in figures and reasons."""
+class Counted(Struct, frozen=True, gc=False):
+    """A request's tokens."""
+
+    before: int = 0
+    after: int = 0
+    repaired: int = 0  # what repair added (or took away), counted apart from savings
+
+
+class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """One compaction, in figures and reasons.
+
+    Tokens are counted when they are first asked for, and then kept: an exact count costs more time
+    than everything else that is done to a request.
+    """
 
     format: str | None = None
     model: str | None = None
     counter: str | None = None  # "o200k" counts exactly, "estimate" is close
-    tokens_before: int = 0
-    tokens_after: int = 0
-    tokens_repaired: int = 0  # what repair added (or took away), counted apart from savings
+    tally: Callable[[], Counted] = Counted
     messages: int = 0
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
@@ -28,6 +40,25 @@ class Report(Struct, frozen=True, kw_only=True):
     epochs: int = 0  # how often edits were put in force so far; between epochs projections extend
     prefix: str | None = None  # the hash of this history, which facts refer to
 
+    @cached_property
+    def _counted(self) -> Counted:
+        return self.tally()
+
+    @property
+    def tokens_before(self) -> int:
+        """Tokens of the request as it came."""
+        return self._counted.before
+
+    @property
+    def tokens_after(self) -> int:
+        """Tokens of the projection."""
+        return self._counted.after
+
+    @property
+    def tokens_repaired(self) -> int:
+        """Tokens that repair added, or took away."""
+        return self._counted.repaired
+
     @property
     def tokens_saved(self) -> int:
         """What the edits saved; repairs are counted apart."""
@@ -35,7 +66,17 @@ class Report(Struct, frozen=True, kw_only=True):
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
-        return {**msgspec.to_builtins(self), "tokens_saved": self.tokens_saved}
+        told: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
+        for name in ("tokens_before", "tokens_after", "tokens_repaired"):
+            told[name] = getattr(self, name)
+        for name in _LISTED:
+            told[name] = msgspec.to_builtins(getattr(self, name))
+        return {**told, "tokens_saved": self.tokens_saved}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def to_text(self) -> str:
         """The report for a person, a line an edit."""
@@ -60,3 +101,8 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+_LISTED = (
+    "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix",
+)  # fmt: skip

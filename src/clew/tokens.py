@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Literal, Protocol, cast
 from zlib import adler32
 
 from msgspec import Struct
+
+from .transcript import Part
 
 Choice = Literal["auto", "o200k", "estimate"]
 Family = Literal["openai", "claude", "claude-to-4.6", "gemini", "other"]
@@ -63,6 +65,11 @@ def estimate(text: str) -> int:
     return _tokens(_weight(text)) if text else 0
 
 
+def sizer_for(counter: Counter) -> Counter:
+    """What tells at once about how large a text is: the counter itself, where that is quick."""
+    return EstimateCounter() if isinstance(counter, ExactCounter) else counter
+
+
 def counter_for(format: str, model: str | None, choice: Choice = "auto") -> Counter:
     """The one counter for a request, from its wire format and the model it names.
 
@@ -75,6 +82,22 @@ def counter_for(format: str, model: str | None, choice: Choice = "auto") -> Coun
     if choice == "o200k" or (choice == "auto" and family == "openai"):
         return ExactCounter()
     return EstimateCounter(PERMILLE[family])
+
+
+def part_tokens(part: Part, counter: Counter) -> int:
+    """Tokens of one part by the request's counter: its text, its name, and what text hides."""
+    tokens = part.weight
+    if part.text:
+        tokens += counter.count(part.text)
+    if part.kind == "call" and part.name:
+        tokens += _name_tokens(part.name, counter)
+    return tokens
+
+
+@lru_cache(1024)
+def _name_tokens(name: str, counter: Counter) -> int:
+    """Tokens of a tool's name, of which there are few."""
+    return counter.count(name)
 
 
 # --- which model -------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def drop_every_other_exchange(view: View, policy: Policy) -> Iterator[Offer]:
         parts = closure(view.transcript, exchange.ordinal)
         if exchange.ordinal % 2 or any(view.is_protected(part) for part in parts):
             continue
-        saved = sum(view.tokens[part] for part in parts)
+        saved = sum(view.tokens_of(part) for part in parts)
         ref = view.transcript.parts[exchange.call].ref
         if saved > 0:
             yield Offer("drop", DropExchange(exchange.ordinal, ref, "trial", "old", saved))
@@ -33,7 +33,7 @@ def drop_old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
         unit = units[number]
         if unit.parts[0] < view.fresh_from:
             break
-        saved = sum(view.tokens[part] for part in unit.reasoning)
+        saved = sum(view.tokens_of(part) for part in unit.reasoning)
         if saved > 0 and not any(view.is_protected(part) for part in unit.reasoning):
             ref = view.transcript.parts[unit.reasoning[0]].ref
             yield Offer("drop", DropReasoning(number, ref, "trial", "old", saved))

@@ -16,9 +16,7 @@ from .words import as_words
 class ObjectBody:
     """A request dict, or a bare list of messages."""
 
-    def __init__(
-        self, request: Object | list[JSON], marked: Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, request: Object | list[JSON], marked: Sequence[int] | None = None) -> None:
         self._request = request
         self._marked = marked  # the messages with marks, where the caller knows them
         if isinstance(request, list):

@@ -62,7 +62,7 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         ref,
     )
     text = clip.of(part.text, part.error or _tells_of_failure(part.text))
-    saved = view.tokens[position] - part.weight - view.counter.count(text)
+    saved = view.saved_by(position, text)
     if saved <= 0:
         return None
     evidence = f"{len(part.text):,} chars, cap {cap:,}"

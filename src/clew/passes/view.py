@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
 
 from ..edits import Edit
-from ..tokens import Counter
+from ..tokens import Counter, part_tokens
 from ..transcript import Exchange, Part, Transcript
 
 
@@ -16,7 +16,7 @@ class View(Struct, frozen=True):
     """A history as it stood at one evaluation."""
 
     transcript: Transcript
-    tokens: Sequence[int]  # tokens of each part, by the request's one counter
+    tokens: list[int]  # of each part by the request's one counter; -1: not counted yet
     fresh_from: int  # what stands before was already looked at by the last evaluation
     unseen_from: int  # the model has not seen the parts from here on
     first_user: tuple[int, int]  # the parts of the first user message
@@ -37,6 +37,20 @@ class View(Struct, frozen=True):
     def may_rewrite(self, position: int) -> bool:
         """Whether a pass may change what this part says: not what must stay intact, or go."""
         return not self.is_protected(position) and not self.transcript.parts[position].signed
+
+    def saved_by(self, position: int, text: str) -> int:
+        """The tokens that a part saves when it says `text`."""
+        part = self.transcript.parts[position]
+        named = self.counter.count(part.name) if part.kind == "call" and part.name else 0
+        return self.tokens_of(position) - part.weight - named - self.counter.count(text)
+
+    def tokens_of(self, position: int) -> int:
+        """The tokens of a part, counted when first asked for."""
+        known = self.tokens[position]
+        if known < 0:
+            known = part_tokens(self.transcript.parts[position], self.counter)
+            self.tokens[position] = known
+        return known
 
     def fresh_results(self) -> tuple[int, ...]:
         """The results that the model has seen and no evaluation has looked at yet."""

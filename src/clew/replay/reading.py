@@ -13,8 +13,7 @@ from msgspec import Struct
 from ..codecs.codec import Codec
 from ..codecs.json_tree import JSON, Object, compact_text, get
 from ..codecs.marks import strip_marks
-from ..fold import part_tokens
-from ..tokens import Counter
+from ..tokens import Counter, part_tokens
 from ..transcript import Part
 
 HOUR = 3600.0
