@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -355,3 +357,121 @@ def test_odd_records_never_raise(changes: list[tuple[int, tuple[Any, ...], Any]]
 @given(st.lists(arbitrary_json(), max_size=5))
 def test_what_is_no_record_never_raises(records: list[Any]):
     assert len(list(claude_code.read(records, "x.jsonl"))) == 1
+
+
+def hash_of(message: Record) -> str:
+    """A message's name in the records of requests."""
+    sorted_text = json.dumps(message, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return sha256(sorted_text.encode()).hexdigest()
+
+
+def blob(message: Record) -> Record:
+    return {"type": "api-request-blob", "sessionId": "s-1", "hash": hash_of(message)} | {
+        "message": message
+    }
+
+
+def request(id: str, keep: int, *tail: Record, base: str | None = None) -> Record:
+    told = {"type": "api-request", "sessionId": "s-1", "id": id, "keep": keep}
+    return told | {"base": base, "tail": [hash_of(one) for one in tail]}
+
+
+ASKED = message("user", text("<system-reminder>\nBe brief — ü.\n</system-reminder>"), text("Go."))
+REMINDER = {"role": "system", "content": [text("The maze is dark.")], "output_config": {"a": 1}}
+LOOKED = message("assistant", think("Both."), call("a"), call("b"))
+CAME = message("user", result("b"), result("a"))  # in the order in which they came
+RECORDED = [
+    user(0, "Go."),
+    record("attachment", 1, attachment={"type": "date"}),
+    blob(ASKED),
+    blob(REMINDER),
+    request("r1", 0, ASKED, REMINDER),
+    answer(2, "m1", think("Both."), call("a")),
+    answer(3, "m1", call("b")),
+    user(4, [result("b")]),
+    user(5, [result("a")]),
+    request("r2", 2, LOOKED, CAME, base="r1"),
+    answer(6, "m2", text("Left.")),
+    user(7, "Thanks."),
+]
+
+
+class TestRecordedRequests:
+    """Where Claude Code records its requests, they are read word for word."""
+
+    def test_reminders_stand_where_they_were_sent(self):
+        session = only(RECORDED)
+        done, thanks = message("assistant", text("Left.")), message("user", text("Thanks."))
+        assert session.messages == [ASKED, REMINDER, LOOKED, CAME, done, thanks]
+        assert [sent.cut for sent in session.requests] == [2, 4]
+        assert session.notes == ()
+
+    @pytest.mark.parametrize(
+        "records",
+        [
+            [one for one in RECORDED if one is not RECORDED[3]],
+            [one for one in RECORDED if one is not RECORDED[4]],
+            [one for one in RECORDED if one is not RECORDED[9]],
+            [*RECORDED[:9], request("r2", 1, LOOKED, CAME, base="r1"), *RECORDED[10:]],
+            [*RECORDED[:9], request("r2", 2, CAME, LOOKED, base="r1"), *RECORDED[10:]],
+            [*RECORDED[:9], request("r2", 2, base="r1"), *RECORDED[10:]],
+            [*RECORDED[:9], {**RECORDED[9], "tail": 7, "keep": "x"}, *RECORDED[10:]],
+        ],
+        ids=["no blob", "first", "second", "other start", "order", "same", "odd"],
+    )
+    def test_what_is_not_certain_is_put_together_from_the_records(self, records: list[Any]):
+        session = only(records)
+        assert session.messages[0] == message("user", text("Go."))
+        assert session.messages[2] == message("user", result("a"), result("b"))
+        assert [sent.cut for sent in session.requests] == [1, 3]
+        assert session.notes == ("1 reminders that were sent along left out",)
+
+    def test_a_sub_agents_requests_are_its_own(self):
+        named = [
+            one | {"agentId": "scout"} | ({"isSidechain": True} if "uuid" in one else {})
+            for one in RECORDED
+        ]
+        main = [user(20, "Hello."), answer(21, "m9", text("Hi."))]
+        first, second = sessions([*main, *named])
+        assert len(first.messages) == 2
+        assert second.messages[:2] == [ASKED, REMINDER]
+        assert second.parent == first.id
+
+
+def test_what_a_compaction_keeps_stands_behind_its_summary_and_is_told_once():
+    kept = {"preservedMessages": {"anchorUuid": "u4", "uuids": ["u2", 7]}}
+    boundary = record("system", 3, subtype="compact_boundary", compactMetadata=kept)
+    first, second = sessions(
+        [
+            user(0, "Go."),
+            answer(1, "m1", call("a")),
+            user(2, [result("a"), text("And now?")]),
+            boundary,
+            user(4, "All so far.", isCompactSummary=True),
+            answer(5, "m2", text("Left.")),
+        ]
+    )
+    assert len(first.messages) == 3
+    assert second.messages == [
+        message("user", text("All so far."), text("And now?")),
+        message("assistant", text("Left.")),
+    ]
+    assert [len(one.requests) for one in (first, second)] == [1, 1]
+
+
+def test_an_answer_that_a_compaction_keeps_is_no_request_again():
+    kept = {"preservedMessages": {"uuids": ["u1"]}}
+    first, second = sessions(
+        [
+            user(0, "Go."),
+            answer(1, "m1", text("Left.")),
+            record("system", 2, subtype="compact_boundary", compactMetadata=kept),
+            user(3, "All so far.", isCompactSummary=True),
+            user(4, "On."),
+            answer(5, "m2", text("Right.")),
+        ]
+    )
+    assert [one["role"] for one in second.messages] == ["user", "assistant", "user", "assistant"]
+    assert second.messages[1] == message("assistant", text("Left."))
+    assert [sent.cut for sent in second.requests] == [3]
+    assert first.messages[-1] == message("assistant", text("Left."))

@@ -214,9 +214,17 @@ COMPACTED = [
 def test_a_compaction_begins_a_new_segment():
     before, after = sessions(COMPACTED)
     assert before == only(TURN)
-    assert after.messages == [said("user", "on"), DONE]
+    assert after.messages == [GO, said("user", "on"), DONE]
     assert (after.id, after.segment) == ("t-1", 1)
-    assert [(one.cut, one.usage) for one in after.requests] == [(1, Usage(input=95, output=5))]
+    assert [(one.cut, one.usage) for one in after.requests] == [(2, Usage(input=95, output=5))]
+
+
+def test_no_request_was_sent_for_what_a_compaction_put_together():
+    put = [GO, DONE, said("user", "a summary")]
+    told = record("compacted", 20, {"message": "", "replacement_history": put})
+    _, after = sessions([*TURN, told, item(21, said("user", "on")), item(22, DONE)])
+    assert after.messages == [*put, said("user", "on"), DONE]
+    assert [one.cut for one in after.requests] == [4]
 
 
 PARENTS = {
@@ -297,3 +305,59 @@ def test_odd_records_never_raise(changes: list[tuple[int, tuple[str, ...], Any]]
 @given(st.lists(arbitrary_json(), max_size=5))
 def test_what_is_no_record_never_raises(records: list[Any]):
     assert len(list(codex.read(records, "x.jsonl"))) == 1
+
+
+OLD_HEAD = {"id": "t-old", "timestamp": "2025-06-01T00:00:00.000Z", "instructions": "Be brief."}
+OLD = [
+    {**OLD_HEAD, "git": {"branch": "main"}},
+    {"record_type": "state"},
+    said("user", "Where?"),
+    {**THOUGHT, "id": "rs_1"},
+    called("c1"),
+    came("c1"),
+    {"record_type": "state"},
+    said("assistant", "There."),
+]
+
+
+class TestAnOlderRollout:
+    """Its first record has no kind, and its items stand there bare."""
+
+    def test_the_items_are_the_records(self):
+        session = only(OLD)
+        assert session.id == "t-old"
+        assert session.messages == [OLD[at] for at in (2, 3, 4, 5, 7)]
+        assert [request.cut for request in session.requests] == [1, 4]
+        assert [request.time for request in session.requests] == [None, None]
+        assert session.notes == ()
+
+    @pytest.mark.parametrize("instructions", [None, "", "Be brief."])
+    def test_it_is_recognised(self, instructions: str | None):
+        head = lines({**OLD_HEAD, "instructions": instructions}, *OLD[1:])
+        assert codex.recognises(head, "rollout-2025.jsonl")
+        assert not claude_code.recognises(head, "rollout-2025.jsonl")
+        assert not request_log.recognises(head, "rollout-2025.jsonl")
+
+    def test_another_record_without_a_kind_is_counted(self):
+        assert only([*OLD, {"what": "ever"}]).notes == ("1 records of unknown kind '' left out",)
+
+
+def test_what_codex_notes_on_an_item_for_itself_is_left_out():
+    noted = {**said("user", "Where?"), "internal_chat_message_metadata_passthrough": {"a": 1}}
+    session = only([meta(), item(1, noted), item(2, said("assistant", "There."))])
+    assert session.messages[0] == said("user", "Where?")
+
+
+@pytest.mark.parametrize(("summary", "left"), [("So far:\nWent left.", True), ("", False)])
+def test_the_answer_that_became_a_summary_is_no_turn(summary: str, left: bool):
+    records = [
+        meta(),
+        item(1, said("user", "Go.")),
+        item(2, said("assistant", "Hm.")),
+        item(3, said("user", "On.")),
+        item(4, said("assistant", "Went left.")),
+        record("compacted", 5, {"message": summary}),
+    ]
+    session = only(records)
+    assert [request.cut for request in session.requests] == ([1] if left else [1, 3])
+    assert session.notes == (("1 answers with a summary left out",) if left else ())

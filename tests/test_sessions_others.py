@@ -441,6 +441,43 @@ class TestGeminiCli:
         assert [len(message["parts"]) for message in session.messages] == [1, 2, 1, 1]
         assert cuts(session) == [1, 3]
 
+    @pytest.mark.parametrize("with_calls", [True, False])
+    def test_results_may_stand_in_a_record_of_their_own_and_are_told_once(self, with_calls: bool):
+        result = Gemini.response("read_file__c1", {"output": "a map"})
+        asked = Gemini.call("read_file__c1", [result] if with_calls else None)
+        stray = Gemini.response("c9", {"output": "of no call"})
+        messages = [
+            Gemini.user("m1", "Go."),
+            Gemini.answer("m2", 2, "", asked),
+            Gemini.user("m3", [result, stray]),
+            Gemini.answer("m4", 4, "Left."),
+        ]
+        session = only(gemini_cli, [{**Gemini.ABOUT, "messages": messages}])
+        told = [part for message in session.messages for part in message["parts"]]
+        assert told[1]["functionCall"]["id"] == "c1"
+        assert told[2:] == [Gemini.response("c1", {"output": "a map"}), {"text": "Left."}]
+        assert session.notes == ("1 result without a call left out",)
+        assert [request.time for request in session.requests] == [START + 2, START + 4]
+
+    @pytest.mark.parametrize("with_calls", [True, False])
+    def test_calls_may_stand_in_the_content_and_are_told_once(self, with_calls: bool):
+        asked = {"functionCall": {"id": "read_file__c1", "name": "read_file", "args": {}}}
+        result = Gemini.response("read_file__c1", {"output": "a map"})
+        beside = Gemini.response("read_file__c2", {"output": "of a call beside it"})
+        calls = [Gemini.call("read_file__c1", [result, beside])] if with_calls else []
+        answer = Gemini.answer("m2", 2, "", *calls)
+        messages = [
+            Gemini.user("m1", "Go."),
+            {**answer, "content": [{"text": "Look."}, asked]},
+            Gemini.user("m3", [result]),
+            Gemini.answer("m4", 4, "Left."),
+        ]
+        session = only(gemini_cli, [{**Gemini.ABOUT, "messages": messages}])
+        told = [list(part) for message in session.messages for part in message["parts"]]
+        assert told == [["text"], ["text"], ["functionCall"], ["functionResponse"], ["text"]]
+        assert session.messages[1]["parts"][1]["functionCall"]["id"] == "c1"
+        assert cuts(session) == [1, 3]
+
     @pytest.mark.parametrize("result", [None, [], 7])
     def test_a_call_without_a_result_is_cut(self, result: Any):
         answer = Gemini.answer("m2", 2, "Look.", Gemini.call("c1", result))
@@ -601,6 +638,44 @@ class TestCopilotCli:
         assert (scout.id, scout.parent, main.parent) == ("c-1/t1", "c-1", None)
         assert scout.messages[0] == {"role": "user", "content": "Scout."}
         assert (cuts(scout), cuts(main)) == ([1, 3], [2, 4])
+
+    def test_a_sub_agent_may_be_named_by_its_id_and_usage_stand_in_a_record(self):
+        def used(given: int) -> Record:
+            told = {"inputTokens": given, "cacheReadTokens": 40, "outputTokens": 7}
+            return event("session.usage_record", usage=told)
+
+        inside = [
+            event("subagent.started", toolCallId="t1"),
+            event("session.model_change", newModel="small"),
+            event("user.message", content="Scout."),
+            event("system.message", role="system", content="You scout."),
+            used(100),
+            copilot_answer(4, "", asked("t2")),
+            done("t2", "a map"),
+            copilot_answer(5, "Left."),
+        ]
+        task = asked("t1", name="task", arguments={"prompt": "Scout."})
+        main, scout = sessions(
+            copilot_cli,
+            [
+                COPILOT[0],
+                COPILOT[4],
+                COPILOT[3],
+                used(90),
+                copilot_answer(3, "", task),
+                *({**one, "agentId": "a-1"} for one in inside),
+                done("t1", "Left."),
+                copilot_answer(6, "Left, then.", model="gpt-5.4"),
+            ],
+        )
+        assert (scout.id, scout.parent, main.parent) == ("c-1/t1", "c-1", None)
+        roles = ["system", "user", "assistant", "tool", "assistant"]
+        assert [message["role"] for message in scout.messages] == roles
+        assert [message["role"] for message in main.messages] == roles
+        assert (cuts(scout), cuts(main)) == ([2, 4], [2, 4])
+        assert [request.usage for request in scout.requests] == [Usage(60, 40, 0, 0, 7), None]
+        assert [request.usage for request in main.requests] == [Usage(50, 40, 0, 0, 7), None]
+        assert main.requests[0].model is None
 
 
 def hands_event(id: int, source: str = "agent", **more: Any) -> Record:
@@ -864,7 +939,9 @@ class TestEveryReader:
 
     @pytest.mark.parametrize("records", [[], [None], [{}], [[]], [{"messages": 3}], ["x", 1]])
     def test_names_a_file_without_requests(self, reader: ModuleType, records: list[Any]):
-        assert list(reader.read(iter(records), "f")) == [Skipped("f", "there is no request in it")]
+        assert list(reader.read(iter(records), "f")) == [
+            Skipped("f", "no answer of a model is recorded in it")
+        ]
 
     def test_reads_its_file(self, reader: ModuleType):
         assert sessions(reader, FILES[reader])

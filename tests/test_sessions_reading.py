@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from clew.sessions.readers import READERS
-from clew.sessions.reading import Reader, files_below, find, read_file
+from clew.sessions.reading import PLACES, Reader, files_below, find, read_file
 from clew.sessions.session import Sent, Session, Skipped
 
 STAMP = "2026-01-01T00:00:00Z"
@@ -109,8 +109,92 @@ def test_transcripts_are_found_below_a_home(tmp_path: Path) -> None:
     assert list(find(tmp_path / "nowhere")) == []
 
 
+AGENTS_FILES = {
+    "claude-code": ".claude/projects/maze/a.jsonl",
+    "codex": ".codex/sessions/2026/01/01/rollout-a.jsonl",
+    "pi": ".pi/agent/sessions/maze/a.jsonl",
+    "opencode": ".local/share/opencode/storage/session/maze/ses_1.json",
+    "gemini-cli": ".gemini/tmp/maze/chats/session-a.json",
+    "copilot-cli": ".copilot/session-state/c-1/events.jsonl",
+    "openhands": ".openhands/conversations/abc/events/event-00000-e0.json",
+    "trajectory": ".config/mini-swe-agent/last_mini_run.traj.json",
+}
+BESIDE = [
+    ".claude/projects/maze/s/subagents/agent-1.meta.json",
+    ".claude/history.jsonl",
+    ".codex/history.jsonl",
+    ".pi/agent/auth.json",
+    ".gemini/tmp/maze/logs.json",
+    ".copilot/config.json",
+    ".openhands/conversations/abc/base_state.json",
+    ".openhands/conversations/abc/events/event-00001-e1.json",
+    ".local/share/opencode/storage/message/ses_1/msg_1.json",
+    ".local/share/opencode/storage/part/msg_1/prt_1.json",
+    ".config/mini-swe-agent/settings.json",
+]
+# What each variable names, and where a transcript lies below it.
+VARIABLES = [
+    ("claude-code", "CLAUDE_CONFIG_DIR", "projects/maze/a.jsonl"),
+    ("codex", "CODEX_HOME", "archived_sessions/rollout-a.jsonl"),
+    ("pi", "PI_CODING_AGENT_DIR", "sessions/maze/a.jsonl"),
+    ("pi", "PI_CODING_AGENT_SESSION_DIR", "maze/a.jsonl"),
+    ("opencode", "XDG_DATA_HOME", "opencode/opencode-dev.db"),
+    ("opencode", "XDG_DATA_HOME", "opencode/storage/session/maze/ses_1.json"),
+    ("gemini-cli", "GEMINI_CLI_HOME", ".gemini/tmp/maze/chats/a.jsonl"),
+    ("copilot-cli", "COPILOT_HOME", "session-state/c-1/events.jsonl"),
+    ("openhands", "OPENHANDS_PERSISTENCE_DIR", "conversations/abc/events/event-00000-e0.json"),
+    ("openhands", "OPENHANDS_CONVERSATIONS_DIR", "abc/events/event-00000-e0.json"),
+    ("inspect", "INSPECT_LOG_DIR", "2026/a.eval"),
+    ("trajectory", "MSWEA_GLOBAL_CONFIG_DIR", "last_mini_run.traj.json"),
+]
+
+
+def put(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    return path
+
+
+def test_each_agents_transcripts_are_found_and_nothing_beside_them(tmp_path: Path) -> None:
+    left = {agent: put(tmp_path / name) for agent, name in AGENTS_FILES.items()}
+    for name in BESIDE:
+        put(tmp_path / name)
+    for agent, path in left.items():
+        assert list(find(tmp_path, [agent])) == [path]
+    assert sorted(find(tmp_path)) == sorted(left.values())
+    assert set(left) | {"inspect"} == set(PLACES)
+
+
+@pytest.mark.parametrize(("agent", "variable", "name"), VARIABLES)
+def test_a_variable_says_where_they_are(
+    tmp_path: Path, agent: str, variable: str, name: str
+) -> None:
+    home, named = tmp_path / "home", tmp_path / "named"
+    path = put(named / name)
+    if agent in AGENTS_FILES:
+        put(home / AGENTS_FILES[agent])
+    assert list(find(home, [agent], {variable: str(named)})) == [path]
+    assert path not in find(home, [agent], {})
+
+
+@pytest.mark.parametrize("value", ["", "relative/folder"])
+def test_a_variable_that_names_no_folder_is_as_if_not_set(tmp_path: Path, value: str) -> None:
+    path = put(tmp_path / AGENTS_FILES["codex"])
+    assert list(find(tmp_path, ["codex"], {"CODEX_HOME": value})) == [path]
+
+
+def test_a_home_with_nothing_has_no_files(tmp_path: Path) -> None:
+    for name in (".claude/projects", ".codex", ".openhands/conversations/abc/events"):
+        (tmp_path / name).mkdir(parents=True)
+    assert list(find(tmp_path)) == []
+    assert list(find(tmp_path, ["no such agent"])) == []
+    named = {place.variable: str(tmp_path / "gone") for row in PLACES.values() for place in row}
+    named.pop(None)
+    assert list(find(tmp_path, environ={str(key): named[key] for key in named})) == []
+
+
 def test_every_agent_has_a_name_of_its_own() -> None:
-    assert len({reader.agent for reader in READERS}) == len(READERS) == 9
+    assert len({reader.agent for reader in READERS}) == len(READERS) == 11
 
 
 def test_records_are_read_one_at_a_time(tmp_path: Path) -> None:

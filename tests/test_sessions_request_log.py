@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.sessions import claude_code, codex, request_log
-from clew.sessions.session import Sent, Session, Skipped
+from clew.sessions.session import Sent, Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 Body = dict[str, Any]
@@ -242,3 +242,68 @@ def test_odd_requests_never_raise(records: list[Any]):
             cuts = [sent.cut for sent in one.requests]
             assert cuts == sorted(set(cuts))
             assert cuts[-1] == len(one.messages)
+
+
+ANTHROPIC_USAGE = {"input_tokens": 3, "cache_read_input_tokens": 90, "output_tokens": 7}
+CHAT_USAGE = {"prompt_tokens": 93, "completion_tokens": 7}
+CHAT_USAGE |= {"prompt_tokens_details": {"cached_tokens": 90}}
+RESPONSES_USAGE = {"input_tokens": 93, "output_tokens": 7}
+RESPONSES_USAGE |= {"input_tokens_details": {"cached_tokens": 90}}
+GEMINI_USAGE = {"promptTokenCount": 93, "cachedContentTokenCount": 90}
+GEMINI_USAGE |= {"candidatesTokenCount": 5, "thoughtsTokenCount": 2}
+
+WRAPPED: dict[str, Any] = {
+    "body": lambda body: {"url": "/v1", "body": body, "usage": CHAT_USAGE},
+    "request": lambda body: {"request": body, "response": {"usage": ANTHROPIC_USAGE}},
+    "request.body": lambda body: {
+        "request": {"method": "POST", "headers": {}, "body": body},
+        "response": {"status": 200, "body": {"usage": RESPONSES_USAGE}},
+    },
+    "gemini's answer": lambda body: {"request": body, "response": {"usageMetadata": GEMINI_USAGE}},
+    "text": lambda body: {"id": 7, "body": msgspec.json.encode(body).decode(), "usage": CHAT_USAGE},
+    "request.body as text": lambda body: {
+        "request": {"body": msgspec.json.encode(body).decode()},
+        "response": {"usage": CHAT_USAGE},
+    },
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPED.values(), ids=WRAPPED)
+@pytest.mark.parametrize("format", list(HISTORIES))
+def test_a_body_may_be_wrapped(format: str, wrap: Any):
+    field, history = HISTORIES[format]
+    bodies = [{"model": "m", field: history[:length]} for length in (1, 3)]
+    told = [{**wrap(body), "timestamp": 1_700_000_000 + at} for at, body in enumerate(bodies)]
+    head = lines(*told)
+    assert request_log.recognises(head, "log.jsonl")
+    assert not request_log.recognises(head, "log.json")
+    (session,) = request_log.read(told, "log.jsonl")
+    assert isinstance(session, Session)
+    assert (session.format, session.messages) == (format, history)
+    assert session.requests == (
+        Sent(1, 1_700_000_000.0, Usage(3, 90, 0, 0, 7), "m"),
+        Sent(3, 1_700_000_001.0, Usage(3, 90, 0, 0, 7), "m"),
+    )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"body": {}},
+        {"body": {"messages": "x"}},
+        {"body": "hello"},
+        {"request": {"body": 3}},
+        {"request": {"body": "{}"}},
+        {"request": {"messages": []}, "sessionId": "s"},
+    ],
+)
+def test_what_is_wrapped_otherwise_is_no_request(record: Any):
+    assert not request_log.recognises(lines(record), "log.jsonl")
+    (skipped,) = request_log.read([record], "log.jsonl")
+    assert isinstance(skipped, Skipped)
+
+
+@pytest.mark.parametrize("cut", [1, 2_000, 65_536])
+def test_a_wrapped_body_longer_than_the_head(cut: int):
+    wrapped = lines({"url": "/v1/messages", "body": chat(LONG)})
+    assert request_log.recognises(wrapped[:cut], "log.jsonl") is (cut > 1)

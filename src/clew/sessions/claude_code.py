@@ -2,9 +2,11 @@
 
 A record is a piece of a message: the pieces of one answer share its id, and every result stands in
 a record of its own. A sub-agent's records are marked as a sidechain, in the main file or in one of
-their own; they are a conversation of their own. What the record does not hold is not made up: the
-system prompt, the tools, and the reminders that Claude Code sends along (`attachment` records).
-Progress records, which show a sub-agent at work to the user, are left out.
+their own; they are a conversation of their own. Reminders that Claude Code sends along are part of
+the messages where the requests are recorded word for word (`claude_code_requests.py`). Elsewhere
+they are counted: an `attachment` tells what a reminder was about, not what was sent. The system
+prompt and the tools are not read. Progress records, which show a sub-agent at work to the user,
+are left out.
 
 An answer that was interrupted while the model thought ends with its thinking, as it is recorded:
 `check` names that (A11) in the requests after it.
@@ -15,15 +17,17 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import cast
 
 import msgspec
 from msgspec import Struct
 
-from ..codecs.json_tree import JSON, Object
-from .session import Sent, Session, Skipped, Usage
+from ..codecs.json_tree import JSON, Object, get
+from .claude_code_requests import Recorded
+from .history import kind_of, seconds, text_at
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
+from .usages import anthropic_usage
 
 AGENT = "claude-code"
 
@@ -35,6 +39,8 @@ _BESIDE = frozenset(
     queue-operation summary system tag tools-used
     """.split()  # noqa: SIM905 - reads better
 )
+_REQUESTS = frozenset({"api-request", "api-request-blob"})
+_REMINDERS = "reminders that were sent along"
 _CUT_SHORT = re.compile(
     rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
 )
@@ -55,7 +61,7 @@ def _is_ours(line: bytes) -> bool:
     if not isinstance(record, dict):
         return False
     holder = cast(Object, record)
-    kind = _kind(holder)
+    kind = kind_of(holder)
     if kind == "summary":
         return "leafUuid" in holder
     if kind == "file-history-snapshot":
@@ -77,7 +83,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
         found = True
         yield session
     if not found:
-        yield Skipped(source, "no answer of a model is recorded in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 class _Chains:
@@ -95,7 +101,8 @@ class _Chains:
             self._main.notes["records that are no objects"] += 1
             return None
         holder = cast(Object, record)
-        chain = self._sidechain(holder) if holder.get("isSidechain") else self._main
+        aside = holder.get("isSidechain") or (kind_of(holder) in _REQUESTS and "agentId" in holder)
+        chain = self._sidechain(holder) if aside else self._main
         session = holder.get("sessionId")
         if not chain.session and isinstance(session, str):
             chain.session = session
@@ -129,6 +136,9 @@ class _Turn(Struct):
     time: float | None = None
     usage: Usage | None = None
     model: str | None = None
+    request: str | None = None  # the record of the request that it answers
+    records: list[str] = []
+    told: bool = False  # whether it stands in a segment before this one already
 
 
 class _Chain:
@@ -143,27 +153,38 @@ class _Chain:
         self._begun = True  # whether anything came since the last compaction
         self._turns: list[_Turn] = []
         self._answers: dict[str, _Turn] = {}
+        self._requests = Recorded()
+        self._kept: list[_Turn] = []  # what stays beside the summary that comes
 
     def take(self, record: Object) -> Session | None:
         """Reads one record; the segment that it ends, if it ends one."""
         done = None
-        kind = _kind(record)
+        kind = kind_of(record)
         if record.get("isCompactSummary") or (
             kind == "system" and record.get("subtype") == "compact_boundary"
         ):
-            done = self._compacted()
+            done = self._compacted(record)
         if kind in ("user", "assistant"):
             self._message(kind, record)
+            if record.get("isCompactSummary"):
+                self._turns += self._kept
+                self._kept = []
         elif kind == "attachment":
-            self.notes["reminders that were sent along"] += 1
+            self.notes[_REMINDERS] += 1
+        elif kind in _REQUESTS:
+            self._requests.take(kind, record)
         elif kind not in _BESIDE:
             self.notes[f"records of unknown kind {kind[:40]!r}"] += 1
         return done
 
-    def _compacted(self) -> Session | None:
+    def _compacted(self, record: Object) -> Session | None:
         """One compaction leaves two records: its boundary, and the summary that follows it."""
         if not self._begun:
             return None
+        named = get(record, ("compactMetadata", "preservedMessages", "uuids"))
+        stays = {str(name) for name in cast(list[JSON], named)} if isinstance(named, list) else ()
+        kept = [turn for turn in self._turns if any(own in stays for own in turn.records)]
+        self._kept = [_Turn(turn.role, list(turn.blocks), told=True) for turn in kept]
         done = self.finish()
         self._segment += 1
         self._begun = False
@@ -180,8 +201,9 @@ class _Chain:
             self._answer(record, message, blocks)
         elif self._turns and self._turns[-1].role == "user":
             self._turns[-1].blocks += blocks
+            self._turns[-1].records.append(text_at(record, "uuid"))
         else:
-            self._turns.append(_Turn("user", blocks))
+            self._turns.append(_Turn("user", blocks, records=[text_at(record, "uuid")]))
 
     def _blocks(self, content: JSON) -> list[Object]:
         if isinstance(content, str):
@@ -200,6 +222,7 @@ class _Chain:
         known = self._answers.get(id) if isinstance(id, str) and id else None
         if known is not None:
             known.blocks += blocks
+            known.records.append(text_at(record, "uuid"))
             known.usage = usage or known.usage  # only the last record has all of the output
             return
         if not self._turns:
@@ -207,14 +230,20 @@ class _Chain:
             return
         model = message.get("model")
         told = model if isinstance(model, str) else None
-        turn = _Turn("assistant", blocks, _time(record.get("timestamp")), usage, told)
+        time = seconds(record.get("timestamp"))
+        sent, own = self._requests.answered(), text_at(record, "uuid")
+        turn = _Turn("assistant", blocks, time, usage, told, sent, [own])
         self._turns.append(turn)
         if isinstance(id, str):
             self._answers[id] = turn
 
     def finish(self) -> Session | None:
         """What was read since the last compaction, if a request is in it."""
-        messages, requests = _settled(self._turns, self.notes)
+        messages, requests, ids = _settled(self._turns, self.notes)
+        woven = self._woven(messages, requests, ids) if any(ids) else None
+        if woven is not None:
+            messages, requests = woven
+            self.notes.pop(_REMINDERS, None)
         notes = tuple(f"{count} {what} left out" for what, count in self.notes.items())
         self._turns, self._answers, self.notes = [], {}, Counter()
         if not requests:
@@ -232,12 +261,26 @@ class _Chain:
             notes=notes,
         )
 
+    def _woven(
+        self, messages: list[Object], requests: Sequence[Sent], ids: Sequence[str | None]
+    ) -> tuple[list[Object], tuple[Sent, ...]] | None:
+        recorded: list[Object] = [
+            {"role": turn.role, "content": turn.blocks} for turn in self._turns
+        ]
+        return self._requests.woven(recorded, messages[requests[-1].cut :], requests, ids)
 
-def _settled(turns: Sequence[_Turn], notes: Counter[str]) -> tuple[list[Object], tuple[Sent, ...]]:
-    """The messages as they were sent: results right behind their calls, and first."""
+
+def _settled(
+    turns: Sequence[_Turn], notes: Counter[str]
+) -> tuple[list[Object], tuple[Sent, ...], list[str | None]]:
+    """The messages as they were sent: results right behind their calls, and first.
+
+    Then the requests, and the names of their records.
+    """
     results = _results(turns)
     messages: list[Object] = []
     requests: list[Sent] = []
+    ids: list[str | None] = []
     for turn in turns:
         blocks = [block for block in turn.blocks if _stays(block, turn.role, results)]
         if turn.role == "assistant":
@@ -247,14 +290,15 @@ def _settled(turns: Sequence[_Turn], notes: Counter[str]) -> tuple[list[Object],
         if messages and messages[-1]["role"] == turn.role:
             messages[-1]["content"] += blocks
         else:
-            if turn.role == "assistant":
+            if turn.role == "assistant" and not turn.told:
                 requests.append(Sent(len(messages), turn.time, turn.usage, turn.model))
+                ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})
         answers = [results[block["id"]] for block in blocks if block.get("type") == "tool_use"]
         if answers:
             messages.append({"role": "user", "content": answers})
     notes += Counter()  # drops what was counted as none
-    return messages, tuple(requests)
+    return messages, tuple(requests), ids
 
 
 def _results(turns: Sequence[_Turn]) -> dict[str, Object]:
@@ -280,38 +324,9 @@ def _stays(block: Object, role: str, results: dict[str, Object]) -> bool:
     return kind != "tool_use" or (isinstance(id, str) and id in results)
 
 
-def _kind(record: Object) -> str:
-    kind = record.get("type")
-    return kind if isinstance(kind, str) else ""
-
-
 def _calls(blocks: Sequence[Object]) -> int:
     return sum(block.get("type") == "tool_use" for block in blocks)
 
 
 def _usage(usage: JSON) -> Usage | None:
-    if not isinstance(usage, dict):
-        return None
-    told = cast(Object, usage)
-    written = told.get("cache_creation")
-    lasting = cast(Object, written) if isinstance(written, dict) else {}
-    return Usage(
-        input=_count(told.get("input_tokens")),
-        cache_read=_count(told.get("cache_read_input_tokens")),
-        cache_write=_count(told.get("cache_creation_input_tokens")),
-        cache_write_1h=_count(lasting.get("ephemeral_1h_input_tokens")),
-        output=_count(told.get("output_tokens")),
-    )
-
-
-def _count(value: JSON) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _time(stamp: JSON) -> float | None:
-    """Seconds since the epoch; a time without a zone is UTC."""
-    try:
-        read = datetime.fromisoformat(stamp)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None
+    return anthropic_usage(usage) if isinstance(usage, dict) else None

@@ -1,8 +1,9 @@
 """Codex's rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as requests to the Responses API.
 
 The payloads of its `response_item` records are the items of its requests. A `compacted` record ends
-a segment; the history that Codex put in its place is not part of the next one, which begins with
-what was recorded after it. Hosted calls (a web search) hold no pair and are left out.
+a segment; the history that Codex put in its place, where it is told, begins the next one. Hosted
+calls (a web search) hold no pair and are left out. Rollouts of older versions begin with a record
+that has no kind, and hold their items bare, without times.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import cast
 
@@ -18,7 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from ..codecs.json_tree import JSON, Object
-from .session import Sent, Session, Skipped, Usage
+from .history import count, kind_of, objects, seconds, text_at
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "codex"
 
@@ -30,6 +31,7 @@ _CUT_SHORT = re.compile(
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _OUTPUTS = frozenset({f"{call}_output" for call in _CALLS})
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning"}
+_OWN = "internal_chat_message_metadata_passthrough"  # which Codex notes on items for itself
 _COUNTS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
 
 
@@ -46,7 +48,15 @@ def recognises(head: bytes, name: str) -> bool:
     if not isinstance(record, dict):
         return False
     holder = cast(Object, record)
-    return _kind(holder) in _KINDS and isinstance(holder.get("payload"), dict)
+    if _is_old_head(holder):
+        return True
+    return kind_of(holder) in _KINDS and isinstance(holder.get("payload"), dict)
+
+
+def _is_old_head(record: Object) -> bool:
+    """Whether a rollout of an older version begins so, whose items stand there bare."""
+    named = isinstance(record.get("id"), str) and isinstance(record.get("timestamp"), str)
+    return named and "instructions" in record and "type" not in record
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
@@ -62,7 +72,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     if session is not None:
         yield session
     elif not found:
-        yield Skipped(source, "no answer of a model is recorded in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 class _Run(Struct):
@@ -78,6 +88,7 @@ class _Item(Struct):
     item: Object
     time: float | None
     run: _Run | None
+    given: bool = False  # stands in a history that Codex put together: no request was sent for it
 
 
 class _Rollout:
@@ -99,11 +110,14 @@ class _Rollout:
             self._notes["records that are no objects"] += 1
             return None
         holder = cast(Object, record)
-        kind, found = _kind(holder), holder.get("payload")
+        kind, found = kind_of(holder), holder.get("payload")
         payload = cast(Object, found) if isinstance(found, dict) else {}
+        if "payload" not in holder and (not kind or kind in _ITEMS):
+            self._bare(holder)
+            return None
         match kind:
             case "compacted":
-                return self._compacted()
+                return self._compacted(payload)
             case "response_item":
                 self._item(payload, holder.get("timestamp"))
             case "event_msg":
@@ -116,21 +130,42 @@ class _Rollout:
                 self._notes[f"records of unknown kind {kind[:40]!r}"] += 1
         return None
 
-    def _compacted(self) -> Session | None:
+    def _bare(self, record: Object) -> None:
+        """A record of an older version: its head, a state that is no part of it, or an item."""
+        if kind_of(record):
+            self._item(record, record.get("timestamp"))
+        elif self._id is None and _is_old_head(record):
+            self._id = text_at(record, "id")
+        elif "record_type" not in record:
+            self._notes["records of unknown kind ''"] += 1
+
+    def _compacted(self, payload: Object) -> Session | None:
+        """Ends a segment; the prompt for a summary is not recorded, so its answer is left out."""
+        summary = text_at(payload, "message")
+        last = self._items[-1].item if self._items else {}
+        said = "".join(text_at(part, "text") for part in objects(last.get("content")))
+        if said and last.get("role") == "assistant" and summary.endswith(said):
+            self._items.pop()
+            self._notes["answers with a summary"] += 1
         done = self.finish()
         self._segment += 1
+        for item in objects(payload.get("replacement_history")):
+            self._item(item, None)
+        for one in self._items:
+            one.given, one.run = True, None
         return done
 
     def _item(self, item: Object, stamp: JSON) -> None:
-        kind = _kind(item)
+        kind = kind_of(item)
         if kind not in _ITEMS:
             self._notes[f"items of kind {kind[:40]!r}"] += 1
             return
         last = self._items[-1] if self._items else None
         run = last.run if last else None
-        if _model_made(item) and (last is None or not _model_made(last.item)):
+        if _model_made(item) and (last is None or last.given or not _model_made(last.item)):
             run = _Run(self._model)
-        self._items.append(_Item(item, _time(stamp), run))
+        sent = {key: item[key] for key in item if key != _OWN} if _OWN in item else item
+        self._items.append(_Item(sent, seconds(stamp), run))
 
     def _event(self, event: Object) -> None:
         """A count of tokens belongs to the run before it; one that only repeats, to none."""
@@ -198,14 +233,12 @@ def _settled(items: Sequence[_Item], notes: Counter[str]) -> list[_Item]:
 def _requests(items: Sequence[_Item]) -> Iterator[Sent]:
     for at in range(1, len(items)):
         one = items[at]
-        if _model_made(one.item) and not _model_made(items[at - 1].item):
+        before = items[at - 1]
+        if one.given or not _model_made(one.item):
+            continue
+        if before.given or not _model_made(before.item):
             run = one.run
             yield Sent(at, one.time, run.usage if run else None, run.model if run else None)
-
-
-def _kind(record: Object) -> str:
-    kind = record.get("type")
-    return kind if isinstance(kind, str) else ""
 
 
 def _model_made(item: Object) -> bool:
@@ -234,24 +267,10 @@ def _usage(usage: JSON) -> Usage | None:
     """The input that is told includes what was read from the cache or written to it."""
     if not isinstance(usage, dict):
         return None
-    told = cast(Object, usage)
-    prompt, cached, written, output = (_count(told.get(name)) for name in _COUNTS)
+    prompt, cached, written, output = (count(cast(JSON, usage), name) for name in _COUNTS)
     return Usage(
         input=max(prompt - cached - written, 0),
         cache_read=cached,
         cache_write=written,
         output=output,
     )
-
-
-def _count(value: JSON) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _time(stamp: JSON) -> float | None:
-    """Seconds since the epoch; a time without a zone is UTC."""
-    try:
-        read = datetime.fromisoformat(stamp)
-        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return None

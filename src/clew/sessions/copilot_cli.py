@@ -1,7 +1,8 @@
 """Copilot CLI's events as chat messages.
 
-Its files hold the tokens of each answer but seldom those of the prompt; usage is told only where
-an `assistant.usage` event was kept. After a compaction the record has no more than the summary.
+Usage is told where a `session.usage_record` or `assistant.usage` was kept; older files hold no more
+than the tokens of each answer. A sub-agent's events name the call that started it, or an agent
+that a call started. After a compaction the record has no more than the summary.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .history import (
     seconds,
     text_at,
 )
-from .session import Sent, Session, Skipped, Usage
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "copilot-cli"
 
@@ -54,7 +55,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
         found = True
         yield session
     if not found:
-        yield Skipped(source, "there is no request in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 class _Events:
@@ -69,6 +70,7 @@ class _Events:
         self._main = History("openai-chat")
         self._others: dict[str, History] = {}  # by the call that started the sub-agent
         self._tasks: dict[str, str] = {}  # what each call asks a sub-agent to do
+        self._starters: dict[str, str] = {}  # the call that started each sub-agent
         self._usage: dict[str, Usage] = {}  # for the answer that comes next, by conversation
 
     def take(self, event: JSON) -> Session | None:
@@ -81,7 +83,7 @@ class _Events:
         elif kind == "session.start":
             self._id = text_at(data, "sessionId")
             self._model = text_at(data, "selectedModel") or self._model
-        elif kind == "session.model_change":
+        elif kind == "session.model_change" and not text_at(event, "agentId"):
             self._model = text_at(data, "newModel") or self._model
         elif kind == "session.snapshot_rewind":
             self._main.leave("rewinding", "to an earlier event")
@@ -108,16 +110,17 @@ class _Events:
         return session
 
     def _follow(self, kind: str, data: JSON, event: JSON) -> None:
-        starter = text_at(data, "parentToolCallId")
+        starter = self._starter(kind, data, text_at(event, "agentId"))
         history = self._history(starter)
         if kind == "system.message":
-            self._system = [{"role": "system", "content": text_at(data, "content")}]
-            history.hear(*self._system)
+            self._prompt(history, starter, text_at(data, "content"))
         elif kind == "user.message":
             text = text_at(data, "transformedContent") or text_at(data, "content")
             history.hear({"role": "user", "content": text})
         elif kind == "assistant.usage":
             self._usage[starter] = _usage(data)
+        elif kind == "session.usage_record":
+            self._usage[starter] = _usage(get(data, ("usage",)))
         elif kind == "assistant.message":
             self._answer(history, starter, data, event)
         elif kind == "tool.execution_complete":
@@ -126,8 +129,17 @@ class _Events:
         elif kind.partition(".")[0] not in _FAMILIES:
             history.unknown(kind)
 
+    def _starter(self, kind: str, data: JSON, agent: str) -> str:
+        """The call that started the sub-agent whose event this is; none for the main one."""
+        if not agent:
+            return text_at(data, "parentToolCallId")
+        if kind == "subagent.started":
+            self._starters[agent] = text_at(data, "toolCallId") or agent
+            self._others[self._starters[agent]] = History("openai-chat")  # its task is recorded
+        return self._starters.get(agent, agent)
+
     def _history(self, starter: str) -> History:
-        """The conversation an event belongs to: a sub-agent's names the call that started it."""
+        """The conversation an event belongs to."""
         if not starter:
             return self._main
         if starter not in self._others:
@@ -135,6 +147,18 @@ class _Events:
             if task := self._tasks.get(starter):
                 self._others[starter].hear({"role": "user", "content": task})
         return self._others[starter]
+
+    def _prompt(self, history: History, starter: str, text: str) -> None:
+        """The system prompt, which stands first although the task is recorded before it."""
+        prompt: list[JSON] = [{"role": "system", "content": text}]
+        if starter:
+            history.begin(*prompt)
+        elif not self._system:
+            self._main.begin(*prompt)
+            self._system = prompt
+        elif self._system != prompt:
+            self._main.hear(*prompt)
+            self._system = prompt
 
     def _answer(self, history: History, starter: str, data: JSON, event: JSON) -> None:
         requests = objects(get(data, ("toolRequests",)))

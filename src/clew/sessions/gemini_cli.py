@@ -3,8 +3,9 @@
 In a log a message is written again whenever it changes; `$rewindTo` takes a message back with all
 that followed, and `$set` may replace the history: that is how a compaction shows. The older
 documents do not show compactions. When something for the user came between, the calls of an
-answer stand in a record of their own: they are joined again. Thoughts are not sent again, and
-their signatures not recorded.
+answer stand in a record of their own: they are joined again. Results may stand with their calls,
+in a record of their own, or in both. Thoughts are not sent again, and their signatures not
+recorded; nor is the tool's name sent that is written before the id of a call.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import cast
 
 from ..codecs.json_tree import JSON, Object, get
 from .history import History, Piece, count, objects, reported, seconds, text_at
-from .session import Sent, Session, Skipped, Usage
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "gemini-cli"
 
@@ -41,7 +42,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
         found = True
         yield session
     if not found:
-        yield Skipped(source, "there is no request in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 class _Chat:
@@ -112,11 +113,41 @@ class _Chat:
 def _read_message(history: History, message: Object, told: bool) -> None:
     kind = text_at(message, "type")
     if kind == "user":
-        history.hear(*_parts(message.get("content")))
+        history.hear(*_heard(history, message.get("content")))
     elif kind == "gemini":
         _read_answer(history, message, told)
     elif kind not in _BOOKKEEPING:
         history.unknown(kind)
+
+
+def _heard(history: History, content: JSON) -> list[JSON]:
+    """What was said; a result goes to its call, unless it stands there already."""
+    said: list[JSON] = []
+    for part in _parts(content):
+        result = _named(part)
+        call = _answers(result)
+        if not call:
+            said.append(result)
+        elif history.awaits(call):
+            history.result(call, result)
+    return said
+
+
+def _named(part: JSON) -> JSON:
+    """A result with the id of its call as it is sent."""
+    response = get(part, ("functionResponse",))
+    if not isinstance(response, dict) or not text_at(response, "id"):
+        return part
+    return {**part, "functionResponse": {**cast(Object, response), "id": _id(response)}}
+
+
+def _answers(part: JSON) -> str:
+    """The call that a part is a result of, if it is one."""
+    return text_at(part, "functionResponse", "id")
+
+
+def _id(call: JSON) -> str:
+    return text_at(call, "id").removeprefix(f"{text_at(call, 'name')}__")
 
 
 def _parts(content: JSON) -> list[JSON]:
@@ -127,17 +158,27 @@ def _parts(content: JSON) -> list[JSON]:
 
 
 def _read_answer(history: History, message: Object, told: bool) -> None:
-    pieces: list[Piece] = [(None, part) for part in _parts(message.get("content"))]
     calls = objects(message.get("toolCalls"))
+    told_apart = {_id(call) for call in calls}  # which may stand in the content as well
+    said = map(_piece, _parts(message.get("content")))
+    pieces: list[Piece] = [piece for piece in said if piece[0] not in told_apart]
     for call in calls:
         args = call.get("args")
-        asked: Object = {"id": text_at(call, "id"), "name": text_at(call, "name")}
+        asked: Object = {"id": _id(call), "name": text_at(call, "name")}
         asked["args"] = args if isinstance(args, dict) else {}
         pieces.append((asked["id"], {"functionCall": asked}))
     history.answer(pieces, None if told else _sent(message))
     for call in calls:
         if result := _result(call):
-            history.result(text_at(call, "id"), *result)
+            history.result(_id(call), *result)
+
+
+def _piece(part: JSON) -> Piece:
+    """A part of an answer; a call has its id as it is sent."""
+    call = get(part, ("functionCall",))
+    if not isinstance(call, dict) or not text_at(call, "id"):
+        return None, part
+    return _id(call), {**part, "functionCall": {**cast(Object, call), "id": _id(call)}}
 
 
 def _result(call: Object) -> list[JSON]:
@@ -145,11 +186,12 @@ def _result(call: Object) -> list[JSON]:
     result = call.get("result")
     parts: list[JSON] = [*objects(result if isinstance(result, list) else [result])]
     if any("functionResponse" in part for part in parts):
-        return parts
+        named = [_named(part) for part in parts]  # among them, maybe, those of calls beside it
+        return [part for part in named if _answers(part) in ("", _id(call))]
     if not isinstance(result, str):
         return []
-    named = {"id": text_at(call, "id"), "name": text_at(call, "name")}
-    return [{"functionResponse": {**named, "response": {"output": result}}}]
+    about = {"id": _id(call), "name": text_at(call, "name")}
+    return [{"functionResponse": {**about, "response": {"output": result}}}]
 
 
 def _sent(message: Object) -> Sent:

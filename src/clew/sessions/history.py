@@ -47,6 +47,15 @@ class History:
         if said:
             self._events.append(list(said))
 
+    def begin(self, *said: JSON) -> None:
+        """What stands in front of all, although it is recorded later."""
+        self._events.insert(0, list(said))
+
+    def awaits(self, call: str) -> bool:
+        """Whether this call has no result yet, or was never made, which is counted."""
+        asked = self._asked.get(call)
+        return asked is None or call not in asked.results
+
     def answer(self, pieces: Sequence[Piece], sent: Sent | None) -> None:
         """What the model said; `sent` is the request, whose cut is found later."""
         answer = Answer(pieces, sent)
@@ -182,6 +191,11 @@ def seconds(value: JSON) -> float | None:
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def kind_of(record: Object) -> str:
+    """What a record says it is."""
+    return text_at(record, "type")
 
 
 def count(value: JSON, *path: str) -> int:

@@ -1,8 +1,11 @@
-"""Inspect's eval logs: each sample is a session of chat messages."""
+"""Inspect's eval logs, as JSON or packed (`.eval`): each sample is a session of chat messages."""
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from re import DOTALL
 from re import compile as pattern
 from typing import cast
@@ -18,20 +21,56 @@ from .history import (
     seconds,
     text_at,
 )
-from .session import Sent, Session, Skipped, Usage
+from .records import LARGEST_DOCUMENT, decoded
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "inspect"
 
 _LOG = pattern(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')
 _SAMPLE = pattern(rb'\s*\{\s*"id"\s*:.{1,300}?"epoch"\s*:\s*\d', DOTALL)
 _ATTACHED = "attachment://"
+_HEADERS = ("header.json", "_journal/start.json")  # the second while it still runs
+_BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError)
 
 
 def recognises(head: bytes, name: str) -> bool:
-    """Whether a file is an eval log as JSON, or one sample of it."""
+    """Whether a file is an eval log, packed or as JSON, or one sample of it."""
+    if name.endswith(".eval"):
+        return head.startswith(b"PK")
     if _LOG.match(head):
         return b'"eval"' in head
     return bool(_SAMPLE.match(head)) and b'"target"' in head
+
+
+def stored(path: Path) -> Iterator[JSON | Skipped] | None:
+    """A log for each sample of a packed one, so that one is held at a time."""
+    return _packed(path) if path.suffix == ".eval" else None
+
+
+def _packed(path: Path) -> Iterator[JSON | Skipped]:
+    with zipfile.ZipFile(path) as log:
+        names = log.namelist()
+        header = next((_member(log, name) for name in _HEADERS if name in names), None)
+        about = get(header, ("eval",))
+        for name in names:
+            if not (name.startswith("samples/") and name.endswith(".json")):
+                continue
+            try:
+                sample = _member(log, name)
+            except _BROKEN as why:
+                yield Skipped(str(path), f"{name}: {why}")
+                continue
+            if sample is None:
+                yield Skipped(str(path), f"{name} is no JSON value that can be read")
+            else:
+                yield {"eval": about, "samples": [sample]}
+
+
+def _member(log: zipfile.ZipFile, name: str) -> JSON:
+    """A member's value; None for one that is no JSON, or larger than can be held."""
+    with log.open(name) as member:
+        body = member.read(LARGEST_DOCUMENT + 1)
+    return decoded(body) if len(body) <= LARGEST_DOCUMENT else None
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
@@ -47,7 +86,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
             if session is not None:
                 yield session
     if not found:
-        yield Skipped(source, "there is no request in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 def _sample(sample: Object, run: str, model: str | None, source: str) -> Session | None:

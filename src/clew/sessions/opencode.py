@@ -1,4 +1,4 @@
-"""opencode's session exports: messages that hold calls and results together.
+"""opencode's sessions, exported or in its own storage: messages that hold calls and results.
 
 Each step of a message is an answer. opencode clears old results in later requests; the record
 keeps them, so they are read as they first stood, and a note counts them. The request for a
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 from ..codecs.json_tree import JSON, Object, get
+from . import opencode_store
 from .history import (
     History,
     Piece,
@@ -22,19 +24,33 @@ from .history import (
     seconds,
     text_at,
 )
-from .session import Sent, Session, Skipped, Usage
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "opencode"
 
 _EXPORT = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
+_STORED = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
+_DATABASE = b"SQLite format 3\0"
 _RECAP = "What did we do so far?"  # stands for the history before a summary
 _TASK = "The following tool was executed by the user"
 _BOOKKEEPING = frozenset({"step-start", "step-finish", "patch", "snapshot", "retry", "agent"})
 
 
 def recognises(head: bytes, name: str) -> bool:
-    """Whether a file is one exported session."""
+    """Whether a file is one exported session, one in its storage, or its database."""
+    if head.startswith(_DATABASE):
+        return name.startswith("opencode")
+    if name.startswith("ses_") and _STORED.match(head):
+        return b'"messages"' not in head
     return bool(_EXPORT.match(head)) and b'"ses_' in head
+
+
+def stored(path: Path) -> Iterator[JSON | Skipped] | None:
+    """The sessions of a storage, which holds them in pieces."""
+    if path.suffix == ".db":
+        return opencode_store.database(path)
+    session = path.name.startswith("ses_") and path.parent.parent.name == "session"
+    return opencode_store.split(path) if session else None
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
@@ -45,7 +61,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
             found = True
             yield session
     if not found:
-        yield Skipped(source, "there is no request in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 def _segments(record: JSON, source: str) -> Iterator[Session]:

@@ -1,8 +1,9 @@
-"""OpenHands' events as chat messages: a list of them, an event a line, or a run's history a line.
+"""OpenHands' events as chat messages: a list, an event a line, or a run's history a line.
 
 An action holds the model's whole answer; several actions may share one. The texts that OpenHands
 writes around an observation are written here again from what the event holds. An answer that
-could not be read as an action is not recorded, only the error it met.
+could not be read as an action is not recorded, only the error it met. Since version 1 an event is
+a file of its own, and of another shape (`openhands_v1.py`).
 """
 
 from __future__ import annotations
@@ -10,20 +11,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 from ..codecs.json_tree import JSON, Object, get
+from . import openhands_v1
 from .history import (
     History,
     chat_call,
     chat_result,
-    count,
     objects,
     reported,
     seconds,
     text_at,
 )
-from .session import Sent, Session, Skipped, Usage
+from .session import NO_REQUEST, Sent, Session, Skipped
+from .usages import chat_usage
 
 AGENT = "openhands"
 
@@ -42,70 +45,91 @@ _BOOKKEEPING = frozenset(
         "start",
     }
 )
+_KIND = re.compile(
+    rb'"kind"\s*:\s*"(SystemPrompt|Message|Action|Observation|ConversationStateUpdate)Event"'
+)
+_FILE = re.compile(r"event-\d+\b.*\.json")
 _FAILED = "\n[Error occurred in processing last action]"
 
 
 def recognises(head: bytes, name: str) -> bool:
     """Whether a file holds events with a source and an action or observation."""
-    known = _OPENS.match(head) and _SOURCE.search(head) and _EVENT.search(head)
-    return bool(known) and b'"timestamp"' in head
+    opens = _OPENS.match(head) and b'"timestamp"' in head and _SOURCE.search(head)
+    return bool(opens) and bool(_EVENT.search(head) or _KIND.search(head))
+
+
+def stored(path: Path) -> Iterator[JSON | Skipped] | None:
+    """The conversation that an event's file belongs to."""
+    event = _FILE.fullmatch(path.name) and path.parent.name == "events"
+    return openhands_v1.conversation(path) if event else None
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     """A session for each list of events; records that are events make one together."""
     found = False
-    for id, events in _runs(records, source):
-        for session in _segments(id, events, source):
+    for id, events, stats in _runs(records, source):
+        for session in _segments(id, events, stats, source):
             found = True
             yield session
     if not found:
-        yield Skipped(source, "there is no request in it")
+        yield Skipped(source, NO_REQUEST)
 
 
-def _runs(records: Iterable[JSON], source: str) -> Iterator[tuple[str, list[Object]]]:
+def _runs(records: Iterable[JSON], source: str) -> Iterator[tuple[str, list[Object], JSON]]:
     stream = iter(records)
     for number, record in enumerate(stream):
         if isinstance(record, list):
-            yield _name(source, number), objects(cast(JSON, record))
+            yield _name(source, number), objects(cast(JSON, record)), None
         elif isinstance(history := get(record, ("history",)), list):
             id = text_at(record, "instance_id") or _name(source, number)
-            yield id, objects(cast(JSON, history))
+            yield id, objects(cast(JSON, history)), get(record, ("stats",))
         else:
-            yield _name(source, number), objects(list(chain([record], stream)))
+            yield _name(source, number), objects(list(chain([record], stream))), None
 
 
 def _name(source: str, number: int) -> str:
     return f"{source}:{number}" if number else source
 
 
-def _segments(id: str, events: Sequence[Object], source: str) -> Iterator[Session]:
+def _segments(id: str, events: Sequence[Object], stats: JSON, source: str) -> Iterator[Session]:
     """The run as segments; a condensation forgets events and says what they held."""
     told: set[str] = set()
     kept: list[Object] = []
-    run, segment = _Run(told), 0
+    billed = openhands_v1.usages(stats) if any("kind" in event for event in events) else None
+    run, segment = _run(told, billed), 0
     for event in events:
-        if event.get("action") != "condensation":
+        if not _condenses(event):
             kept.append(event)
             run.take(event)
             continue
-        if session := run.history.session(id, AGENT, source, segment):
+        if session := run.session(id, AGENT, source, segment):
             yield session
         told |= run.answered
         kept = _condensed(kept, event)
-        run, segment = _Run(told), segment + 1
+        run, segment = _run(told, billed), segment + 1
         for old in kept:
             run.take(old)
-    if session := run.history.session(id, AGENT, source, segment):
+    if session := run.session(id, AGENT, source, segment):
         yield session
+
+
+def _run(told: set[str], billed: dict[str, Sent] | None) -> _Run | openhands_v1.Run:
+    return _Run(told) if billed is None else openhands_v1.Run(told, billed)
+
+
+def _condenses(event: Object) -> bool:
+    return event.get("action") == "condensation" or event.get("kind") == "Condensation"
 
 
 def _condensed(events: Sequence[Object], condensation: Object) -> list[Object]:
     """The events that are left, with the summary where the condensation puts it."""
-    args = condensation.get("args")
+    args = condensation.get("args", condensation)
     left = [event for event in events if not _forgotten(event.get("id"), args)]
     if summary := text_at(args, "summary"):
         place = get(args, ("summary_offset",))
         said: Object = {"action": "message", "source": "user", "args": {"content": summary}}
+        if "kind" in condensation:
+            said = {"kind": "CondensationSummaryEvent", "summary": summary}
         left.insert(place if isinstance(place, int) else len(left), said)
     return left
 
@@ -127,6 +151,10 @@ class _Run:
         self.history = History("openai-chat")
         self.answered: set[str] = set()
         self._told = frozenset(told)
+
+    def session(self, id: str, agent: str, source: str, segment: int) -> Session | None:
+        """The session that the events so far are."""
+        return self.history.session(id, agent, source, segment)
 
     def take(self, event: Object) -> None:
         """Follow one event."""
@@ -186,7 +214,7 @@ class _Run:
             return None
         # The event's own time is local to a place that is not recorded.
         time = seconds(get(response, ("created",)) or event.get("timestamp"))
-        usage = _usage(get(response, ("usage",)))
+        usage = reported(chat_usage(get(response, ("usage",))))
         return Sent(0, time, usage, text_at(response, "model") or None)
 
     def _observe(self, event: Object, call: str) -> None:
@@ -219,12 +247,3 @@ def _observed(event: Object) -> str:
     code = get(about, ("exit_code",))
     known = isinstance(code, int) and code != -1
     return f"{text}\n[Command finished with exit code {code}]" if known else text
-
-
-def _usage(usage: JSON) -> Usage | None:
-    """The prompt's tokens hold what was read from the cache and written to it."""
-    read = count(usage, "prompt_tokens_details", "cached_tokens")
-    read = read or count(usage, "cache_read_input_tokens")
-    written = count(usage, "cache_creation_input_tokens")
-    given = max(0, count(usage, "prompt_tokens") - read - written)
-    return reported(Usage(given, read, written, 0, count(usage, "completion_tokens")))

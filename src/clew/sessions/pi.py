@@ -15,7 +15,7 @@ import msgspec
 
 from ..codecs.json_tree import JSON, Object, get
 from .history import History, Piece, count, objects, reported, seconds, text_at
-from .session import Sent, Session, Skipped, Usage
+from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "pi"
 
@@ -49,7 +49,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
             found = True
             yield session
     if not found:
-        yield Skipped(source, "there is no request in it")
+        yield Skipped(source, NO_REQUEST)
 
 
 def _branches(entries: Sequence[Object]) -> Iterator[list[Object]]:

@@ -1,5 +1,8 @@
 """Request logs: JSONL, one request body a line, in any of the formats that clew reads.
 
+A line may wrap the body, as an object or as text: `body`, `request`, or `request.body`; then the
+usage and the time that were logged beside it are read too.
+
 Requests that extend one another are one session, cache marks aside: these move from request to
 request, and the session has them as the last one did. A few conversations may take turns in a log
 (an agent's and its sub-agents', or its requests for a title). The answer to a session's last
@@ -17,11 +20,15 @@ from typing import cast
 from ..codecs.body import HISTORIES, Body
 from ..codecs.codec import FormatName
 from ..codecs.detect import detect
-from ..codecs.json_tree import JSON, Object
+from ..codecs.json_tree import JSON, Object, get
 from ..codecs.marks import strip_marks
 from ..codecs.reading import read_body
 from ..errors import PassedThrough, UnreadableRequest
+from .heads import first_line, top_fields
+from .history import seconds
+from .records import decoded
 from .session import Sent, Session, Skipped
+from .usages import told_usage
 
 AGENT = "request-log"
 OPEN = 8  # conversations that may take turns before the one idle for longest counts as over
@@ -37,23 +44,47 @@ _FIELDS = frozenset(
     generation_config toolConfig tool_config safetySettings safety_settings
     """.split()  # noqa: SIM905 - reads better
 )
-# A string, which may be cut short at the end, or what gives an object its shape.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
+_WRAPS = (("request", "body"), ("body",), ("request",))
+_USAGES = (
+    ("response", "body", "usage"),
+    ("response", "body", "usageMetadata"),
+    ("response", "usage"),
+    ("response", "usageMetadata"),
+    ("usage",),
+)
+_TIMES = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime")
+_AS_TEXT = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
 
 
 def recognises(head: bytes, name: str) -> bool:
     """Whether a file that begins so has a request body on its first line."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
-    line, end, _ = head.lstrip().partition(b"\n")
-    fields = _top_fields(line)
+    line = first_line(head)
+    fields = top_fields(line)
+    if _is_body(fields, line != head.lstrip()):
+        return True
+    return not _told_otherwise(fields) and any(_wraps(fields.get(w[0], b""), w) for w in _WRAPS)
+
+
+def _is_body(fields: dict[str, bytes], whole: bool) -> bool:
     beside = fields.keys() - set(HISTORIES)
-    histories = [fields[name] for name in HISTORIES if name in fields]
+    histories = [fields[name][:1] for name in HISTORIES if name in fields]
     if not histories:  # it may stand behind fields that fill the head
-        return not end and "model" in beside and beside <= _FIELDS
+        return not whole and "model" in beside and beside <= _FIELDS
     if histories != [b"["]:
         return False
     return beside <= _FIELDS or ("model" in beside and not _told_otherwise(fields))
+
+
+def _wraps(value: bytes, path: tuple[str, ...]) -> bool:
+    """Whether a field's value is a body, has one inside, or is one as text."""
+    if value.startswith(b'"'):
+        return value[1:].lstrip().startswith(b"{") and _AS_TEXT.search(value) is not None
+    fields = top_fields(value)
+    if len(path) > 1:
+        return _wraps(fields.get(path[1], b""), path[1:])
+    return any(fields.get(name, b"").startswith(b"[") for name in HISTORIES)
 
 
 def _told_otherwise(fields: dict[str, bytes]) -> bool:
@@ -61,29 +92,12 @@ def _told_otherwise(fields: dict[str, bytes]) -> bool:
     return any(name in fields for name in ("agent", "format", "sessionId", "sessionID", "info"))
 
 
-def _top_fields(line: bytes) -> dict[str, bytes]:
-    """The fields of the object on a line that may be cut short, and how their values begin."""
-    found: dict[str, bytes] = {}
-    depth, last = 0, b""
-    for match in _TOKEN.finditer(line) if line.startswith(b"{") else ():
-        token = match.group()
-        if token == b":" and depth == 1:
-            value = line[match.end() : match.end() + 8].lstrip()
-            found[last[1:-1].decode("utf-8", "replace")] = value[:1]
-        elif token in (b"{", b"["):
-            depth += 1
-        elif token in (b"}", b"]"):
-            depth -= 1
-        last = token
-    return found
-
-
 def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     """The conversations in a log, each when it is over; lines that are no request are named."""
     runs: list[_Run] = []  # the one that went on last stands last
     for line, record in enumerate(records, 1):
         try:
-            body = read_body(record)
+            body = read_body(_unwrapped(record))
             history = _history(body)
         except (PassedThrough, UnreadableRequest) as why:
             yield Skipped(source, f"request {line}: {why}")
@@ -96,10 +110,28 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
             run = _Run(source, line)
         else:
             runs.remove(run)
-        run.take(body, history, bare)
+        run.take(body, history, bare, record)
         runs.append(run)
     for run in runs:
         yield run.session()
+
+
+def _unwrapped(record: JSON) -> JSON:
+    """The body on a line, which may stand in a field, and as text."""
+    if any(get(record, (name,)) is not None for name in HISTORIES):
+        return record
+    bodies: list[JSON] = [body for path in _WRAPS if (body := get(record, path)) is not None]
+    body = bodies[0] if bodies else record
+    return decoded(body.encode("utf-8", "replace")) if isinstance(body, str) else body
+
+
+def _beside(record: JSON, cut: int, model: JSON) -> Sent:
+    """A request with the usage and the time that were logged with it."""
+    usages: list[JSON] = [get(record, path) for path in _USAGES]
+    usage = told_usage(next((found for found in usages if found is not None), None))
+    times = (seconds(get(record, (name,))) for name in _TIMES)
+    time = next((found for found in times if found is not None), None)
+    return Sent(cut, time, usage, model if isinstance(model, str) else None)
 
 
 def _history(body: Body) -> list[JSON]:
@@ -146,14 +178,14 @@ class _Run:
         """Whether this history has all of the run's messages first."""
         return len(self._bare) <= len(bare) and all(map(eq, self._bare, bare))
 
-    def take(self, body: Body, history: list[JSON], bare: list[JSON]) -> None:
+    def take(self, body: Body, history: list[JSON], bare: list[JSON], record: JSON) -> None:
         """Adds a request; one that repeats the last is a retry, which got no answer before."""
         if self._requests and len(history) == len(self._bare):
             self._repeated += 1
             return
         self._messages, self._bare = history, bare
         model = (body.fields or {}).get("model")
-        self._requests.append(Sent(len(history), model=model if isinstance(model, str) else None))
+        self._requests.append(_beside(record, len(history), model))
         if self._format is None:
             try:
                 self._format = detect(body, None)

@@ -9,6 +9,8 @@ from msgspec import Struct
 from ..codecs.codec import FormatName
 from ..codecs.json_tree import JSON
 
+NO_REQUEST = "no answer of a model is recorded in it"  # why a file that is read gives no session
+
 
 class Usage(Struct, frozen=True, gc=False):
     """The tokens that the provider reported for one request."""
