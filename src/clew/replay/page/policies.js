@@ -1,0 +1,191 @@
+// What each policy would have done: charts, numbers, what was taken out.
+
+function policies(section) {
+  const totals = DATA.totals;
+  if (!TRIED.length) {
+    section.querySelector("h2").textContent = "How the sessions went";
+    return section.append(policyTable(totals), glossary());
+  }
+  section.append(
+    paragraph(
+      "Every request was made again as the policy would have sent it, and charged as the provider’s cache would have charged it. Below 1.0 is cheaper than what was sent. A turn has lost something when its next action used a name or a line that was no longer there.",
+    ),
+    element(
+      "div",
+      { class: "pair" },
+      element(
+        "figure",
+        {},
+        element("h3", {}, "Cost and loss of each"),
+        place((width) => policyBars(totals, width)),
+      ),
+      element(
+        "figure",
+        {},
+        element("h3", {}, "Cost against loss"),
+        element(
+          "figcaption",
+          {},
+          "Down and to the left is better; the dashed line joins the policies that no other beats. Small losses are drawn larger.",
+        ),
+        place((width) => frontier(totals, width)),
+      ),
+    ),
+    element("h3", {}, "In numbers"),
+    policyTable(totals),
+    glossary(),
+  );
+  const cuts = element("div");
+  const tell = () =>
+    cuts.replaceChildren(...cutsOfAll(DATA.totals.find((t) => t.policy === chosen.policy)));
+  chosen.heard.push(tell);
+  section.append(
+    element("h3", {}, "What was taken out, and why"),
+    element("div", { class: "controls" }, policyChoice("Policy")),
+    cuts,
+  );
+  tell();
+}
+
+function policyTable(totals) {
+  const broken = (total) => Object.values(total.breaks).reduce((sum, one) => sum + one, 0);
+  const measures = [
+    [
+      "Would cost",
+      "all-in",
+      (total) =>
+        priced(total.bill)
+          ? dollars(allInMoney(total))
+          : tokens(BASE_TOTAL.bill.cost * total.all_in_ratio),
+    ],
+    [
+      "All-in",
+      "the bill and what asking again would cost, as a ratio",
+      (total) => element("b", {}, number(total.all_in_ratio, 3)),
+    ],
+    ["Bill", "prompts alone, as a ratio", (total) => number(total.bill_ratio, 3)],
+    ["Captured", "of what the floor saves", (total) => percent(total.captured, 0)],
+    [
+      "Turns that lost something",
+      "and their share of all",
+      (total) => (total.lost_turns ? `${number(total.lost_turns)} (${percent(total.lost)})` : "0"),
+    ],
+    [
+      "Names kept",
+      "names, paths and numbers that next actions used",
+      (total) => percent(total.atoms_recall),
+    ],
+    ["Lines kept", "lines that next actions used", (total) => percent(total.lines_recall)],
+    ["Peak", "longest prompt without its head, as a ratio", (total) => number(total.peak_ratio, 2)],
+    ["Sessions that got dearer", "by over 1 %", (total) => number(total.worse)],
+    ["Sessions that filled the window", "", (total) => number(total.full)],
+    [
+      "Lasts",
+      "requests until the window is full, as a ratio",
+      (total) => (total.lasts == null ? "–" : number(total.lasts, 2)),
+    ],
+    ["Invalid requests", "that the provider would refuse", (total) => number(total.invalid)],
+    ["Prefix breaks", "the cache behind them is lost", (total) => number(broken(total))],
+    [
+      "Milliseconds a request",
+      "and the slowest",
+      (total) => (total.ms ? `${number(total.ms, 1)} (${number(total.worst_ms)})` : "–"),
+    ],
+  ];
+  const columns = [
+    ["Measure", "left"],
+    ...totals.map((total) => [policyHead(total.policy), total === HEAD ? "chosen" : ""]),
+  ];
+  const body = measures.map(([name, about, value]) => [
+    element("span", {}, name, element("span", { class: "about" }, about)),
+    ...totals.map(value),
+  ]);
+  return table("Every policy over all sessions; ratios are to nothing taken out", columns, body, {
+    class: "policies",
+  });
+}
+
+function policyHead(policy) {
+  return element(
+    "span",
+    {},
+    key(policy),
+    element("b", {}, breakable(policy)),
+    element("span", { class: "about" }, meaning(policy) ?? ""),
+  );
+}
+
+function glossary() {
+  const words = [
+    ["Bill", "What the provider charges for the prompts, by its cache: reads, writes, the rest."],
+    [
+      "All-in",
+      "The bill, and what asking again would cost: for each lost turn one more request for each thing lost, and its answer carried on.",
+    ],
+    [
+      "Floor",
+      "The limit. It knows the future and keeps of each result only the lines that a later action used.",
+    ],
+    ["Captured", "How much of what the floor saves the policy saves too."],
+    [
+      "Names and lines kept",
+      "Of the names, paths, numbers and lines that next actions used and the history held, the share still there.",
+    ],
+    ["Peak", "The longest prompt of a session, without system prompt and tools."],
+    [
+      "Prefix break",
+      "A request that does not begin with all of the one before it, so that the cache of what follows is lost.",
+    ],
+    [
+      "Plain input",
+      "A token that is neither read from a cache nor written to it. Costs are counted in these.",
+    ],
+  ];
+  return folded(
+    "What the words mean",
+    element(
+      "dl",
+      { class: "glossary" },
+      words.flatMap(([word, text]) => [element("dt", {}, word), element("dd", {}, text)]),
+    ),
+  );
+}
+
+function cutsOfAll(total) {
+  const found = [];
+  if (total.cuts.length) {
+    found.push(cutTable(`Taken out by ${total.policy}, over all sessions`, total.cuts));
+    if (total.cut_count > total.cuts.length)
+      found.push(
+        note(`The ${number(total.cuts.length)} heaviest of ${number(total.cut_count)} kinds.`),
+      );
+  } else
+    found.push(
+      note(FORESIGHT.has(total.policy) ? "A limit has no reasons." : "Nothing was taken out."),
+    );
+  const causes = Object.entries(total.breaks).sort((a, b) => b[1] - a[1]);
+  if (causes.length) {
+    found.push(
+      element("h4", {}, "Prefix breaks by cause"),
+      table(
+        `Prefix breaks under ${total.policy}`,
+        [["Cause", "words"], ["Times"]],
+        causes.map(([cause, times]) => [cause, number(times)]),
+      ),
+    );
+  }
+  return found;
+}
+
+function cutTable(caption, cuts) {
+  return table(
+    caption,
+    [["Reason", "words"], ["Tool", "words"], ["Parts"], ["Tokens saved"]],
+    cuts.map((cut) => [
+      element("span", {}, reason(cut.reason)),
+      breakable(cut.tool),
+      number(cut.parts),
+      tokens(cut.tokens),
+    ]),
+  );
+}

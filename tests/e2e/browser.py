@@ -1,0 +1,108 @@
+"""A real browser that opens pages from disk, and what it saw while it did."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+_FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+# Every visible text whose colour is too close to what lies behind it.
+FAINT = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, at) => sum + v * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  let seen = 0;
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !element.checkVisibility()) continue;
+    if (["SCRIPT", "title", "desc", "OPTION", "NOSCRIPT"].includes(element.tagName)) continue;
+    const style = getComputedStyle(element);
+    const colour = parse(element.tagName === "text" ? style.fill : style.color);
+    const [a, b] = [light(colour), light(behind(element))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    seen += 1;
+    if (ratio < 4.5) found.push(`${walker.currentNode.data.trim().slice(0, 40)}: ${ratio}`);
+  }
+  return { seen, found };
+}"""
+
+# Every two texts of one drawing that lie on each other.
+COLLIDING = """() => [...document.querySelectorAll("svg")].flatMap((svg) => {
+  const texts = [...svg.querySelectorAll("text")].map((text) => [text, text.getBBox()]);
+  return texts.flatMap(([one, a], at) => texts.slice(at + 1)
+    .filter(([, b]) => a.x < b.x + b.width - 1 && b.x < a.x + a.width - 1
+      && a.y < b.y + b.height - 3 && b.y < a.y + a.height - 3)
+    .map(([other]) => `${one.textContent} / ${other.textContent}`));
+})"""
+
+
+def missing() -> str | None:
+    """Why no browser can be started here; None if one can."""
+    if find_spec("playwright") is None:
+        return "playwright is not installed: make e2e installs it"
+    if shutil.which("chromium") is None:
+        return "there is no chromium on this PATH (on Debian: the package chromium)"
+    return None
+
+
+@contextmanager
+def browsing() -> Iterator[Any]:
+    """A browser, for as long as the block runs."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """One page opened from disk: the tab, and all that it asked for and complained of."""
+
+    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+        options.setdefault("viewport", {"width": 1200, "height": 900})
+        self.context = browser.new_context(**options)
+        self.tab = self.context.new_page()
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.tab.on("console", lambda message: self.complaints.append(message.text))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.goto(path.as_uri())
+        self.tab.locator("#footer p").wait_for()
+
+    def count(self, selector: str) -> int:
+        """How many elements there are."""
+        return self.tab.locator(selector).count()
+
+    def texts(self, selector: str) -> list[str]:
+        """What stands in all elements."""
+        return self.tab.locator(selector).all_inner_texts()
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        return self.tab.evaluate("document.scrollingElement.scrollWidth - innerWidth")
