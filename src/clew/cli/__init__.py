@@ -9,6 +9,7 @@ from .compact import compact
 from .demo import demo
 from .ending import Commands
 from .explain import explain
+from .replay import replay
 from .settings import settings
 
 _ABOUT = {"help_option_names": ["-h", "--help"]}
@@ -45,7 +46,7 @@ def main() -> None:
     """
 
 
-for _command in (compact, explain, check, demo, settings):
+for _command in (compact, explain, check, replay, demo, settings):
     main.add_command(_command)
 
 __all__ = ["main"]

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..sessions.session import Session
-from ..tokens import counter_for
+from ..tokens import counter_for, family_of
+from .calibration import Evidence, calibrated, evidence_of
 from .conditions import conditions_of, model_of_session
 from .policies import policy_named
 from .reading import Counted, Measure, Plain
+from .reconcile import recorded
 from .recording import Conditions, Recording
 from .result import SessionResult
 from .score import score
@@ -27,20 +29,28 @@ class Options(Struct, frozen=True):
 
 def replay_session(session: Session, options: Options) -> SessionResult:
     """What a session cost, and what each policy would have done."""
-    measure = measure_for(session, options)
+    evidence = None if options.plain else evidence_of(session)
+    measure = measure_for(session, options, evidence)
     conditions = conditions_of(session, measure, options.window)
-    return replayed(session, measure, conditions, options.policies)
+    return replayed(session, measure, conditions, options.policies, evidence)
 
 
-def measure_for(session: Session, options: Options) -> Measure:
-    """How a session's tokens are counted."""
+def measure_for(session: Session, options: Options, evidence: Evidence | None = None) -> Measure:
+    """How a session's tokens are counted: as its usage shows, where it has any."""
     if options.plain:
         return Plain()
-    return Counted(counter_for(session.format, model_of_session(session)))
+    model = model_of_session(session)
+    if evidence is not None:
+        return calibrated(evidence, family_of(session.format, model))
+    return Counted(counter_for(session.format, model))
 
 
 def replayed(
-    session: Session, measure: Measure, conditions: Conditions, policies: Sequence[str]
+    session: Session,
+    measure: Measure,
+    conditions: Conditions,
+    policies: Sequence[str],
+    evidence: Evidence | None = None,
 ) -> SessionResult:
     """A session under these conditions, whatever they were really."""
     recording = Recording(session, measure, conditions)
@@ -60,6 +70,7 @@ def replayed(
         window=conditions.window,
         scores=tuple(scores),
         spent=spent_on(recording),
-        recorded=None,
+        recorded=recorded(recording, scores[0], evidence) if scores else None,
         notes=session.notes,
+        samples=evidence.growths if evidence is not None else (),
     )

@@ -106,6 +106,21 @@ class Recorded(Struct, frozen=True):
     head: int  # tokens of system prompt and tools, as inferred from the first request
     hidden: int  # tokens of prompts that no record explains
     output_money: float | None = None
+    made_of: dict[str, float] = {}  # the reported prompts' tokens, by what they were
+    explained: dict[str, float] = {}  # reported less replayed cost, by what makes the difference
+
+
+class Growth(Struct, frozen=True, array_like=True, gc=False):
+    """What a request's prompt had beyond the one before it, framing and known output aside."""
+
+    model: str
+    counted: int  # by the counter, as it is for o200k
+    reported: int  # by the provider
+
+    @property
+    def ratio(self) -> float:
+        """The provider's tokens for one of the counter's."""
+        return self.reported / self.counted
 
 
 class SessionResult(Struct, frozen=True, kw_only=True):
@@ -126,6 +141,7 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     spent: Spent
     recorded: Recorded | None
     notes: tuple[str, ...] = ()
+    samples: tuple[Growth, ...] = ()  # what its usage tells of its model's tokenizer
 
 
 class Total(Struct, frozen=True, kw_only=True):

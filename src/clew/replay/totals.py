@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .policies import FLOOR, NONE
 from .result import Bill, Calibration, Cut, Left, Replay, Score, SessionResult, Total
@@ -131,3 +131,24 @@ def _cuts(scores: Sequence[Score]) -> tuple[Cut, ...]:
         Cut(reason, tool, parts[reason, tool], tokens)
         for (reason, tool), tokens in saved.most_common(_MOST_CUTS)
     )
+
+
+def conversations(sessions: Sequence[SessionResult]) -> int:
+    """How many there are: sub-agents and what follows a compaction belong to theirs."""
+    parents = {(one.agent, one.id): one.parent for one in sessions if one.parent is not None}
+    named = {(one.agent, one.parent) for one in sessions if one.parent is not None}
+    roots: set[tuple[str, ...]] = set()
+    for session in sessions:
+        root = _root(session.agent, session.id, parents)
+        alone = root == session.id and (session.agent, root) not in named
+        # The ids of some agents are unique in one file only.
+        roots.add((session.agent, root, session.source) if alone else (session.agent, root))
+    return len(roots)
+
+
+def _root(agent: str, id: str, parents: Mapping[tuple[str, str], str]) -> str:
+    seen = {id}
+    while (parent := parents.get((agent, id))) is not None and parent not in seen:
+        id = parent
+        seen.add(id)
+    return id
