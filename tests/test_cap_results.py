@@ -8,7 +8,7 @@ import pytest
 
 import clew
 from clew import UNLIMITED, Policy, Tool, Tools
-from clew.marker import MOST, find_marker, parse_marker
+from clew.marker import MOST, Marker, find_marker, parse_marker
 from clew.passes.cap_results import _character_border
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
@@ -18,7 +18,8 @@ LINES = "\n".join(f"line {number} of what the tool printed" for number in range(
 
 def capped(format: str, *steps: Any, cap: int | None = 1_000, tools: Tools | None = None) -> Any:
     """The request after compaction at every boundary, and its results."""
-    policy = Policy(cap=cap, tools=tools or Tools(), step=1, growth=0.0)
+    tools = tools or Tools()
+    policy = Policy(cap=cap, tools=tools, step=1, growth=0.0, passes=("cap_results",))
     out = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
     assert clew.check(out.request, format=format) == []
     return out, results(format, out.request)
@@ -56,7 +57,7 @@ def test_per_tool_override_smaller_clips_below_default(format: str) -> None:
     tools = Tools([Tool("verbose", cap=400)])
     _, (first, _) = capped(format, *old(LINES, tool="verbose"), cap=1_000_000, tools=tools)
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert marker.cap == 400
 
 
@@ -109,7 +110,7 @@ def test_head_and_tail_stay_on_line_borders(format: str) -> None:
 def test_the_marker_names_tool_size_cap_and_call(format: str) -> None:
     _, (first, _) = capped(format, *old(LINES))
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert (marker.tool, marker.size, marker.cap, marker.call) == (
         "shell",
         len(LINES),
@@ -159,7 +160,7 @@ def test_a_failed_result_keeps_its_error(format: str) -> None:
     _, (first, _) = capped(format, *old("\n".join(noise), error=True), cap=2_000)
     assert noise[150] in first.split("\n")
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert marker.errors == 1
     assert len(first) <= 2_000
 
@@ -181,7 +182,7 @@ def test_run_again_is_said_only_where_that_is_safe(format: str) -> None:
 def test_the_original_comes_back_exactly(format: str) -> None:
     out, (first, _) = capped(format, *old(LINES))
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert clew.expand(marker.ref, out) == LINES
 
 
@@ -257,7 +258,7 @@ def test_blank_lines_are_counted_too(format: str, text: str) -> None:
     if not out.report.edits:
         return
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert marker.unit == "lines"
     assert marker.gone == marker.all - lines_kept(text, first)
 
@@ -270,7 +271,7 @@ def test_one_long_line_between_short_ones_does_not_waste_the_room(format: str) -
     assert first.startswith("HTTP/1.1 200 OK\n")
     assert first.endswith("\ndone\n")
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert marker.unit == "chars"
 
 
@@ -289,7 +290,7 @@ def test_a_failed_result_of_long_lines_is_told_in_characters(format: str) -> Non
     text = "\n".join(["error: it broke", long, "error: in the middle", long, "exited with code 1"])
     _, (first, _) = capped(format, *old(text), cap=2_000)
     marker = find_marker(first)
-    assert marker is not None
+    assert isinstance(marker, Marker)
     assert (marker.unit, marker.errors) == ("chars", 1)
     told = "error: in the middle"
     assert told in first.split("\n")

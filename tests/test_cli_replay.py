@@ -8,7 +8,10 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -105,6 +108,13 @@ class TestFigures:
         assert answer["totals"][1]["bill_ratio"] == pytest.approx(masked / none)
         assert answer["totals"][1]["peak_ratio"] == 1_146 / 2_140
         assert answer["counter"] == "as characters / 4"
+
+    def test_the_head_of_a_logged_request_is_in_its_bill(self, tmp_path: Path):
+        bodies = [{**body, "tools": "t" * 4_000} for body in history("openai-chat")]
+        answer = told("--plain", "--policy", "none", str(requests(tmp_path / "log.jsonl", bodies)))
+        assert answer["totals"][0]["bill"]["plain"] == 100 + 1_120 + 2_140 + 3 * 1_000
+        head = next(k for k in answer["spent"]["kinds"] if k["name"] == "system prompt and tools")
+        assert head["tokens"] == 3_000
 
     def test_the_screen_has_them_too(self, tmp_path: Path):
         file = requests(tmp_path / "log.jsonl", history("openai-chat"))
@@ -249,20 +259,68 @@ class TestBadInput:
         assert "1 conversation in 1 file" in result.stdout
         assert "nowhere.jsonl: no such file or directory\n" in result.stdout
 
-    @pytest.mark.skipif(os.name == "nt", reason="NTFS writes out what is not there")
-    def test_a_file_of_two_gigabytes_that_is_no_transcript(self, tmp_path: Path):
+    @LINUX
+    @pytest.mark.parametrize(
+        ("start", "why"),
+        [
+            (b"", "it is no transcript of an agent that clew knows"),
+            (
+                b'{"type": "user", "sessionId": "s", "uuid": "u", "message": {}}\n',
+                "1 line is longer",
+            ),
+        ],
+    )
+    def test_a_file_of_two_gigabytes(self, tmp_path: Path, start: bytes, why: str):
         with (tmp_path / "huge.jsonl").open("wb") as file:
+            file.write(start)
             file.truncate(2**31)
-        started = time.monotonic()
-        result = run("huge.jsonl")
-        assert result.exit_code == 2
-        assert "huge.jsonl: " in result.stderr
-        assert time.monotonic() - started < 20
+        whole = str(claude_code(tmp_path / "whole.jsonl"))
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path}
+        limit = {"preexec_fn": _with_a_gigabyte}
+        done = process("--jobs", "1", "--policy", "none", "huge.jsonl", whole, **pipes, **limit)
+        out, err = done.communicate(timeout=120)
+        assert (done.returncode, err) == (0, b"")
+        assert f"Left out (1):\nhuge.jsonl: {why}" in out.decode()
 
-    @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads everything")
-    def test_a_file_that_may_not_be_read(self, tmp_path: Path):
+    @POSIX
+    def test_what_may_not_be_read(self, tmp_path: Path):
+        run(str(claude_code(tmp_path / "whole.jsonl")))  # imports, while everything may be read
         claude_code(tmp_path / "a.jsonl").chmod(0)
-        assert "a.jsonl: permission denied" in run("a.jsonl").stderr
+        (tmp_path / "folder").mkdir(mode=0)
+        tmp_path.chmod(0o755)
+        with _as_nobody():
+            result = run("a.jsonl", "folder", "whole.jsonl")
+        assert result.exit_code == 0
+        assert "1 conversation in 1 file, 4 requests\n" in result.stdout
+        assert "Left out (2):\na.jsonl: permission denied\nfolder: permission denied\n" in (
+            result.stdout
+        )
+
+    @POSIX
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path):
+        os.mkfifo(tmp_path / "pipe.jsonl")
+        result = run("pipe.jsonl", str(claude_code(tmp_path / "whole.jsonl")))
+        assert result.exit_code == 0
+        assert "Left out (1):\npipe.jsonl: it is no regular file\n" in result.stdout
+
+    def test_a_file_that_grows_while_it_is_read(self, tmp_path: Path):
+        file = claude_code(tmp_path / "a.jsonl", 200, result=5_000)
+        lines = file.read_bytes().splitlines(keepends=True)
+        file.write_bytes(b"".join(lines[:201]) + lines[201][:50])
+        over = threading.Event()
+        writer = threading.Thread(target=_grow, args=(file, lines[201][50:], lines[202:], over))
+        writer.start()
+        try:
+            results = [run("--policy", "none", "a.jsonl") for _ in range(3)]
+        finally:
+            over.set()
+            writer.join()
+        for result in results:
+            assert (result.exit_code, result.stderr) == (0, "")
+            told = re.match(r"1 conversation in 1 file, (\d+) requests\n", result.stdout)
+            assert told is not None
+            assert 100 <= int(told[1]) <= 200
+            assert "Left out" not in result.stdout
 
     def test_names_cannot_move_the_cursor(self, tmp_path: Path):
         (tmp_path / "a\x1b[2J.jsonl").write_text("nonsense\n")
@@ -342,6 +400,38 @@ class TestScreen:
         whole = sample(1).sessions[0]
         made = [_changed(whole, id=id, parent=parent, source=f) for id, parent, f in sessions]
         assert conversations(made) == count
+
+
+@contextmanager
+def _as_nobody() -> Iterator[None]:
+    """As somebody who may not read everything, if root runs the tests."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65_534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def _grow(file: Path, rest: bytes, lines: list[bytes], over: threading.Event) -> None:
+    """Write a line in two pieces, again and again."""
+    with file.open("ab", buffering=0) as growing:
+        growing.write(rest)
+        for line in lines:
+            growing.write(line[: len(line) // 2])
+            over.wait(0.02)
+            growing.write(line[len(line) // 2 :])
+            if over.is_set():
+                return
+
+
+def _with_a_gigabyte() -> None:
+    """Let a process have no more memory than that."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 
 
 def _changed(value: Any, **fields: Any) -> Any:

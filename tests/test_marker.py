@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.marker import MOST, Marker, find_marker, parse_marker, reference
+from clew.marker import (
+    MOST,
+    UNITS,
+    Marker,
+    Short,
+    find_marker,
+    hole,
+    is_hole,
+    parse_marker,
+    reference,
+)
 
 REF = reference("what was there")
 WHOLE = str(Marker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "toolu_01", False, REF))
@@ -34,7 +44,14 @@ def test_whatever_the_names_it_is_short_and_parses_back(
     back = parse_marker(text)
     assert back is not None
     assert str(back) == text
+    assert isinstance(back, Marker)
     assert (back.size, back.gone, back.ref, back.rerun) == (size, gone, REF, rerun)
+
+
+def test_the_longest_names_leave_it_a_marker() -> None:
+    marker = Marker("t" * 64, 987_654, 32_000, 9_876, 10_000, "lines", 120, "c" * 64, True, REF)
+    assert find_marker(f"a\n{marker}\nb") is not None
+    assert "clipped tttttttttttttt.. result" in str(marker)
 
 
 @pytest.mark.parametrize(
@@ -70,3 +87,86 @@ def test_it_is_found_on_a_line_of_its_own_only() -> None:
 def test_references_are_hashes_of_what_is_said() -> None:
     assert reference("a") == reference("a") != reference("b")
     assert len(reference("\ud800")) == 20
+
+
+# Short ones.
+
+SHORT = str(Short(412, "lines", REF, 1_024, "read again by call c9", True, "clew_expand"))
+figures = st.integers(0, 999_999_999)
+signs = st.text(alphabet="abzABZ019_.:/@-", min_size=1, max_size=48)
+reasons = st.lists(st.text(alphabet="azAZ09,._/:@'()+*=-", min_size=1, max_size=12), max_size=6)
+whys = reasons.map(" ".join).filter(lambda why: len(why) <= 90)
+units = st.sampled_from(UNITS)
+
+
+def test_a_short_one_reads_as_it_should() -> None:
+    assert str(Short(3, "rows", REF)) == f"[clew: 3 rows left out; ref {REF}]"
+    assert (
+        "[clew: 412 of 1,024 lines left out, read again by call c9; safe to run again; "
+        f"clew_expand gets it back; ref {REF}]"
+    ) == SHORT
+
+
+@given(st.builds(Short, figures, units, st.just(REF), st.none() | figures, whys, st.booleans(),
+                 st.none() | signs))  # fmt: skip
+def test_a_short_one_parses_back_to_what_it_was(marker: Short) -> None:
+    text = str(marker)
+    assert len(text) <= MOST
+    assert parse_marker(text) == marker
+    assert find_marker(f"before\n{text}\nafter") == marker
+
+
+@given(figures, units, st.none() | figures, st.text(), st.booleans(), st.none() | st.text())
+def test_whatever_it_is_told_a_short_one_is_a_marker(
+    gone: int, unit: str, all: int | None, why: str, rerun: bool, fetch: str | None
+) -> None:
+    text = str(Short(gone, unit, REF, all, why, rerun, fetch))
+    assert len(text) <= MOST
+    back = parse_marker(text)
+    assert back is not None
+    assert (str(back), back.gone, back.ref) == (text, gone, REF)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        SHORT[:-1],
+        SHORT + ".",
+        f"> {SHORT}",
+        SHORT.replace("[clew: ", "[clew "),
+        SHORT.replace("[clew: ", "[Clew: "),
+        SHORT.replace("lines", "stanzas"),
+        SHORT.replace("lines", "line"),
+        SHORT.replace("412", "-412"),
+        SHORT.replace("412", "many"),
+        SHORT.replace("412", "٤١٢"),
+        SHORT.replace("412", "1" * 16),
+        SHORT.replace("left out", "removed"),
+        SHORT.replace("read again", "read; again"),
+        SHORT.replace("read again", "read [again]"),
+        SHORT.replace("read again by call c9", "x" * 91),
+        SHORT.replace("; safe to run again; clew_expand gets it back",
+                      "; clew_expand gets it back; safe to run again"),
+        SHORT.replace("clew_expand", "clew expand"),
+        SHORT.replace(REF, REF + "a"),
+        SHORT.replace(REF, "0" * 20),
+        f"[clew: 3 rows left out; ref {REF}\n]",
+    ],
+)  # fmt: skip
+def test_a_near_miss_is_no_marker(line: str) -> None:
+    assert parse_marker(line) is None
+    assert find_marker(f"a\n{line}\nb") is None
+
+
+@given(figures, units)
+def test_a_hole_is_a_hole(gone: int, unit: str) -> None:
+    assert is_hole(hole(gone, unit))
+    assert parse_marker(hole(gone, unit)) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[… 37 stanzas]", "[... 37 lines]", " [… 37 lines]", "[… 37 lines] ", "[… lines]", "[…]"],
+)
+def test_what_only_looks_like_a_hole_is_none(line: str) -> None:
+    assert not is_hole(line)

@@ -11,8 +11,9 @@ from clew.engine import Folded, fold_request
 from clew.facts import Facts
 from clew.passes import Pass
 from clew.passes.view import View
-from clew.planner import choose, closure, rows_of, touched
+from clew.planner import choose
 from clew.policy import Policy
+from clew.touching import closure, rows_of, touched
 from clew.transcript import Index, Kind, Part, Ref, Speaker, Transcript
 from tests.formats import Exchange, request
 
@@ -118,7 +119,7 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
 def test_choice(case: str) -> None:
     offers, claimed, whole, taken = CHOICES[case]
     before = set(claimed), set(whole)
-    assert choose(offers, claimed, whole, transcript()) == taken
+    assert choose(offers, {}, claimed, whole, transcript()) == taken
     assert (claimed, whole) == before
 
 
@@ -126,7 +127,7 @@ def test_choice(case: str) -> None:
 def test_no_part_is_cut_twice_or_leaned_on_in_vain(case: str) -> None:
     offers, claimed, whole, _ = CHOICES[case]
     seen = transcript()
-    taken = choose(offers, claimed, whole, seen)
+    taken = choose(offers, {}, claimed, whole, seen)
     cut = [one for offer in taken for one in touched(offer.edit, seen)]
     assert len(cut) == len(set(cut))
     assert claimed.isdisjoint(cut)
@@ -196,7 +197,7 @@ def copies_of_the_first(view: View, policy: Policy) -> Iterator[Offer]:
         said = view.transcript.parts[position]
         original = first.setdefault(said.text, position)
         if original != position and not view.is_protected(position):
-            edit = Replace(position, said.ref, "see above", "ref", "trial", "", 5)
+            edit = Replace(position, said.ref, "see above", "ref", "trial", "", 20)
             yield Offer("trim", edit, (original,))
 
 

@@ -40,6 +40,15 @@ WRITTEN: list[tuple[str, str, str, object]] = [
     ("step", "1", "1", 1),
     ("growth", "0.25", "0.25", 0.25),
     ("growth", "1", "1", 1.0),
+    ("keep_recent", "0", "0", 0),
+    ("pin_tools", "Task, write", '["Task", "write"]', ("Task", "write")),
+    ("pin_tools", "none", "[]", ()),
+    ("pin_paths", "docs/**,PLAN.md", '["docs/**", "PLAN.md"]', ("docs/**", "PLAN.md")),
+    ("pin_calls", "toolu_01", '["toolu_01"]', ("toolu_01",)),
+    ("errors_verbatim", "off", "false", False),
+    ("shape_arrivals", "yes", "true", True),
+    ("budget", "150_000", "150_000", 150_000),
+    ("budget", "unlimited", '"unlimited"', None),
 ]
 
 # setting, a value that code may not give, and what the error must say beside key and value
@@ -53,7 +62,7 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("cap", float("inf"), "whole number"),
     ("tools", [Tool("Bash")], "a Tools"),
     ("tools", None, "a Tools"),
-    ("passes", "cap_results", "a list of cap_results"),
+    ("passes", "cap_results", "a list of tidy_results"),
     ("passes", ("cap_result",), "cap_results"),
     ("passes", ("cap_results", "cap_results"), "at most once"),
     ("passes", (["cap_results"],), "cap_results"),
@@ -68,6 +77,18 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("growth", -0.1, "from 0 to 1"),
     ("growth", math.nan, "from 0 to 1"),
     ("growth", False, "from 0 to 1"),
+    ("keep_recent", -1, "from 0"),
+    ("pin_tools", "Task", "a list of texts"),
+    ("pin_tools", None, "a list of texts"),
+    ("pin_paths", [Path("docs")], "a list of texts"),
+    ("pin_paths", ["docs", " "], "none of them empty"),
+    ("pin_calls", [1], "a list of texts"),
+    ("errors_verbatim", 0, "true or false"),
+    ("shape_arrivals", "on", "true or false"),
+    ("budget", 0, "from 2,000"),
+    ("budget", 1_999, "from 2,000"),
+    ("budget", "unlimited", "None in code"),
+    ("budget", 150_000.0, "whole number"),
 ]
 
 
@@ -96,12 +117,13 @@ class TestDefaults:
         assert cells[2:] == [setting.allowed, variable, setting.why]
         default = getattr(Policy(), setting.name)
         if default is not None and setting.name != "tools":
-            assert tomllib.loads(f"x = {self.as_toml(cells[1])}")["x"] == default
+            said = tomllib.loads(f"x = {self.as_toml(cells[1])}")["x"]
+            assert (tuple(said) if isinstance(said, list) else said) == default
 
     @staticmethod
     def as_toml(cell: str) -> str:
         text = cell.strip("`")
-        return text if re.fullmatch(r"[\d_.]+|true|false", text) else f'"{text}"'
+        return text if re.fullmatch(r"[\d_.]+|true|false|\[\]", text) else f'"{text}"'
 
     def test_the_page_shows_a_file_that_says_the_defaults(self, tmp_path: Path):
         example = re.search(r"```toml\n(.*?)```", SETTINGS_PAGE, re.DOTALL)
@@ -206,6 +228,10 @@ class TestEnvironment:
             ("CLEW_PASSES", "cap_results,nope", "'nope'"),
             ("CLEW_REPAIR", "maybe", "on or off"),
             ("CLEW_GROWTH", "nan", "from 0 to 1"),
+            ("CLEW_PIN_TOOLS", "", "none of them empty"),
+            ("CLEW_PIN_PATHS", "a,,b", "none of them empty"),
+            ("CLEW_BUDGET", "none", "unlimited"),
+            ("CLEW_SHAPE_ARRIVALS", "sometimes", "on or off"),
             ("CLEW_CAPS", "1", "did you mean CLEW_CAP?"),
             ("CLEW_Cap", "1", "did you mean CLEW_CAP?"),
             ("CLEW_", "1", "unknown key 'CLEW_'"),
@@ -303,10 +329,8 @@ class TestLoad:
         policy = Policy.load(deep, {"CLEW_CAP": "3", "CLEW_COUNTER": "o200k"}, counter="estimate")
         assert policy == Policy(cap=3, step=2, growth=0.1, counter="estimate")
         assert policy.origins() == {
+            **dict.fromkeys(NAMES, "default"),
             "cap": "environment CLEW_CAP",
-            "tools": "default",
-            "passes": "default",
-            "repair": "default",
             "counter": "code",
             "step": f"clew.toml: {own}",
             "growth": f"pyproject.toml: {shared}",
@@ -361,6 +385,17 @@ class TestFingerprint:
         {"counter": "estimate"},
         {"step": 1},
         {"growth": 0.0},
+        {"keep_recent": 0},
+        {"tools": Tools([Tool("Bash", kind="run")])},
+        {"tools": Tools([Tool("Bash", target=str)])},
+        {"tools": Tools([Tool("Bash", target=repr)])},
+        {"pin_tools": ("a",)},
+        {"pin_paths": ("a",)},
+        {"pin_calls": ("a",)},
+        {"pin_calls": ("a", "b")},
+        {"errors_verbatim": False},
+        {"shape_arrivals": True},
+        {"budget": 2_000},
     )
 
     def test_differs_for_every_setting(self):

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from clew.prices import Terms
-from clew.replay.caches import Billed, Cache, Prompt, cache_for
+from clew.replay.caches import Billed, Caches, Prompt
 from clew.replay.reading import HOUR, MINUTES, Block, Row
 
 MARKS = Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
@@ -17,8 +17,10 @@ POINTS = Terms(cache="breakpoints", write=1.25, lifetime=1800, look_back=80)
 
 
 def row(name: str, tokens: int = 100, *, kind: str = "text", mark: float = 0) -> Row:
+    """A message of one block; a name in capitals is the model's."""
     block = Block(hash(name), tokens, kind, "", "", "", mark)
-    return Row(name, (block,), hash(name), tokens, 0, (0,) if mark else (), False, False)
+    made = name.isupper()
+    return Row(name, (block,), hash(name), tokens, 0, (0,) if mark else (), made, False)
 
 
 def rows(names: str, *, marked: str = "", mark: float = HOUR, kind: str = "text") -> list[Row]:
@@ -28,18 +30,20 @@ def rows(names: str, *, marked: str = "", mark: float = HOUR, kind: str = "text"
 class Client:
     """Sends one prompt after the other to one cache."""
 
-    def __init__(self, terms: Terms, *, head: int = 0, lifetime: float = HOUR) -> None:
+    def __init__(
+        self, terms: Terms, *, head: int = 0, lifetime: float = HOUR, warm: int = 0
+    ) -> None:
         self.prompt = Prompt(head)
-        self.cache: Cache = cache_for(terms, lifetime)
+        self.caches = Caches(terms, lifetime, warm)
         self.last: list[Row] = []
 
-    def send(self, new: list[Row], now: float | None = 0.0) -> Billed:
+    def send(self, new: list[Row], now: float | None = 0.0, model: str | None = None) -> Billed:
         pairs = zip(self.last, new, strict=False)
         kept = next((at for at, (a, b) in enumerate(pairs) if a.key != b.key), None)
         same = min(len(self.last), len(new)) if kept is None else kept
         self.prompt.change(new, same)
         self.last = new
-        return self.cache.bill(self.prompt, now)
+        return self.caches.bill(self.prompt, now, model)
 
 
 def test_a_prompt_is_the_same_however_it_came_about() -> None:
@@ -130,20 +134,57 @@ def test_prefixes_come_in_steps_and_from_a_least_length_on() -> None:
 
 def test_a_breakpoint_is_found_only_where_one_stood() -> None:
     client = Client(POINTS, head=1000)
-    assert client.send(rows("ab"), 0) == Billed(0, 1200)
-    assert client.send(rows("abcd"), 1) == Billed(1200, 200)
-    assert client.send(rows("abcx"), 2) == Billed(1200, 200)  # not at c: no breakpoint stood there
-    assert client.send(rows("axcx"), 3) == Billed(1000, 400)
-    assert client.send(rows("abcd"), 4) == Billed(1400, 0)
-    assert client.send(rows("abcd"), 1805) == Billed(0, 1400)
+    assert client.send(rows("a"), 0) == Billed(0, 1100)
+    assert client.send(rows("aMb"), 1) == Billed(1100, 200)
+    assert client.send(rows("aMbNcd"), 2) == Billed(1300, 300)
+    assert client.send(rows("aMbNcx"), 3) == Billed(1300, 300)  # none stood at c
+    assert client.send(rows("aXbNcx"), 4) == Billed(1100, 500)
+    assert client.send(rows("xMbNcx"), 5) == Billed(0, 1600)  # nor at the end of the head
+    assert client.send(rows("aMbNcd"), 6) == Billed(1600, 0)
+    assert client.send(rows("aMbNcd"), 1806) == Billed(1600, 0)
+    assert client.send(rows("aMbNcd"), 3607) == Billed(0, 1600)
 
 
-def test_only_the_latest_breakpoints_are_kept() -> None:
-    client = Client(replace(POINTS, look_back=2))
-    client.send(rows("ab"))
-    client.send(rows("cd"))
-    client.send(rows("ef"))
-    assert client.send(rows("abx")).read == 0
+def test_no_breakpoint_stands_behind_what_the_model_said() -> None:
+    client = Client(POINTS, head=1000)
+    assert client.send(rows("aMbN"), 0) == Billed(0, 1300, plain=100)
+    assert client.send(rows("aMbNc"), 1) == Billed(1300, 200)
+    assert Client(POINTS, head=1000).send(rows("MN"), 0) == Billed(plain=1200)
+
+
+def test_a_short_prefix_has_no_breakpoint() -> None:
+    client = Client(replace(POINTS, minimum=250))
+    assert client.send(rows("aMb"), 0) == Billed(0, 300)
+    assert client.send(rows("a"), 1) == Billed(plain=100)
+    assert client.send(rows("aMbNc"), 2) == Billed(300, 200)
+
+
+def test_only_the_latest_breakpoints_are_looked_at() -> None:
+    for latest, read in ((3, 100), (2, 0)):
+        client = Client(replace(POINTS, look_back=latest))
+        client.send(rows("a"))
+        assert client.send(rows("aMbNc")).read == read
+
+
+@pytest.mark.parametrize("terms", [MARKS, PREFIX, POINTS])
+def test_only_the_first_request_finds_what_others_had_written(terms: Terms) -> None:
+    client = Client(terms, head=1000, warm=600)
+    asked = rows("a", marked="a")
+    first = client.send(asked, 0)
+    assert (first.read, first.write + first.write_1h, first.plain) == (600, 500, 0)
+    assert client.send(asked, 1).read == 1100
+    assert client.send(asked, 1e6).read == 0
+    assert Client(replace(terms, cache="none"), head=1000, warm=600).send(asked).read == 0
+
+
+@pytest.mark.parametrize(("terms", "left"), [(MARKS, 1000), (PREFIX, 1100), (POINTS, 0)])
+def test_no_model_finds_what_another_one_wrote(terms: Terms, left: int) -> None:
+    client = Client(terms, head=1000)
+    assert client.send(rows("a", marked="a"), 0, "large").read == 0
+    assert client.send(rows("aMb", marked="b"), 1, "small").read == 0
+    assert client.send(rows("aMbNc", marked="c"), 2, "small").read == 1300
+    assert client.send(rows("aMbNcOd", marked="d"), 3, "large").read == 1100
+    assert client.send(rows("axbNcOd", marked="d"), 4, "small").read == left
 
 
 def test_without_a_cache_everything_is_plain() -> None:

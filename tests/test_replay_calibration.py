@@ -276,16 +276,19 @@ def test_unseen_reminders_do_not_move_the_factor() -> None:
 
 
 def test_models_are_calibrated_apart_and_the_best_known_comes_first() -> None:
-    samples = [Growth("b", 1_000, 1_500)] * 3 + [Growth("a", 1_000, 1_200)] * 7
+    samples = [Growth("b", 1_000, 1_500)] * 5 + [Growth("a", 1_000, 1_200)] * 7
     found = calibrations(samples)
     assert [(one.model, one.factor, one.requests) for one in found] == [
         ("a", 1.2, 7),
-        ("b", 1.5, 3),
+        ("b", 1.5, 5),
     ]
-    assert calibrations([]) == ()
 
 
-@given(st.lists(st.integers(500, 3_000), min_size=1, max_size=200))
+def test_a_few_growths_bound_nothing() -> None:
+    assert calibrations([]) == calibrations([Growth("m", 1_000, 1_500)] * 4) == ()
+
+
+@given(st.lists(st.integers(500, 3_000), min_size=5, max_size=200))
 def test_bounds_hold_nine_in_ten(reported: list[int]) -> None:
     (found,) = calibrations(Growth("m", 1_000, one) for one in reported)
     inside = [found.low <= one / 1_000 <= found.high for one in reported]
@@ -294,7 +297,7 @@ def test_bounds_hold_nine_in_ten(reported: list[int]) -> None:
 
 
 def test_long_growths_count_for_more() -> None:
-    samples = [Growth("m", 400, 1_200)] * 3 + [Growth("m", 20_000, 24_000)]
+    samples = [Growth("m", 400, 1_200)] * 4 + [Growth("m", 20_000, 24_000)]
     assert calibrations(samples)[0].factor == 1.2
 
 

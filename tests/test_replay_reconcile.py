@@ -110,7 +110,6 @@ def all_new(usage: Usage, read: int = 0) -> Usage:
         (4, 0, MISSED_ALL),
         (4, 15_000, MISSED_HISTORY),
         (7, 80_000, MISSED_PART),
-        (0, 20_000, STARTED),
     ],
 )
 def test_a_read_that_was_not_foreseen_has_its_cause(at: int, read: int, cause: str) -> None:
@@ -123,6 +122,28 @@ def test_a_read_that_was_not_foreseen_has_its_cause(at: int, read: int, cause: s
     assert recorded.explained[cause] == pytest.approx(more, rel=0.05)
     rest = {name: cost for name, cost in recorded.explained.items() if name != cause}
     assert all(abs(cost) < 0.01 * recorded.reported.cost for cost in rest.values()), rest
+
+
+@pytest.mark.parametrize("read", [20_000, 29_000])
+def test_a_start_that_another_conversation_had_cached_is_replayed_so(read: int) -> None:
+    session = history(8)
+    usages = foreseen(session)
+    usages[0] = all_new(usages[0], read)
+    recorded = found(told(session, [*usages]))
+    assert recorded.warm == read < recorded.head
+    assert recorded.replayed.read == pytest.approx(recorded.reported.read, rel=0.001)
+    for cause, cost in recorded.explained.items():
+        assert abs(cost) < 0.001 * recorded.reported.cost, cause
+
+
+def test_what_a_first_request_finds_beyond_its_head_is_a_hit_that_was_not_foreseen() -> None:
+    session = history(8)
+    session = msgspec.structs.replace(session, requests=session.requests[3:])  # as if resumed
+    usages = foreseen(session)
+    usages[0] = all_new(usages[0], usages[0].prompt)
+    recorded = found(told(session, [*usages]))
+    assert recorded.warm == recorded.head < usages[0].prompt
+    assert recorded.explained[FOUND] < 0
 
 
 def test_a_hit_after_the_entry_should_have_gone() -> None:

@@ -316,3 +316,18 @@ def test_broken_gzip_never_raises(
     path = tmp_path_factory.mktemp("gzip") / "a.jsonl.gz"
     path.write_bytes(zlib.compress(content, wbits=31)[: len(content)] + noise)
     assert all(isinstance(found, Session | Skipped) for found in read_file(path, READERS))
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        (rb'{"a": "cut \ud83d"}', {"a": "cut \ud83d"}),  # as JavaScript writes half an emoji
+        (rb'{"\uDE00": 1}', {"\ude00": 1}),
+        (rb'{"a": "whole \ud83d\ude00"}', {"a": "whole \U0001f600"}),
+        (rb'{"a": "cut \ud83d", "b": NaN}', None),
+        (rb'{"a": "cut \ud83d"', None),
+        (b'{"a": NaN}', None),
+    ],
+)
+def test_half_a_character_is_no_reason_to_leave_a_record_out(line: bytes, value: Any) -> None:
+    assert records.decoded(line) == value

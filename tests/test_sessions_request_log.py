@@ -307,3 +307,25 @@ def test_what_is_wrapped_otherwise_is_no_request(record: Any):
 def test_a_wrapped_body_longer_than_the_head(cut: int):
     wrapped = lines({"url": "/v1/messages", "body": chat(LONG)})
     assert request_log.recognises(wrapped[:cut], "log.jsonl") is (cut > 1)
+
+
+@pytest.mark.parametrize(
+    ("format", "beside", "head"),
+    [
+        (
+            "anthropic",
+            {"system": "Be brief.", "tools": [{"name": "ls"}]},
+            '[{"name":"ls"}]\nBe brief.',
+        ),
+        ("anthropic", {"system": [{"type": "text", "text": "x"}]}, '[{"type":"text","text":"x"}]'),
+        ("openai-chat", {"tools": [{"type": "function"}]}, '[{"type":"function"}]'),
+        ("openai-responses", {"instructions": "Be brief.", "tools": []}, "Be brief."),
+        ("gemini", {"systemInstruction": {"parts": []}}, '{"parts":[]}'),
+        ("gemini", {"system": None}, ""),
+    ],
+)
+def test_the_head_is_that_of_the_first_request(format: str, beside: Body, head: str) -> None:
+    first, second = bodies(format)
+    (session,) = request_log.read([{**first, **beside}, {**second, "system": "Other."}], "log")
+    assert isinstance(session, Session)
+    assert session.head == head

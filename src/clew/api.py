@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
@@ -27,8 +26,11 @@ from .errors import (
 from .facts import Facts
 from .memo import Memo
 from .policy import Policy
+from .ranges import shown
 from .repair.mending import Repair
 from .report import Report
+from .searching import Unsearchable, searcher
+from .tracing import Traced
 
 _Request = TypeVar("_Request")
 _MEMO = Memo()
@@ -44,6 +46,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     repair: bool = True  # whether what is broken is mended
     tokens_saved: int = 0
     untouched: str | None = None  # why nothing will be done
+    trace: tuple[Traced, ...] | None = None  # every offer made, where that was asked for
 
 
 def compact(
@@ -74,10 +77,14 @@ def plan(
     policy: Policy | None = None,
     facts: Facts | None = None,
     memo: Memo | None = _MEMO,
+    trace: bool = False,
 ) -> Plan:
-    """Whether, what and where: the decision, without its application."""
+    """Whether, what and where: the decision, without its application.
+
+    With `trace`, also every offer that was made, taken or not, and what was protected.
+    """
     try:
-        folded = fold_request(request, format, _policy(policy), _facts(facts), memo)
+        folded = fold_request(request, format, _policy(policy), _facts(facts), memo, trace=trace)
     except (PassedThrough, UnreadableRequest) as why:
         return Plan(untouched=str(why))
     done = compacted(folded, request)
@@ -88,6 +95,7 @@ def plan(
         repairs=done.report.repairs,
         repair=folded.setting.policy.repair,
         tokens_saved=done.report.tokens_saved,
+        trace=done.report.trace,
     )
 
 
@@ -132,21 +140,36 @@ def expand(
     lines: tuple[int, int] | None = None,
     pattern: str | None = None,
 ) -> str:
-    """The original behind a marker: whole, some lines of it (from 1 on), or those that match."""
-    originals = source.originals if isinstance(source, Compaction) else source
-    if ref not in originals:
-        raise UnknownReference(f"No original is kept under {ref!r}.")
-    text = originals[ref]
+    """The original behind a marker: whole, some lines of it (from 1 on), or those that match.
+
+    Lines end at line feeds, as markers count them. A pattern is a regular expression without
+    references back and looks around: it is searched for in linear time, whatever it is.
+
+    >>> expand("a", {"a": "one\\ntwo\\nthree\\n"}, lines=(2, 9), pattern="^t")
+    'two\\nthree\\n'
+    """
+    text = _original(ref, source)
     if lines is None and pattern is None:
         return text
-    chosen = text.splitlines(keepends=True)
+    chosen = text.split("\n")
+    ends = [f"{line}\n" for line in chosen[:-1]] + ([chosen[-1]] if chosen[-1] else [])
     if lines is not None:
-        first, last = _line_range(lines)
-        chosen = chosen[first - 1 : last]
+        first, last = _line_range(lines, len(ends))
+        ends = ends[first - 1 : last]
     if pattern is not None:
-        matcher = _matcher(pattern)
-        chosen = [line for line in chosen if matcher.search(line)]
-    return "".join(chosen)
+        fits = _searcher(pattern)
+        ends = [line for line in ends if fits(line.removesuffix("\n"))]
+    return "".join(ends)
+
+
+def _original(ref: object, source: object) -> str:
+    originals: object = source.originals if isinstance(source, Compaction) else source
+    if not isinstance(originals, Mapping):
+        raise ValueError(f"source={shown(originals)}: allowed is a Compaction, or a mapping.")
+    kept = cast(Mapping[object, str], originals)
+    if not isinstance(ref, str) or ref not in kept:
+        raise UnknownReference(f"No original is kept under {shown(ref)}.")
+    return kept[ref]
 
 
 def _policy(given: object) -> Policy:
@@ -161,16 +184,21 @@ def _facts(given: object) -> Facts:
     return given or Facts()
 
 
-def _line_range(lines: object) -> tuple[int, int]:
+def _line_range(lines: object, count: int) -> tuple[int, int]:
+    """The first and the last line; a range may end behind the text, but not begin there."""
     match lines:
-        case (int(first), int(last)) if 1 <= first <= last:
+        case (int(first), int(last)) if 1 <= first <= last and bool not in map(type, (first, last)):
+            if first > max(count, 1):
+                raise ValueError(f"lines={lines!r}: this original has {count:,} lines.")
             return first, last
         case _:
             raise ValueError(f"lines={lines!r}: allowed is (first, last) with 1 <= first <= last.")
 
 
-def _matcher(pattern: str) -> re.Pattern[str]:
+def _searcher(pattern: object) -> Callable[[str], bool]:
+    if not isinstance(pattern, str):
+        raise ValueError(f"pattern={shown(pattern)}: allowed is a regular expression.")
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"pattern={pattern!r} is no regular expression: {error}.") from error
+        return searcher(pattern)
+    except Unsearchable as error:
+        raise ValueError(f"pattern={shown(pattern)} is not allowed: {error}.") from None

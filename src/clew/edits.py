@@ -9,8 +9,12 @@ from msgspec import Struct
 from .transcript import Ref
 
 Level = Literal["trim", "stub", "drop"]
-Reason = Literal["over_cap"]
+Reason = Literal[
+    "over_cap", "tidied", "identical", "contained", "repeated_call", "superseded", "stale",
+    "resolved", "old_reasoning", "blanks", "trimmed", "stubbed", "folded",
+]  # fmt: skip
 REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
+TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 
 class Replace(Struct, frozen=True, tag="replace"):
@@ -65,3 +69,14 @@ class Offer(Struct, frozen=True):
     level: Level
     edit: Edit
     leans_on: tuple[int, ...] = ()  # parts that must stay whole for this edit to be honest
+    also: tuple[Edit, ...] = ()  # edits that make sense only together with this one
+
+    @property
+    def edits(self) -> tuple[Edit, ...]:
+        """All edits of the offer."""
+        return (self.edit, *self.also)
+
+    @property
+    def saved(self) -> int:
+        """The tokens that all of them save."""
+        return sum(edit.saved for edit in self.edits)

@@ -12,7 +12,8 @@ from msgspec import Struct
 from .check.formats import RULES
 from .check.rules import Step, steps_of
 from .codecs.body import Body, Kept, Piece
-from .codecs.codec import FormatName
+from .codecs.codec import Codec, FormatName
+from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
 from .codecs.reading import read_body
@@ -31,10 +32,12 @@ from .memo import Memo
 from .passes import Pass
 from .policy import Policy
 from .projection import project
+from .registered import token_of
 from .repair.formats import MENDERS
 from .repair.mending import Repair
 from .report import Counted, Report
 from .tokens import Counter, counter_for, part_tokens, sizer_for
+from .tools.fetching import fetching_tool
 
 _Request = TypeVar("_Request")
 
@@ -57,13 +60,17 @@ class Folded(Struct, frozen=True):
 
 def fold_request(
     request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo | None,
-    passes: tuple[Pass, ...] | None = None,
+    passes: tuple[Pass, ...] | None = None, *, trace: bool = False,
 ) -> Folded:  # fmt: skip
-    """Read a request and fold over its boundaries, from the longest prefix already known."""
+    """Read a request and fold over its boundaries, from the longest prefix already known.
+
+    A trace tells of every boundary, so what is remembered is not used for it.
+    """
     body = read_body(request)
     setting = _setting(body, detect(body, format), policy, facts, passes)
-    state = _fold_anew(body, setting) if memo is None else _fold_on(body, setting, memo)
-    return Folded(body, state, setting)
+    if memo is None or trace:
+        return Folded(body, _fold_anew(body, setting, trace), setting)
+    return Folded(body, _fold_on(body, setting, memo), setting)
 
 
 def fold_on(
@@ -77,9 +84,10 @@ def fold_on(
     return Folded(body, state, setting)
 
 
-def _fold_anew(body: Body, setting: Setting) -> State:
+def _fold_anew(body: Body, setting: Setting, trace: bool) -> State:
     """Fold over the whole history."""
     state = State(prefix=first_prefix(setting.codec.name), facts=setting.facts)
+    state.trace = [] if trace else None
     for step in _steps(body, setting, 0):
         fold_step(state, step, _identities(body, step), setting)
     return state
@@ -98,16 +106,14 @@ def _fold_on(body: Body, setting: Setting, memo: Memo) -> State:
     return state
 
 
-def _head_tokens(body: Body, setting: Setting) -> int:
+def _head_tokens(body: Body, codec: Codec, counter: Counter) -> int:
     """Tokens of system prompt and tool definitions, which hardly ever change."""
     if body.fields is None:
         return 0
-    names = setting.codec.head
-    key = (setting.codec.name, setting.counter, _spelled(body, names), body.head(names))
+    key = (codec.name, counter, _spelled(body, codec.head), body.head(codec.head))
     known = _HEADS.get(key)
     if known is None:
-        parts = setting.codec.read_head(body.fields)
-        known = sum(part_tokens(part, setting.counter) for part in parts)
+        known = sum(part_tokens(part, counter) for part in codec.read_head(body.fields))
         if len(_HEADS) >= _MOST_HEADS:
             _HEADS.clear()
         _HEADS[key] = known
@@ -123,9 +129,12 @@ def _setting(
 ) -> Setting:
     model = (body.fields or {}).get("model")
     counter = counter_for(format, model if isinstance(model, str) else None, policy.counter)
+    codec, definitions = CODECS[format], definitions_in(body.fields)
+    head = _head_tokens(body, codec, counter) if policy.budget is not None else 0
     return Setting(
-        CODECS[format], RULES[format], MENDERS[format], counter, sizer_for(counter), policy,
-        chosen_passes(policy) if passes is None else passes, facts, body.fields, body.encode,
+        codec, RULES[format], MENDERS[format], counter, sizer_for(counter), policy,
+        chosen_passes(policy) if passes is None else passes, definitions, facts, body.fields,
+        body.encode, fetching_tool(definitions), head,
     )  # fmt: skip
 
 
@@ -140,7 +149,7 @@ _JUDGED = ("model", "thinking", "previous_response_id", "conversation")
 def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
     names = (*_JUDGED, *setting.codec.head)
-    passes = ",".join(f"{p.__module__}.{p.__qualname__}" for p in setting.passes)
+    passes = ",".join(token_of(one) for one in setting.passes)
     told = f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{passes}|"
     chain = xxhash.xxh3_128(told.encode() + setting.policy.fingerprint(), seed=_SECRET)
     update, digest = chain.update, chain.digest
@@ -214,6 +223,8 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         failures=state.failures,
         epochs=state.epochs,
         prefix=state.prefix.hex(),
+        mimicry=tuple(state.mimicry),
+        trace=None if state.trace is None else tuple(state.trace),
     )
     return Compaction(projection, report, state.originals)
 
@@ -226,7 +237,8 @@ class _Tally:
 
     def __call__(self) -> Counted:
         folded, state = self._folded, self._folded.state
-        sent = _head_tokens(folded.body, folded.setting) + count_all(state, folded.setting.counter)
+        codec, counter = folded.setting.codec, folded.setting.counter
+        sent = _head_tokens(folded.body, codec, counter) + count_all(state, counter)
         return Counted(sent - state.mended_by, sent - state.saved, state.mended_by)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -14,15 +16,31 @@ from .codecs.codec import Codec, Fields
 from .codecs.json_tree import JSON, Object
 from .codecs.marks import marks_in
 from .codecs.words import as_words
-from .edits import Edit, Offer, Replace
+from .edits import Edit, Offer, PlaceMark, Replace
 from .facts import Facts
-from .passes import PASSES, Pass
+from .ledger import Ledger
+from .marker import reference
+from .mimicry import Mimicry, mimicry_in
+from .passes import OPT_IN, PASSES, Pass
+from .passes.moments import acts_at_arrival, acts_at_epochs
 from .passes.view import View
-from .planner import choose, rows_of, touched
+from .planner import choose
 from .policy import Policy
+from .protections import (
+    LEAST_FETCHED,
+    STILL_THERE,
+    Outline,
+    Protections,
+    fetched_back,
+    outline,
+)
+from .registered import name_of
 from .repair.mending import Mended, Mender, Repair
 from .tokens import Counter, part_tokens
+from .touching import rows_of, touched
+from .tracing import Traced, traced
 from .transcript import Index, Part
+from .vetting import vet
 
 
 class Setting(Struct, frozen=True):
@@ -35,9 +53,12 @@ class Setting(Struct, frozen=True):
     sizer: Counter  # the counter where it is quick, else the estimate, which decides when to look
     policy: Policy
     passes: tuple[Pass, ...]
+    definitions: Mapping[str, Any]  # the request's own tools, by name
     facts: Facts
     fields: Fields | None
     encode: Callable[[int | None, JSON], bytes | None]  # how the request spells a changed message
+    fetch: str | None = None  # which of those tools gives originals back
+    head: int = 0  # tokens of system prompt and tools, where a budget has to count them
 
 
 class MendedStep(Struct, frozen=True):
@@ -68,7 +89,7 @@ class State(Struct):
     repairs: list[Repair] = field(default_factory=list[Repair])
     edits: dict[int, Edit] = field(default_factory=dict[int, Edit])  # in force, by part
     claimed: set[int] = field(default_factory=set[int])  # all parts that edits in force touch
-    leaned_on: set[int] = field(default_factory=set[int])  # parts that those edits need whole
+    leans: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by edit
     originals: dict[str, str] = field(default_factory=dict[str, str])
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
@@ -84,27 +105,63 @@ class State(Struct):
     boundaries: list[bytes] = field(default_factory=list[bytes])  # that hash after each step
     facts: Facts = _NO_FACTS  # under which this was folded
     first_user: tuple[int, int] = (-1, -1)
+    ledger: Ledger = field(default_factory=Ledger)  # shared along the conversation
+    noted: int = 0  # exchanges that stand in the ledger
+    aged_from: int = 0  # the first exchange that was recent at the last evaluation
+    fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
+    gone: set[Outline] = field(default_factory=set[Outline])  # originals that nothing else shows
+    mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
+    trace: list[Traced] | None = None  # every offer made, where someone wants to know
 
     def copy(self) -> State:
         """A state that can grow apart from this one."""
         return replace(self, **{name: getattr(self, name).copy() for name in _GROWING})
 
+    def leaned_on(self) -> dict[int, set[int]]:
+        """The parts that edits in force need whole, each with the parts of those edits."""
+        found: dict[int, set[int]] = {}
+        for leaner, parts in self.leans.items():
+            for part in parts:
+                found.setdefault(part, set()).add(leaner)
+        return found
+
     def take(self, edits: Iterable[Edit]) -> None:
-        """Put edits in force and keep the originals of what they replace."""
+        """Put edits in force, in place of those on the same parts, and keep the originals."""
         for edit in edits:
             parts = touched(edit, self.index)
+            for part in parts:
+                self._withdraw(part)
             self.edits[parts[0]] = edit
             self.claimed.update(parts)
             self.saved += edit.saved
             for row in rows_of(edit, self.index):
                 self.encoded.pop(row, None)
-            if isinstance(edit, Replace):
-                self.originals[edit.original] = self.index.parts[edit.part].text
+            self._keep_originals(edit, parts)
+
+    def _withdraw(self, part: int) -> None:
+        before = self.edits.pop(part, None)
+        self.leans.pop(part, None)
+        if before is not None:
+            self.saved -= before.saved
+
+    def _keep_originals(self, edit: Edit, parts: Iterable[int]) -> None:
+        if isinstance(edit, Replace):
+            self._keep_original(edit.original, self.index.parts[edit.part].text, edit)
+        elif not isinstance(edit, PlaceMark):
+            for part in parts:
+                text = self.index.parts[part].text
+                if text:
+                    self._keep_original(reference(text), text, edit)
+
+    def _keep_original(self, ref: str, text: str, edit: Edit) -> None:
+        self.originals[ref] = text
+        if len(text) >= LEAST_FETCHED and edit.reason not in STILL_THERE:
+            self.gone.add(outline(text))
 
 
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
-    "leaned_on", "originals", "failures", "encoded", "boundaries",
+    "leans", "originals", "failures", "encoded", "boundaries", "fetched", "gone", "mimicry",
 )  # fmt: skip
 
 
@@ -142,10 +199,15 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
         _read_mended(state, step, mended, setting)
     state.messages = step.at + len(step.messages)
     state.since += state.size - before
+    _look_at_new(state)
     if prefix in setting.facts.left_alone:
         state.left_alone = True
     sent = len(step.messages) > step.split
-    if sent and is_due(state, setting.policy) and prefix not in setting.facts.skipped:
+    if not sent or prefix in setting.facts.skipped or state.left_alone:
+        return
+    note_uses(state, setting)
+    arrive(state, setting)
+    if is_due(state, setting.policy, setting.head):
         evaluate(state, setting)
 
 
@@ -230,6 +292,15 @@ def _first_user(parts: Sequence[Part], start: int) -> tuple[int, int]:
     return -1, -1
 
 
+def _look_at_new(state: State) -> None:
+    """Note what the model has of clew's own words, and what came back that was taken out."""
+    index, unit = state.index, state.index.units[-1]
+    state.mimicry += mimicry_in(index.parts[unit.parts[0] : unit.answers])
+    results = index.results[bisect_left(index.results, unit.parts[0]) :]
+    if results:
+        state.fetched |= fetched_back(index, results, state.originals, state.gone)
+
+
 def count_all(state: State, counter: Counter) -> int:
     """Tokens of all parts; what was not counted yet is counted now, and remembered."""
     tokens, parts = state.tokens, state.index.parts
@@ -239,45 +310,91 @@ def count_all(state: State, counter: Counter) -> int:
     return sum(tokens)
 
 
-def is_due(state: State, policy: Policy) -> bool:
-    """Whether enough is new since the last evaluation for another one to be worth its time."""
+def is_due(state: State, policy: Policy, head: int = 0) -> bool:
+    """Whether another evaluation is worth its time: enough is new, or the budget is exceeded."""
     projection = state.size - state.saved
+    if policy.budget is not None and projection + head > policy.budget:
+        return True
     return state.since >= max(policy.step, policy.growth * projection)
 
 
+def note_uses(state: State, setting: Setting) -> None:
+    """Write what the new calls did into the ledger; on a fork, all of them into a new one."""
+    exchanges, parts, tools = state.index.exchanges, state.index.parts, setting.policy.tools
+    new = exchanges[state.noted :]
+    if not state.ledger.extend(state.noted, new, parts, tools, setting.definitions):
+        state.ledger = Ledger()
+        state.ledger.extend(0, exchanges, parts, tools, setting.definitions)
+    state.noted = len(exchanges)
+
+
+def arrive(state: State, setting: Setting) -> None:
+    """Take what passes offer on results that just came: they were never sent, so it is free."""
+    arriving = [one for one in setting.passes if acts_at_arrival(one)]
+    unseen_from = state.index.units[-1].answers
+    if not arriving or unseen_from == len(state.index.parts):
+        return
+    _take_offers(state, setting, arriving, _view(state, setting, unseen_from, arrival=True))
+
+
 def evaluate(state: State, setting: Setting) -> None:
-    """Let every pass offer, take what the planner chooses, and keep the originals."""
+    """Let every pass offer on what was sent, and take what the planner chooses."""
     unseen_from = state.index.units[-1].answers
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
-    if state.left_alone:
-        return
-    transcript = state.index.freeze()
-    view = View(
-        transcript, state.tokens, state.fresh_from, unseen_from, state.first_user,
-        setting.counter, state.edits,
-    )  # fmt: skip
+    view = _view(state, setting, unseen_from, arrival=False)
+    acting = [one for one in setting.passes if acts_at_epochs(one)]
+    state.epochs += _take_offers(state, setting, acting, view)
     state.fresh_from = unseen_from
+    state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
+
+
+def _view(state: State, setting: Setting, unseen_from: int, *, arrival: bool) -> View:
+    fetched = frozenset(state.fetched.values())
+    return View(
+        state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
+        setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
+        setting.policy.keep_recent,
+        Protections(state.index, state.ledger, setting.policy, fetched), setting.fetch,
+        setting.codec.name, setting.fields, setting.head + state.size - state.saved, state.leans,
+    )  # fmt: skip
+
+
+def _take_offers(state: State, setting: Setting, passes: Iterable[Pass], view: View) -> bool:
+    """Take what is chosen of all that the passes offer; whether that was anything."""
     offers: list[Offer] = []
-    for offer_pass in setting.passes:
-        offers += _run(offer_pass, view, setting.policy, state.failures)
-    taken = choose(offers, state.claimed, state.leaned_on, transcript)
-    state.take(offer.edit for offer in taken)
-    state.leaned_on.update(part for offer in taken for part in offer.leans_on)
-    state.epochs += len(taken) > 0
+    made: list[tuple[str, Offer]] = []
+    for offer_pass in passes:
+        offered = _run(offer_pass, view, setting.policy, state.failures)
+        offers += offered
+        if state.trace is not None:
+            made += ((name_of(offer_pass), offer) for offer in offered)
+    if not offers and state.trace is None:
+        return False
+    taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
+    if state.trace is not None:
+        state.trace += traced(made, taken, view, state.messages)
+    for offer in taken:
+        state.take(offer.edits)
+        if offer.leans_on:
+            state.leans[touched(offer.edit, state.index)[0]] = offer.leans_on
+    return len(taken) > 0
 
 
 def chosen_passes(policy: Policy) -> tuple[Pass, ...]:
     """The passes that the policy switches on, in its order."""
     if policy.passes is None:
-        return PASSES
-    named = {one.__name__: one for one in PASSES}
-    return tuple(named[name] for name in policy.passes)
+        return tuple(one for one in PASSES if one.__name__ not in OPT_IN)
+    named = {name_of(one): one for one in PASSES}
+    return tuple(named[one] if isinstance(one, str) else one for one in policy.passes)
 
 
 def _run(offer_pass: Pass, view: View, policy: Policy, failures: dict[str, str]) -> list[Offer]:
     """A pass's offers; a pass that fails is skipped, and the report says so."""
     try:
-        return list(offer_pass(view, policy))
+        offers = list(offer_pass(view, policy))
+        if offer_pass in (policy.passes or ()):  # the user's own: clew's are named there
+            vet(offers, view)
     except Exception as error:  # noqa: BLE001 (a faulty pass must not cost the user a request)
-        failures[offer_pass.__name__] = f"{type(error).__name__}: {error}"
+        failures[name_of(offer_pass)] = f"{type(error).__name__}: {error}"
         return []
+    return offers

@@ -2,7 +2,10 @@
 
     [clew: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out here;
     call toolu_01; ref 5kq7…]                                                    (on one line)
+    [clew: 590 of 1,024 lines left out; ref 5kq7…]
+    [clew: 412 lines left out, read again by call toolu_09; safe to run again; ref 5kq7…]
 
+Where a text is cut in several places, `[… 37 lines]` stands in each, and one marker at its end.
 docs/markers.md has the grammar. A text is taken for shaped only if a whole line of it parses.
 """
 
@@ -26,12 +29,77 @@ _CLIPPED = re.compile(
     r"(?:, (?P<errors>[\d,]{1,15}) error lines of them kept below)?"
     r"; call (?P<call>[A-Za-z0-9_.:/@-]{1,48})"
     r"(?P<rerun>; safe to run again)?"
-    r"; ref (?P<ref>[a-z2-7]{20})\]"
+    r"; ref (?P<ref>[a-z2-7]{20})\]",
+    re.ASCII,
 )
 
 
+UNITS = (
+    "lines",
+    "chars",
+    "rows",
+    "keys",
+    "items",
+    "hits",
+    "entries",
+    "hunks",
+    "calls",
+    "paragraphs",
+    "repeats",
+)
+_UNIT = "|".join(UNITS)
+_WHY = 90  # characters of a reason that are worth showing
+_UNSAID = re.compile(r"[^A-Za-z0-9 ,._/:@'()+*=-]")
+
+_SHORT = re.compile(
+    r"\[clew: (?P<gone>[\d,]{1,15})(?: of (?P<all>[\d,]{1,15}))? (?P<unit>" + _UNIT + r") left out"
+    r"(?:, (?P<why>[A-Za-z0-9 ,._/:@'()+*=-]{1,90}))?"
+    r"(?P<rerun>; safe to run again)?"
+    r"(?:; (?P<fetch>[A-Za-z0-9_.:/@-]{1,48}) gets it back)?"
+    r"; ref (?P<ref>[a-z2-7]{20})\]",
+    re.ASCII,
+)
+_HOLE = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
+
+
+class Short(Struct, frozen=True, gc=False):
+    """A marker that names no cap: how much is left out, and why where that helps a reader."""
+
+    gone: int
+    unit: str
+    ref: str
+    all: int | None = None  # of how much; None: of as much
+    why: str = ""  # follows "left out, "
+    rerun: bool = False
+    fetch: str | None = None  # the tool by which the model can get it back
+
+    def __str__(self) -> str:
+        of = "" if self.all is None else f" of {self.all:,}"
+        said = _said(self.why)
+        why = f", {said}" if said else ""
+        rerun = "; safe to run again" if self.rerun else ""
+        fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
+        return f"{_OPEN}{self.gone:,}{of} {self.unit} left out{why}{rerun}{fetch}; ref {self.ref}]"
+
+
+def hole(gone: int, unit: str) -> str:
+    """What stands in each place of a text that is cut in several, beside the one marker."""
+    return f"[… {gone:,} {unit}]"
+
+
+def hole_in(line: str) -> tuple[int, str] | None:
+    """How much was taken out where a line stands, and in which unit; None: nothing."""
+    found = _HOLE.fullmatch(line)
+    return None if found is None else (_number(found["gone"]), found["unit"])
+
+
+def is_hole(line: str) -> bool:
+    """Whether a line stands for what was taken out in its place."""
+    return _HOLE.fullmatch(line) is not None
+
+
 class Marker(Struct, frozen=True, gc=False):
-    """What a marker says, in its own fields."""
+    """What the marker of a result over its cap says, in its own fields."""
 
     tool: str
     size: int
@@ -45,12 +113,18 @@ class Marker(Struct, frozen=True, gc=False):
     ref: str
 
     def __str__(self) -> str:
+        text = self._with_names(_NAME)
+        return text if len(text) <= MOST else self._with_names(_NAME // 3)
+
+    def _with_names(self, most: int) -> str:
+        """The marker with names of at most so many characters."""
+        tool, call = _shown(self.tool, most), _shown(self.call, most)
         errors = f", {self.errors:,} error lines of them kept below" if self.errors else ""
         rerun = "; safe to run again" if self.rerun else ""
         return (
-            f"{_OPEN}clipped {_shown(self.tool)} result of {self.size:,} chars to {self.cap:,}; "
+            f"{_OPEN}clipped {tool} result of {self.size:,} chars to {self.cap:,}; "
             f"{self.gone:,} of {self.all:,} {self.unit} left out here{errors}; "
-            f"call {_shown(self.call)}{rerun}; ref {self.ref}]"
+            f"call {call}{rerun}; ref {self.ref}]"
         )
 
 
@@ -64,8 +138,10 @@ def reference(text: str) -> str:
     return base64.b32encode(digest)[:20].decode().lower()
 
 
-def parse_marker(line: str) -> Marker | None:
+def parse_marker(line: str) -> Marker | Short | None:
     """The marker that this line is, or None."""
+    if short := _SHORT.fullmatch(line):
+        return _short(short)
     found = _CLIPPED.fullmatch(line)
     if found is None:
         return None
@@ -83,14 +159,26 @@ def parse_marker(line: str) -> Marker | None:
     )
 
 
-def find_marker(text: str) -> Marker | None:
+def _short(found: re.Match[str]) -> Short:
+    all = found["all"]
+    return Short(
+        _number(found["gone"]),
+        found["unit"],
+        found["ref"],
+        None if all is None else _number(all),
+        found["why"] or "",
+        found["rerun"] is not None,
+        found["fetch"],
+    )
+
+
+def find_marker(text: str) -> Marker | Short | None:
     """The first whole marker that stands on a line of its own in this text."""
     at = text.find(_OPEN)
     while at >= 0:
-        end = text.find("\n", at)
-        line = text[at : end if end >= 0 else len(text)]
-        if (at == 0 or text[at - 1] == "\n") and len(line) <= MOST:
-            marker = parse_marker(line)
+        if at == 0 or text[at - 1] == "\n":
+            line, _, _ = text[at : at + MOST + 1].partition("\n")
+            marker = parse_marker(line) if len(line) <= MOST else None
             if marker is not None:
                 return marker
         at = text.find(_OPEN, at + 1)
@@ -101,7 +189,13 @@ def _number(digits: str) -> int:
     return int(digits.replace(",", "") or "0")
 
 
-def _shown(name: str) -> str:
+def _said(why: str) -> str:
+    """A reason as it may stand in a marker: on one line, without what ends one."""
+    fit = " ".join(_UNSAID.sub(" ", why).split())
+    return fit if len(fit) <= _WHY else f"{fit[: _WHY - 2].rstrip()}.."
+
+
+def _shown(name: str, most: int = _NAME) -> str:
     """A name as it may stand in a marker: no spaces or brackets, and not too long."""
     fit = _UNFIT.sub("_", name) or "unknown"
-    return fit if len(fit) <= _NAME else f"{fit[: _NAME - 2]}.."
+    return fit if len(fit) <= most else f"{fit[: most - 2]}.."

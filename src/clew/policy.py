@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
-from msgspec import Struct, UnsetType
+from msgspec import Struct
 
 from .ranges import (
     CHARACTERS,
@@ -23,10 +23,13 @@ from .ranges import (
     switch,
     whole,
 )
+from .registered import name_of, offered, offered_names, token_of
 from .tools import Tools
 
 if TYPE_CHECKING:
     from os import PathLike
+
+    from .passes import Pass
 
 CounterName = Literal["auto", "o200k", "estimate"]
 COUNTERS: Final[tuple[CounterName, ...]] = ("auto", "o200k", "estimate")
@@ -34,8 +37,12 @@ DEFAULT: Final = "default"  # the origin of a value that nobody set
 CODE: Final = "code"  # the origin of a value that the caller gave
 
 _TOKENS = f"a whole number from 1 to {MOST:,}"
+_EXCHANGES = f"a whole number from 0 to {MOST:,}"
 _SHARE = "a number from 0 to 1"
 _PASSES = "a list of names of passes, each at most once, or default (None in code)"
+_LEAST_BUDGET = 2_000  # tokens; an agent's head alone is larger, so less is a slip
+_BUDGET = f"a whole number from {_LEAST_BUDGET:,} to {MOST:,}, or unlimited (None in code)"
+_NAMES = "a list of texts, none of them empty"
 _NO_TOOLS = Tools()
 _TOOLS = "a Tools in code; [tools.NAME] tables in TOML"
 
@@ -61,17 +68,71 @@ def pass_names() -> tuple[str, ...]:
     return tuple(offer.__name__ for offer in PASSES)
 
 
-def _known_passes(value: object) -> tuple[str, ...] | None:
+def usual_names() -> tuple[str, ...]:
+    """The passes that run when nothing else is said."""
+    from .passes import OPT_IN  # late, as above
+
+    return tuple(name for name in pass_names() if name not in OPT_IN)
+
+
+def _known_passes(value: object) -> tuple[str | Pass, ...] | None:
+    """The passes that a list means: names, functions, `default` for all usual ones, `-name`."""
     if value is None:
         return None
-    names = pass_names()
-    allowed = f"a list of {listed(names)}, each at most once, or default (None in code)"
     if not isinstance(value, list | tuple):
-        raise ValueError(allowed)
-    chosen = tuple(cast(list[object], value))
-    if any(name not in names for name in chosen) or len(set(chosen)) < len(chosen):
-        raise ValueError(allowed)
-    return cast(tuple[str, ...], chosen)
+        raise ValueError(_allowed_passes())
+    given = cast(list[object], value)
+    less = {one[1:] for one in given if isinstance(one, str) and one.startswith("-")}
+    named = [_pass(one) for one in given if one != DEFAULT and not _is_less(one)]
+    names = [_name(one) for one in named]
+    usual = usual_names()
+    if len(set(names)) < len(names) or less & set(names) or less - set(usual):
+        raise ValueError(_allowed_passes())
+    rest = [name for name in usual if name not in names and name not in less]
+    if DEFAULT in given:
+        at = sum(not _is_less(one) for one in given[: given.index(DEFAULT)])
+        return (*named[:at], *rest, *named[at:])
+    return (*(rest if less else ()), *named)
+
+
+def _is_less(one: object) -> bool:
+    return isinstance(one, str) and one.startswith("-")
+
+
+def _pass(one: object) -> str | Pass:
+    """A pass of clew's by its name; one of the user's as the function it is."""
+    if callable(one):
+        return cast("Pass", one)
+    if not isinstance(one, str):
+        raise ValueError(_allowed_passes())
+    if one in pass_names():
+        return one
+    found = offered(one)
+    if found is None:
+        raise ValueError(_allowed_passes())
+    return found
+
+
+def _name(one: str | Pass) -> str:
+    return one if isinstance(one, str) else name_of(one)
+
+
+def _allowed_passes() -> str:
+    names = listed((*pass_names(), *offered_names()))
+    return f"a list of {names}, each at most once; also default, -NAME, and functions in code"
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(_NAMES)
+    given = tuple(cast(list[object], value))
+    if not all(isinstance(one, str) and one.strip() for one in given):
+        raise ValueError(_NAMES)
+    return cast(tuple[str, ...], given)
+
+
+def _budget(value: object) -> int | None:
+    return None if value is None else whole(value, _LEAST_BUDGET, _BUDGET)
 
 
 def _registry(value: object) -> Tools:
@@ -98,8 +159,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "passes",
         _PASSES,
-        "Which passes run, and in which order. By default all of them, in the order that the "
-        "passes were made for.",
+        "Which passes run, and in which order; your own among them. By default all of clew's that "
+        "are not opt-in, in the order that they were made for.",
         _known_passes,
     ),
     Setting(
@@ -117,6 +178,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         lambda value: one_of(value, COUNTERS),
     ),
     Setting(
+        "keep_recent",
+        _EXCHANGES,
+        "How many of the latest exchanges count as recent and are left alone by passes that cut by "
+        "age. Zero means none. Six is what most agents look back at step by step.",
+        lambda value: whole(value, 0, _EXCHANGES),
+    ),
+    Setting(
         "step",
         _TOKENS,
         "How many tokens of new history must arrive before edits are considered again. Smaller "
@@ -129,6 +197,48 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "The same as a share of the projection; the larger of the two counts. It keeps the work "
         "linear: the longer the history, the more must be new before all of it is looked at again.",
         lambda value: share(value, _SHARE),
+    ),
+    Setting(
+        "pin_tools",
+        _NAMES,
+        "Tools whose calls and results always stay as they are, by name, or by kind: read, write, "
+        "run, search, other. None by default: clew cannot know which of your tools are sacred.",
+        _texts,
+    ),
+    Setting(
+        "pin_paths",
+        _NAMES,
+        "Files whose reads and writes always stay as they are, as patterns: * within one folder, "
+        "** across folders. None by default; a plan or a specification is worth a pin.",
+        _texts,
+    ),
+    Setting(
+        "pin_calls",
+        _NAMES,
+        "Single calls that always stay as they are, with their results, by the id that the request "
+        "carries. None by default; it is for programs that know what must not go.",
+        _texts,
+    ),
+    Setting(
+        "errors_verbatim",
+        SWITCH,
+        "Whether the latest failure of an operation stays word for word until that operation "
+        "succeeds. On by default: an agent that forgets why something failed does it again.",
+        switch,
+    ),
+    Setting(
+        "shape_arrivals",
+        SWITCH,
+        "Whether results may be trimmed before the model has seen them, where that breaks no "
+        "cache. Off by default: what was never shown cannot be missed, and so is not asked for.",
+        switch,
+    ),
+    Setting(
+        "budget",
+        _BUDGET,
+        "How many tokens a request may have in all. Unlimited by default: clew then cuts only what "
+        "pays, and leaves the window to the client.",
+        _budget,
     ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
@@ -147,11 +257,18 @@ class Policy:
 
     cap: int | None = 32_000
     tools: Tools = _NO_TOOLS
-    passes: tuple[str, ...] | None = None
+    passes: tuple[str | Pass, ...] | None = None
     repair: bool = True
     counter: CounterName = "auto"
+    keep_recent: int = 6
     step: int = 2_000
     growth: float = 0.1
+    pin_tools: tuple[str, ...] = ()
+    pin_paths: tuple[str, ...] = ()
+    pin_calls: tuple[str, ...] = ()
+    errors_verbatim: bool = True
+    shape_arrivals: bool = False
+    budget: int | None = None
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
         """Refuse unknown settings, and note which ones the caller gave."""
@@ -242,10 +359,9 @@ def settle(where: str, name: str, value: object) -> object:
 
 
 def _plain(value: object) -> object:
-    """A setting's value as JSON can hold it."""
+    """A setting's value as JSON can hold it; a user's function by what tells it apart."""
+    if isinstance(value, tuple):
+        return [_plain(one) for one in cast(tuple[object, ...], value)]
     if isinstance(value, Tools):
-        return [
-            [tool.name, *([] if isinstance(tool.cap, UnsetType) else [tool.cap]), tool.rerun]
-            for tool in value
-        ]
-    return value
+        return [[[key, _plain(told)] for key, told in tool.declared().items()] for tool in value]
+    return token_of(value) if callable(value) else value

@@ -16,8 +16,8 @@ from .codecs.json_tree import JSON
 from .codecs.marks import marks_in
 from .edits import DropExchange, DropReasoning, PlaceMark, Replace
 from .fold import MendedStep, Setting, State
-from .planner import touched
 from .repair.mending import Ending, Repair
+from .touching import touched
 from .transcript import Index, Part
 
 

@@ -10,7 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from .edits import Edit
+from .mimicry import Mimicry
 from .repair.mending import Repair
+from .tracing import Traced
 
 
 class Counted(Struct, frozen=True, gc=False):
@@ -39,6 +41,8 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     untouched: str | None = None  # why the request was passed on as it came
     epochs: int = 0  # how often edits were put in force so far; between epochs projections extend
     prefix: str | None = None  # the hash of this history, which facts refer to
+    mimicry: tuple[Mimicry, ...] = ()  # where the model wrote what only clew writes
+    trace: tuple[Traced, ...] | None = None  # every offer, where that was asked for
 
     @cached_property
     def _counted(self) -> Counted:
@@ -71,6 +75,8 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             told[name] = getattr(self, name)
         for name in _LISTED:
             told[name] = msgspec.to_builtins(getattr(self, name))
+        if self.trace is not None:
+            told["trace"] = msgspec.to_builtins(self.trace)
         return {**told, "tokens_saved": self.tokens_saved}
 
     def __eq__(self, other: object) -> bool:
@@ -96,6 +102,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             for edit in self.edits
         ]
         lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
+        lines += [f"  {one.kind} mimicked at {one.ref}, in {one.where}" for one in self.mimicry]
         return "\n".join(lines)
 
 
@@ -104,5 +111,5 @@ def _count(number: int, what: str) -> str:
 
 
 _LISTED = (
-    "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix",
+    "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix", "mimicry",
 )  # fmt: skip

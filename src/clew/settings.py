@@ -17,7 +17,11 @@ PREFIX: Final = "CLEW_"
 
 _FILES = ("pyproject.toml", "clew.toml")  # the later one wins
 _VARIABLES = {setting.variable: setting.name for setting in SETTINGS if setting.variable}
-_WORDS = {"cap": {"unlimited": None}, "passes": {"default": None}}  # what TOML has no value for
+_WORDS = {  # what TOML has no value for
+    "cap": {"unlimited": None},
+    "budget": {"unlimited": None},
+    "passes": {"default": None},
+}
 _SWITCHES = {
     **dict.fromkeys(("on", "true", "yes", "1"), True),
     **dict.fromkeys(("off", "false", "no", "0"), False),
@@ -70,9 +74,9 @@ def _from_text(name: str, text: str) -> object:
     if word in _WORDS.get(name, {}):
         return _WORDS[name][word]
     match name:
-        case "passes":
+        case "passes" | "pin_tools" | "pin_paths" | "pin_calls":
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
-        case "repair":
+        case "repair" | "errors_verbatim" | "shape_arrivals":
             return _SWITCHES.get(word.lower(), text)
         case "counter":
             return word

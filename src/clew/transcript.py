@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Literal, Protocol
 
 from msgspec import Struct
 
@@ -61,8 +61,41 @@ class Unit(Struct, frozen=True, gc=False):
     locked: bool  # its exchanges can only go together
 
 
+class History(Protocol):
+    """A history in one index, to be read: every pass sees this and nothing else."""
+
+    @property
+    def parts(self) -> Sequence[Part]:
+        """All parts, in order."""
+        ...
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        """All calls with their results."""
+        ...
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        """All runs of model output with what answered them."""
+        ...
+
+    @property
+    def exchange_of(self) -> Sequence[int]:
+        """For each part the exchange it belongs to, or -1."""
+        ...
+
+    @property
+    def results(self) -> Sequence[int]:
+        """The positions of all results."""
+        ...
+
+    def call_of(self, result: int) -> Part | None:
+        """The call that a result answers."""
+        ...
+
+
 class Transcript(Struct, frozen=True):
-    """A history in one index: every pass reads this and nothing else."""
+    """A history in one index, which does not grow any more."""
 
     parts: tuple[Part, ...]
     exchanges: tuple[Exchange, ...]
@@ -97,6 +130,11 @@ class Index:
         twin.results = self.results.copy()
         twin._by_id = {id: ordinals.copy() for id, ordinals in self._by_id.items()}
         return twin
+
+    def call_of(self, result: int) -> Part | None:
+        """The call that a result answers."""
+        ordinal = self.exchange_of[result]
+        return None if ordinal < 0 else self.parts[self.exchanges[ordinal].call]
 
     def freeze(self) -> Transcript:
         """The transcript as far as it has been read."""

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from clew.replay.page import page
 from clew.replay.result import Replay
+from clew.replay.totals import conversations
 from tests.e2e.browser import COLLIDING, FAINT, Visit, browsing, missing
 from tests.replay_results import POLICIES, hostile, sample
 
@@ -95,7 +96,9 @@ class TestHeadline:
         money = forty.totals[0].bill.money
         saved = (1 - forty.totals[1].all_in_ratio) * 100
         verdict = seen.texts(".verdict")[0].replace("\u00a0", " ")
-        assert seen.texts("h1") == [f"40 sessions cost ${money:,.2f}".replace("40 ", "40\u00a0")]
+        count = conversations(forty.sessions)
+        assert seen.texts("h1") == [f"{count}\u00a0conversations cost ${money:,.2f}"]
+        assert "Below they are 40\u00a0sessions" in " ".join(seen.texts("#headline .note"))
         assert verdict.startswith(f"safe would have saved {saved:.1f} % of it")
         assert f"{forty.totals[1].lost_turns} later turns" in verdict
 
@@ -350,7 +353,7 @@ class TestEdges:
 
     def test_one_session(self, visit: Open):
         seen = visit(sample(1))
-        assert seen.texts("h1")[0].startswith("1\u00a0session cost")
+        assert seen.texts("h1")[0].startswith("1\u00a0conversation cost")
         assert seen.count("tr.row") == 1
 
     def test_ratios_that_are_no_numbers(self, visit: Open):

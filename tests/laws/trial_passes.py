@@ -10,8 +10,8 @@ from clew.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
 from clew.marker import reference
 from clew.passes import Pass
 from clew.passes.view import View
-from clew.planner import closure
 from clew.policy import Policy
+from clew.touching import closure
 
 
 def drop_every_other_exchange(view: View, policy: Policy) -> Iterator[Offer]:

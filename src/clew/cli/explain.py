@@ -11,11 +11,17 @@ import clew
 from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
 from ..edits import Edit, Replace
+from ..engine import Folded, fold_request
+from ..engine import compacted as compaction_of
+from ..errors import PassedThrough, UnreadableRequest
+from ..facts import Facts
+from ..report import Report
+from .diffing import changes, show_changes
 from .reading import (
-    compacted,
     file_argument,
     format_option,
     json_option,
+    problems_of,
     read_input,
     takes_policy,
     to_json,
@@ -27,20 +33,38 @@ from .showing import Table, show
 @file_argument
 @format_option
 @takes_policy
+@click.option("--diff", is_flag=True, help="Show each edited part before and after.")
+@click.option("--debug", is_flag=True, help="Tell every offer, taken or not, and what is kept.")
 @json_option
 def explain(
     file: str,
     format: str | None,
     policy: clew.Policy,
+    diff: bool,
+    debug: bool,
     as_json: bool,
 ) -> None:
     """Say what clew would do to FILE, and why; nothing is written."""
-    data = read_input(file)
-    report = compacted(file, data, format, policy).report
+    report, folded = _explained(file, format, policy, debug)
     if as_json:
         click.echo(to_json(report.to_dict()))
-    else:
-        show(*explanation(report))
+        return
+    show(*explanation(report))
+    if diff and folded is not None:
+        show_changes(changes(folded, folded.setting.codec.history))
+
+
+def _explained(
+    file: str, format: str | None, policy: clew.Policy, debug: bool
+) -> tuple[clew.Report, Folded | None]:
+    """The report of an input, and its history; what cannot be read at all is an error here."""
+    data = read_input(file)
+    try:
+        folded = fold_request(data, format, policy, Facts(), None, trace=debug)
+        return compaction_of(folded, data).report, folded
+    except (PassedThrough, UnreadableRequest) as why:
+        problems_of(file, data, format)
+        return Report(untouched=str(why)), None
 
 
 def explanation(report: clew.Report) -> list[Table | str]:
@@ -57,6 +81,10 @@ def explanation(report: clew.Report) -> list[Table | str]:
     if report.failures:
         rows = [(name, why) for name, why in report.failures.items()]
         sections.append(Table("Passes that failed and were skipped", ("pass", "error"), rows))
+    if report.mimicry:
+        sections.append(_mimicry(report))
+    if report.trace is not None:
+        sections.append(_trace(report))
     return sections
 
 
@@ -72,13 +100,46 @@ def _summary(report: clew.Report) -> str:
 
 def _edits(report: clew.Report) -> Table:
     """The edits; their places are those of the history after repair."""
-    history = CODECS[cast(FormatName, report.format)].history
+    history = _history(report)
     rows = [
         (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}", _original(edit))
         for edit in report.edits
     ]
     columns = ("place", "reason", "evidence", "saved", "original")
     return Table("Edits", columns, rows, frozenset({"saved"}))
+
+
+def _mimicry(report: clew.Report) -> Table:
+    """Where the model wrote what only clew writes: it may end up in files."""
+    history = _history(report)
+    rows = [(f"{history}{one.ref}", one.kind, one.where, one.said) for one in report.mimicry]
+    title = "Markers that the model wrote itself"
+    return Table(title, ("place", "what", "in", "said"), rows)
+
+
+def _trace(report: clew.Report) -> Table:
+    """Every offer at every boundary, in order."""
+    history = _history(report)
+    rows = [
+        (
+            f"{one.boundary:,}{' arrival' if one.arrival else ''}",
+            one.by,
+            f"{history}{one.ref}",
+            one.level or "",
+            one.reason,
+            one.evidence,
+            f"{one.saved:,}" if one.by else "",
+            one.outcome,
+        )
+        for one in report.trace or ()
+    ]
+    columns = ("after", "pass", "place", "level", "reason", "evidence", "saved", "outcome")
+    title = "Offers, by the number of messages that had come"
+    return Table(title, columns, rows, frozenset({"saved"}))
+
+
+def _history(report: clew.Report) -> str:
+    return CODECS[cast(FormatName, report.format)].history
 
 
 def _original(edit: Edit) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -18,7 +18,7 @@ from ..replay.result import Replay
 from ..replay.run import Found, Wanted, replay_files
 from ..replay.totals import summed
 from ..sessions.readers import READERS
-from ..sessions.reading import PLACES, files_below, find
+from ..sessions.reading import files_below, find, looked_in
 from .ending import UNUSABLE, Failure
 from .reading import STANDARD, shown_name, write_bytes
 from .replay_progress import progress_bar
@@ -201,21 +201,19 @@ def _nothing(found: Found, paths: Sequence[str], wanted: Wanted) -> str:
         return f"None of {found.unwanted:,} sessions is of that agent and ended after that time."
     if paths:
         return "There is no session to replay."
-    places = ", ".join(_looked(wanted.agents, os.environ))
+    places = ", ".join(_looked(wanted.agents))
     since = "" if wanted.since is None else " from that time"
     told = f"There is no transcript{since} on this machine. Looked in {places}; name a PATH to"
     return printable(f"{told} read others.")
 
 
-def _looked(agents: Sequence[str], environ: Mapping[str, str]) -> list[str]:
-    """Where transcripts were looked for: where a variable says, else below home."""
-    looked: list[str] = []
-    for agent in agents or PLACES:
-        places = PLACES.get(agent, ())
-        named = [place for place in places if place.variable and environ.get(place.variable)]
-        first = named[0].variable if named else None
-        for place in places:
-            if place.variable == first:
-                base = "~" if first is None else environ[first]
-                looked.append(base if place.folder == "." else f"{base}/{place.folder}")
+def _looked(agents: Sequence[str]) -> list[str]:
+    """Where transcripts were looked for, with `~` for the home folder."""
+    home = _home()
+    looked = [
+        "/".join(
+            ("~" if base == home else str(base), *([] if place.folder == "." else [place.folder]))
+        )
+        for base, place in looked_in(home, agents or None, os.environ)
+    ]
     return looked or ["no place, for such transcripts have none of their own"]

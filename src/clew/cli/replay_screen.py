@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..replay.policies import told
 from ..replay.result import Bill, Left, Recorded, Replay, SessionResult, Share, Total
 from ..replay.spending import AGES
 from ..replay.totals import conversations, total_bill
@@ -30,8 +31,7 @@ _COLUMNS = ("money", "bill", "all-in", "lost", "peak", "captured", "invalid", "b
 _LEGEND = (
     "all-in: the bill, and what asking again for what was lost would cost.",
     "lost: turns whose next step needed something that had been taken out.",
-    "captured: the share of what floor saves, which knows what will be needed.",
-    "invalid: the provider would refuse it. breaks: the cache was not found again.",
+    "captured: share of floor's saving. invalid: refused. breaks: cache not found.",
 )
 _TOKENS = "*: of plain input; one that is read from the cache counts as its price does."
 
@@ -197,10 +197,11 @@ def _show_policies(console: Console, replay: Replay) -> None:
     for total in replay.totals:
         cells = _cells(total, money, roomy)
         table.add_row(Text(printable(total.policy)), *(Text(cells[name]) for name in shown))
-    told = Text("What a policy would have done", style="bold")
-    console.print(told.append(" (bill, all-in and peak next to none)", style="not bold"))
+    title = Text("What a policy would have done", style="bold")
+    console.print(title.append(" (bill, all-in and peak next to none)", style="not bold"))
     console.print(table)
-    for line in (*_LEGEND, *(() if money else (_TOKENS,))):
+    tried = (f"{printable(name)}: {told(name)}." for name in replay.policies[1:])
+    for line in (" ".join(tried), *_LEGEND, *(() if money else (_TOKENS,))):
         console.print(Text(line, style="dim"))
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import click
 from msgspec import UnsetType
 
 import clew
 
 from ..policy import NAMES
+from ..registered import name_of
 from .reading import json_option, takes_policy, to_json
 from .showing import Table, show
 
@@ -36,10 +40,19 @@ def _value(policy: clew.Policy, name: str) -> str:
         case "tools":
             return f"{len(policy.tools)} declared"
         case "passes":
-            return "default" if policy.passes is None else ",".join(policy.passes) or "none"
+            return "default" if policy.passes is None else _listed(policy.passes)
+        case "budget":
+            return _cap(policy.budget)
         case _:
             value: object = getattr(policy, name)
+            if isinstance(value, tuple):
+                return _listed(cast(tuple[str, ...], value))
             return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(values: Sequence[object]) -> str:
+    """A list as the environment spells it; a user's pass goes by its name."""
+    return ",".join(name_of(one) if callable(one) else str(one) for one in values) or "none"
 
 
 def _declared(tool: clew.Tool) -> str:

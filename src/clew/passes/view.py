@@ -1,42 +1,67 @@
-"""What a pass may look at: the transcript up to a boundary, and what is protected there."""
+"""What a pass may look at: the history up to a boundary, and what is protected there."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
 from ..edits import Edit
+from ..ledger import Ledger
 from ..tokens import Counter, part_tokens
-from ..transcript import Exchange, Part, Transcript
+from ..tools.use import Use
+from ..transcript import Exchange, History, Part
+
+_NO_LEDGER = Ledger()
 
 
 class View(Struct, frozen=True):
-    """A history as it stood at one evaluation."""
+    """A history as it stood at one evaluation.
 
-    transcript: Transcript
+    At arrival a pass sees what the model has not seen yet: `unseen_from` on. Whatever it takes out
+    there was never sent, so no cached prefix breaks. At an epoch it sees all the rest.
+    """
+
+    transcript: History
     tokens: list[int]  # of each part by the request's one counter; -1: not counted yet
     fresh_from: int  # what stands before was already looked at by the last evaluation
     unseen_from: int  # the model has not seen the parts from here on
     first_user: tuple[int, int]  # the parts of the first user message
     counter: Counter
     in_force: Mapping[int, Edit]  # edits already sent, by part
+    claimed: Collection[int] = ()  # all parts that those edits touch
+    ledger: Ledger = _NO_LEDGER
+    arrival: bool = False
+    aged_from: int = 0  # exchanges before this one were old at the last evaluation
+    keep: int = 0  # how many of the latest exchanges count as recent
+    pinned: Container[int] = ()  # parts that must stay as they are
+    fetch: str | None = None  # the tool by which this request's model can get originals back
+    format: str = ""  # of the wire
+    fields: Mapping[str, Any] | None = None  # the request beside its history; None: a bare list
+    projected: int = 0  # about how many tokens the projection has
+    leans: Mapping[int, tuple[int, ...]] = {}  # by part with an edit: the parts it needs whole
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""
         part = self.transcript.parts[position]
         first, end = self.first_user
         return (
-            position >= self.unseen_from
+            (position >= self.unseen_from) is not self.arrival
             or part.speaker == "system"
             or part.server
             or first <= position < end
+            or position in self.pinned
         )
 
     def may_rewrite(self, position: int) -> bool:
         """Whether a pass may change what this part says: not what must stay intact, or go."""
         return not self.is_protected(position) and not self.transcript.parts[position].signed
+
+    def is_whole(self, position: int) -> bool:
+        """Whether a part stands in the projection as it came."""
+        return position not in self.claimed
 
     def saved_by(self, position: int, text: str) -> int:
         """The tokens that a part saves when it says `text`."""
@@ -52,9 +77,11 @@ class View(Struct, frozen=True):
             self.tokens[position] = known
         return known
 
-    def fresh_results(self) -> tuple[int, ...]:
-        """The results that the model has seen and no evaluation has looked at yet."""
+    def fresh_results(self) -> Sequence[int]:
+        """At an epoch: the results seen since the last one. At arrival: those that just came."""
         results = self.transcript.results
+        if self.arrival:
+            return results[bisect_left(results, self.unseen_from) :]
         first = bisect_left(results, self.fresh_from)
         return results[first : bisect_left(results, self.unseen_from)]
 
@@ -63,8 +90,26 @@ class View(Struct, frozen=True):
         ordinals = [self.transcript.exchange_of[at] for at in self.fresh_results()]
         return tuple(self.transcript.exchanges[one] for one in ordinals if one >= 0)
 
+    def seen_exchanges(self) -> int:
+        """How many exchanges, from the first on, have results that the model has seen."""
+        exchanges = self.transcript.exchanges
+        return bisect_left(exchanges, self.unseen_from, key=_place)
+
+    def aged_exchanges(self) -> Sequence[Exchange]:
+        """The exchanges that were recent at the last evaluation and are old now."""
+        return self.transcript.exchanges[self.aged_from : max(0, self.seen_exchanges() - self.keep)]
+
+    def use(self, ordinal: int) -> Use:
+        """What the call of an exchange does."""
+        return self.ledger.uses[ordinal]
+
     def tool_of(self, position: int) -> str:
         """The name of the tool behind a call or a result."""
         part: Part = self.transcript.parts[position]
         call = self.transcript.call_of(position)
         return part.name or (call.name if call else "")
+
+
+def _place(exchange: Exchange) -> int:
+    """Where an exchange is done: at its result, or nowhere yet."""
+    return exchange.call if exchange.result is None else exchange.result

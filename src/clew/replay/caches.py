@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain as joined
+from itertools import islice
 from typing import Protocol, assert_never
 
 from msgspec import Struct
@@ -26,6 +27,7 @@ class Prompt:
         ]  # of everything up to and with each block; the head is the first
         self.sums = [head]  # tokens up to and with each block
         self.positions = [-1]
+        self.made = [True]  # whether the model made it; the head has no end of its own
         self.marks: list[tuple[int, float]] = []  # blocks with a mark, and its lifetime
         self.shared = 1  # blocks that are as they were in the request before
         self._runs: list[str] = [""]
@@ -38,7 +40,7 @@ class Prompt:
         """
         start = self._starts[kept] if kept < len(self._starts) else len(self.chain)
         before = self.chain[start:]
-        for grown in (self.chain, self.sums, self.positions, self._runs):
+        for grown in (self.chain, self.sums, self.positions, self.made, self._runs):
             del grown[start:]
         del self._starts[kept:]
         for at in range(kept, len(rows)):
@@ -60,6 +62,7 @@ class Prompt:
             self.chain.append(hash((self.chain[-1], block.key)))
             self.sums.append(self.sums[-1] + block.tokens)
             self.positions.append(self.positions[-1] + fresh)
+            self.made.append(row.made)
             self._runs.append(run)
 
     @property
@@ -91,32 +94,59 @@ class Billed(Struct, frozen=True, gc=False):
 
 
 class Cache(Protocol):
-    """One conversation's cache at its provider."""
+    """One conversation's cache at its provider, for one model."""
 
-    def bill(self, prompt: Prompt, now: float | None) -> Billed:
-        """Charge a request and remember it; a time that is not known never lets anything expire."""
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
+        """Charge a request and remember it; a time that is not known never lets anything expire.
+
+        The first `shared` blocks are as they were when it was asked last.
+        """
         ...
 
 
-def cache_for(terms: Terms, lifetime: float) -> Cache:
-    """The cache that these terms describe, empty; `lifetime` is what the client's marks ask for."""
+def cache_for(terms: Terms, lifetime: float, warm: int = 0) -> Cache:
+    """The cache that these terms describe, with nothing of this conversation in it.
+
+    `lifetime` is what the client's marks ask for. The first request finds the first `warm` tokens
+    of its head: another conversation, which begins with them too, had written them.
+    """
     match terms.cache:
         case "marks":
-            return MarkedCache(terms, lifetime) if lifetime else NoCache()
+            return MarkedCache(terms, lifetime, warm) if lifetime else NoCache()
         case "prefix" | "implicit":
-            return PrefixCache(terms)
+            return PrefixCache(terms, warm)
         case "breakpoints":
-            return BreakpointCache(terms)
+            return BreakpointCache(terms, warm)
         case "none":
             return NoCache()
         case _:
             assert_never(terms.cache)
 
 
+class Caches:
+    """A conversation's caches, one for each model: none finds what another one wrote."""
+
+    def __init__(self, terms: Terms, lifetime: float, warm: int = 0) -> None:
+        self._terms, self._lifetime, self._warm = terms, lifetime, warm
+        self._by_model: dict[str | None, Cache] = {}
+        self._shared: dict[str | None, int] = {}  # blocks as they were when it was last asked
+
+    def bill(self, prompt: Prompt, now: float | None, model: str | None) -> Billed:
+        """Charge a request to a model and remember it."""
+        for other, shared in self._shared.items():
+            self._shared[other] = min(shared, prompt.shared)
+        if model not in self._by_model:
+            warm = 0 if self._by_model else self._warm
+            self._by_model[model] = cache_for(self._terms, self._lifetime, warm)
+        shared = self._shared.get(model, prompt.shared)
+        self._shared[model] = len(prompt.chain)
+        return self._by_model[model].bill(prompt, now, shared)
+
+
 class NoCache:
     """Everything is plain input."""
 
-    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request."""
         return Billed(plain=prompt.tokens)
 
@@ -137,17 +167,18 @@ class MarkedCache:
     The head has marks of its own, in the client's system prompt, with the lifetime of the others.
     """
 
-    def __init__(self, terms: Terms, lifetime: float) -> None:
-        self._terms = terms
+    def __init__(self, terms: Terms, lifetime: float, warm: int = 0) -> None:
+        self._terms, self._warm = terms, warm
         self._head = (0, lifetime)
         self._entries: dict[int, _Entry] = {}
 
-    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request and remember it."""
         marks = [self._head, *prompt.marks]
         marks = [mark for mark in marks if prompt.sums[mark[0]] >= self._terms.minimum]
         hit = self._hit(prompt, [at for at, _ in marks], now)
-        read = prompt.sums[hit] if hit >= 0 else 0
+        read = prompt.sums[hit] if hit >= 0 else self._warm
+        self._warm = 0
         billed = self._written(prompt, marks, read)
         for at, lifetime in marks:
             self._entries[prompt.chain[at]] = _Entry(now, lifetime)
@@ -183,15 +214,15 @@ class MarkedCache:
 class PrefixCache:
     """OpenAI's up to 5.5, and Gemini's implicit one: the longest prefix of the request before."""
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
+    def __init__(self, terms: Terms, warm: int = 0) -> None:
+        self._terms, self._warm = terms, warm
         self._last: _Entry | None = None
 
-    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request and remember it."""
-        read = 0
+        read = self._warm if self._last is None else 0
         if self._last is not None and self._last.alive(now):
-            read = prompt.sums[prompt.shared - 1]
+            read = prompt.sums[shared - 1]
             read -= read % self._terms.step
             read = read if read >= self._terms.minimum else 0
         self._last = _Entry(now, self._terms.lifetime)
@@ -201,37 +232,41 @@ class PrefixCache:
 class BreakpointCache:
     """OpenAI's from 5.6 on: a prefix is found only where an earlier request's breakpoint stood.
 
-    One stands at the end of each request; what the client marks itself stands beside it.
+    One stands at the end of each request's newest message that the model did not make, and none
+    at the end of the head. Breakpoints that a client sets itself are not looked at.
     """
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
-        self._entries: OrderedDict[int, tuple[int, _Entry]] = OrderedDict()  # chain -> block, entry
+    def __init__(self, terms: Terms, warm: int = 0) -> None:
+        self._terms, self._warm = terms, warm
+        self._entries: dict[int, _Entry] = {}
 
-    def bill(self, prompt: Prompt, now: float | None) -> Billed:
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request and remember it."""
-        hit = max((at for at, entry in self._found(prompt) if entry.alive(now)), default=-1)
-        read = prompt.sums[hit] if hit >= 0 else 0
-        for at in {0, *(at for at, _ in prompt.marks), len(prompt.chain) - 1}:
-            self._remember(prompt, at, now)
-        if hit >= 0:
-            self._remember(prompt, hit, now)
-        return Billed(read, prompt.tokens - read)
+        ends = _ends(prompt)
+        last = next(ends, 0)
+        hit = self._hit(prompt, joined((last,), ends), now)
+        read = prompt.sums[hit] if hit else self._warm
+        self._warm = 0
+        upto = prompt.sums[last] if last and prompt.sums[last] >= self._terms.minimum else 0
+        for at in {hit, last if upto else 0} - {0}:
+            self._entries[prompt.chain[at]] = _Entry(now, self._terms.lifetime)
+        written = max(0, upto - read)
+        return Billed(read, written, plain=prompt.tokens - read - written)
 
-    def _found(self, prompt: Prompt) -> list[tuple[int, _Entry]]:
-        """The entries that this request's prefix runs through."""
-        chain = prompt.chain
-        return [
-            (at, entry)
-            for key, (at, entry) in self._entries.items()
-            if at < len(chain) and chain[at] == key
-        ]
+    def _hit(self, prompt: Prompt, ends: Iterator[int], now: float | None) -> int:
+        """The longest prefix that ends at one of the latest breakpoints; 0: none."""
+        for at in islice(ends, self._terms.look_back):
+            entry = self._entries.get(prompt.chain[at])
+            if entry is not None and entry.alive(now):
+                return at
+        return 0
 
-    def _remember(self, prompt: Prompt, at: int, now: float | None) -> None:
-        if prompt.sums[at] < self._terms.minimum:
-            return
-        key = prompt.chain[at]
-        self._entries[key] = (at, _Entry(now, self._terms.lifetime))
-        self._entries.move_to_end(key)
-        while len(self._entries) > self._terms.look_back:
-            self._entries.popitem(last=False)
+
+def _ends(prompt: Prompt) -> Iterator[int]:
+    """The last blocks of all that was said to the model between its answers, the newest first."""
+    made = prompt.made
+    at = len(made) - 1
+    while at > 0:
+        if not made[at] and (at + 1 == len(made) or made[at + 1]):
+            yield at
+        at -= 1

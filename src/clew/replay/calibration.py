@@ -304,11 +304,18 @@ def _thought(steps: Sequence[_Step], hidden: Sequence[float], thoughts: Sequence
 
 
 def calibrations(samples: Iterable[Growth]) -> tuple[Calibration, ...]:
-    """Each model's factor from the growths of many sessions, the best known model first."""
+    """Each model's factor from the growths of many sessions, the best known model first.
+
+    A few growths bound nothing, so a model with fewer than a session needs has none.
+    """
     by_model: defaultdict[str, list[Growth]] = defaultdict(list)
     for growth in samples:
         by_model[growth.model].append(growth)
-    found = [_calibration(model, growths) for model, growths in by_model.items()]
+    found = [
+        _calibration(model, growths)
+        for model, growths in by_model.items()
+        if len(growths) >= ENOUGH
+    ]
     return tuple(sorted(found, key=lambda one: (-one.requests, one.model)))
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from ..codecs.formats import CODECS
 from ..prices import terms_for
 from ..sessions.session import Sent, Session
+from ..transcript import Part, Ref
 from .money import priced
 from .reading import HOUR, MINUTES, Measure, read_row
 from .recording import Conditions
@@ -35,15 +36,31 @@ def conditions_of(session: Session, measure: Measure, window: int | None = None)
     if terms.cache == "marks" and session.format != "anthropic":
         terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
     listed = window if window is not None else terms.window
-    return Conditions(terms, head_of(session, measure), lifetime_of(session), listed)
+    head = head_of(session, measure)
+    return Conditions(terms, head, lifetime_of(session), listed, warm_of(session, head))
 
 
 def head_of(session: Session, measure: Measure) -> int:
-    """Tokens of system prompt and tools: what the first reported prompt had beside its history."""
+    """Tokens of system prompt and tools: what the first reported prompt had beside its history.
+
+    Where nothing was reported, what is recorded of them counts.
+    """
     first = next((sent for sent in session.requests if sent.usage is not None), None)
     if first is None or first.usage is None:
-        return HEADS.get(session.agent, 0)
+        told = Part(Ref(0, ()), "text", "system", session.head)
+        recorded = measure(CODECS[session.format], told) if session.head else 0
+        return recorded or HEADS.get(session.agent, 0)
     return max(0, first.usage.prompt - _visible(session, first, measure))
+
+
+def warm_of(session: Session, head: int) -> int:
+    """Tokens of the head that were in the cache before the first request, as that reported.
+
+    Nothing of this conversation can have been. What the first request found beyond its head, in a
+    conversation that goes on with another one's history, is not looked at.
+    """
+    first = session.requests[0].usage if session.requests else None
+    return min(head, first.cache_read) if first is not None else 0
 
 
 def _visible(session: Session, sent: Sent, measure: Measure) -> int:

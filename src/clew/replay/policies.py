@@ -20,6 +20,12 @@ NAMES = (
     "floor, or a TOML file of settings"
 )
 
+_TOLD = {
+    NONE: "as it was sent",
+    "safe": "clew itself",
+    ORACLE: "keeps what is used later",
+    FLOOR: "the limit, which knows what is used later",
+}
 _MASK = re.compile(r"mask-(\d{1,6})")
 _CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
 _KEPT = 3
@@ -39,6 +45,19 @@ def policy_named(name: str) -> Policy:
         return lambda recording: Cleared(recording, trigger, kept)
     settings = _settings(name)
     return lambda recording: Projected(recording, settings)
+
+
+def told(name: str) -> str:
+    """What a policy does, in a few words.
+
+    >>> told("mask-10"), told("clear-100k")
+    ('keeps the last 10 tool results', 'above 100k tokens keeps the last 3')
+    """
+    if found := _MASK.fullmatch(name):
+        return f"keeps the last {int(found[1])} tool results"
+    if found := _CLEAR.fullmatch(name):
+        return f"above {int(found[1])}k tokens keeps the last {int(found[2] or _KEPT)}"
+    return _TOLD.get(name, "clew with these settings")
 
 
 def _settings(name: str) -> Settings:

@@ -25,7 +25,7 @@ CLEARED = "shown, but not sent"  # results that the client had cleared, and what
 # Why a request was charged more or less than its replay.
 LENGTH = "longer or shorter prompts, read from the cache"
 NEW = "more or less new text"
-STARTED = "a start that another conversation had cached"
+STARTED = "a head that was found though its own entry had expired"
 MISSED_ALL = "unforeseen misses: nothing was found"
 MISSED_HISTORY = "unforeseen misses: at most the head was found"
 MISSED_PART = "unforeseen misses: only a part was found"
@@ -62,6 +62,7 @@ def recorded(
         replayed=_replayed(requests, conditions),
         output=output,
         head=conditions.head,
+        warm=conditions.warm,
         hidden=round(made_of[HIDDEN] + made_of[LEFT_OUT]),
         output_money=_money(output * terms.output, terms),
         made_of=made_of,

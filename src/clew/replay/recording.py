@@ -27,6 +27,7 @@ class Conditions(Struct, frozen=True):
     head: int  # tokens of system prompt and tools
     lifetime: float = 0  # seconds that the client's cache marks ask for; 0: it sets none
     window: int | None = None
+    warm: int = 0  # tokens of the head that were cached before the first request
 
     @property
     def write(self) -> float:
@@ -95,10 +96,6 @@ class Recording:
         """The messages of one request, as the client sent them."""
         cut = self.cuts[number]
         return [*self.session.messages[: cut - 1], self.last[number]]
-
-    def time(self, number: int) -> float | None:
-        """When a request was sent."""
-        return self.session.requests[number].time
 
     def newest(self, need: int, before: int) -> int | None:
         """The newest block before a row in which a need stands, by its number among the sources."""

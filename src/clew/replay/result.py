@@ -108,6 +108,9 @@ class Recorded(Struct, frozen=True):
     output_money: float | None = None
     made_of: dict[str, float] = {}  # the reported prompts' tokens, by what they were
     explained: dict[str, float] = {}  # reported less replayed cost, by what makes the difference
+    warm: int = (
+        0  # tokens of the head that another conversation had cached before the first request
+    )
 
 
 class Growth(Struct, frozen=True, array_like=True, gc=False):

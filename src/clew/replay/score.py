@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress, count
+from operator import is_not
 
 from msgspec import Struct
 
 from ..codecs.json_tree import JSON
-from .caches import Billed, Prompt, cache_for
+from .caches import Billed, Caches, Prompt
 from .reading import Row
 from .recording import Recording
 from .result import Bill, Break, Cut, Lost, Point, Score
@@ -56,9 +58,10 @@ class _Run:
             conditions.terms, conditions.head, conditions.window,
         )  # fmt: skip
         self._prompt = Prompt(conditions.head)
-        self._cache = cache_for(conditions.terms, conditions.lifetime)
+        self._caches = Caches(conditions.terms, conditions.lifetime, conditions.warm)
         self._judge = Judge(recording.codec)
         self._rows: list[Row] = []
+        self._messages: Sequence[JSON] = ()
         self._carried: Counter[int] = Counter()  # need -> rows of the projection that carry it
         self._charged = _Charged()
         self._refetched = 0.0
@@ -78,13 +81,13 @@ class _Run:
         took = time.perf_counter() - started
         self._seconds += took
         self._worst = max(self._worst, took)
-        same = _same(self._rows, messages)
+        same = _same(self._messages, messages)
         rows = self._rows[:same] + [self._recording.row(message) for message in messages[same:]]
         kept = _alike(self._rows, rows, same)
         self._note_break(request, kept)
         self._carry(rows, kept)
         self._prompt.change(rows, kept, same)
-        self._rows = rows
+        self._rows, self._messages = rows, messages
         self._bill(request)
         self._lose(request)
         problem = self._judge.problem(rows, kept, len(self._prompt.marks))
@@ -109,7 +112,8 @@ class _Run:
             self._carried.update(self._recording.carried(row))
 
     def _bill(self, request: int) -> None:
-        billed = self._cache.bill(self._prompt, self._recording.time(request))
+        sent = self._recording.session.requests[request]
+        billed = self._caches.bill(self._prompt, sent.time, sent.model)
         self._charged.add(billed)
         tokens = self._prompt.tokens
         self._peak = max(self._peak, tokens - self._head)
@@ -183,12 +187,10 @@ class _Run:
         return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, money)
 
 
-def _same(before: Sequence[Row], messages: Sequence[JSON]) -> int:
+def _same(before: Sequence[JSON], after: Sequence[JSON]) -> int:
     """How many messages are the very objects of the request before."""
-    for count, (row, message) in enumerate(zip(before, messages, strict=False)):
-        if row.message is not message:
-            return count
-    return min(len(before), len(messages))
+    changed = compress(count(), map(is_not, before, after))
+    return next(changed, min(len(before), len(after)))
 
 
 def _alike(before: Sequence[Row], after: Sequence[Row], same: int) -> int:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from ..codecs.json_tree import get
 from ..prices import Terms
 from .bounds import Foreseen
-from .caches import Billed, Prompt, cache_for
+from .caches import Billed, Caches, Prompt
 from .reading import Block, Row
 from .recording import Recording
 from .result import Share, Spent
@@ -71,7 +71,8 @@ def _blocks(recording: Recording) -> Iterable[Block]:
 def _times(recording: Recording) -> tuple[list[int], list[float]]:
     """For the head and each block: how often it was sent, and what a token of it was charged."""
     conditions = recording.conditions
-    prompt, cache = Prompt(conditions.head), cache_for(conditions.terms, conditions.lifetime)
+    prompt = Prompt(conditions.head)
+    caches = Caches(conditions.terms, conditions.lifetime, conditions.warm)
     count = 1 + sum(len(row.blocks) for row in recording.rows)
     sent, paid = [0] * (count + 1), [0.0] * (count + 2)  # changes from one block to the next
     kept = 0
@@ -79,7 +80,8 @@ def _times(recording: Recording) -> tuple[list[int], list[float]]:
         rows = [*recording.rows[: cut - 1], recording.row(recording.last[number])]
         prompt.change(rows, kept, max(0, kept - 1))
         kept = cut
-        billed = cache.bill(prompt, recording.time(number))
+        sent_at = recording.session.requests[number]
+        billed = caches.bill(prompt, sent_at.time, sent_at.model)
         sent[0] += 1
         sent[len(prompt.chain)] -= 1
         _charge(paid, prompt, billed, conditions.terms)

@@ -80,6 +80,14 @@ def find(
     home: Path, agents: Iterable[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Iterator[Path]:
     """The transcripts that agents left below this home folder, or where variables say."""
+    for base, place in looked_in(home, agents, environ):
+        yield from _found(base, place)
+
+
+def looked_in(
+    home: Path, agents: Iterable[str] | None = None, environ: Mapping[str, str] | None = None
+) -> Iterator[tuple[Path, Place]]:
+    """The places where these agents' transcripts are looked for, each with the folder it is in."""
     for agent in PLACES if agents is None else agents:
         places = PLACES.get(agent, ())
         bases = {place.variable: _base(place, home, environ or {}) for place in places}
@@ -87,7 +95,7 @@ def find(
         for place in places:
             base = bases[place.variable]
             if base is not None and place.variable == chosen:
-                yield from _found(base, place)
+                yield base, place
 
 
 def _base(place: Place, home: Path, environ: Mapping[str, str]) -> Path | None:

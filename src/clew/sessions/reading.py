@@ -10,11 +10,20 @@ from pathlib import Path
 from msgspec import Struct
 
 from ..codecs.json_tree import JSON
-from .places import PLACES, SUFFIXES, Place, files_below, find
+from .places import PLACES, SUFFIXES, Place, files_below, find, looked_in
 from .records import Contents, Unreadable, opened, sentence
 from .session import NO_REQUEST, Session, Skipped
 
-__all__ = ["PLACES", "SUFFIXES", "Place", "Reader", "files_below", "find", "read_file"]
+__all__ = [
+    "PLACES",
+    "SUFFIXES",
+    "Place",
+    "Reader",
+    "files_below",
+    "find",
+    "looked_in",
+    "read_file",
+]
 
 _BROKEN = (OSError, Unreadable, sqlite3.Error, zipfile.BadZipFile, NotImplementedError)
 

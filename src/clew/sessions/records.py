@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterable, Iterator
@@ -22,6 +24,7 @@ LARGEST_UNPACKED = 64 * 1024 * 1024 * 1024  # a packed file that holds more is n
 
 _CHUNK = 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 _GZIP = 31  # what tells zlib of a gzip header
 
 
@@ -194,7 +197,24 @@ def decoded(line: bytes) -> JSON:
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError):
+        return _with_half_characters(line)
+
+
+def _with_half_characters(line: bytes) -> JSON:
+    """The value of JSON with lone surrogates in it, or None.
+
+    An agent in JavaScript that cuts a text inside an emoji writes such, and reads it again.
+    """
+    if _HALF.search(line) is None:
         return None
+    try:
+        return json.loads(line, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def sentence(why: Exception) -> str:

@@ -6,7 +6,8 @@ usage and the time that were logged beside it are read too.
 Requests that extend one another are one session, cache marks aside: these move from request to
 request, and the session has them as the last one did. A few conversations may take turns in a log
 (an agent's and its sub-agents', or its requests for a title). The answer to a session's last
-request is not in the log. Of the fields beside the history only the model is used.
+request is not in the log. Of the fields beside the history the model is used, and the system
+prompt and the tools of the first request.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import cast
 from ..codecs.body import HISTORIES, Body
 from ..codecs.codec import FormatName
 from ..codecs.detect import detect
-from ..codecs.json_tree import JSON, Object, get
+from ..codecs.json_tree import JSON, Object, compact_text, get
 from ..codecs.marks import strip_marks
 from ..codecs.reading import read_body
 from ..errors import PassedThrough, UnreadableRequest
@@ -44,6 +45,7 @@ _FIELDS = frozenset(
     generation_config toolConfig tool_config safetySettings safety_settings
     """.split()  # noqa: SIM905 - reads better
 )
+_HEAD = ("tools", "system", "instructions", "systemInstruction", "system_instruction")
 _WRAPS = (("request", "body"), ("body",), ("request",))
 _USAGES = (
     ("response", "body", "usage"),
@@ -164,6 +166,7 @@ class _Run:
     def __init__(self, source: str, line: int) -> None:
         self._source = source
         self._line = line
+        self._head = ""
         self._messages: list[JSON] = []
         self._bare: list[JSON] = []
         self._requests: list[Sent] = []
@@ -184,7 +187,11 @@ class _Run:
             self._repeated += 1
             return
         self._messages, self._bare = history, bare
-        model = (body.fields or {}).get("model")
+        fields = body.fields or {}
+        model = fields.get("model")
+        if not self._requests:
+            told = (compact_text(fields[name]) for name in _HEAD if fields.get(name))
+            self._head = "\n".join(told)
         self._requests.append(_beside(record, len(history), model))
         if self._format is None:
             try:
@@ -204,5 +211,6 @@ class _Run:
             messages=self._messages,
             requests=tuple(self._requests),
             source=self._source,
+            head=self._head,
             notes=(repeated,) if self._repeated else (),
         )

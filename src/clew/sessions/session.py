@@ -48,6 +48,7 @@ class Session(Struct, frozen=True):
     segment: int = 0  # how many compactions of the agent's own came before
     parent: str | None = None  # the conversation that started this one, for a sub-agent
     notes: tuple[str, ...] = ()  # what of the record could not be used, for a person
+    head: str = ""  # system prompt and tools, where they are recorded beside the messages
 
 
 class Skipped(Struct, frozen=True, gc=False):

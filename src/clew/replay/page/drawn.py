@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from ..result import Bill, Recorded, Replay, Score, SessionResult, Share, Spent, Total
+from ..totals import conversations, total_bill
 from .clipping import clipped, thinned
 
 DETAILED = 30  # sessions, the most expensive ones, whose requests are drawn
@@ -109,6 +110,7 @@ def _count(replay: Replay) -> dict[str, int]:
     sessions = replay.sessions
     return {
         "sessions": len(sessions),
+        "conversations": conversations(sessions),
         "detailed": DETAILED,
         "parts": sum(session.segment > 0 for session in sessions),
         "children": sum(session.parent is not None for session in sessions),
@@ -234,10 +236,11 @@ def _recorded(sessions: Iterable[SessionResult]) -> Recorded | None:
     output = [one.output_money for one in found if one.output_money is not None]
     return Recorded(
         requests=sum(one.requests for one in found),
-        reported=_sum(one.reported for one in found),
-        replayed=_sum(one.replayed for one in found),
+        reported=total_bill([one.reported for one in found]),
+        replayed=total_bill([one.replayed for one in found]),
         output=sum(one.output for one in found),
-        head=sum(one.head for one in found) // len(found),  # on average
+        head=sum(one.head for one in found) // len(found),  # on average, as is `warm`
+        warm=sum(one.warm for one in found) // len(found),
         hidden=sum(one.hidden for one in found),
         output_money=sum(output) if output else None,
         made_of=_added(one.made_of for one in found),
@@ -251,19 +254,6 @@ def _added(parts: Iterable[dict[str, float]]) -> dict[str, float]:
         for name, amount in part.items():
             sums[name] += amount
     return dict(sums)
-
-
-def _sum(bills: Iterable[Bill]) -> Bill:
-    held = tuple(bills)
-    money = [bill.money for bill in held if bill.money is not None]
-    return Bill(
-        read=sum(bill.read for bill in held),
-        write=sum(bill.write for bill in held),
-        write_1h=sum(bill.write_1h for bill in held),
-        plain=sum(bill.plain for bill in held),
-        cost=sum(bill.cost for bill in held),
-        money=sum(money) if money else None,
-    )
 
 
 def _close(sessions: Iterable[SessionResult]) -> list[float]:

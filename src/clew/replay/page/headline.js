@@ -41,10 +41,10 @@ function headline(section) {
     ? dollars(BASE_TOTAL.bill.money)
     : `${tokens(BASE_TOTAL.bill.cost)} tokens of plain input`;
   section.append(
-    element("h1", {}, `${plural(count.sessions, "session")} cost ${cost}`),
+    element("h1", {}, `${plural(count.conversations, "conversation")} cost ${cost}`),
     verdict(),
     facts([
-      ["Sessions", number(count.sessions)],
+      ["Conversations", number(count.conversations)],
       ["Requests", number(DATA.requests)],
       ["Tokens sent", tokens(sent(BASE_TOTAL.bill))],
       [
@@ -122,7 +122,11 @@ function asides() {
     count.children && `${number(count.children)} of sub-agents`,
     count.parts && `${number(count.parts)} that go on after an agent’s own compaction`,
   ].filter(Boolean);
-  if (kinds.length) found.push(`Counted as sessions of their own: ${kinds.join(", ")}.`);
+  if (kinds.length) {
+    found.push(
+      `Below they are ${plural(count.sessions, "session")}, for some count on their own: ${kinds.join(", ")}.`,
+    );
+  }
   if (count.unpriced && count.unpriced < count.sessions) {
     found.push(
       `${plural(count.unpriced, "session has", "sessions have")} a model without a known price: not in the dollars, but in all ratios.`,

@@ -97,9 +97,10 @@ function billTable(recorded) {
   );
 }
 
-function besidePrompts({ output, output_money, hidden, head }) {
+function besidePrompts({ output, output_money, hidden, head, warm }) {
   const money = output_money == null ? "" : ` (${dollars(output_money)})`;
-  return `Beside the prompts, the model wrote ${tokens(output)} tokens${money}. ${tokens(hidden)} prompt tokens are in no record (hidden reasoning, attachments). System prompt and tools, as the first request shows: about ${tokens(head)} tokens.`;
+  const others = warm ? `, of which another conversation had cached ${tokens(warm)}` : "";
+  return `Beside the prompts, the model wrote ${tokens(output)} tokens${money}. ${tokens(hidden)} prompt tokens are in no record (hidden reasoning, attachments). System prompt and tools, as the first request shows: about ${tokens(head)} tokens${others}.`;
 }
 
 // What the real prompts were made of, and what makes the replayed bill differ from the real one.

@@ -1,0 +1,145 @@
+"""Whether a call failed, and the line that says why: asked here and nowhere else."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_HEAD, _TAIL = 400, 1_000  # characters that are looked at: agents say how a call ended at an end
+_LONGEST_LINE = 160  # characters of a telling line that are worth keeping
+_FAR = 20_000  # characters from either end in which a telling line is looked for
+
+# How agents say it: Codex, Claude Code, Gemini CLI, OpenHands, mini-swe-agent, and JSON of theirs.
+_EXIT = re.compile(
+    r"exited with (?:exit )?(?:code|status)[: ]{1,2}(-?\d{1,10})"
+    r"|exit[ _-]?(?:code|status)[\"']?(?:[: ]|: )[\"']?(-?\d{1,10})"
+    r"|<(?:exit_?code|returncode)>\s{0,4}(-?\d{1,10})",
+    re.IGNORECASE,
+)
+_OPENS = re.compile(
+    r"\s{0,8}(?:<(?:tool_use_)?error>|[\w.]{0,60}(?:error|exception)\s?:|fatal\s?:|panic\s?:"
+    r"|traceback \(most recent)",
+    re.IGNORECASE,
+)
+_COUNTED = re.compile(
+    r"\b[1-9]\d{0,6} (?:fail(?:ed|ing|ures?)?|errors?|issues?|problems?)\b"
+    r"|\bfailures?=[1-9]|\berrors=[1-9]|\bfail(?:ed|ures?)?[:(] ?[1-9]|test result: failed"
+    r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err!|could not compile"
+    r"|build failed",
+    re.MULTILINE,
+)
+_FAILURE_WORDS = ("fail", "error", "issue", "problem", "npm err", "could not compile")
+_REFUSED = re.compile(
+    r"\bthe user (?:said|doesn't want|does not want|rejected|declined)|(?:rejected|denied|declined)"
+    r" by (?:the )?user"
+)
+_UNFINISHED = re.compile(
+    r"running (?:with session|in (?:the )?background)(?: with)?(?: ID)?:? {0,2}([\w-]{0,60})",
+    re.IGNORECASE,
+)
+_SUCCESS = re.compile(
+    r"\b(?:ok|pass(?:ed|es|ing)?|succe\w{2,12}|done|up.to.date|0 (?:fail\w{0,5}|errors?|issues?"
+    r"|problems?)|no (?:errors|issues|problems|fixes)|all checks)\b",
+    re.IGNORECASE,
+)
+_TELLING = (
+    re.compile(
+        r"^E {2,}\S.*|^\s{0,8}[\w.]{0,80}(?:Error|Exception)\b: ?\S.*"
+        r"|^\s{0,8}\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: \S.*"
+        r"|^\s{0,8}error(?:\[\w{1,12}\])?: .*|^.{0,200}\berror TS\d.*|^fatal: .*|^panic: .*"
+        r"|^\s{0,8}(?:--- )?FAIL(?:ED)?:?\s+\S.*|^\s{0,8}[×✗✘✖] \S.*|^npm ERR! \S.*"
+        r"|^.{0,200}(?:command not found|No such file or directory).*",
+        re.MULTILINE,
+    ),
+    re.compile(
+        r"^(?!\$ ).{0,300}\b(?:error|exception|failed|failure|fatal|denied|not found|cannot|unable)"
+        r"\b.{0,300}(?<!\{)$",
+        re.MULTILINE | re.IGNORECASE,
+    ),
+)
+
+
+def failed(text: str, error: bool) -> bool:
+    """Whether a result is that of a failed call: marked as one, or it says so itself.
+
+    An exit code decides; where there is none, how the text begins. Some wires have no flag.
+
+    >>> failed("Process exited with code 1\\nOutput:", False), failed("exit code: 0", False)
+    (True, False)
+    """
+    if error:
+        return True
+    code = exit_code(text)
+    return _OPENS.match(text) is not None if code is None else code != 0
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code that a result names near its beginning or its end."""
+    found = None
+    head = text[:_HEAD]
+    if "xit" in head or "returncode" in head:
+        found = _EXIT.search(head)
+    if found is None and len(text) > _HEAD:
+        tail = text[-_TAIL:]
+        if "xit" in tail or "returncode" in tail:
+            found = next(reversed([*_EXIT.finditer(tail)]), None)
+    return None if found is None else int(found[1] or found[2] or found[3])
+
+
+def counts_failures(text: str) -> bool:
+    """Whether the end of a run's output counts failures: a pipe may have hidden its exit code."""
+    tail = text[-_TAIL:].lower()
+    return any(word in tail for word in _FAILURE_WORDS) and _COUNTED.search(tail) is not None
+
+
+def tells_success(text: str) -> bool:
+    """Whether the end of a run's output says that all is well."""
+    return _SUCCESS.search(text[-_TAIL:]) is not None and not counts_failures(text)
+
+
+def left_running(text: str) -> str | None:
+    """The name by which a command that is still running can be asked for; "" when it has none.
+
+    >>> left_running("Process running with session ID 91912"), left_running("done")
+    ('91912', None)
+    """
+    head = text[:_HEAD]
+    found = _UNFINISHED.search(head) if "unning" in head else None
+    return None if found is None else found[1]
+
+
+def is_refusal(text: str) -> bool:
+    """Whether it was a person who stopped the call: what they said then is not an error."""
+    head = text[:_TAIL].lower()
+    return "user" in head and _REFUSED.search(head) is not None
+
+
+def telling_line(text: str) -> str:
+    """The first line that says what went wrong, or else the first that says anything."""
+    seen = text if len(text) <= 2 * _FAR else f"{text[:_FAR]}\n{text[-_FAR:]}"
+    for pattern in _TELLING:
+        for found in pattern.finditer(seen):
+            line = found[0].strip()
+            if _EXIT.search(line) is None:
+                return line
+    lines = [line.strip() for line in seen.split("\n") if line.strip()]
+    return next((line for line in lines if _EXIT.search(line) is None), "".join(lines[:1]))
+
+
+def clipped(line: str) -> str:
+    """A line that is not too long, cut between characters."""
+    if len(line) <= _LONGEST_LINE:
+        return line
+    at = _LONGEST_LINE - 1
+    while at and (unicodedata.combining(line[at]) or _joins(line, at)):
+        at -= 1
+    return f"{line[:at].rstrip()}…"
+
+
+def _joins(line: str, at: int) -> bool:
+    """Whether the character here belongs to the one before it."""
+    return (
+        line[at] in "\u200d\ufe0e\ufe0f"
+        or "\U0001f3fb" <= line[at] <= "\U0001f3ff"
+        or line[at - 1] == "\u200d"
+    )

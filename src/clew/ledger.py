@@ -1,0 +1,164 @@
+"""What the calls of a conversation did, by file, by text and by call: found in one step each."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import xxhash
+from msgspec import Struct
+
+from .failures import failed
+from .tools import Tools
+from .tools.paths import may_reach
+from .tools.use import Span, Use
+from .transcript import Exchange, Part
+
+_MOST_WRITES = 2_000  # that are looked through one by one; behind more, anything may be written
+LEAST_TEXT = 64  # characters; shorter results are not worth a look for copies of them
+
+
+class Event(Struct, frozen=True, gc=False):
+    """One exchange's dealing with one file."""
+
+    ordinal: int
+    span: Span
+    wrote: bool
+    replaced: bool = False  # it wrote the whole file
+
+
+class Outcome(Struct, frozen=True, gc=False):
+    """How one call of an operation on a target ended."""
+
+    ordinal: int
+    failed: bool
+
+
+class Ledger:
+    """Append-only, and shared by all states of a conversation: whoever reads it says up to where.
+
+    Only the state that stands at its end may write on; another one is on a fork, and gets a ledger
+    of its own.
+    """
+
+    def __init__(self) -> None:
+        self.uses: list[Use] = []
+        self._paths: dict[str, list[Event]] = {}
+        self._written: list[tuple[int, str]] = []  # who wrote what
+        self._barriers: list[int] = []
+        self._writes: list[int] = []  # exchanges that may have written anything at all
+        self._texts: dict[int, list[int]] = {}  # hash of a result's text -> its ordinals
+        self._calls: dict[tuple[str, str], list[int]] = {}
+        self._outcomes: dict[tuple[str, str, str], list[Outcome]] = {}
+        self._lock = Lock()
+
+    def extend(
+        self,
+        at: int,
+        exchanges: Sequence[Exchange],
+        parts: Sequence[Part],
+        tools: Tools,
+        definitions: Mapping[str, Any],
+    ) -> bool:
+        """Note the next exchanges, from number `at` on; False when others were noted already."""
+        with self._lock:
+            if at != len(self.uses):
+                return False
+            for exchange in exchanges:
+                call = parts[exchange.call]
+                use = tools.use_of(call.name, call.text, definitions.get(call.name))
+                result = None if exchange.result is None else parts[exchange.result]
+                self._note(exchange.ordinal, call, use, result)
+            return True
+
+    def _note(self, ordinal: int, call: Part, use: Use, result: Part | None) -> None:
+        self.uses.append(use)
+        if use.may_write:
+            self._writes.append(ordinal)
+        if use.barrier:
+            self._barriers.append(ordinal)
+        for span in use.reads:
+            self._paths.setdefault(span.path, []).append(Event(ordinal, span, False))
+        for span in use.writes:
+            self._note_write(ordinal, span, use.replaces)
+        self._calls.setdefault((call.name, use.key), []).append(ordinal)
+        if result is not None:
+            if len(result.text) >= LEAST_TEXT:
+                self._texts.setdefault(text_hash(result.text), []).append(ordinal)
+            outcome = Outcome(ordinal, failed(result.text, result.error))
+            self._outcomes.setdefault(_operation(use), []).append(outcome)
+
+    def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
+        self._paths.setdefault(span.path, []).append(Event(ordinal, span, True, replaces))
+        self._written.append((ordinal, span.path))
+
+    def events(self, path: str, until: int) -> Sequence[Event]:
+        """All dealings with exactly this path before exchange `until`, in order."""
+        events = self._paths.get(path, [])
+        return events[: bisect_left(events, until, key=_ordinal)]
+
+    def may_be_written(self, path: str, after: int, until: int) -> bool:
+        """Whether a file may be another one at `until` than it was after exchange `after`.
+
+        A write to `a.py` counts for every path that ends in it: relative to what, nobody knows.
+        """
+        if _any_between(self._barriers, after, until):
+            return True
+        start = bisect_right(self._written, after, key=_first)
+        end = bisect_left(self._written, until, key=_first)
+        if end - start > _MOST_WRITES:
+            return True
+        return any(_may_change(wrote, path) for _, wrote in self._written[start:end])
+
+    def anything_written(self, after: int, until: int) -> bool:
+        """Whether any exchange in between may have written anything."""
+        return _any_between(self._writes, after, until)
+
+    def copies(self, text: str, until: int) -> Sequence[int]:
+        """The exchanges before `until` whose results probably say exactly this."""
+        found = self._texts.get(text_hash(text), [])
+        return found[: bisect_left(found, until)]
+
+    def repeats(self, name: str, use: Use, until: int) -> Sequence[int]:
+        """The exchanges before `until` that are the same call."""
+        found = self._calls.get((name, use.key), [])
+        return found[: bisect_left(found, until)]
+
+    def outcomes(self, use: Use, until: int) -> Sequence[Outcome]:
+        """How calls of this operation on this target ended, before `until`, in order."""
+        found = self._outcomes.get(_operation(use), [])
+        return found[: bisect_left(found, until, key=_ordinal)]
+
+
+def _operation(use: Use) -> tuple[str, str, str]:
+    """What calls must share for one to tell how another's matter ended."""
+    return use.kind, use.operation, use.key if use.target is None else use.target
+
+
+def text_hash(text: str) -> int:
+    """A quick hash of a text; whoever trusts it compares the texts too."""
+    return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def _ordinal(event: Event | Outcome) -> int:
+    return event.ordinal
+
+
+def _first(pair: tuple[int, str]) -> int:
+    return pair[0]
+
+
+def _any_between(ordinals: Sequence[int], after: int, until: int) -> bool:
+    at = bisect_right(ordinals, after)
+    return at < len(ordinals) and ordinals[at] < until
+
+
+def _may_change(wrote: str, path: str) -> bool:
+    """Whether a write may change a file; two relative paths may count from different folders."""
+    return (
+        may_reach(wrote, path)
+        or f"/{wrote}".endswith(f"/{path}")
+        or f"/{path}".endswith(f"/{wrote}")
+    )

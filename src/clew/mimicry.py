@@ -1,0 +1,81 @@
+"""Our own markers and placeholders in what a model wrote: it has taken them for its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, cast
+
+import msgspec
+from msgspec import Struct
+
+from .marker import find_marker, is_hole
+from .transcript import Part, Ref
+
+Mimicked = Literal["marker", "hole", "repeat"]
+
+_SIGNS = ("[clew: ", "[… ", "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
+_REPEAT = "repeat_of"
+_BESIDE = {_REPEAT, "bytes", "ref"}  # all that stands in an object of ours
+_SHOWN = 120  # characters of what was written that a report quotes
+_DEEPEST = 40  # levels of arguments that are looked into
+
+
+class Mimicry(Struct, frozen=True, gc=False):
+    """One place where a model wrote what only clew writes."""
+
+    ref: Ref
+    kind: Mimicked
+    tool: str  # the tool that was called with it; "" in plain text
+    said: str  # the line, or the start of the object
+
+    @property
+    def where(self) -> str:
+        """Whose words it stands in, for a sentence."""
+        return f"arguments of {self.tool}" if self.tool else "text"
+
+
+def mimicry_in(parts: Sequence[Part]) -> list[Mimicry]:
+    """All that these parts, of which a model made each, have of ours; most have nothing."""
+    found: list[Mimicry] = []
+    for part in parts:
+        if part.kind in ("text", "call") and any(sign in part.text for sign in _SIGNS):
+            tool = (part.name or "a tool") if part.kind == "call" else ""
+            said = _said(part)
+            found += (Mimicry(part.ref, kind, tool, text[:_SHOWN]) for kind, text in said)
+    return found
+
+
+def _said(part: Part) -> Iterator[tuple[Mimicked, str]]:
+    if part.kind == "text":
+        return _in_text(part.text)
+    try:
+        arguments: Any = msgspec.json.decode(part.text)
+    except (ValueError, RecursionError):
+        return _in_text(part.text)  # a tool that takes text: a patch, a script
+    return _in_value(arguments, _DEEPEST)
+
+
+def _in_text(text: str) -> Iterator[tuple[Mimicked, str]]:
+    """The first marker in a text, or else the first hole: one is enough to know."""
+    marker = find_marker(text)
+    if marker is not None:
+        yield "marker", str(marker)
+        return
+    if "[… " in text:
+        hole = next((line for line in text.split("\n") if is_hole(line)), None)
+        if hole is not None:
+            yield "hole", hole
+
+
+def _in_value(value: Any, depth: int) -> Iterator[tuple[Mimicked, str]]:
+    if isinstance(value, str):
+        yield from _in_text(value)
+    elif depth and isinstance(value, list):
+        for one in cast(list[Any], value):
+            yield from _in_value(one, depth - 1)
+    elif depth and isinstance(value, dict):
+        table = cast(dict[str, Any], value)
+        if isinstance(table.get(_REPEAT), str) and table.keys() <= _BESIDE:
+            yield "repeat", msgspec.json.encode(table).decode()
+        for one in table.values():
+            yield from _in_value(one, depth - 1)

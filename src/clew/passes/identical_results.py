@@ -1,0 +1,94 @@
+"""Put a reference in place of a result that says exactly what an earlier one said."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from ..edits import Offer, Replace
+from ..marker import Short, find_marker, reference
+from ..policy import Policy
+from ..transcript import Part
+from .leaning import name_of_call, stands
+from .moments import acts
+from .view import View
+
+LEAST = 256  # bytes; shorter results are left as they are
+_ERROR_LINE = 300  # characters of an error's line that are worth saying again
+
+
+@acts(at_arrival=True, at_epochs=False)
+def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer a reference to the first of several identical results, unless something was written.
+
+    The first one stays and the later one is shaped before it is ever sent, so no prefix breaks.
+    """
+    transcript = view.transcript
+    for position in view.fresh_results():
+        part, ordinal = transcript.parts[position], transcript.exchange_of[position]
+        if ordinal < 0 or not _is_long(part.text):
+            continue
+        earlier = _first_that_stands(view, policy, ordinal, part.text)
+        if earlier is None or not view.may_rewrite(position):
+            continue
+        if find_marker(part.text) is None:
+            offer = _offer(view, position, part, earlier)
+            if offer is not None:
+                yield offer
+
+
+def _is_long(text: str) -> bool:
+    if len(text) >= LEAST or 4 * len(text) < LEAST:
+        return len(text) >= LEAST
+    return len(text.encode("utf-8", "surrogatepass")) >= LEAST
+
+
+def _first_that_stands(view: View, policy: Policy, ordinal: int, text: str) -> int | None:
+    """The first exchange with this very result since anything could have changed it."""
+    copies = view.ledger.copies(text, ordinal)
+    if not copies:
+        return None
+    # The later the copy, the less was written since: all copies from one on are fit.
+    fit = bisect_left(copies, True, key=lambda copy: not _is_another(view, copy, ordinal))
+    for copy in copies[fit:]:
+        result = view.transcript.exchanges[copy].result
+        if result is None or view.transcript.parts[result].text != text:
+            continue  # the hash alone proves nothing
+        if stands(view, policy, result):
+            return copy
+    return None
+
+
+def _is_another(view: View, earlier: int, ordinal: int) -> bool:
+    """Whether what was written in between may make this call another one than the earlier."""
+    use, ledger = view.use(ordinal), view.ledger
+    if use.kind == "read" and use.reads:
+        return any(ledger.may_be_written(span.path, earlier, ordinal) for span in use.reads)
+    return ledger.anything_written(earlier, ordinal)
+
+
+def _offer(view: View, position: int, part: Part, earlier: int) -> Offer | None:
+    name = name_of_call(view, earlier, view.transcript.exchange_of[position])
+    text = _said(part, f"the same as the result of {name}")
+    copy = view.transcript.exchanges[earlier].result
+    if text is None or copy is None:
+        return None
+    saved = view.saved_by(position, text)
+    edit = Replace(
+        position, part.ref, text, reference(part.text), "identical",
+        f"same as {name}, {len(part.text):,} chars", saved,
+    )  # fmt: skip
+    return Offer("stub", edit, leans_on=(copy,)) if saved > 0 else None
+
+
+def _said(part: Part, why: str) -> str | None:
+    """A marker; of a failure also the first and the last line, or all of it where they are long."""
+    lines = part.text.removesuffix("\n").split("\n")
+    ref, all = reference(part.text), len(lines)
+    if not part.error:
+        gone, unit = (all, "lines") if all > 1 else (len(part.text), "chars")
+        return str(Short(gone, unit, ref, why=why))
+    first, last = lines[0], lines[-1]
+    if all < 4 or max(len(first), len(last)) > _ERROR_LINE:
+        return None
+    return f"{first}\n{Short(all - 2, 'lines', ref, all, why)}\n{last}"

@@ -1,0 +1,65 @@
+"""Take out the reasoning of units that left the recent window, where the provider allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..edits import DropReasoning, Offer
+from ..policy import Policy
+from .reasoning import Release, droppable_until, opens_turn, release_of
+from .view import View
+
+
+def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to drop the reasoning of old units, each as a whole, the oldest first."""
+    release = release_of(view.format, view.fields)
+    start, stop = _aged_units(view)
+    if start >= stop or release.reach == "none":
+        return
+    if release.reach == "turns":
+        start = _start_of_wait(view, start)
+    stop = min(stop, droppable_until(view, release, start))
+    drops = list(_drops(view, release, start, stop))
+    if release.together and drops:
+        yield Offer("drop", drops[0], also=tuple(drops[1:]))
+    else:
+        yield from (Offer("drop", drop) for drop in drops)
+
+
+def _aged_units(view: View) -> tuple[int, int]:
+    """The units that may have left the recent window since the last evaluation."""
+    exchanges = view.transcript.exchanges
+    old = max(0, view.seen_exchanges() - view.keep)
+    stop = exchanges[old].unit if old < len(exchanges) else len(view.transcript.units) - 1
+    start = exchanges[view.aged_from - 1].unit if view.aged_from else 0
+    return start, stop
+
+
+def _start_of_wait(view: View, start: int) -> int:
+    """Where the turn that was not over at the last evaluation begins: its units have waited."""
+    while start > 0 and not _is_gone(view, start) and not opens_turn(view.transcript, start):
+        start -= 1
+    return start
+
+
+def _is_gone(view: View, number: int) -> bool:
+    reasoning = view.transcript.units[number].reasoning
+    return bool(reasoning) and not view.is_whole(reasoning[0])
+
+
+def _drops(view: View, release: Release, start: int, stop: int) -> Iterator[DropReasoning]:
+    """One edit a unit; where only the oldest may go, none behind one that stays."""
+    for number in range(start, stop):
+        reasoning = view.transcript.units[number].reasoning
+        if not reasoning or not all(map(view.is_whole, reasoning)):
+            continue
+        if any(map(view.is_protected, reasoning)):
+            if release.together:
+                return
+            continue
+        saved = sum(map(view.tokens_of, reasoning))
+        if saved > 0 or release.together:
+            ref = view.transcript.parts[reasoning[0]].ref
+            blocks = f"{len(reasoning)} block{'s' if len(reasoning) > 1 else ''}"
+            evidence = f"{blocks}, {len(view.transcript.units) - 1 - number} turns ago"
+            yield DropReasoning(number, ref, "old_reasoning", evidence, saved)

@@ -1,0 +1,86 @@
+"""Put a reference to the first in place of the arguments of a call that was made before."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+import msgspec
+
+from ..edits import Offer, Replace
+from ..marker import reference
+from ..policy import Policy
+from ..tools.identity import arguments_of, canonical
+from ..transcript import Exchange
+from .view import View
+
+_LEAST = 64  # bytes; shorter arguments are left alone
+_SHORTENED = "repeat_of"
+
+
+def repeated_calls(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to shorten old calls that say what an earlier one said, with nothing written since.
+
+    Only what reads, runs or searches: a placeholder in the arguments of a call that writes would
+    find its way into files.
+    """
+    for exchange in view.aged_exchanges():
+        call = view.transcript.parts[exchange.call]
+        if len(call.text) * 4 < _LEAST or not _may_shrink(view, exchange):
+            continue
+        first = _first(view, exchange)
+        if first is not None:
+            yield from _offers(view, exchange, first)
+
+
+def _may_shrink(view: View, exchange: Exchange) -> bool:
+    use = view.use(exchange.ordinal)
+    return (
+        use.kind in ("read", "run", "search")
+        and not use.may_write
+        and not exchange.server
+        and exchange.call not in view.in_force
+        and view.may_rewrite(exchange.call)
+    )
+
+
+def _first(view: View, exchange: Exchange) -> Exchange | None:
+    """The first of the same calls since anything was written; its arguments must still stand."""
+    call = view.transcript.parts[exchange.call]
+    use = view.use(exchange.ordinal)
+    same = view.ledger.repeats(call.name, use, exchange.ordinal)
+    at = bisect_left(
+        same, True, key=lambda one: not view.ledger.anything_written(one, exchange.ordinal)
+    )
+    if at == len(same):
+        return None
+    first = view.transcript.exchanges[same[at]]
+    return first if view.is_whole(first.call) else None
+
+
+def _offers(view: View, exchange: Exchange, first: Exchange) -> Iterator[Offer]:
+    call, original = view.transcript.parts[exchange.call], view.transcript.parts[first.call]
+    size = len(call.text.encode("utf-8", "surrogatepass"))
+    if size < _LEAST or not _say_the_same(call.text, original.text):
+        return
+    told_apart = original.id and original.id != call.id
+    id = original.id if told_apart else f"call no. {first.ordinal + 1}"
+    ref = reference(call.text)
+    text = msgspec.json.encode({_SHORTENED: id, "bytes": size, "ref": ref}).decode()
+    if len(text) >= size:
+        return
+    saved = view.saved_by(exchange.call, text)
+    if saved > 0:
+        evidence = f"same as {id}, {size - len(text):,} of {size:,} bytes saved"
+        edit = Replace(exchange.call, call.ref, text, ref, "repeated_call", evidence, saved)
+        yield Offer("trim", edit, (first.call,))
+
+
+def _say_the_same(one: str, other: str) -> bool:
+    """Whether both are JSON objects of the same content, and no references themselves."""
+    if not one.lstrip().startswith("{"):
+        return False
+    arguments = arguments_of(one)
+    if _SHORTENED in arguments:
+        return False
+    return one == other or canonical(arguments) == canonical(arguments_of(other))

@@ -1,0 +1,162 @@
+"""Shorten an old error, once the same operation on the same target has succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..edits import Offer, Replace
+from ..failures import (
+    clipped,
+    counts_failures,
+    failed,
+    is_refusal,
+    left_running,
+    telling_line,
+    tells_success,
+)
+from ..marker import Short, find_marker, reference
+from ..policy import Policy
+from ..tools.use import Use
+from ..transcript import Exchange, Part
+from .leaning import name_of_call
+from .view import View
+
+_LEAST = 300  # characters; a line and a marker in place of fewer save nothing
+_REACH = 20  # outcomes of one operation on one target that are looked at
+
+
+def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to keep of old errors that are resolved only the line that says what was wrong."""
+    judge = _Judge(view)
+    for exchange in view.aged_exchanges():
+        later = judge.resolved_by(exchange)
+        if later is not None:
+            yield from _offers(view, exchange, later)
+        elif judge.is_left_running(exchange):  # by now it is known how it ended
+            for earlier in judge.resolved_now(exchange):
+                yield from _offers(view, earlier, exchange)
+    for exchange in view.fresh_exchanges():
+        for earlier in judge.resolved_now(exchange):
+            yield from _offers(view, earlier, exchange)
+
+
+class _Judge:
+    """How the calls of a view ended, each of them judged once."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._failed: dict[int, bool] = {}
+
+    def resolved_by(self, exchange: Exchange) -> Exchange | None:
+        """The first later exchange that shows that this one's long error is gone."""
+        view, use = self._view, self._view.use(exchange.ordinal)
+        outcomes = view.ledger.outcomes(use, view.seen_exchanges())
+        if not outcomes or outcomes[-1].ordinal <= exchange.ordinal:
+            return None
+        if not self._is_long_error(exchange):
+            return None
+        later = [one.ordinal for one in outcomes if one.ordinal > exchange.ordinal]
+        for ordinal in later[:_REACH]:
+            other = view.transcript.exchanges[ordinal]
+            if view.use(ordinal).kind == use.kind and self._resolves(other, exchange):
+                return other
+        return None
+
+    def resolved_now(self, exchange: Exchange) -> Iterator[Exchange]:
+        """The old errors, since the success before it, that this exchange shows to be gone."""
+        view, use = self._view, self._view.use(exchange.ordinal)
+        for outcome in reversed(view.ledger.outcomes(use, exchange.ordinal)[-_REACH:]):
+            if view.use(outcome.ordinal).kind != use.kind:
+                continue
+            earlier = view.transcript.exchanges[outcome.ordinal]
+            if not self._may_have_failed(earlier) or self._may_have_failed(exchange):
+                return
+            old = outcome.ordinal < view.aged_from
+            if old and self._is_long_error(earlier) and self._resolves(exchange, earlier):
+                yield earlier
+
+    def is_left_running(self, exchange: Exchange) -> bool:
+        """Whether a call came back before it was done."""
+        part = self._result(exchange)
+        return part is not None and left_running(part.text) is not None
+
+    def _resolves(self, later: Exchange, error: Exchange) -> bool:
+        """Whether a call shows that an error is gone; what a filter lets through shows little."""
+        if self._may_have_failed(later):
+            return False
+        view = self._view
+        if view.use(later.ordinal).key == view.use(error.ordinal).key:
+            return True
+        part = self._ended(later)
+        arguments = view.transcript.parts[later.call].text.replace("||", "")
+        return "|" not in arguments or (part is not None and tells_success(part.text))
+
+    def _is_long_error(self, exchange: Exchange) -> bool:
+        """Whether a result is an error worth a stub.
+
+        What a failed read did show is none, nor is it what a person said who refused a call.
+        """
+        part = self._result(exchange)
+        kind = self._view.use(exchange.ordinal).kind
+        if part is None or len(part.text) < _LEAST or kind in ("read", "search"):
+            return False
+        return _is_error(part, kind) and not is_refusal(part.text)
+
+    def _may_have_failed(self, exchange: Exchange) -> bool:
+        """Whether a call failed, or it is not known how it ended."""
+        known = self._failed.get(exchange.ordinal)
+        if known is None:
+            part = self._ended(exchange)
+            known = part is None or _is_error(part, self._view.use(exchange.ordinal).kind)
+            self._failed[exchange.ordinal] = known
+        return known
+
+    def _ended(self, exchange: Exchange) -> Part | None:
+        """The result that tells how a call ended: its own, or of the last look at its process."""
+        part = self._result(exchange)
+        process = None if part is None else left_running(part.text)
+        if process is None:
+            return part
+        view = self._view
+        looks = view.ledger.outcomes(Use("run", target=process), view.seen_exchanges())
+        if not process or not looks or looks[-1].ordinal <= exchange.ordinal:
+            return None
+        last = self._result(view.transcript.exchanges[looks[-1].ordinal])
+        return None if last is None or left_running(last.text) is not None else last
+
+    def _result(self, exchange: Exchange) -> Part | None:
+        return None if exchange.result is None else self._view.transcript.parts[exchange.result]
+
+
+def _is_error(part: Part, kind: str) -> bool:
+    """Whether a result is an error; a pipe may have hidden how a run ended."""
+    return failed(part.text, part.error) or (kind == "run" and counts_failures(part.text))
+
+
+def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:
+    at = exchange.result
+    if at is None or not view.may_rewrite(at):
+        return
+    part = view.transcript.parts[at]
+    if find_marker(part.text) is not None:
+        return
+    by = f"resolved by {name_of_call(view, later.ordinal, exchange.ordinal)}"
+    ref = reference(part.text)
+    text = _stub(part.text, ref, by, view)
+    saved = view.saved_by(at, text)
+    if saved > 0:
+        evidence = f"{by}, {_lines(part.text):,} lines"
+        yield Offer("stub", Replace(at, part.ref, text, ref, "resolved", evidence, saved))
+
+
+def _stub(text: str, ref: str, by: str, view: View) -> str:
+    """The telling line, and a marker that says where the rest is."""
+    line = telling_line(text)
+    kept = clipped(line)
+    all = _lines(text)
+    gone = all - 1 if kept == line else all
+    return f"{kept}\n{Short(gone, 'lines', ref, all, why=by, fetch=view.fetch)}"
+
+
+def _lines(text: str) -> int:
+    return text.count("\n") + (not text.endswith("\n"))

@@ -1,0 +1,110 @@
+"""Take needless white space out of what the model wrote a while ago; code stays as it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..edits import Offer, Replace
+from ..marker import find_marker, reference
+from ..policy import Policy
+from ..transcript import Unit
+from .view import View
+
+_FENCE = re.compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
+_LEAD = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")  # an indent, a quote, a list's mark
+_NOT_PROSE = re.compile(r"`|\t|\||   |[\u2500-\u257f]")  # inline code, tables, columns, drawings
+_INDENTED = (" " * 4, "\t")
+
+
+def squeeze_prose(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer old assistant text without trailing blanks, double spaces and double blank lines."""
+    transcript = view.transcript
+    before, now = (_old_units(view, count) for count in _old_exchanges(view))
+    for unit in transcript.units[before:now]:
+        for position in _texts(view, unit):
+            offer = _offer(view, position)
+            if offer is not None:
+                yield offer
+
+
+def _old_exchanges(view: View) -> tuple[int, int]:
+    """How many exchanges were old at the last evaluation, and how many are now."""
+    return view.aged_from, view.aged_from + len(view.aged_exchanges())
+
+
+def _old_units(view: View, exchanges: int) -> int:
+    """How many units have no exchange but these old ones, up to the last that has any."""
+    if not exchanges:
+        return 0
+    last = view.transcript.exchanges[exchanges - 1]
+    unit = view.transcript.units[last.unit]
+    return last.unit + (unit.exchanges[-1] == last.ordinal)
+
+
+def _texts(view: View, unit: Unit) -> Iterator[int]:
+    """What the model said in a unit, where nothing is bound to it."""
+    if unit.locked:
+        return
+    for position in range(unit.parts[0], unit.answers):
+        part = view.transcript.parts[position]
+        if part.kind == "text" and part.speaker == "model" and view.may_rewrite(position):
+            yield position
+
+
+def _offer(view: View, position: int) -> Offer | None:
+    part = view.transcript.parts[position]
+    text = _squeezed(part.text)
+    if len(text) >= len(part.text) or not text.strip() or find_marker(part.text) is not None:
+        return None
+    saved = view.saved_by(position, text)
+    if saved <= 0:
+        return None
+    evidence = f"{len(part.text) - len(text):,} of {len(part.text):,} chars"
+    ref = reference(part.text)
+    return Offer("trim", Replace(position, part.ref, text, ref, "blanks", evidence, saved))
+
+
+def _squeezed(text: str) -> str:
+    """Prose without needless white space; fenced and indented code, tables and lists keep theirs.
+
+    >>> _squeezed("One.  Two.   \\n\\n\\n\\n```\\na  b\\n```")
+    'One. Two.\\n\\n```\\na  b\\n```'
+    """
+    if not ("  " in text or " \n" in text or "\n\n\n" in text) or "<pre" in text.lower():
+        return text
+    kept: list[str] = []
+    blank: list[str] = []  # blank lines since the last one that says something
+    fence, code = "", False  # what closes the code that we are in; the last line was indented
+    for line in text.split("\n"):
+        if not fence and not line.strip():
+            blank.append(line)
+            continue
+        edge, indented = _FENCE.match(line), line.startswith(_INDENTED)
+        kept += blank if code and indented else [""] * bool(blank and kept)
+        blank, code = [], indented and not fence
+        kept.append(line if fence or edge or indented else _single_spaced(line.rstrip(" \t")))
+        fence = _fence_after(fence, edge)
+    return "\n".join((*kept, *[""] * bool(blank)))
+
+
+def _fence_after(fence: str, edge: re.Match[str] | None) -> str:
+    """The fence that is open behind a line."""
+    if edge is None:
+        return fence
+    if not fence:
+        return "" if edge[1][0] in edge[2] else edge[1]  # "```x``` y" is inline code
+    closes = edge[1].startswith(fence) and not edge[2].strip()
+    return "" if closes else fence
+
+
+def _single_spaced(line: str) -> str:
+    """A line of prose with single spaces between its words; its indent stays."""
+    if "  " not in line:
+        return line
+    lead = _LEAD.match(line)
+    start = lead.end() if lead else 0
+    said = line[start:]
+    if "  " not in said or _NOT_PROSE.search(said):
+        return line
+    return line[:start] + said.replace("  ", " ")

@@ -1,0 +1,104 @@
+"""Take out an old write of a whole file that was wholly written again since."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..edits import DropExchange, Offer
+from ..failures import failed
+from ..policy import Policy
+from ..touching import closure
+from ..transcript import Exchange, Unit
+from .leaning import name_of_call
+from .reasoning import release_of
+from .view import View
+
+_LEAST = 300  # characters of arguments: smaller ones hardly hold a file
+
+
+def superseded_writes(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to drop writes, call and result together, that a later write of the file undid.
+
+    An edit is no such write: it builds on what was there. No placeholder may stand in the
+    arguments of a call that writes, so the exchange goes as a whole, or not at all.
+    """
+    offered: set[int] = set()
+    for exchange in view.aged_exchanges():
+        yield from _offers(view, exchange, offered)
+    for exchange in view.fresh_exchanges():
+        for earlier in _written_before(view, exchange):
+            yield from _offers(view, earlier, offered)
+
+
+def _written_before(view: View, exchange: Exchange) -> Iterator[Exchange]:
+    """The last old whole write of each file that this exchange writes as a whole."""
+    if not _writes_wholly(view, exchange):
+        return
+    for span in view.use(exchange.ordinal).writes:
+        for event in reversed(view.ledger.events(span.path, exchange.ordinal)):
+            if event.replaced:
+                if event.ordinal < view.aged_from:
+                    yield view.transcript.exchanges[event.ordinal]
+                break
+
+
+def _offers(view: View, exchange: Exchange, offered: set[int]) -> Iterator[Offer]:
+    if exchange.ordinal in offered or not _may_go(view, exchange):
+        return
+    later = _superseded_by(view, exchange)
+    parts = closure(view.transcript, exchange.ordinal)
+    if later is None or any(map(view.is_protected, parts)) or not all(map(view.is_whole, parts)):
+        return
+    offered.add(exchange.ordinal)
+    saved = sum(map(view.tokens_of, parts))
+    call = view.transcript.parts[exchange.call]
+    path = view.use(exchange.ordinal).writes[0].path
+    evidence = f"{path} was wholly written again by {later}, {len(call.text):,} chars"
+    yield Offer("drop", DropExchange(exchange.ordinal, call.ref, "superseded", evidence, saved))
+
+
+def _may_go(view: View, exchange: Exchange) -> bool:
+    """Whether an exchange did nothing but write whole files, and can go without others."""
+    if not _writes_wholly(view, exchange) or exchange.server:
+        return False
+    unit = view.transcript.units[exchange.unit]
+    return (len(unit.exchanges) == 1 or not unit.locked) and _may_lose_reasoning(view, unit)
+
+
+def _may_lose_reasoning(view: View, unit: Unit) -> bool:
+    """Whether the unit has no reasoning, or only this exchange's, which the provider lets go."""
+    if not unit.reasoning:
+        return True
+    release = release_of(view.format, view.fields)
+    return len(unit.exchanges) == 1 and release.reach == "all" and not release.together
+
+
+def _writes_wholly(view: View, exchange: Exchange) -> bool:
+    """Whether a call gave the whole text of files, succeeded, and did nothing else."""
+    use = view.use(exchange.ordinal)
+    if not use.replaces or not use.writes or use.barrier or use.reads:
+        return False
+    if use.content not in (None, "edit") or any(span.part for span in use.writes):
+        return False
+    if exchange.result is None or len(view.transcript.parts[exchange.call].text) < _LEAST:
+        return False
+    result = view.transcript.parts[exchange.result]
+    return not failed(result.text, result.error)
+
+
+def _superseded_by(view: View, exchange: Exchange) -> str | None:
+    """The call that last wrote what this one wrote, if all of it was written again."""
+    seen = view.seen_exchanges()
+    last = -1
+    for span in view.use(exchange.ordinal).writes:
+        for event in reversed(view.ledger.events(span.path, seen)):
+            if event.ordinal <= exchange.ordinal:
+                return None
+            if event.replaced and _writes_wholly(view, view.transcript.exchanges[event.ordinal]):
+                last = max(last, event.ordinal)
+                break
+        else:
+            return None
+    if last < 0:
+        return None
+    return name_of_call(view, last, exchange.ordinal)

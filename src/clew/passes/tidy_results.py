@@ -1,0 +1,145 @@
+"""Take out of results that just came what no reader misses: colours, redraws, repeats, blanks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from operator import eq
+
+from ..edits import TIDIED, Offer, Replace
+from ..marker import find_marker, hole, reference
+from ..policy import Policy
+from ..tools.use import Use
+from .moments import acts
+from .view import View
+
+_LEAST = 16  # characters; what takes out less is not counted any further
+_WORTH = 8  # tokens; what saves less is not worth another spelling of the message
+_PRINTED = frozenset(("log", "test", "listing", "table"))  # made by a program, to be looked at
+_RUN = 4  # so many identical lines and more are counted
+_HOLE_OPEN = "[… "
+
+# Every escape code that moves, colours or names something, finished or not. Nothing that is left
+# can become one when others go: an introducer always goes, and so do all escapes in front of it.
+_CODE = re.compile(
+    r"(?<!\x1b)\x1b++(?:"
+    r"\[[0-?]*+[ -/]*+[@-~]?"
+    r"|\](?:[^\x07\x1b\n]{0,4096}+(?:\x07|\x1b\\))?"
+    r"|[()][0-9AB]?"
+    r"|[=>78\\])"
+)
+_ERASES = re.compile(r"\x1b\[0?K")  # from here to the end of the line
+_ERASES_ALL = re.compile(r"\x1b\[2K")
+_TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\r?(?:\n|\Z))")
+_BLANK_LINES = re.compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
+
+
+@acts(at_arrival=True, at_epochs=False)
+def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer results as a terminal would show them; what shows a file stays exact."""
+    transcript = view.transcript
+    for position in view.fresh_results():
+        part, ordinal = transcript.parts[position], transcript.exchange_of[position]
+        if len(part.text) < _LEAST or ordinal < 0:
+            continue
+        text, done = _tidied(part.text, view.use(ordinal))
+        if len(part.text) - len(text) < _LEAST or not text.strip():
+            continue
+        if not view.may_rewrite(position) or find_marker(part.text) is not None:
+            continue
+        saved = view.saved_by(position, text)
+        if saved >= _WORTH:
+            ref, evidence = reference(part.text), ", ".join(done)
+            yield Offer("trim", Replace(position, part.ref, text, ref, TIDIED, evidence, saved))
+
+
+def _tidied(text: str, use: Use) -> tuple[str, list[str]]:
+    """A result without what nobody misses in it, and what that was."""
+    done: list[str] = []
+    if _is_exact(use):
+        return text, done
+    printed = _is_printed(use)
+    if printed and "\r" in text and text.count("\r") > text.count("\r\n"):
+        text = _noted(text, _redrawn(text), "redrawn lines", done)
+    if "\x1b" in text:
+        text = _noted(text, _CODE.sub("", text), "escape codes", done)
+    if printed:
+        text = _noted(text, _without_trailing(text), "trailing blanks", done)
+        text = _counted(text, done)
+        text = _noted(text, _with_fewer_blank_lines(text), "blank lines", done)
+    return text, done
+
+
+def _is_exact(use: Use) -> bool:
+    """Whether a result is a file as it is: agents edit by exact text, and it may hold anything."""
+    whole = any(not span.part for span in use.reads)
+    return use.kind == "read" and whole and use.content != "log"
+
+
+def _is_printed(use: Use) -> bool:
+    """Whether a result is what a program says, and shows no file."""
+    return use.content in _PRINTED and use.kind != "read" and not use.reads
+
+
+def _noted(before: str, after: str, what: str, done: list[str]) -> str:
+    gone = len(before) - len(after)
+    if gone:
+        done.append(f"{gone:,} chars of {what}")
+    return after
+
+
+def _redrawn(text: str) -> str:
+    """What a terminal shows of lines that were drawn over; the end of a line may be CR LF."""
+    return "\n".join(_shown(line) if "\r" in line else line for line in text.split("\n"))
+
+
+def _shown(line: str) -> str:
+    drawn = line.rstrip("\r")
+    if "\r" not in drawn:
+        return drawn + "\r" * (len(drawn) < len(line))
+    shown = ""
+    for over in drawn.split("\r"):
+        *erased, left = _ERASES_ALL.split(over)
+        plain = _CODE.sub("", left)
+        beneath = "" if erased or _ERASES.search(left) else shown[len(plain) :]
+        shown = plain + beneath
+    return shown + "\r" * (len(drawn) < len(line))
+
+
+def _without_trailing(text: str) -> str:
+    if " \n" in text or "\t\n" in text or " \r\n" in text or "\t\r\n" in text:
+        return _TRAILING.sub("", text)
+    return text.rstrip(" \t")
+
+
+def _counted(text: str, done: list[str]) -> str:
+    """The text with each run of identical lines as one of them, and how often it came again."""
+    lines = text.split("\n")
+    same = bytes(map(eq, lines, islice(lines, 1, None)))  # 1: the next line is the same
+    at = same.find(b"\1" * (_RUN - 1))
+    if at < 0 or _HOLE_OPEN in text:  # it would not be clear whose holes they are
+        return text
+    kept: list[str] = []
+    start = repeats = 0
+    while at >= 0:
+        end = same.find(b"\0", at)
+        more = (end if end >= 0 else len(same)) - at
+        if _is_worth_counting(lines[at], more):
+            kept += (*lines[start : at + 1], hole(more, "repeats"))
+            start, repeats = at + more + 1, repeats + more
+        at = same.find(b"\1" * (_RUN - 1), at + more)
+    if repeats:
+        done.append(f"{repeats:,} repeated lines")
+    return "\n".join((*kept, *lines[start:]))
+
+
+def _is_worth_counting(line: str, more: int) -> bool:
+    return bool(line.strip()) and more * (len(line) + 1) >= 2 * len(hole(more, "repeats"))
+
+
+def _with_fewer_blank_lines(text: str) -> str:
+    """At most two blank lines in a row, and none at the end."""
+    if "\n\n\n\n" in text:
+        text = _BLANK_LINES.sub("\n\n\n", text)
+    return text.rstrip("\n") + "\n" if text.endswith("\n\n") else text

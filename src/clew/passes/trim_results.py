@@ -1,0 +1,111 @@
+"""Cut old results to their shape: what a reader needs to know of them, by kind of content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from ..edits import Offer, Replace
+from ..marker import Short, find_marker, reference
+from ..policy import Policy
+from ..shapes import Shape, Shaped, kind_of, shape
+from ..tools.use import Use
+from ..transcript import Exchange, Part
+from .moments import acts
+from .view import View
+
+
+class Measure(Struct, frozen=True, gc=False):
+    """From which length and age on results of a kind are cut, and to how much."""
+
+    least: int = 1_500  # characters; shorter results stay
+    share: float = 0.2  # of those characters that stays
+    smallest: int = 600  # characters that stay in any case
+    largest: int = 4_000  # and at most
+    age: int = 0  # exchanges behind the recent window
+
+    def room(self, length: int) -> int:
+        """The characters that may stay of a result of this length."""
+        return min(self.largest, max(self.smallest, int(self.share * length)))
+
+
+Measures = Mapping[Shape, Measure]
+
+# By replay of recorded sessions: code and listings are needed again too often, so they stay whole;
+# pages are cut only when they are very old.
+DEFAULT_KINDS: Final[Measures] = {
+    **dict.fromkeys(("hits", "log", "test", "diff", "json", "table", "edit", "other"), Measure()),
+    "page": Measure(age=34),
+}
+# What runs and searches print, before the model has seen it, where the policy asks for that.
+ARRIVING_KINDS: Final[Measures] = dict.fromkeys(
+    ("hits", "log", "test", "json", "table"), Measure(least=4_000)
+)
+_ARRIVING_USES: Final = ("run", "search")
+
+
+@acts(at_arrival=True, at_epochs=True)
+def trim_results(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut results that left the recent window, and, where asked for, new long outputs."""
+    if view.arrival:
+        if policy.shape_arrivals:
+            fresh = view.fresh_exchanges()
+            printed = (x for x in fresh if view.use(x.ordinal).kind in _ARRIVING_USES)
+            yield from _offers(view, printed, ARRIVING_KINDS)
+        return
+    for age in sorted({measure.age for measure in DEFAULT_KINDS.values()}):
+        measures: Measures = {kind: one for kind, one in DEFAULT_KINDS.items() if one.age == age}
+        yield from _offers(view, _came_of(view, age), measures)
+
+
+def _came_of(view: View, age: int) -> Iterator[Exchange]:
+    """The exchanges that since the last evaluation came to stand so far behind the recent ones."""
+    first = max(0, view.aged_from - age)
+    end = view.seen_exchanges() - view.keep - age
+    for ordinal in range(first, end):
+        yield view.transcript.exchanges[ordinal]
+
+
+def _offers(view: View, exchanges: Iterator[Exchange], measures: Measures) -> Iterator[Offer]:
+    least = min(measure.least for measure in measures.values())
+    for exchange in exchanges:
+        position = exchange.result
+        if position is None or len(view.transcript.parts[position].text) < least:
+            continue
+        if view.may_rewrite(position):
+            offer = _trim(view, position, view.use(exchange.ordinal), measures)
+            if offer is not None:
+                yield offer
+
+
+def _trim(view: View, position: int, use: Use, measures: Measures) -> Offer | None:
+    part = view.transcript.parts[position]
+    kind = _kind(part, use)
+    measure = measures.get(kind)
+    if measure is None or len(part.text) < measure.least or find_marker(part.text) is not None:
+        return None
+    shaped = shape(part.text, kind, measure.room(len(part.text)))
+    return None if shaped is None else _offer(view, position, use, kind, shaped)
+
+
+def _kind(part: Part, use: Use) -> Shape:
+    """What a result is; one that failed is a log, for its errors must stay."""
+    if part.error:
+        return "test" if use.content == "test" else "log"
+    return kind_of(part.text, use.content)
+
+
+def _offer(view: View, position: int, use: Use, kind: Shape, shaped: Shaped) -> Offer | None:
+    part = view.transcript.parts[position]
+    ref = reference(part.text)
+    marker = Short(shaped.gone, shaped.unit, ref, shaped.all, rerun=use.rerun, fetch=view.fetch)
+    text = f"{shaped.text}\n{marker}"
+    if len(text) >= len(part.text):
+        return None
+    saved = view.saved_by(position, text)
+    if saved <= 0:
+        return None
+    evidence = f"{kind}: {shaped.gone:,} of {shaped.all:,} {shaped.unit}"
+    return Offer("trim", Replace(position, part.ref, text, ref, "trimmed", evidence, saved))

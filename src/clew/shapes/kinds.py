@@ -1,0 +1,130 @@
+"""Which kind of content a text is, by a look at its beginning."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from ..tools.use import Content
+from .code import has_outline
+from .frame import framed
+from .numbered import is_numbered
+from .table import is_rule
+
+Shape = Content | Literal["other"]
+
+_LOOK = 2_048  # characters that are looked at
+_LINES = 24
+_EDITED = re.compile(
+    r"(?:The file |File |Successfully |Success\b|Wrote |Updated |Created |Edited |Applied )"
+)
+_TESTED: Final = (
+    "=== RUN ", "--- PASS", "--- FAIL", "test session starts", "test result:", "Test Suites:",
+    "Test Files ", "\nok  \t", "FAIL\t", "✓ ", "(pass)", "Tests:",
+)  # fmt: skip
+_COUNTED = re.compile(r"\d (?:pass|fail)(?:ed|ing)?\b")
+_HIT = re.compile(
+    r"(?!\d)(?:[A-Za-z]:)?(?:[^:\s]{1,300}:\d{1,7}:|[^:\s]{1,300}?-\d{1,7}-|[^:\s]{1,300}/[^:\s]*:)"
+    r"|--$|\d{1,7}:"
+)
+_ENTRY = re.compile(
+    r"[dlcbps-][rwxsStT-]{9}|[│├└|` ]{1,40}[─-]{2}|\S{1,400}/?$|(?:[ MADRCU?!]{2}|[a-f0-9]{7,40}) "
+    r"\S|\d{6} (?:blob|tree) "
+)
+_HEADINGS: Final = ("\n# ", "\n## ", "\n### ", "→# ", "→## ", "→### ", "\t# ", "\t## ", "\t### ")
+_HTML = re.compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
+
+
+def kind_of(text: str, hint: Content | None) -> Shape:
+    """The kind of a text; what is known of its call counts as far as the text bears it out."""
+    text = framed(text).body
+    if _is_json(text):
+        return "json"
+    look = f"\n{text[:_LOOK]}"
+    if hint != "hits" and _is_diff(look):
+        return "diff"
+    match hint:
+        case "code" | "page":
+            paged = hint == "code" and _headings(look) > 2 and not has_outline(look[1:])
+            return "page" if paged else hint
+        case "test" | "log":
+            return "test" if _is_test(text, look) else "table" if _is_table(look) else "log"
+        case "hits" | "listing":
+            return hint
+        case "edit" if _is_edit(text):
+            return "edit"
+        case "table" if _is_table(look):
+            return "table"
+        case _:
+            return _seen(text, look)
+
+
+def _seen(text: str, look: str) -> Shape:
+    """What the beginning of a text looks like."""
+    if _is_edit(text):
+        return "edit"
+    if is_numbered(text):
+        return "page" if _headings(look) > 2 and not has_outline(look[1:]) else "code"
+    if _is_table(look):
+        return "table"
+    if _is_test(text, look):
+        return "test"
+    lines = _first_lines(look)
+    if len(lines) > 3 and _share(_HIT, lines) > 0.7:
+        return "hits"
+    if len(lines) > 3 and _share(_ENTRY, lines) > 0.8:
+        return "listing"
+    if _HTML.match(look) or _headings(look) > 2:
+        return "page"
+    return "code" if has_outline(look[1:]) else "other"
+
+
+def _is_json(text: str) -> bool:
+    opened = text[:64].lstrip()
+    closed = text[-64:].rstrip()[-1:]
+    if opened[:1] == "{":
+        return closed == "}"
+    return opened[:1] == "[" and closed == "]" and opened[1:].lstrip()[:1] in '{["-0123456789tfn'
+
+
+def _is_diff(look: str) -> bool:
+    return "\ndiff --" in look or ("\n@@ -" in look and "\n+" in look)
+
+
+def _is_edit(text: str) -> bool:
+    """Whether a text says that a file was written, and at most shows it then."""
+    if _EDITED.match(text) is None:
+        return False
+    first, _, rest = text.partition("\n")
+    return "cat -n" in first or rest.count("\n", 0, 2_000) < 4
+
+
+def _is_test(text: str, look: str) -> bool:
+    ends = f"{look}\n{text[-1_000:]}"
+    return any(word in ends for word in _TESTED) or _COUNTED.search(text[-400:]) is not None
+
+
+def _headings(look: str) -> int:
+    return sum(look.count(heading) for heading in _HEADINGS)
+
+
+def _first_lines(look: str) -> list[str]:
+    lines = look.split("\n", _LINES + 1)[1 : _LINES + 1]
+    return [line.rstrip("\r") for line in lines if line.strip()]
+
+
+def _share(pattern: re.Pattern[str], lines: list[str]) -> float:
+    return sum(1 for line in lines if pattern.match(line)) / max(1, len(lines))
+
+
+def _is_table(look: str) -> bool:
+    """A rule under the names of columns, or the same number of separators in each line."""
+    lines = _first_lines(look)
+    if len(lines) > 2 and any(is_rule(line) for line in lines[:3]):
+        return True
+    rows = lines[:-1] if len(lines) > 4 else lines  # the last one may be cut
+    for separator in ("\t", ",", ";", "|"):
+        each = lines[0].count(separator) if len(rows) > 3 else 0
+        if each > 1 and all(line.count(separator) == each for line in rows):
+            return separator != "," or ", " not in rows[0]
+    return False

@@ -1,0 +1,102 @@
+"""One old call in plain facts: what it did, to what, how it ended, and why it was made."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from msgspec import Struct
+
+from ..tools.use import TO_THE_END, Content, Kind, Span, Use
+from ..transcript import Part
+from .outcomes import Ending, clip, ending_of, strings_in
+
+_ASKED: Final = ("pattern", "query", "regex", "search", "q", "glob")  # arguments that say for what
+_SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
+_HIT = re.compile(r"^([^\s:][^:\n]{0,300}):\d+[:-]", re.MULTILINE)
+
+
+class Deed(Struct, frozen=True):
+    """What is told of one call."""
+
+    kind: Kind
+    what: str  # a file, a command, a pattern: how a reader knows the call again
+    tool: str
+    ending: Ending
+    reads: tuple[Span, ...] = ()
+    writes: tuple[Span, ...] = ()
+    replaces: bool = False
+    content: Content | None = None
+    rerun: bool = False
+    resolved: bool = False  # it failed, and the same succeeded since
+    why: str = ""  # the assistant's own words before it
+    session: str = ""  # what still ran and was asked about again
+
+
+def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False) -> Deed:
+    """The facts of one call and its result."""
+    ending = ending_of(result.text, result.error, use.kind)
+    session = use.target if use.target and use.target.isdigit() else ""
+    what = ending.command.strip("'\"") if session and ending.command else _named(call, use)
+    return Deed(
+        use.kind, what, call.name, ending, use.reads, use.writes, use.replaces, use.content,
+        use.rerun, resolved, why, session,
+    )  # fmt: skip
+
+
+def _named(call: Part, use: Use) -> str:
+    """What a reader knows a call by."""
+    if use.kind == "write" and use.writes:
+        return use.writes[0].path
+    if use.kind == "read" and use.reads and use.target == use.reads[0].path:
+        return use.reads[0].path
+    return " ".join(_asked(call, use).split())
+
+
+def _asked(call: Part, use: Use) -> str:
+    """The command or the pattern among a call's arguments; else what it goes by."""
+    texts = strings_in(call.text)
+    if use.kind == "search":
+        for name in _ASKED:
+            if texts.get(name):
+                return texts[name]
+    target = use.target or ""
+    program = target.partition(" ")[0].rpartition("/")[2]
+    spoken = [text for text in texts.values() if " " in text.strip()]
+    for text in spoken:
+        if program and program in text:
+            return _SHELL.sub("", text).strip("'\"")
+    if target and not target.isdigit() and (use.kind != "search" or not spoken):
+        return target
+    return spoken[0] if spoken else f"{call.name} {target}".strip()
+
+
+def lines_read(span: Span, shown: int) -> str:
+    """Which lines of a thing were read, as far as they were there."""
+    if span.lines is None or span.part:
+        return ""
+    first, last = span.lines
+    there = first + max(shown, 1) - 1
+    if first == 1 and there < last:
+        return ""  # the file ended before what was asked for did
+    return f"{first}-{min(last, there) if last < TO_THE_END else there}"
+
+
+def hits_in(body: str) -> tuple[int, int]:
+    """How many lines a search found, and in how many files; 0 files: it does not say."""
+    hits = sum(1 for line in body.split("\n") if line.strip())
+    return hits, len({found[1] for found in _HIT.finditer(body)})
+
+
+def first_sentences(text: str, room: int) -> str:
+    """The first sentences of what was said, as many as fit; at least a part of the first."""
+    said = ""
+    for sentence in _SENTENCE.split(text.strip()):
+        longer = f"{said} {sentence}".strip()
+        if said and len(longer) > room:
+            break
+        said = longer
+        if len(said) > room // 2:
+            break
+    return clip(" ".join(said.split()), room)

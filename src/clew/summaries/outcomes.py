@@ -1,0 +1,238 @@
+"""How a call ended, read from what it printed: some wires have no flag for it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..tools.use import Kind
+
+_HEAD: Final = 2_000  # characters in which a frame around the output begins, if there is one
+_TAIL: Final = 1_000  # characters in which a run says how it ended
+_LAST_LINES: Final = 6  # of them
+_LONGEST_LINE: Final = 1_000  # characters of a line that are looked at
+_MOST_LINES: Final = 4_000  # lines that are searched for a failure
+
+_FRAME = re.compile(r"^(?:Wall time|Process exited|Exit code|Exit status)\b.*$", re.MULTILINE)
+_FRAMED = re.compile(r"^Output:[ ]?\n?", re.MULTILINE)
+_STATUS = re.compile(
+    r"^(?:process )?exit(?:ed)?(?: with)?(?: code| status)?:? (-?\d{1,3})\b"
+    r"|\bexit status (\d{1,3})\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+_COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
+_RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
+_BROKE = re.compile(
+    r"^(?:error|fatal|panic|traceback)\b|^error\[|^(?:--- )?FAIL(?:ED|URES)?\b|command not found"
+    r"|\b[1-9]\d* (?:failed|failures?|failing|fail|errors?)\b|command failed|build failed"
+    r"|ERROR task failed",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BROKEN = ("error", "fatal", "panic", "traceback", "fail", "not found")  # one is in each of those
+_REFUSED = re.compile(
+    r"^(?:error|failed|failure|fatal|cannot|could not)\b|verification failed", re.I
+)
+_TELLING = re.compile(
+    r"error|exception|traceback|fail|fatal|panic|denied|not found|no such|cannot|could not|abort"
+    r"|undefined|unexpected|expected|rejected|refused|doesn't want|the user said|assert"
+    r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E>] ",
+    re.IGNORECASE,
+)
+_PLACE = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
+_SUMS_UP = re.compile(
+    r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
+    r"issues?|problems?|failures?)\b|^(?:ok|PASS|FAIL|DONE)\b|^Tests?:|^test result:|^BUILD\b"
+    r"|\bFinished\b|files? changed",
+    re.MULTILINE,
+)
+
+
+class Ending(Struct, frozen=True, gc=False):
+    """How a call ended, and what it printed without the frame around it."""
+
+    body: str
+    failed: bool = False
+    status: int | None = None
+    running: str = ""  # the session in which it still runs
+    command: str = ""  # what ran, where the frame says so
+
+    @property
+    def lines(self) -> int:
+        """How many lines it printed."""
+        return count_lines(self.body)
+
+
+class _Opened(Struct, frozen=True, gc=False):
+    """A result taken out of its frame."""
+
+    body: str
+    status: int | None
+    running: str = ""
+    command: str = ""
+
+
+class _Metadata(Struct):
+    exit_code: int | None = None
+
+
+class _Wrapped(Struct):
+    output: str
+    metadata: _Metadata | None = None
+
+
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+
+
+def count_lines(text: str) -> int:
+    """The lines of a text; a last line break begins no other."""
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
+    """How a call of this kind ended that printed this; `flagged`: its sender marked it failed."""
+    opened = _unwrapped(text) if text.startswith("{") else None
+    if opened is None:
+        opened = _unframed(text)
+    failed = flagged or _failed(opened, kind)
+    return Ending(opened.body, failed, opened.status, opened.running, opened.command)
+
+
+def _unwrapped(text: str) -> _Opened | None:
+    """Output in a JSON object beside its exit code."""
+    if '"metadata"' not in text[-_TAIL:]:
+        return None
+    try:
+        found = _WRAPPED.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return _Opened(found.output, found.metadata.exit_code if found.metadata else None)
+
+
+def _unframed(text: str) -> _Opened:
+    """Output below lines that say how the run went."""
+    head = text[:_HEAD]
+    frame = _FRAME.search(head) if "Output:" in head else None
+    begins = _FRAMED.search(head, frame.end()) if frame else None
+    if begins is None:
+        said = _STATUS.match(text)
+        body = text[said.end() :].lstrip("\n") if said else text
+        return _Opened(body, _status(said))
+    said = _STATUS.search(text, 0, begins.start())
+    running = _RUNNING.search(text, 0, begins.start())
+    command = _COMMAND.match(text)
+    return _Opened(
+        text[begins.end() :],
+        _status(said),
+        running[1] if running else "",
+        command[1] if command else "",
+    )
+
+
+def _status(found: re.Match[str] | None) -> int | None:
+    return int(found[1] or found[2]) if found else None
+
+
+def _failed(opened: _Opened, kind: Kind) -> bool:
+    """Whether a call failed by its own account; what a file says is no account of a call."""
+    if kind == "search":
+        return opened.status is not None and opened.status > 1
+    if opened.status:
+        return True
+    if kind == "write":
+        return _REFUSED.search(opened.body, 0, 200) is not None
+    if kind != "run":
+        return False
+    tail = opened.body[-_TAIL:]
+    lower = tail.lower()
+    last = _STATUS.search(tail) if "exit" in lower else None
+    if last and _status(last):
+        return True
+    return any(word in lower for word in _BROKEN) and _BROKE.search(tail) is not None
+
+
+def telling_lines(body: str, room: int, most: int) -> list[int]:
+    """The numbers of the first lines that say what went wrong, or else of the last lines."""
+    lines = body.split("\n")[:_MOST_LINES]
+    found: list[int] = []
+    for pattern in (_TELLING, _PLACE):
+        for number, line in enumerate(lines):
+            if pattern.search(line, 0, _LONGEST_LINE) and number not in found:
+                room -= min(len(line), _LONGEST_LINE) + 1
+                if len(found) == most or (room < 0 and found):
+                    return sorted(found)
+                found.append(number)
+    if found:
+        return sorted(found)
+    return [n for n in range(max(0, len(lines) - 2), len(lines)) if lines[n].strip()]
+
+
+def first_error(body: str, room: int) -> str:
+    """The first line that says what went wrong; a mere count of errors only if nothing else."""
+    lines = body.split("\n")
+    found = [" ".join(lines[number].split()) for number in telling_lines(body, 2_000, 8)]
+    better = [line for line in found if not _SUMS_UP.search(line)]
+    return clip((better or found or [""])[0], room)
+
+
+def sum_line(body: str, room: int) -> str:
+    """The line with counts among the last ones; nothing where there is none."""
+    said = last_word(body, room)
+    return said if _SUMS_UP.search(said) else ""
+
+
+def errors_in(body: str, room: int, most: int) -> list[str]:
+    """Those lines, nearly as they stand: what is too long is cut at its end."""
+    lines = body.split("\n")
+    return [clip(lines[number].rstrip(), room) for number in telling_lines(body, room, most)]
+
+
+def last_word(body: str, room: int) -> str:
+    """The line that sums a run up: of its last lines the one with counts, else the very last."""
+    tail = [line.strip() for line in body[-_TAIL:].split("\n") if line.strip()]
+    if not tail:
+        return ""
+    for line in reversed(tail[-_LAST_LINES:]):
+        if _SUMS_UP.search(line):
+            return clip(" ".join(line.split()), room)
+    return clip(" ".join(tail[-1].split()), room)
+
+
+def opening(body: str, room: int) -> str:
+    """The first words of a report."""
+    for line in body[:_HEAD].split("\n"):
+        if line.strip(" #*-=\t"):
+            return clip(" ".join(line.split()), room)
+    return ""
+
+
+def clip(text: str, room: int) -> str:
+    """A text that fits, cut between words where that is possible."""
+    if len(text) <= room:
+        return text
+    cut = text[: max(room - 1, 0)]
+    border = cut.rfind(" ")
+    return (cut[:border] if border > room // 2 else cut).rstrip(" ,;:") + "…"
+
+
+def strings_in(arguments: str) -> dict[str, str]:
+    """The texts among the arguments of a call, by name; a list of words is one text."""
+    if not arguments.startswith("{"):
+        return {}
+    try:
+        found: object = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    texts: dict[str, str] = {}
+    for name, value in cast(dict[str, object], found).items():
+        if isinstance(value, str):
+            texts[name] = value
+        elif isinstance(value, list) and all(
+            isinstance(one, str) for one in cast(list[object], value)
+        ):
+            texts[name] = " ".join(cast(list[str], value))
+    return texts

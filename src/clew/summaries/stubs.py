@@ -1,0 +1,141 @@
+"""One old result as a line, by what kind of call it answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import Struct
+
+from ..marker import hole
+from .deeds import Deed, hits_in, lines_read
+from .outcomes import clip, first_error, last_word, opening, sum_line, telling_lines
+
+_NAMED: Final = 80  # characters of a command or a pattern
+_SAID: Final = 160  # characters of the line that sums a run up
+_REPORT: Final = 400  # characters of a report's beginning
+_ERRORS: Final = 1_000  # characters of an error that stay
+_ERROR_LINES: Final = 14
+
+
+class Stub(Struct, frozen=True, gc=False):
+    """What stays of a result: a text, and how many lines of the source are among it."""
+
+    text: str
+    kept: int = 0
+
+
+def stub_of(deed: Deed, *, errors_verbatim: bool, framed: int = 0) -> Stub:
+    """What stays of an old result; `framed`: so many lines stand around what the call printed."""
+    if deed.ending.failed:
+        return _failure(deed, errors_verbatim and not deed.resolved, framed)
+    return Stub(_done(deed))
+
+
+def _done(deed: Deed) -> str:
+    match deed.kind:
+        case "read":
+            return _looked(deed)
+        case "write":
+            said = "" if deed.content == "edit" else _said(deed)
+            return f"{'wrote' if deed.replaces else 'changed'} {_files(deed)}, ok{said}"
+        case "search":
+            return f"searched for {clip(deed.what, _NAMED)}: {_found(deed)}"
+        case "run":
+            return f"ran {clip(deed.what, _NAMED)}: {_ended(deed)}{_said(deed)}"
+        case _:
+            first = opening(deed.ending.body, _SAID)
+            return f"{deed.tool or 'a call'}, {deed.ending.lines:,} lines" + (
+                first and f": {first}"
+            )
+
+
+def _looked(deed: Deed) -> str:
+    """What was read: a file, or what a command shows."""
+    if deed.reads and deed.what == deed.reads[0].path:
+        return f"read {_short(deed.what)}{_lines(deed)}"
+    said = sum_line(deed.ending.body, _SAID)
+    seen = f"looked at {clip(deed.what, _NAMED)}, {deed.ending.lines:,} lines"
+    return seen + (said and f"; {said}")
+
+
+def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
+    """A failed call: its telling lines as they stand, or one of them when it was mended since."""
+    verb = {"read": "read", "write": "changed", "search": "searched for"}.get(deed.kind, "ran")
+    since = "; the same succeeded later" if deed.resolved else ""
+    head = f"{verb} {clip(_short(deed.what), _NAMED)}: {_ended(deed)}{since}"
+    body = deed.ending.body
+    if not verbatim:
+        told = first_error(body, _SAID)
+        return Stub(head + (told and f": {told}"))
+    lines = body.split("\n")
+    numbers = _with_lines_between(telling_lines(body, _ERRORS, _ERROR_LINES))
+    told = _with_holes(lines, numbers, deed.ending.lines, framed)
+    return Stub("\n".join([head, *told]), len(numbers))
+
+
+def _with_lines_between(numbers: list[int]) -> list[int]:
+    """The same with single lines between them: no shorter to leave out than to say."""
+    found: list[int] = []
+    for number in numbers:
+        if found and number - found[-1] == 2:
+            found.append(number - 1)
+        found.append(number)
+    return found
+
+
+def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> list[str]:
+    """Lines in their order, and in each gap how many are missing, the frame's with the first."""
+    told: list[str] = []
+    expected = -framed
+    for number in numbers:
+        if number > expected:
+            told.append(hole(number - expected, "lines"))
+        told.append(clip(lines[number].rstrip(), _ERRORS))
+        expected = number + 1
+    return [*told, hole(all - expected, "lines")] if all > expected else told
+
+
+def _ended(deed: Deed) -> str:
+    ending = deed.ending
+    if ending.running:
+        return f"still running, session {ending.running}"
+    if ending.failed:
+        return f"failed, exit {ending.status}" if ending.status else "failed"
+    return "ok" if ending.status is None else f"exit {ending.status}"
+
+
+def _said(deed: Deed) -> str:
+    """What a run says last, or a report first."""
+    if deed.content == "page":
+        said = opening(deed.ending.body, _REPORT)
+    else:
+        said = last_word(deed.ending.body, _SAID)
+    return said and f"; {said}"
+
+
+def _lines(deed: Deed) -> str:
+    shown = deed.ending.lines
+    ranges = [lines_read(span, shown) for span in deed.reads]
+    if len(deed.reads) == 1 and ranges[0]:
+        return f", lines {ranges[0]}"
+    more = f" and {len(deed.reads) - 1} more" if len(deed.reads) > 1 else ""
+    return f"{more}, {shown:,} lines"
+
+
+def _files(deed: Deed) -> str:
+    names = [_short(span.path) for span in deed.writes] or [clip(deed.what, _NAMED)]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _found(deed: Deed) -> str:
+    hits, files = hits_in(deed.ending.body)
+    unit = "entries" if deed.content == "listing" else "hits"
+    return f"{hits:,} {unit}" + (f" in {files:,} files" if files > 1 else "")
+
+
+def _short(path: str) -> str:
+    """A path by its last steps: the call above has it whole."""
+    if "/" not in path or " " in path or "://" in path:
+        return clip(path, _NAMED)
+    return "/".join(path.rstrip("/").split("/")[-3:])

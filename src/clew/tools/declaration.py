@@ -1,0 +1,186 @@
+"""What can be declared of one tool, next to its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, fields
+from typing import Any, Final, Self, cast
+
+from msgspec import UNSET, UnsetType
+
+from ..ranges import (
+    characters,
+    name_on_wire,
+    one_of,
+    refusal,
+    refuse_unknown,
+    shown,
+    switch,
+    whole,
+)
+from .use import CONTENTS, KINDS, Content, Kind
+
+UNLIMITED: Final = None  # the cap of a tool whose results stay verbatim
+
+TOOL_KEYS: Final = (
+    "cap", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
+    "replaces", "barrier", "content", "command", "patch", "workdir",
+)  # fmt: skip
+
+Arguments = Mapping[str, Any]
+Told = Callable[[Arguments], str | None]
+
+_NAME = "the name of an argument"
+_NAMES = "the name of an argument, or a list of them"
+_NAME_OR_FUNCTION = f"{_NAME}; in code also a function of the arguments"
+_KEY = "arguments or target; in code also a function of the arguments"
+_LINES = (
+    "one argument that holds a pair, FIRST..LAST, or FIRST+COUNT (with ' from 0' if it counts so)"
+)
+_PAGE = "a whole number of lines from 1"
+
+
+def _optional(check: Callable[[object], object]) -> Callable[[object], object]:
+    return lambda value: None if value is None else check(value)
+
+
+def _argument(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(_NAME)
+    return value
+
+
+def _arguments(value: object) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise ValueError(_NAMES)
+    given = tuple(cast(list[object], names))
+    if not all(isinstance(name, str) and name for name in given):
+        raise ValueError(_NAMES)
+    return cast(tuple[str, ...], given)
+
+
+def _told(value: object) -> object:
+    if callable(value):
+        return value
+    try:
+        return _argument(value)
+    except ValueError:
+        raise ValueError(_NAME_OR_FUNCTION) from None
+
+
+def _key(value: object) -> object:
+    if callable(value) or value in ("arguments", "target"):
+        return value
+    raise ValueError(_KEY)
+
+
+def _lines(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(_LINES)
+    return value
+
+
+_CHECKS: Final[dict[str, Callable[[object], object]]] = {
+    "name": name_on_wire,
+    "cap": lambda value: value if value is UNSET else characters(value),
+    "rerun": switch,
+    "kind": _optional(lambda value: one_of(value, KINDS)),
+    "operation": _optional(_argument),
+    "target": _optional(_told),
+    "key": _optional(_key),
+    "reads": _arguments,
+    "writes": _arguments,
+    "lines": _optional(_lines),
+    "page": _optional(lambda value: whole(value, 1, _PAGE)),
+    "replaces": switch,
+    "barrier": _optional(switch),
+    "content": _optional(lambda value: one_of(value, CONTENTS)),
+    "command": _optional(_argument),
+    "patch": _optional(_argument),
+    "workdir": _optional(_argument),
+}
+
+
+@dataclass(frozen=True, repr=False)
+class Tool:
+    """What is declared of one tool; whatever is left out is taken from what else is known of it.
+
+    `cap` is the number of characters its results may have once they have been seen. It wins over
+    the policy's cap, larger or smaller; `UNLIMITED` leaves them verbatim; unset means the policy's.
+    `rerun=True` says that running it again is safe, so that a marker may advise it. The others say
+    what a call does, by the names of its arguments.
+
+    >>> Tool("Read", cap=60_000, rerun=True)
+    Tool(name='Read', cap=60000, rerun=True)
+    >>> Tool("view", kind="read", reads="path", lines="view_range")
+    Tool(name='view', kind='read', reads=('path',), lines='view_range')
+    """
+
+    name: str
+    _: KW_ONLY
+    cap: int | UnsetType | None = UNSET
+    rerun: bool = False
+    kind: Kind | None = None  # what it does
+    operation: str | None = None  # the argument that names the operation
+    target: str | Told | None = None  # the argument that names the target, or a function
+    key: str | Told | None = (
+        None  # what makes two calls the same: "arguments", "target", a function
+    )
+    reads: str | Sequence[str] = ()  # the arguments that name what is read
+    writes: str | Sequence[str] = ()  # the arguments that name what is written
+    lines: str | None = None  # the arguments that say which lines are read
+    page: int | None = None  # how many lines a read gives when none are asked for
+    replaces: bool = False  # whether a write replaces the whole file
+    barrier: bool | None = None  # whether it may write anything, anywhere
+    content: Content | None = None  # what its result is
+    command: str | None = None  # the argument that holds a shell command
+    patch: str | None = None  # the argument that holds a patch
+    workdir: str | None = None  # the argument that names the folder it works in
+
+    def __new__(cls, *_args: Any, **given: Any) -> Self:
+        """Refuse a key that cannot be declared, with a hint."""
+        refuse_unknown("Tool: ", given.items(), ("name", *TOOL_KEYS))
+        return object.__new__(cls)
+
+    def __post_init__(self) -> None:
+        for key, check in _CHECKS.items():
+            self._settle(key, check)
+
+    def _settle(self, key: str, check: Callable[[object], object]) -> None:
+        value = getattr(self, key)
+        try:
+            object.__setattr__(self, key, check(value))
+        except ValueError as error:
+            raise refusal(f"tool {shown(self.name)}: ", key, value, str(error)) from None
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{key}={value!r}" for key, value in self.declared().items())
+        return f"Tool({given})"
+
+    def declared(self) -> dict[str, object]:
+        """What differs from the defaults, by key, the name first."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {key: value for key, (value, default) in values.items() if value != default}
+
+    def plain(self) -> list[list[object]]:
+        """The declaration as JSON can hold it: a function goes by the name it is found under."""
+        return [[key, _plain(value)] for key, value in self.declared().items()]
+
+    @property
+    def tells_effects(self) -> bool:
+        """Whether it says what a call does; its other keys are beside that."""
+        told = self.kind or self.reads or self.writes or self.command or self.patch
+        return bool(told) or self.barrier is not None
+
+    @property
+    def tells_identity(self) -> bool:
+        """Whether it says what calls are the same."""
+        return not (self.operation is None and self.target is None and self.key is None)
+
+
+def _plain(value: object) -> object:
+    if callable(value):
+        module, name = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+        return f"{module}:{name}"
+    return value

@@ -1,0 +1,111 @@
+"""The identity of a call: which operation, on what, and which calls are the same call."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Final, cast
+
+import msgspec
+
+from .declaration import Arguments, Told, Tool
+from .paths import normal
+
+DEFAULT: Final = "default"  # the operation of a tool that has one
+RAW: Final = "input"  # what arguments that are no JSON object count as
+LONGEST_KEY: Final = 400  # characters; longer ones are hashed
+
+_DECODER = msgspec.json.Decoder()
+_FAILURES = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
+
+
+def arguments_of(text: str) -> dict[str, Any]:
+    """A call's arguments; what is no JSON object is one argument, `input`.
+
+    >>> arguments_of('{"path": "a"}'), arguments_of("*** Begin Patch")
+    ({'path': 'a'}, {'input': '*** Begin Patch'})
+    """
+    try:
+        value: Any = _DECODER.decode(text)
+    except _FAILURES:
+        value = _leniently(text)
+    if isinstance(value, dict):
+        return cast(dict[str, Any], value)
+    return {RAW: text if value is None else value} if text.strip() else {}
+
+
+def _leniently(text: str) -> Any:
+    """What the standard library still reads: NaN, lone surrogates."""
+    try:
+        return json.loads(text)
+    except _FAILURES:
+        return None
+
+
+def canonical(arguments: Arguments) -> str:
+    """The same text for the same arguments, whatever their order and white space."""
+    try:
+        text = msgspec.json.encode(arguments, order="sorted").decode()
+    except _FAILURES:
+        text = _by_library(arguments)
+    if len(text) <= LONGEST_KEY:
+        return text
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
+    return f"blake2b:{digest.hexdigest()}"
+
+
+def _by_library(arguments: Arguments) -> str:
+    try:
+        return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
+    except _FAILURES:
+        return repr(arguments)
+
+
+def operation_of(tool: Tool | None, arguments: Arguments) -> str:
+    """What the declared argument says, if it is a string; else `default`."""
+    if tool is None or tool.operation is None:
+        return DEFAULT
+    value = arguments.get(tool.operation)
+    return value if isinstance(value, str) else DEFAULT
+
+
+def target_of(tool: Tool | None, arguments: Arguments) -> tuple[str | None, str | None]:
+    """The declared target, trimmed (an empty one is none), and what went wrong with a function."""
+    if tool is None or tool.target is None:
+        return None, None
+    if isinstance(tool.target, str):
+        return trimmed(arguments.get(tool.target)), None
+    return _asked(tool.target, arguments, f"{tool.name}: target")
+
+
+def trimmed(value: object) -> str | None:
+    """Text without white space around it; nothing left is nothing; URLs in one spelling."""
+    text = value.strip() if isinstance(value, str) else ""
+    return (normal(text) if "://" in text else text) or None
+
+
+def key_of(
+    tool: Tool | None, name: str, arguments: Arguments, target: str | None
+) -> tuple[str, str | None]:
+    """What repeats are told by, and what went wrong with a function.
+
+    A declared function that returns nothing, or fails, leaves it to the target, then to the
+    arguments.
+    """
+    if tool is None or tool.key in (None, "arguments"):
+        return canonical(arguments), None
+    problem = None
+    if callable(tool.key):
+        key, problem = _asked(tool.key, arguments, f"{name}: key")
+        if key is not None:
+            return key, None
+    return (canonical(arguments) if target is None else f"target={name}:{target}"), problem
+
+
+def _asked(function: Told, arguments: Arguments, what: str) -> tuple[str | None, str | None]:
+    """What a declared function says; its failing is contained, and told."""
+    try:
+        value = function(arguments)
+    except Exception as error:  # noqa: BLE001 - law 9: a user's function must not stop a request
+        return None, f"{what}: {type(error).__name__}: {error}"[:300]
+    return (value, None) if isinstance(value, str) else (None, None)

@@ -1,0 +1,1 @@
+"""What each program does, by its words."""

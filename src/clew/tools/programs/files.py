@@ -1,0 +1,444 @@
+"""Programs that print files, look for them, or change them."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ..effects import (
+    BARRIER,
+    IGNORANCE,
+    SILENT,
+    Call,
+    Effect,
+    Options,
+    Passing,
+    both,
+    lines_of,
+    named,
+    options,
+    reading,
+    span,
+    unseen,
+    writing,
+)
+from ..patches import patched
+from ..script import Word
+from ..use import TO_THE_END, Content, Span
+
+HERE = Word(".")
+
+_PRINTS = re.compile(r"(\d+)(?:,(\+?\d+|\$))?p")
+_QUITS = re.compile(r"(\d+)q")
+_ADDRESS = re.compile(r"[\d,$~+!{}\s]*")
+_AWK_LINES = re.compile(
+    r"\s*NR\s*(==|>=|>)\s*(\d+)(?:\s*(?:&&|,)\s*NR\s*(==|<=|<)\s*(\d+))?\s*(?:\{\s*print\s*;?\s*\})?\s*"
+)
+_SAFE_PERL = re.compile(r"system|exec|open|unlink|rename|mkdir|rmdir|write|qx|`|>|do |require|use ")
+
+
+def whole(call: Call, valued: Sequence[str] = (), content: Content | None = "code") -> Effect:
+    """`cat` and its like: all of each file."""
+    return reading(call, options(call.args, valued).operands, content, passes="all")
+
+
+def partly(call: Call, valued: Sequence[str] = (), output: Sequence[str] = ()) -> Effect:
+    """`wc`, `cut`, `column`: something of each file; some have a flag for where it is written."""
+    given = options(call.args, (*valued, *output))
+    effect = reading(call, given.operands, part=True, passes="part")
+    outputs = given.values(*output)
+    return both(unseen(effect), writing(call, outputs, replaces=True)) if outputs else effect
+
+
+def into_second(call: Call, valued: Sequence[str] = ()) -> Effect:
+    """`uniq` and `xxd`: a second operand is written."""
+    words = options(call.args, valued).operands
+    return writing(call, words[1:2], replaces=True) if len(words) > 1 else partly(call, valued)
+
+
+def head(call: Call) -> Effect:
+    """The first lines of each file."""
+    files, number = _counted(call)
+    return _limited(call, files, (1, number) if number else "part")
+
+
+def tail(call: Call) -> Effect:
+    """The last lines of each file, or those from a line on."""
+    files, _ = _counted(call)
+    given = options(call.args, ("-n", "--lines", "-c", "--bytes"))
+    counts = [value.text for value in given.values("-n", "--lines")]
+    starts = [text[1:] for text in counts if text.startswith("+")] if counts else []
+    if starts and starts[-1].isdecimal():
+        return _limited(call, files, (max(1, int(starts[-1][:9])), TO_THE_END))
+    return _limited(call, files, "part")
+
+
+def _counted(call: Call) -> tuple[tuple[Word, ...], int | None]:
+    """The files, and the number of lines that is asked for (None: not in lines)."""
+    given = options(call.args, ("-n", "--lines", "-c", "--bytes"))
+    if given.has("-c", "--bytes"):
+        return given.operands, None
+    counts = given.values("-n", "--lines")
+    short = [word.text[1:] for word in call.args if re.fullmatch(r"-\d{1,9}", word.text)]
+    text = counts[-1].text if counts else short[-1] if short else "10"
+    sure = not counts or counts[-1].sure
+    return given.operands, int(text) if sure and re.fullmatch(r"\d{1,9}", text) else None
+
+
+def _limited(call: Call, files: Sequence[Word], passing: Passing) -> Effect:
+    """Some lines of each file, or of the input."""
+    effect = reading(call, files, passes=passing)
+    return replace(effect, reads=tuple(_only(one, passing) for one in effect.reads))
+
+
+def _only(read: Span, passing: Passing) -> Span:
+    if isinstance(passing, tuple):
+        return lines_of(read, *passing)
+    return Span(read.path, read.lines, part=True)
+
+
+def bat(call: Call) -> Effect:
+    """`bat`, with its own way of naming lines."""
+    given = options(
+        call.args, ("-r", "--line-range", "-l", "--language", "--style", "--theme", "--color")
+    )
+    ranges = [value.text for value in given.values("-r", "--line-range")]
+    found = re.fullmatch(r"(\d{1,9})?:(\d{1,9})?", ranges[-1]) if ranges else None
+    if found:
+        return _limited(call, given.operands, (int(found[1] or 1), int(found[2] or TO_THE_END)))
+    return _limited(call, given.operands, "part") if ranges else reading(call, given.operands)
+
+
+def sed(call: Call) -> Effect:
+    """`sed`: ranges of lines where that is all it prints; `-i` writes."""
+    given, scripts, files = _sed_words(call)
+    if given.has("-i", "--in-place") or any(flag.startswith("-i") for flag, _ in given.flags):
+        return writing(call, files)
+    if given.has("-f", "--file") or any(_sed_writes(one.text) for one in scripts):
+        return BARRIER
+    ranges = _sed_ranges(given, scripts)
+    if len(ranges) == 1:
+        return _limited(call, files, ranges[0]) if len(named(files)) < 2 else _sed_many(call, files)
+    effect = reading(call, files, part=True, passes="part")
+    if ranges and len(effect.reads) == 1:
+        path = effect.reads[0].path
+        return replace(effect, reads=tuple(Span(path, one) for one in ranges))
+    return effect
+
+
+def _sed_writes(script: str) -> bool:
+    """Whether a script may write a file or run something: `w`, `e`, or `s` with one of them."""
+    return any(_sed_command_writes(piece) for piece in re.split(r"[;\n]", script))
+
+
+def _sed_command_writes(piece: str) -> bool:
+    rest = piece[_ADDRESS.match(piece).end() :]  # pyright: ignore[reportOptionalMemberAccess]
+    while rest[:1] in ("/", "\\"):  # an address by pattern, with any delimiter
+        mark, rest = (rest[:1], rest[1:]) if rest[0] == "/" else (rest[1:2], rest[2:])
+        rest = rest.partition(mark)[2] if mark else ""
+        rest = rest[_ADDRESS.match(rest).end() :]  # pyright: ignore[reportOptionalMemberAccess]
+    if rest[:1] == "s" and len(rest) > 1:
+        flags = rest[2:].replace(f"\\{rest[1]}", "").split(rest[1])[2:]
+        return not flags or any(letter in flag for flag in flags for letter in "we")
+    return rest[:1] in ("w", "W", "e")
+
+
+def _sed_many(call: Call, files: Sequence[Word]) -> Effect:
+    """Lines are counted through all files together, so which lines of which one is not known."""
+    return reading(call, files, part=True, passes="part")
+
+
+def _sed_words(call: Call) -> tuple[Options, list[Word], list[Word]]:
+    """The flags, scripts and files; on some systems the word after `-i` is a suffix."""
+    args = [
+        word for at, word in enumerate(call.args)
+        if not (word.text == "" and word.sure and at and call.args[at - 1].text == "-i")
+    ]  # fmt: skip
+    given = options(args, ("-e", "--expression", "-f", "--file", "-l"))
+    scripts, files = list(given.values("-e", "--expression")), list(given.operands)
+    if not given.has("-e", "--expression", "-f", "--file") and files:
+        scripts.append(files.pop(0))
+    return given, scripts, files
+
+
+def _sed_ranges(given: Options, scripts: Sequence[Word]) -> list[tuple[int, int]]:
+    """The lines that are printed, if the scripts say no more than that; else none."""
+    pieces = [
+        piece.strip()
+        for one in scripts
+        for piece in re.split(r"[;\n]", one.text[:2_000])
+        if piece.strip()
+    ]
+    if not all(one.sure for one in scripts):
+        return []
+    if not given.has("-n", "--quiet", "--silent"):
+        found = _QUITS.fullmatch(pieces[0]) if len(pieces) == 1 else None
+        return [(1, int(found[1][:9]))] if found else []
+    if len(pieces) == 2 and _QUITS.fullmatch(pieces[1]):
+        pieces.pop()
+    matches = [_PRINTS.fullmatch(piece) for piece in pieces]
+    return [_range(match) for match in matches if match] if all(matches) else []
+
+
+def _range(match: re.Match[str]) -> tuple[int, int]:
+    first, last = int(match[1][:9]), match[2]
+    if last is None:
+        return first, first
+    if last == "$":
+        return first, TO_THE_END
+    return first, first + int(last[1:10]) if last[0] == "+" else max(first, int(last[:9]))
+
+
+def awk(call: Call) -> Effect:
+    """`awk` reads, unless its program prints into files or runs something."""
+    given = options(call.args, ("-F", "-v", "-f", "--file", "-i"))
+    if given.has("-i", "-f", "--file"):
+        return BARRIER
+    if not given.operands:
+        return SILENT
+    program, files = given.operands[0], given.operands[1:]
+    if _awk_writes(program.text):
+        return BARRIER
+    found = _AWK_LINES.fullmatch(program.text[:200]) if program.sure else None
+    if found and len(named(files)) < 2:
+        return _limited(call, files, _awk_range(found))
+    return reading(call, files, part=True, passes="part")
+
+
+def _awk_writes(program: str) -> bool:
+    if "system(" in program or "|&" in program or '| "' in program or '|"' in program:
+        return True
+    for statement in re.split(r"[;}\n]", program):
+        at = statement.find("print")
+        if at >= 0 and ">" in statement[at:]:
+            return True
+    return False
+
+
+def _awk_range(match: re.Match[str]) -> Passing:
+    first = int(match[2][:9]) + (match[1] == ">")
+    if match[3] is None:
+        return (first, first) if match[1] == "==" else (first, TO_THE_END)
+    last = int(match[4][:9]) - (match[3] == "<")
+    return (first, last) if first <= last else "part"
+
+
+def perl(call: Call) -> Effect:
+    """`perl -pi` changes its files; a one-liner that only prints reads them."""
+    given = options(call.args, ("-e", "-E", "-I", "-M"))
+    code = " ".join(value.text for value in given.values("-e", "-E"))
+    if not code or _SAFE_PERL.search(code) or not all(v.sure for v in given.values("-e", "-E")):
+        return IGNORANCE
+    if given.has("-i"):
+        return writing(call, given.operands)
+    return reading(call, given.operands, part=True, passes="part")
+
+
+def search(call: Call, valued: Sequence[str], patterns: Sequence[str] = ("-e", "-f")) -> Effect:
+    """`grep` and its like: hits in files, or a filter."""
+    given = options(call.args, (*valued, *patterns))
+    if given.has("--pre", "--pager"):
+        return IGNORANCE
+    skip = 0 if given.has(*patterns, "--files", "--regexp", "--type-list") else 1
+    files = given.operands[skip:]
+    listing = given.has("-l", "-L", "--files-with-matches", "--files", "--count", "-c")
+    recursive = given.has("-r", "-R", "--recursive") or call.name not in ("grep", "egrep", "fgrep")
+    if not files and not (call.fed and not given.has("-r", "-R")) and recursive:
+        files = (HERE,)
+    effect = reading(
+        call, files, "listing" if listing else "hits", "search", part=True, passes="part"
+    )
+    return effect if effect.passes else replace(effect, passes=None)
+
+
+def listing(call: Call, valued: Sequence[str] = (), skip: int = 0) -> Effect:
+    """`ls` and its like: what is there."""
+    given = options(call.args, valued)
+    if given.has("--output", "-o") and call.name == "tree":
+        return writing(call, given.operands, replaces=True)
+    files = given.operands[skip:]
+    return replace(reading(_unfed(call), files or (HERE,), "listing", "search"), passes=None)
+
+
+def _unfed(call: Call) -> Call:
+    return replace(call, fed=False)
+
+
+def fd(call: Call) -> Effect:
+    """`fd`: a listing, or a program that is run on each thing found."""
+    flags = ("-x", "-X", "--exec", "--exec-batch")
+    at = next((n for n, word in enumerate(call.args) if word.text in flags), None)
+    valued = ("-e", "--extension", "-t", "--type", "-d", "--max-depth", "-E", "--exclude", "-g")
+    if at is None:
+        return listing(call, valued, skip=1)
+    inner = [Word("", sure=False) if "{" in word.text else word for word in call.args[at + 1 :]]
+    return replace(call, fed=False).again([*inner, Word("", sure=False)])
+
+
+def find(call: Call) -> Effect:
+    """`find`: a listing; what it runs or deletes is told from its words."""
+    args = call.args
+    words = next((n for n, w in enumerate(args) if w.text[:1] in ("-", "(", "!")), len(args))
+    places = args[:words] or (HERE,)
+    effect = replace(reading(_unfed(call), places, "listing", "search"), passes=None)
+    texts = [word.text for word in args]
+    if "-delete" in texts:
+        effect = both(effect, _below(writing(call, places)))
+    for flag in ("-fprint", "-fls", "-fprintf", "-fprint0"):
+        if flag in texts[:-1]:
+            effect = both(effect, writing(call, [args[texts.index(flag) + 1]], replaces=True))
+    for at, text in enumerate(texts):
+        if text in ("-exec", "-execdir", "-ok", "-okdir"):
+            effect = _executed(call, effect, args[at + 1 :])
+    return effect
+
+
+def _executed(call: Call, effect: Effect, words: Sequence[Word]) -> Effect:
+    """What `-exec` runs, on files that are not known."""
+    end = next((n for n, word in enumerate(words) if word.text in (";", "+")), len(words))
+    inner = call.again(Word("", sure=False) if w.text == "{}" else w for w in words[:end])
+    return replace(both(unseen(effect), inner), content=inner.content or effect.content)
+
+
+def _below(effect: Effect) -> Effect:
+    return replace(
+        effect, writes=tuple(Span(w.path, part=True) for w in effect.writes), replaces=False
+    )
+
+
+def tee(call: Call) -> Effect:
+    """Writes its input, and passes it on."""
+    given = options(call.args)
+    effect = writing(call, given.operands, replaces=not given.has("-a", "--append"))
+    written = effect.writes or (effect.barrier and named(given.operands))
+    return replace(effect, passes="all", content=None) if written else Effect(passes="all")
+
+
+def copy(call: Call) -> Effect:
+    """`cp`, `install`, `ln`, `rsync`: the last operand is written."""
+    given = options(
+        call.args,
+        ("-t", "--target-directory", "-m", "-o", "-g", "-S", "--suffix", "-e", "--exclude"),
+    )
+    if call.name == "install" and given.has("-d", "--directory"):
+        return writing(call, given.operands)
+    places = given.values("-t", "--target-directory") or given.operands[-1:]
+    if call.name == "ln" and len(given.operands) == 1:
+        places = (Word(posixpath.basename(places[-1].text), places[-1].sure),)
+    sources = given.operands if given.has("-t", "--target-directory") else given.operands[:-1]
+    targets = _into(call, sources, places[-1]) if places else ()
+    effect = writing(call, targets, replaces=call.name in ("cp", "install"))
+    return _below(effect) if given.has("-r", "-R", "-a", "--recursive", "--archive") else effect
+
+
+def _into(call: Call, sources: Sequence[Word], place: Word) -> list[Word]:
+    """What a copy writes: the place itself, or what it will be called in there."""
+    if not (place.text.endswith("/") or len(sources) > 1 or place.text in (".", "..")):
+        return [place]
+    if any(one.glob or not one.sure for one in sources):
+        return [place]
+    names = [posixpath.basename(one.text.rstrip("/")) for one in sources]
+    return [Word(f"{place.text.rstrip('/')}/{name}", place.sure) for name in names if name] or [
+        place
+    ]
+
+
+def move(call: Call) -> Effect:
+    """`mv`: what was there is gone, what is there now was elsewhere."""
+    given = options(call.args, ("-t", "--target-directory", "-S", "--suffix"))
+    return writing(call, (*given.operands, *given.values("-t", "--target-directory")))
+
+
+def change(call: Call, valued: Sequence[str] = (), skip: int = 0, replaces: bool = False) -> Effect:
+    """Programs that change each of their operands."""
+    return writing(call, options(call.args, valued).operands[skip:], replaces)
+
+
+def patch(call: Call) -> Effect:
+    """`patch`: what the patch names, if it can be read."""
+    given = options(call.args, ("-i", "--input", "-p", "-d", "--directory", "-o", "-r"))
+    if given.has("--dry-run"):
+        return Effect(kind="run", content="log")
+    if given.has("-o", "-r"):
+        return BARRIER
+    return writing(call, given.operands[:1]) if given.operands else _patched(call)
+
+
+def apply_patch(call: Call) -> Effect:
+    """`apply_patch`, fed by a here-document or an argument."""
+    if call.args and call.args[0].sure:
+        call = replace(call, text=call.args[0].text)
+    return _patched(call)
+
+
+def _patched(call: Call) -> Effect:
+    found = patched(call.text or "", call.cwd)
+    if found is None or any(span(Word(one.path), call.cwd) is None for one in found[0]):
+        return Effect(kind="write", barrier=True, content="edit", target=call.name)
+    spans, replaces = found
+    return Effect("write", (), spans, replaces, content="edit", target=spans[0].path)
+
+
+def dd(call: Call) -> Effect:
+    """`dd of=…`."""
+    outputs = [Word(w.text[3:], w.sure) for w in call.args if w.text.startswith("of=")]
+    return writing(call, outputs, replaces=True) if outputs else SILENT
+
+
+def sort(call: Call) -> Effect:
+    """`sort -o` writes."""
+    given = options(call.args, ("-k", "-t", "-o", "--output", "-S", "-T", "--key"))
+    outputs = given.values("-o", "--output")
+    effect = reading(call, given.operands, part=True, passes="part")
+    return both(unseen(effect), writing(call, outputs, replaces=True)) if outputs else effect
+
+
+def query(call: Call) -> Effect:
+    """`jq` and `yq`: values out of files; `yq -i` writes."""
+    words: list[Word] = []
+    given_words = iter(call.args)
+    for word in given_words:
+        if word.text in ("--arg", "--argjson", "--slurpfile", "--rawfile"):
+            next(given_words, None)
+            next(given_words, None)
+        else:
+            words.append(word)
+    given = options(words, ("--indent", "-f", "--from-file", "-o", "-p"))
+    if given.has("-i", "--inplace", "--in-place") and call.name != "jq":
+        return writing(call, given.operands[1:])
+    effect = reading(call, given.operands[1:], "json", part=True, passes="part")
+    return replace(effect, content="json")
+
+
+def archive(call: Call) -> Effect:
+    """`tar`: lists, or writes an archive, or writes what was in one."""
+    args = call.args
+    if args and not args[0].text.startswith("-"):
+        args = (Word(f"-{args[0].text}", args[0].sure), *args[1:])
+    given = options(args, ("-f", "--file", "-C", "--directory"))
+    if given.has("-t", "--list"):
+        return Effect(kind="search", content="listing", target=call.name)
+    if given.has("-c", "--create"):
+        return writing(call, given.values("-f", "--file") or [Word("-")], replaces=True)
+    places = given.values("-C", "--directory")
+    extracts = given.has("-x", "--extract", "--get")
+    return _below(writing(call, places)) if places and extracts else BARRIER
+
+
+def unpack(call: Call) -> Effect:
+    """`unzip`: lists, prints, or writes what is in an archive."""
+    given = options(call.args, ("-d", "-x"))
+    if given.has("-l", "-v", "-p", "-t", "-Z"):
+        return Effect(kind="search", content="listing", target=call.name)
+    return _below(writing(call, given.values("-d"))) if given.has("-d") else BARRIER
+
+
+def squeeze(call: Call) -> Effect:
+    """`gzip` and its like: a file becomes another, unless it is printed."""
+    given = options(call.args, ("-S",))
+    if given.has("-c", "--stdout", "-l", "-t", "--list", "--test") or not given.operands:
+        return reading(call, given.operands, part=True, passes="part")
+    return _below(writing(call, given.operands))

@@ -1,0 +1,254 @@
+"""Programs that run other programs, and those that reach other machines."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ..effects import (
+    BARRIER,
+    IGNORANCE,
+    RUN,
+    SILENT,
+    Call,
+    Effect,
+    both,
+    called,
+    options,
+    ran,
+    unseen,
+    words,
+    writing,
+)
+from ..paths import normal
+from ..script import Word
+from ..use import Content, Span
+from .builds import scripts, verbs
+
+
+def wrapper(call: Call, valued: Sequence[str] = (), skip: int = 0) -> Effect:
+    """`sudo`, `nohup`, `timeout 5`: the words after its own flags are the command."""
+    words = list(call.args)
+    rewrites = False
+    while words and (words[0].text.startswith("-") or "=" in words[0].text):
+        flag = words.pop(0).text
+        rewrites = rewrites or ("=" in flag and "UPDATE" in flag.upper())
+        if flag == "--":
+            break
+        if flag in valued and words:
+            words.pop(0)
+    effect = call.again(words[skip:])
+    return replace(effect, barrier=True) if rewrites and effect.kind == "run" else effect
+
+
+def command(call: Call) -> Effect:
+    """`command -v` only asks where a program is."""
+    if call.args and call.args[0].text in ("-v", "-V"):
+        return Effect(kind="search", content="listing", target=called(call))
+    return wrapper(call)
+
+
+def xargs(call: Call) -> Effect:
+    """What it runs, on words that come from its input."""
+    valued = (
+        "-n",
+        "-P",
+        "-I",
+        "-L",
+        "-d",
+        "-s",
+        "-E",
+        "-a",
+        "--max-args",
+        "--max-procs",
+        "--replace",
+    )
+    words = list(call.args)
+    mark = ""
+    while words and words[0].text.startswith("-"):
+        flag = words.pop(0).text
+        if flag in valued and words:
+            value = words.pop(0).text
+            mark = value if flag in ("-I", "--replace") else mark
+    unsure = Word("", sure=False)
+    if not words:
+        return Effect(passes="part")
+    given = [unsure if mark and mark in word.text else word for word in words]
+    inner = replace(call, fed=False).again([*given, *([] if mark else [unsure])])
+    return replace(inner, passes=None)
+
+
+def shell(call: Call) -> Effect:
+    """`bash -c` runs its text, `bash -n` only reads a script, `bash <<EOF` runs what it is fed."""
+    words = list(call.args)
+    while words and words[0].text[:1] in ("-", "+") and words[0].text != "-":
+        flag = words.pop(0).text
+        if flag in ("-n", "--version"):
+            return ran(call)
+        if flag in ("-o", "+o", "-O") and words:
+            words.pop(0)
+        elif "c" in flag and not flag.startswith("--"):
+            known = bool(words) and words[0].sure
+            return call.read_script(words[0].text) if known else IGNORANCE
+    if call.text is not None and words[:1] in ([], [Word("-")]):
+        return call.read_script(call.text)
+    return ran(call, IGNORANCE)
+
+
+def evaluate(call: Call) -> Effect:
+    """`eval` of words that are all known."""
+    if all(word.sure for word in call.args):
+        return call.read_script(" ".join(word.text for word in call.args))
+    return IGNORANCE
+
+
+def trap(call: Call) -> Effect:
+    """What a trap runs, some time later."""
+    text = call.args[0] if call.args else Word("-")
+    if text.text in ("-", ""):
+        return SILENT if text.sure else IGNORANCE
+    return unseen(call.read_script(text.text)) if text.sure else IGNORANCE
+
+
+def task_runner(call: Call) -> Effect:
+    """`mise`, `just`, `task`: their own verbs, a program after `--`, or a task by its name."""
+    texts = [word.text for word in call.args]
+    if texts[:1] in (["exec"], ["x"]):
+        at = texts.index("--") if "--" in texts else 0
+        return call.again(call.args[at + 1 :])
+    looks = {
+        "ls",
+        "list",
+        "tasks",
+        "current",
+        "where",
+        "which",
+        "doctor",
+        "version",
+        "env",
+        "settings",
+    }
+    if texts[:1] and (texts[0] in looks or texts[0] in ("--version", "--list", "-l", "--summary")):
+        return ran(call, Effect(kind="read", content="listing"))
+    if call.name == "mise" and texts[:1] not in (["run"], ["r"]):
+        return ran(call, BARRIER if texts[:1] in (["install"], ["use"], ["trust"]) else IGNORANCE)
+    rest = texts[1:] if texts[:1] in (["run"], ["r"]) else texts
+    names = [text for text in rest if not text.startswith("-") and "=" not in text]
+    return scripts(call, names[0]) if names else ran(call, IGNORANCE)
+
+
+def runner(call: Call, verb: str = "run") -> Effect:
+    """`uv run`, `poetry run`, `npx`: another program, from a package or an environment."""
+    words = list(call.args)
+    if verb:
+        if not words or words[0].text != verb:
+            return verbs(call, "list show tree version help config", "build check", _INSTALLS)
+        words.pop(0)
+    while words and words[0].text.startswith("-"):
+        flag = words.pop(0).text
+        if flag in ("-p", "--package", "--with", "--python", "--directory", "--project") and words:
+            words.pop(0)
+    if not words:
+        return IGNORANCE
+    name = words[0].text.rpartition("/")[2].partition("@")[0] or words[0].text
+    return call.again([Word(name, words[0].sure), *words[1:]])
+
+
+_INSTALLS = (
+    "install add remove sync lock update upgrade pip venv init self tool export publish new build "
+    "uninstall i cleanup tap link unlink require create"
+)
+
+
+def install(call: Call) -> Effect:
+    """A package manager: it looks, or it may write anything."""
+    return verbs(
+        call, "list show search info freeze check outdated deps uses desc cat help config",
+        "download audit", f"{_INSTALLS} bundle dump autoremove full-upgrade purge",
+    )  # fmt: skip
+
+
+def container(call: Call) -> Effect:
+    """`docker` and `kubectl`: what looks, what runs elsewhere, what may reach files here."""
+    words = [word.text for word in options(call.args, ("-f", "-n", "--namespace", "-p")).operands]
+    verb = (
+        words[1]
+        if words[:1] in (["compose"], ["image"], ["container"], ["config"]) and words[1:]
+        else (words or [""])[0]
+    )
+    if verb in ("run", "exec", "cp", "debug"):
+        return ran(call, IGNORANCE)
+    if verb in _CONTAINER_LOOKS or not verb:
+        content: Content = "log" if verb == "logs" else "json" if verb == "inspect" else "listing"
+        return ran(call, Effect(kind="read", content=content))
+    return ran(call)
+
+
+_CONTAINER_LOOKS = words(
+    "ps images logs inspect version info stats top port history search ls list get "
+    "describe explain "
+    "api-resources cluster-info view diff events"
+)
+
+
+_CURL_VALUED = (
+    "-o", "--output", "-X", "--request", "-H", "--header", "-d", "--data", "--data-raw", "-F",
+    "--data-binary", "--form", "-u", "--user", "-A", "-e", "-b", "-c", "-m", "--max-time", "-w",
+    "--connect-timeout", "--write-out", "--retry", "-T", "-x", "--json", "--data-urlencode", "-K",
+    "-D", "--cacert", "--cert", "--key", "--resolve",
+)  # fmt: skip
+
+
+def curl(call: Call) -> Effect:
+    """A URL is read, unless something is sent there or written here."""
+    given = options(call.args, _CURL_VALUED)
+    urls = [word for word in given.operands if word.sure]
+    reads = tuple(Span(_url(word.text)) for word in urls)
+    sends = given.has("-d", "--data", "--data-raw", "--data-binary", "-F", "--form", "-T", "--json")
+    method = [value.text.upper() for value in given.values("-X", "--request")][-1:]
+    target = reads[0].path if reads else "curl"
+    effect = Effect("read", reads, content="page", target=target)
+    if (sends and method != ["GET"]) or method not in ([], ["GET"], ["HEAD"]):
+        effect = Effect("run", content="page", target=target)
+    outputs = [*given.values("-o", "--output"), *given.values("-D", "-c")]
+    if given.has("-O", "--remote-name", "--remote-name-all", "-J"):
+        outputs += [Word(posixpath.basename(word.text)) for word in urls] or [Word("", sure=False)]
+    hidden = given.has("-o", "--output", "-O", "--remote-name", "--remote-name-all")
+    if not outputs:
+        return effect
+    return both(unseen(effect) if hidden else effect, writing(call, outputs, replaces=True))
+
+
+def _url(text: str) -> str:
+    return normal(text if "://" in text else f"http://{text}")
+
+
+def wget(call: Call) -> Effect:
+    """A URL becomes a file, unless it is printed."""
+    given = options(call.args, ("-O", "--output-document", "-P", "-o", "--header", "-T", "-t"))
+    urls = [word for word in given.operands if word.sure]
+    outputs = list(given.values("-O", "--output-document"))
+    if not outputs:
+        outputs = [Word(posixpath.basename(word.text.rstrip("/"))) for word in urls]
+    reads = tuple(Span(_url(word.text)) for word in urls)
+    target = reads[0].path if reads else "wget"
+    if outputs and outputs[-1].text == "-":
+        return Effect("read", reads, content="page", target=target)
+    recursive = given.has("-r", "-m", "-P", "--recursive", "--mirror") or not outputs
+    return ran(call, BARRIER) if recursive else writing(call, outputs, replaces=True)
+
+
+def elsewhere(call: Call) -> Effect:
+    """Something that runs on another machine."""
+    return ran(call, RUN)
+
+
+def proxied(call: Call) -> Effect:
+    """`rtk`: a program whose output is made shorter on its way."""
+    words = call.args
+    if words[:1] and words[0].text == "read":
+        return call.again([Word("cat"), *words[1:]])
+    skipped = words[1:2] and words[0].text in ("proxy", "lint", "err", "test", "summary")
+    return call.again(words[1:] if skipped else words)

@@ -1,0 +1,499 @@
+"""Shell commands, parsed: pipelines of simple commands with their words, in the order they run.
+
+What the text alone decides is settled here: quotes, variables that the text sets, `cd`, loops over
+words, functions. What it does not decide (the value of a variable, what a command printed) makes
+a word unsure, never wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from .paths import is_absolute, normal
+from .script import (
+    LONGEST,
+    UNKNOWN,
+    Budget,
+    Group,
+    Pipeline,
+    Redirect,
+    Simple,
+    Unreadable,
+    Word,
+    joined,
+    together,
+)
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Tree
+
+MOST_HEREDOCS: Final = 200  # each makes the parser look through the rest
+
+_ESCAPE = re.compile(r"\\(\n|.)", re.DOTALL)
+_QUOTED_ESCAPE = re.compile(r'\\(["\\$`]|\n)')
+_GLOB = re.compile(r"(?<!\\)[*?\[{]")
+
+
+def parse(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
+    """The pipelines of a command, in order; raises Unreadable for what is no command."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) > LONGEST or data.count(b"<<") > MOST_HEREDOCS:
+        raise Unreadable("it is too long")
+    root = _parser()(data).root_node
+    if root.has_error:
+        raise Unreadable("it is not valid shell")
+    walk = _Walk(cwd)
+    walk.block(root.named_children)
+    return tuple(walk.pipelines)
+
+
+@cache
+def _parser() -> Callable[[bytes], Tree]:
+    """Loaded with the first shell command; each text has its own, for threads cannot share one."""
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
+
+    language = Language(tree_sitter_bash.language())
+    return lambda data: Parser(language).parse(data)
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+class _Walk:
+    """Runs through a tree as a shell would, and notes each pipeline."""
+
+    def __init__(self, cwd: str | None) -> None:
+        self.cwd = cwd
+        self.values: dict[str, Word] = {}
+        self.functions: dict[str, Node] = {}
+        self.pipelines: list[Pipeline] = []
+        self.budget = Budget()
+
+    def apart(self) -> _Walk:
+        """A walk from here that leaves this one as it is."""
+        twin = _Walk(self.cwd)
+        twin.values = self.values.copy()
+        twin.functions = self.functions.copy()
+        twin.budget = self.budget
+        return twin
+
+    def merge(self, branch: _Walk) -> None:
+        """Go on after something that may have run: what it changed is not sure any more."""
+        self.pipelines += branch.pipelines
+        for name, value in branch.values.items():
+            if self.values.get(name) != value:
+                self.values[name] = Word("", sure=False)
+        self.functions |= branch.functions
+        if branch.cwd != self.cwd:
+            self.cwd = UNKNOWN
+
+    def block(self, nodes: Iterable[Node]) -> None:
+        """Statements, one after another."""
+        for node in nodes:
+            self.statement(node)
+
+    def statement(self, node: Node) -> None:
+        """Whatever can stand where a command can."""
+        read = _STATEMENTS.get(node.type)
+        if read is None:
+            raise Unreadable(f"{node.type} is not understood")
+        with self.budget:
+            read(self, node)
+
+    def add(self, stages: Sequence[Simple | Group], hidden: bool = False) -> None:
+        """Note a pipeline."""
+        if stages:
+            self.pipelines.append(Pipeline(tuple(stages), hidden))
+
+    def stages_of(self, node: Node) -> tuple[Simple | Group, ...]:
+        """A statement inside a pipeline: it runs apart, and what it leaves is its stage."""
+        branch = self.apart()
+        branch.statement(node)
+        self.pipelines += [one for one in branch.pipelines if one.hidden]
+        shown = tuple(one for one in branch.pipelines if not one.hidden)
+        return shown[0].stages if len(shown) == 1 else (Group(shown),)
+
+    def hide(self, nodes: Iterable[Node]) -> None:
+        """Commands inside a word: they run, but what they print is not seen as such."""
+        branch = self.apart()
+        branch.block(nodes)
+        self.pipelines += [Pipeline(one.stages, hidden=True) for one in branch.pipelines]
+
+    def words(self, node: Node) -> tuple[Word, ...]:
+        """What one argument becomes; an unquoted variable may become several words or none."""
+        word = self.word(node)
+        if node.type in ("simple_expansion", "expansion") and word.sure:
+            return tuple(Word(part, glob=bool(_GLOB.search(part))) for part in word.text.split())
+        return (word,)
+
+    def word(self, node: Node) -> Word:
+        """One argument, as far as the text tells it."""
+        kind = node.type
+        if kind in ("word", "number", "variable_name", "special_variable_name", "regex"):
+            text = _text(node)
+            plain = _ESCAPE.sub(r"\1", text) if "\\" in text else text
+            return Word(plain, glob=_GLOB.search(text) is not None)
+        if kind == "raw_string":
+            return Word(_text(node)[1:-1])
+        if kind == "string":
+            return self._string(node)
+        if kind == "concatenation":
+            return joined([self.word(child) for child in node.named_children])
+        if kind in ("simple_expansion", "expansion"):
+            return self._value(node)
+        return self._unsure(node)
+
+    def _string(self, node: Node) -> Word:
+        if all(child.type == "string_content" for child in node.named_children):
+            return Word(_QUOTED_ESCAPE.sub(r"\1", _text(node)[1:-1]))
+        parts: list[Word] = []
+        source, start = node.text or b"", node.start_byte
+        end = start + 1
+        for child in node.named_children:
+            parts.append(
+                Word(source[end - start : child.start_byte - start].decode("utf-8", "replace"))
+            )
+            whole = child.type == "string_content"
+            parts.append(Word(_text(child)) if whole else self.word(child))
+            end = child.end_byte
+        return together(parts)
+
+    def _value(self, node: Node) -> Word:
+        """What a variable holds, where the text says so."""
+        named = node.named_children
+        if len(named) != 1 or len(node.children) > (2 if node.type == "simple_expansion" else 3):
+            return self._unsure(node)
+        name = _text(named[0])
+        if name == "PWD" and self.cwd not in (None, UNKNOWN):
+            return Word(self.cwd or "")
+        if name == "HOME" and name not in self.values:
+            return Word("~")
+        return self.values.get(name, Word("", sure=False))
+
+    def _unsure(self, node: Node) -> Word:
+        """Something the text does not decide; the commands in it run all the same."""
+        if node.type in ("command_substitution", "process_substitution"):
+            self.hide(node.named_children)
+        elif node.type == "ansi_c_string":
+            return Word(_ESCAPE.sub(r"\1", _text(node)[2:-1]))
+        else:
+            for child in node.named_children:
+                self.word(child)
+        return Word("", sure=False)
+
+    def command(self, node: Node) -> None:
+        """A simple command; `cd` is carried out, a function is run through."""
+        words: list[Word] = []
+        redirects: list[Redirect] = []
+        fed: str | None = None
+        env: list[str] = []
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self._assigned(child)
+                env.append(_text(child).partition("=")[0])
+            elif child.type == "command_name":
+                words += self.words(child.named_children[0])
+            elif child.type == "file_redirect":
+                redirects += self.redirect(child, words)
+            elif child.type == "herestring_redirect":
+                fed = self.word(child.named_children[-1]).text
+            else:
+                words += self.words(child)
+        if not words and node.child_by_field_name("name"):
+            words.append(Word("", sure=False))
+        if words:
+            self._run(Simple(tuple(words), self.cwd, tuple(redirects), fed, tuple(env)))
+
+    def _run(self, simple: Simple) -> None:
+        self.budget.step()
+        name = simple.words[0].text
+        if name in self.functions:
+            self._function(name)
+            return
+        self.add([simple])
+        if name in ("cd", "pushd", "popd"):
+            self.cwd = self._moved(simple.words)
+        elif name in ("read", "mapfile", "readarray", "getopts", "eval", "source", "."):
+            self.values = dict.fromkeys(self.values, Word("", sure=False))
+        for word in simple.words[1:] if name == "read" else ():
+            self.values[word.text] = Word("", sure=False)
+
+    def _function(self, name: str) -> None:
+        """Run a function's body once, without knowing its arguments."""
+        branch = self.apart()
+        body = branch.functions.pop(name)
+        branch.block([body])
+        self.merge(branch)
+
+    def _moved(self, words: Sequence[Word]) -> str | None:
+        """The folder after a `cd`."""
+        given = [word for word in words[1:] if word.text not in ("-P", "-L", "--", "-e")]
+        if words[0].text != "cd" or len(given) > 1:
+            return UNKNOWN
+        if not given:
+            return "~"
+        word = given[0]
+        if not word.sure or word.glob or word.text in ("-", ""):
+            return UNKNOWN
+        if self.cwd == UNKNOWN and not is_absolute(word.text):
+            return UNKNOWN
+        return normal(word.text, self.cwd)
+
+    def _assigned(self, node: Node) -> Word:
+        """The value in an assignment, for its substitutions run even where it is not kept."""
+        value = node.child_by_field_name("value")
+        if value is None:
+            return Word("")
+        if value.type == "array":
+            for child in value.named_children:
+                self.word(child)
+            return Word("", sure=False)
+        return self.word(value)
+
+    def assignment(self, node: Node) -> None:
+        """`NAME=value` on its own: it holds from here on."""
+        target = node.child_by_field_name("name")
+        value = self._assigned(node)
+        plain = target is not None and target.type == "variable_name"
+        appends = any(child.type == "+=" for child in node.children)
+        if target is not None:
+            self.values[_text(target)] = value if plain and not appends else Word("", sure=False)
+
+    def declaration(self, node: Node) -> None:
+        """`export`, `local`, `declare`: the assignments in it."""
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self.assignment(child)
+
+    def redirect(self, node: Node, words: list[Word]) -> list[Redirect]:
+        """One redirection; the grammar puts words that follow it inside, as more destinations."""
+        descriptor, operator, found = "", "", list[Word]()
+        for child in node.children:
+            if child.type == "file_descriptor":
+                descriptor = _text(child)
+            elif not child.is_named:
+                operator = child.type
+            else:
+                found += [self.word(child)]
+        words += found[1:]
+        to_stream = operator in (">&", "<&") and found and re.fullmatch(r"\d*-?", found[0].text)
+        return [] if to_stream or not found else [Redirect(operator, found[0], descriptor)]
+
+    def redirected(self, node: Node) -> None:
+        """A statement with redirections: they belong to its last command."""
+        body = node.child_by_field_name("body")
+        before = len(self.pipelines)
+        if body is not None:
+            self.statement(body)
+        redirects: list[Redirect] = []
+        more: list[Word] = []
+        fed: str | None = None
+        rest: list[Callable[[], None]] = []
+        for child in node.named_children:
+            if child.type == "file_redirect":
+                redirects += self.redirect(child, more)
+            elif child.type == "herestring_redirect":
+                fed = self.word(child.named_children[-1]).text
+            elif child.type == "heredoc_redirect":
+                fed = self._heredoc(child, redirects, more, rest)
+        self._attach(before, tuple(redirects), tuple(more), fed)
+        for read in rest:
+            read()
+
+    def _heredoc(
+        self,
+        node: Node,
+        redirects: list[Redirect],
+        more: list[Word],
+        rest: list[Callable[[], None]],
+    ) -> str:
+        """A here-document's body; the grammar puts what follows on its first line inside."""
+        body = ""
+        for child in node.named_children:
+            match child.type:
+                case "heredoc_body":
+                    body = _text(child)
+                    self.hide(
+                        inner
+                        for one in child.named_children
+                        if one.type == "command_substitution"
+                        for inner in one.named_children
+                    )
+                case "file_redirect":
+                    redirects += self.redirect(child, more)
+                case "heredoc_start" | "heredoc_end" | "comment":
+                    pass
+                case "pipeline":
+                    rest.append(lambda child=child: self._pipe_on(child))
+                case _ if node.child_by_field_name("right") == child:
+                    rest.append(lambda child=child: self.statement(child))
+                case _:
+                    more.append(self.word(child))
+        return body
+
+    def _pipe_on(self, node: Node) -> None:
+        """Stages that follow a here-document, joined to the command that it feeds."""
+        producer = self.pipelines.pop()
+        stages = [stage for child in node.named_children for stage in self.stages_of(child)]
+        self.add([*producer.stages, *stages], producer.hidden)
+
+    def _attach(
+        self, before: int, redirects: tuple[Redirect, ...], more: tuple[Word, ...], fed: str | None
+    ) -> None:
+        """Give redirections to the last command that was noted since `before`."""
+        at = self._last_shown(before)
+        if at is None:
+            self.add([Simple((Word(":"),), self.cwd, redirects, fed)])
+            return
+        last = self.pipelines.pop(at)
+        stage = last.stages[-1]
+        redirects = (*stage.redirects, *redirects)
+        fed = stage.text if fed is None else fed
+        if isinstance(stage, Simple):
+            stage = Simple((*stage.words, *more), stage.cwd, redirects, fed, stage.env)
+        else:
+            stage = Group(stage.pipelines, redirects, fed)
+        self.add([*last.stages[:-1], stage], last.hidden)
+
+    def _last_shown(self, before: int) -> int | None:
+        """Where the last pipeline stands that is no part of a word."""
+        places = range(len(self.pipelines) - 1, before - 1, -1)
+        return next((at for at in places if not self.pipelines[at].hidden), None)
+
+    def pipeline(self, node: Node) -> None:
+        """Commands joined by `|`; of a list before it, the grammar's slip, only the last is fed."""
+        first, *others = node.named_children
+        body = first.child_by_field_name("body") if first.type == "redirected_statement" else first
+        before = len(self.pipelines)
+        stages: list[Simple | Group] = []
+        if body is not None and body.type == "list":
+            self.statement(first)
+            at = self._last_shown(before)
+            stages += self.pipelines.pop(at).stages if at is not None else ()
+        else:
+            stages += self.stages_of(first)
+        self.add([*stages, *(stage for child in others for stage in self.stages_of(child))])
+
+    def listed(self, node: Node) -> None:
+        """`a && b` runs both, `a || b` may not run the second."""
+        operator = next((child.type for child in node.children if not child.is_named), "&&")
+        first, *others = node.named_children
+        self.statement(first)
+        run = self._maybe if operator == "||" else self.statement
+        for other in others:
+            run(other)
+
+    def _maybe(self, node: Node) -> None:
+        branch = self.apart()
+        branch.statement(node)
+        self.merge(branch)
+
+    def inner(self, node: Node) -> None:
+        """A block that is run here and now."""
+        if any(child.type == "((" for child in node.children):
+            return
+        self._grouped(node.named_children, self)
+
+    def subshell(self, node: Node) -> None:
+        """A block whose variables and folder do not outlast it."""
+        branch = self.apart()
+        self._grouped(node.named_children, branch)
+
+    def _grouped(self, nodes: Iterable[Node], walk: _Walk) -> None:
+        before = walk.pipelines
+        walk.pipelines = []
+        walk.block(nodes)
+        found, walk.pipelines = walk.pipelines, before
+        self.pipelines += [one for one in found if one.hidden]
+        self.add([Group(tuple(one for one in found if not one.hidden))])
+
+    def branches(self, node: Node) -> None:
+        """`if` and `case`: the condition runs, each branch may."""
+        for child in node.named_children:
+            if child.type in _STATEMENTS:
+                self._maybe(child)
+            else:
+                self.word(child)
+
+    def repeated(self, node: Node) -> None:
+        """`while` and loops over what is not known: what the body sets is not sure inside it."""
+        statements = [child for child in node.named_children if child.type in _STATEMENTS]
+        trial = self.apart()
+        trial.block(statements)
+        trial.pipelines.clear()
+        self.merge(trial)
+        self._grouped(statements, self)
+
+    def loop(self, node: Node) -> None:
+        """`for`: unrolled over its words where they are all known."""
+        name = node.child_by_field_name("variable")
+        values = [w for one in node.children_by_field_name("value") for w in self.words(one)]
+        body = [child for child in node.named_children if child.type == "do_group"]
+        known = 0 < len(values) <= 40 and all(word.sure and not word.glob for word in values)
+        if name is None or not known:
+            self.values[_text(name) if name is not None else ""] = Word("", sure=False)
+            self.repeated(node)
+            return
+        branch = self.apart()
+        for value in values:
+            branch.values[_text(name)] = value
+            branch.block(body)
+        found = branch.pipelines
+        branch.pipelines = [one for one in found if one.hidden]
+        self.merge(branch)
+        self.add([Group(tuple(one for one in found if not one.hidden))])
+
+    def function(self, node: Node) -> None:
+        """A definition runs nothing yet."""
+        name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
+        if name is not None and body is not None:
+            self.functions[_text(name)] = body
+
+    def test(self, node: Node) -> None:
+        """`[ … ]`: nothing but the substitutions in it."""
+        for child in node.named_children:
+            self._look_into(child)
+
+    def _look_into(self, node: Node) -> None:
+        if node.type == "command_substitution":
+            self.hide(node.named_children)
+            return
+        for child in node.named_children:
+            self._look_into(child)
+
+    def nothing(self, node: Node) -> None:
+        """A comment, or a word like `unset`."""
+
+
+_STATEMENTS: Final[dict[str, Callable[[_Walk, Node], None]]] = {
+    "command": _Walk.command,
+    "redirected_statement": _Walk.redirected,
+    "pipeline": _Walk.pipeline,
+    "list": _Walk.listed,
+    "compound_statement": _Walk.inner,
+    "do_group": lambda walk, node: walk.block(node.named_children),
+    "else_clause": lambda walk, node: walk.block(node.named_children),
+    "elif_clause": lambda walk, node: walk.block(node.named_children),
+    "case_item": lambda walk, node: walk.block(
+        child for child in node.named_children if child.type in _STATEMENTS
+    ),
+    "subshell": _Walk.subshell,
+    "if_statement": _Walk.branches,
+    "case_statement": _Walk.branches,
+    "while_statement": _Walk.repeated,
+    "c_style_for_statement": _Walk.repeated,
+    "for_statement": _Walk.loop,
+    "function_definition": _Walk.function,
+    "negated_command": lambda walk, node: walk.block(node.named_children),
+    "variable_assignment": _Walk.assignment,
+    "variable_assignments": _Walk.declaration,
+    "declaration_command": _Walk.declaration,
+    "test_command": _Walk.test,
+    "unset_command": _Walk.nothing,
+    "comment": _Walk.nothing,
+}

@@ -1,0 +1,67 @@
+"""What one call does, as far as it is known: its kind, what it reads and writes, its identity."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+
+Kind = Literal["read", "write", "run", "search", "other"]
+Content = Literal["code", "listing", "hits", "log", "test", "diff", "json", "table", "page", "edit"]
+
+KINDS: Final[tuple[Kind, ...]] = ("read", "write", "run", "search", "other")
+CONTENTS: Final[tuple[Content, ...]] = (
+    "code", "listing", "hits", "log", "test", "diff", "json", "table", "page", "edit",
+)  # fmt: skip
+
+TO_THE_END: Final = 1_000_000_000  # the last line of a range that has no end
+
+_STRENGTH: Final[dict[Kind, int]] = {"other": 0, "search": 1, "read": 2, "run": 3, "write": 4}
+
+
+class Span(Struct, frozen=True, gc=False):
+    """A file, a folder, a URL or another named thing, whole or in part."""
+
+    path: str  # normalised
+    lines: tuple[int, int] | None = None  # 1-based, inclusive; None: all of it
+    part: bool = False  # True: some part of it (or of what is below it), it is not known which
+
+
+class Use(Struct, frozen=True):
+    """What one call does, as far as it is known."""
+
+    kind: Kind  # the strongest thing it does: any write makes it "write"
+    operation: str = "default"
+    target: str | None = None  # what error counters go by; None: they go by the key
+    key: str = ""  # the same for calls that repeat one another
+    reads: tuple[Span, ...] = ()  # what its result shows
+    writes: tuple[Span, ...] = ()  # what it writes, where that is known
+    replaces: bool = False  # its writes replace the whole of each file; else they are increments
+    barrier: bool = False  # may write anything, anywhere
+    content: Content | None = None  # what its result is
+    known: bool = True  # False: what it does could not be told; it counts as a barrier
+    rerun: bool = False  # running it again is safe
+    problem: str | None = None  # a declared function that failed on it, for a person
+
+    @property
+    def may_write(self) -> bool:
+        """Whether any file may be another one after it."""
+        return self.barrier or self.kind == "write" or bool(self.writes)
+
+
+class Identity(Struct, frozen=True, gc=False):
+    """The three keys of a call: what it does, to what, and which calls are the same call."""
+
+    operation: str
+    target: str | None
+    key: str
+
+    @property
+    def counter(self) -> str:
+        """What errors are counted by: the target, or else the whole identity."""
+        return self.key if self.target is None else self.target
+
+
+def stronger(one: Kind, other: Kind) -> Kind:
+    """The kind that says more of what may have happened."""
+    return one if _STRENGTH[one] >= _STRENGTH[other] else other

@@ -1,0 +1,166 @@
+"""`clew explain --diff` and `--debug`: before and after, and every offer."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clew.cli import main
+from clew.cli.diffing import diff
+from clew.engine import fold_request
+from clew.facts import Facts
+from clew.policy import Policy
+from tests.formats import FORMATS, Exchange, request
+
+LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
+EAGER = ("--set", "cap=1000", "--set", "step=1", "--set", "growth=0")
+
+
+def body(format: str = "anthropic", said: str = LINES) -> bytes:
+    whole = request(format, "go", [Exchange(said, id="a")], [Exchange("done", id="b")])
+    return json.dumps(whole).encode()
+
+
+def explain(*options: str, data: bytes, **about: Any) -> str:
+    result = CliRunner().invoke(main, ["explain", "-", *EAGER, *options], input=data, **about)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_edited_part_is_shown_before_and_after(format: str) -> None:
+    shown = explain("--diff", "--format", format, data=body(format))
+    assert shown.startswith(explain("--format", format, data=body(format)).rstrip("\n"))
+    lines = shown.split("\n")
+    taken = [line for line in lines if line.startswith("- ")]
+    added = [line for line in lines if line.startswith("+ ")]
+    assert len(added) == 1
+    assert added[0].startswith("+ [clew: clipped shell result of ")
+    assert all(line[2:] in LINES for line in taken)
+    assert len(taken) == 9
+    assert any(line.endswith(" more lines taken out") for line in lines)
+    assert sum(line.endswith(" lines unchanged") for line in lines) == 2
+    assert "  result: over_cap, " in shown
+
+
+def test_without_edits_there_is_nothing_to_show() -> None:
+    assert explain("--diff", data=body(said="short")) == explain(data=body(said="short"))
+
+
+def test_json_is_the_same_with_and_without() -> None:
+    assert explain("--json", "--diff", data=body()) == explain("--json", data=body())
+
+
+def test_what_is_passed_through_has_no_diff() -> None:
+    held = b'{"input": [], "previous_response_id": "resp_1"}'
+    assert explain("--diff", "--debug", data=held).startswith("Passed through unchanged: ")
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "\x1b[" not in explain("--diff", data=body(), color=True)
+    monkeypatch.setattr("clew.cli.diffing.is_terminal", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    shown = explain("--diff", data=body(), color=True)
+    assert "\x1b[31m- line" in shown
+    assert "\x1b[32m+ [clew: " in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in explain("--diff", data=body(), color=True)
+
+
+def test_nothing_in_a_text_can_move_the_cursor() -> None:
+    said = "\n".join(f"\x1b[2J\rline {number}\x07" for number in range(400))
+    shown = explain("--diff", data=body(said=said), color=True)
+    assert not {"\x1b", "\r", "\x07"} & set(shown)
+
+
+def test_arguments_are_shown_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.laws.trial_passes import shorten_calls
+
+    monkeypatch.setattr("clew.fold.PASSES", (shorten_calls,))
+    args = {"command": "make " + "x " * 100, "cwd": "/w"}
+    whole = request("anthropic", "go", [Exchange("ok", id="a", args=args)], [Exchange("b", id="b")])
+    shown = explain("--diff", data=json.dumps(whole).encode())
+    assert '-   "cwd": "/w"' in shown
+    assert '+   "repeat_of": ' in shown
+
+
+def test_a_dropped_exchange_is_all_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.laws.trial_passes import drop_every_other_exchange
+
+    monkeypatch.setattr("clew.fold.PASSES", (drop_every_other_exchange,))
+    shown = explain("--diff", data=body(said="a few\nwords"))
+    assert "- a few\n- words\n" in shown
+    assert '-   "command": "make"' in shown
+    assert "\n+ " not in shown
+
+
+@given(
+    st.lists(st.sampled_from("abcde"), max_size=40), st.lists(st.sampled_from("abcdx"), max_size=40)
+)
+def test_a_diff_tells_both_texts(old: list[str], new: list[str]) -> None:
+    lines = list(diff("\n".join(old), "\n".join(new)))
+    if any(sign == "@" for sign, _ in lines):
+        return
+    assert [text for sign, text in lines if sign in " -"] == old
+    assert [text for sign, text in lines if sign in " +"] == new
+
+
+def test_what_is_folded_is_counted() -> None:
+    old = [f"line {number}" for number in range(300)]
+    new = [*old[:100], "marker", *old[200:]]
+    lines = list(diff("\n".join(old), "\n".join(new)))
+    assert [text for sign, text in lines if sign == "@"] == [
+        "… 97 lines unchanged", "… 91 more lines taken out", "… 97 lines unchanged",
+    ]  # fmt: skip
+    assert ("+", "marker") in lines
+    ((_, long),) = diff("x" * 1_000, "x" * 1_000)
+    assert long == "x" * 300 + "… (700 more characters)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a\nb\n" * 30_000, "x\nb\na\n" * 20_000),
+        ("\n" * 50_000 + "a", "b" + "\n" * 50_000),
+        ("\n".join(map(str, range(60_000))), "\n".join(map(str, range(0, 60_000, 100)))),
+    ],
+    ids=["few lines often", "blank lines", "one of a hundred kept"],
+)
+def test_long_texts_are_compared_in_bounded_time(old: str, new: str) -> None:
+    start = time.process_time()
+    assert list(diff(old, new))
+    assert time.process_time() - start < 10
+
+
+# Debugging.
+
+
+def test_debug_tells_every_offer() -> None:
+    shown = explain("--debug", data=body())
+    (row,) = [line.split() for line in shown.split("\n") if "cap_results" in line]
+    assert row[:4] == ["5", "cap_results", "messages[2].content[0]", "trim"]
+    assert row[-1] == "taken"
+    assert "Offers, by the number" not in explain(data=body())
+    report = json.loads(explain("--debug", "--json", data=body()))
+    assert [one["outcome"] for one in report["trace"]] == ["taken"]
+    assert "trace" not in json.loads(explain("--json", data=body()))
+
+
+def test_debug_tells_what_was_not_taken_and_what_is_protected() -> None:
+    whole = request("anthropic", "go", [Exchange(LINES, id="a")], [Exchange(LINES + "x", id="b")],
+                    [Exchange("done", id="c")])  # fmt: skip
+    data = json.dumps(whole).encode()
+    shown = explain("--debug", "--set", "pin_calls=a", data=data)
+    assert "pinned call a" in shown
+    assert shown.count("protected") >= 1
+
+
+def test_a_trace_costs_nothing_when_nobody_asks() -> None:
+    state = fold_request(body(), None, Policy(cap=500), Facts(), None).state
+    assert state.trace is None

@@ -1,0 +1,153 @@
+"""Which tool gives originals back, and that what it gave is never compacted again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import clew
+from clew import Policy
+from clew.edits import Offer, Replace
+from clew.marker import Short, find_marker, reference
+from clew.passes.view import View
+from clew.tools.fetching import fetches, fetching_tool
+from tests.formats import FORMATS, Exchange, request, results
+
+formats = pytest.mark.parametrize("format", FORMATS)
+LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
+EAGER = Policy(cap=1_000, step=1, growth=0.0)
+REF = reference(LINES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["clew_expand", "mcp__clew__expand", "clew__expand", "clew.expand", "clew-expand",
+     "mcp_clew_expand", "clew/expand", "mcp__clew__clew_expand", "mcp__plugin_clew_clew__expand"],
+)  # fmt: skip
+def test_it_is_known_by_every_clients_spelling(name: str) -> None:
+    assert fetches(name)
+    assert fetching_tool(["Bash", name, "Read"]) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["expand", "mcp__other__expand", "expand_clew", "clewexpand", "clew_expand_all",
+     "reclew_expand", "my_clew_expand", "", "clew_expand\n"],
+)  # fmt: skip
+def test_other_tools_are_not_taken_for_it(name: str) -> None:
+    assert not fetches(name)
+    assert fetching_tool([name]) is None
+
+
+def offering(format: str, whole: dict[str, Any], *names: str) -> dict[str, Any]:
+    """The request with these tools beside its own."""
+    tools: Any = {
+        "anthropic": [{"name": name, "input_schema": {"type": "object"}} for name in names],
+        "openai-chat": [
+            {"type": "function", "function": {"name": name, "parameters": {}}} for name in names
+        ],
+        "openai-responses": [
+            {"type": "function", "name": name, "parameters": {}, "strict": False} for name in names
+        ],
+        "gemini": [{"functionDeclarations": [{"name": name} for name in names]}],
+    }[format]
+    return {**whole, "tools": [*whole["tools"], *tools]}
+
+
+def stub_seen(view: View, policy: Policy) -> Iterator[Offer]:
+    """A user's pass: a marker, and nothing else, for every long result that was seen."""
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        if not view.may_rewrite(position) or find_marker(part.text):
+            continue
+        ref = reference(part.text)
+        text = str(Short(part.text.count("\n") + 1, "lines", ref, fetch=view.fetch))
+        saved = view.saved_by(position, text)
+        if saved > 0:
+            yield Offer("stub", Replace(position, part.ref, text, ref, "stubbed", "seen", saved))
+
+
+STUB = Policy(passes=(stub_seen,), step=1, growth=0.0)
+
+
+@formats
+@pytest.mark.parametrize("tool", ["mcp__clew__expand", "clew_expand"])
+def test_a_marker_names_the_tool_only_if_the_request_offers_it(format: str, tool: str) -> None:
+    steps = ("go", [Exchange(LINES, id="a")], [Exchange("done", id="b")])
+    without = clew.compact(request(format, *steps), format=format, policy=STUB, memo=None)
+    whole = offering(format, request(format, *steps), tool)
+    offered = clew.compact(whole, format=format, policy=STUB, memo=None)
+    assert results(format, without.request)[0] == f"[clew: 200 lines left out; ref {REF}]"
+    expected = f"[clew: 200 lines left out; {tool} gets it back; ref {REF}]"
+    assert results(format, offered.request)[0] == expected
+    other = offering(format, request(format, *steps), "mcp__other__expand")
+    told = clew.compact(other, format=format, policy=STUB, memo=None)
+    assert results(format, told.request)[0] == results(format, without.request)[0]
+
+
+def fetched(format: str, back: Exchange, policy: Policy = STUB) -> list[str]:
+    """What results say after a long one was cut, brought back, and long since seen again."""
+    steps = [
+        "go", [Exchange(LINES, id="a")], [Exchange("one", id="b")], [back],
+        [Exchange("two", id="d")], "well?", [Exchange("three", id="e")],
+    ]  # fmt: skip
+    memo = clew.Memo()
+    said: list[str] = []
+    for count in range(1, len(steps) + 1):
+        whole = request(format, *steps[:count])
+        out = clew.compact(whole, format=format, policy=policy, memo=memo)
+        cold = clew.compact(whole, format=format, policy=policy, memo=None)
+        assert cold.request == out.request
+        said = results(format, out.request)
+    return said
+
+
+EXPANDED = {"ref": REF}
+BACK = {
+    "by the tool": Exchange(LINES, id="c", tool="mcp__clew__expand", args=EXPANDED),
+    "some lines by the tool": Exchange(
+        LINES[:2_000], id="c", tool="clew_expand", args={**EXPANDED, "lines": [1, 50]}
+    ),
+    "by a command that names it": Exchange(
+        f"Exit code: 0\nOutput:\n{LINES}", id="c", args={"command": f"clew expand {REF}"}
+    ),
+    "by running the tool again": Exchange(LINES, id="c"),
+}
+
+
+@formats
+@pytest.mark.parametrize("how", BACK)
+@pytest.mark.parametrize("policy", [STUB, EAGER], ids=["stub", "cap"])
+def test_what_was_fetched_back_is_never_compacted_again(
+    format: str, how: str, policy: Policy
+) -> None:
+    first, _, back, *_ = fetched(format, BACK[how], policy)
+    assert find_marker(first) is not None
+    assert back == BACK[how].result
+
+
+OTHERS = {
+    "another text": Exchange(LINES + "!", id="c"),
+    "a command with another name": Exchange(
+        LINES + "!", id="c", args={"command": f"clew expand {REF[::-1]}"}
+    ),
+    "a longer word with the name in it": Exchange(
+        LINES + "!", id="c", args={"command": f"cat x{REF}y"}
+    ),
+}
+
+
+@formats
+@pytest.mark.parametrize("how", OTHERS)
+def test_what_was_not_fetched_back_is_compacted(format: str, how: str) -> None:
+    assert find_marker(fetched(format, OTHERS[how])[2]) is not None
+
+
+@formats
+def test_of_several_copies_the_latest_stays(format: str) -> None:
+    steps = ["go", *([Exchange(LINES, id=f"c{n}")] for n in range(5)), [Exchange("end", id="e")]]
+    out = clew.compact(request(format, *steps), format=format, policy=STUB, memo=None)
+    whole = [text == LINES for text in results(format, out.request)[:-1]]
+    assert whole == [False] * 4 + [True]

@@ -1,0 +1,382 @@
+"""Old exchanges fold into what one result tells: valid in every format, and bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+import clew
+from clew import Policy
+from clew.edits import DropExchange, Offer, Replace
+from clew.engine import Compaction, compacted, fold_request
+from clew.facts import Facts
+from clew.marker import Short, find_marker, reference
+from clew.memo import Memo
+from clew.passes import Pass
+from clew.passes.fold_exchanges import fold_exchanges
+from clew.passes.folding import Tiers, fold, tiers_of
+from clew.passes.stub_results import stub_results
+from clew.passes.view import View
+from clew.tokens import counter_for
+from tests.formats import FIELD, FORMATS, Exchange, request, results
+from tests.laws.trial_passes import drop_old_reasoning
+
+formats = pytest.mark.parametrize("format", FORMATS)
+TOOL = {
+    "anthropic": "Bash",
+    "openai-chat": "shell",
+    "openai-responses": "shell",
+    "gemini": "run_shell_command",
+}
+CODE = "\n".join(f"def thread_{number}(spool): return spool.turn({number})" for number in range(40))
+HEAD = "Earlier in this session, "
+EAGER = Tiers(budget=1, down_to=0.0, least=1)
+
+
+def folding(tiers: Tiers) -> Pass:
+    """The pass with other constants."""
+
+    def fold_by_tiers(view: View, policy: Policy) -> Iterator[Offer]:
+        return fold(view, tiers)
+
+    return fold_by_tiers
+
+
+def folded(
+    format: str, source: dict[str, Any], *passes: Pass, keep: int = 2, memo: Memo | None = None
+) -> Compaction[Any]:
+    """The request after folding at every boundary; open errors may be told too."""
+    policy = Policy(step=1, growth=0.0, keep_recent=keep, errors_verbatim=False)
+    chosen = passes or (folding(EAGER),)
+    out = compacted(fold_request(source, format, policy, Facts(), memo, passes=chosen), source)
+    assert out.report.failures == {}
+    assert [p for p in clew.check(out.request, format=format) if p.severity == "error"] == []
+    return out
+
+
+def ran(format: str, command: str, printed: str, id: str, **about: Any) -> Exchange:
+    return Exchange(printed, tool=TOOL[format], id=id, args={"command": command}, **about)
+
+
+def said(format: str, words: str, *step: Exchange, bound: str = "") -> list[Any]:
+    """One turn of the model: its words, perhaps reasoning of its own, its calls, their results."""
+    messages: list[Any] = request(format, list(step))[FIELD[format]]
+    first = messages[0]
+    if format == "openai-chat":
+        return [{**first, "content": words or None}, *messages[1:]]
+    if format == "anthropic":
+        text = [{"type": "text", "text": words}] if words else []
+        thought = {"type": "thinking", "thinking": "hm, hm", "signature": bound}
+        content = [*([thought] if bound else []), *text, *first["content"]]
+        return [{**first, "content": content}, *messages[1:]]
+    if format == "gemini":
+        text = [{"text": words}] if words else []
+        call = {**first["parts"][0], **({"thoughtSignature": bound} if bound else {})}
+        return [{**first, "parts": [*text, call, *first["parts"][1:]]}, *messages[1:]]
+    spoken = [{"type": "output_text", "text": words, "annotations": []}]
+    message = {"type": "message", "role": "assistant", "id": f"msg_{step[0].id}", "content": spoken}
+    thought = {"type": "reasoning", "id": f"rs_{step[0].id}", "summary": []}
+    thought = {**thought, "encrypted_content": bound}
+    return [*([thought] if bound else []), *([message] if words else []), *messages]
+
+
+def session(format: str, *turns: list[Any]) -> dict[str, Any]:
+    """A request that begins with the user's task."""
+    base = request(format, "Mend the loom, please.")
+    field = FIELD[format]
+    return {**base, field: [*base[field], *(message for turn in turns for message in turn)]}
+
+
+def work(format: str, *, bound: str = "", count: int = 1) -> list[list[Any]]:
+    """Turns of ordinary work: reading, changing with a reason, running, failing, mending."""
+    turns: list[list[Any]] = []
+    for n in range(count):
+        calls = [
+            ("Let me look.", "cat docs/loom.md", CODE),
+            ("", "rg -n turn src", "src/loom.py:1: turn"),
+            ("The spool turns twice. So I halve it.", "sed -i s/2/1/ src/loom.py", "ok"),
+            ("", "make", "Exit code 2\nloom.c:7: error: no spool" + "\n." * 80),
+            ("The header is missing.", "sed -i 1i# src/spool.h", "ok"),
+            ("", "make", "made"),
+            ("", "pytest -q", "Exit code 1\nE assert 1 == 2\n1 failed"),
+        ]
+        for k, (words, command, printed) in enumerate(calls):
+            one = ran(format, command, printed, f"call_{n}_{k}")
+            turns.append(said(format, words, one, bound=bound))
+    return turns
+
+
+def quiet(format: str, count: int) -> list[list[Any]]:
+    return [said(format, "", ran(format, f"echo {k}", "hm", f"q{k}")) for k in range(count)]
+
+
+def summaries(format: str, out: Compaction[Any]) -> list[str]:
+    return [text for text in results(format, out.request) if text.startswith(HEAD)]
+
+
+SUMMARY = """\
+Earlier in this session, 7 tool calls of the assistant, in short:
+- changed:
+  src/loom.py: “The spool turns twice. So I halve it.”
+  src/spool.h: “The header is missing.”
+- failed, exit 1: pytest -q
+  E assert 1 == 2
+  1 failed
+- ran: make (2 times, 1 failed; last ok); pytest -q (failed)
+- read: docs/loom.md
+- failed at first, then succeeded: make: loom.c:7: error: no spool
+- searched once
+[clew: 6 calls left out, told above; ref {ref}]"""
+
+
+def one_fold(format: str, bound: str = "") -> Compaction[Any]:
+    """A session of which all old exchanges fold at once."""
+    source = session(format, *work(format, bound=bound), *quiet(format, 3))
+
+    def fold_at_the_end(view: View, policy: Policy) -> Iterator[Offer]:
+        return fold(view, EAGER) if view.seen_exchanges() == 9 else iter(())
+
+    return folded(format, source, fold_at_the_end, keep=2)
+
+
+@formats
+def test_what_was_done_and_why_is_still_told(format: str) -> None:
+    out = one_fold(format)
+    (text,) = summaries(format, out)
+    marker = find_marker(text)
+    assert isinstance(marker, Short)
+    assert text == SUMMARY.format(ref=marker.ref)
+    assert len(results(format, out.request)) == 4, "the summary, and what is recent"
+
+
+@formats
+def test_the_others_are_gone_and_kept_under_their_own_hashes(format: str) -> None:
+    out = one_fold(format)
+    drops = [edit for edit in out.report.edits if isinstance(edit, DropExchange)]
+    (told,) = [edit for edit in out.report.edits if isinstance(edit, Replace)]
+    assert len(drops) == 6
+    assert {edit.evidence for edit in drops} == {"told in the result of call call_0_6"}
+    assert told.evidence == "7 calls told in one result"
+    assert out.originals[reference(CODE)] == CODE
+    assert CODE not in str(out.request)
+
+
+@formats
+@pytest.mark.parametrize("bound", ["", "c2ln" * 8])
+def test_reasoning_goes_with_its_exchanges(format: str, bound: str) -> None:
+    out = one_fold(format, bound)
+    assert len(summaries(format, out)) == 1
+    wire = json.dumps(out.request[FIELD[format]])
+    assert wire.count(bound) <= 1 if bound else True, "only what is bound to the call that stayed"
+
+
+@formats
+@pytest.mark.parametrize("bound", ["", "c2ln" * 8])
+@pytest.mark.parametrize("stop", range(1, 12))
+def test_a_cut_never_falls_inside_parallel_calls(format: str, bound: str, stop: int) -> None:
+    turns = [
+        said(format, "", *(ran(format, f"cat {n}{k}", CODE, f"{n}{k}") for k in "abc"), bound=bound)
+        for n in range(4)
+    ]
+    out = folded(format, session(format, *turns), keep=stop)
+    old = 9 - stop  # the last turn's results have not been seen
+    whole = max(0, old - old % 3)
+    drops = [edit for edit in out.report.edits if isinstance(edit, DropExchange)]
+    assert all(edit.exchange < whole for edit in drops)
+    texts = results(format, out.request)
+    assert texts[len(texts) - (12 - whole) :] == [CODE] * (12 - whole)
+
+
+@formats
+def test_nothing_recent_changes(format: str) -> None:
+    source = session(format, *work(format, count=3))
+    out = folded(format, source, keep=6)
+    assert results(format, out.request)[-7:] == results(format, source)[-7:]
+
+
+@formats
+def test_to_keep_none_means_none_not_all(format: str) -> None:
+    out = folded(format, session(format, *work(format)), keep=0)
+    texts = results(format, out.request)
+    assert texts[-1].startswith("Exit code 1"), "what the model has not seen stays"
+    assert len(texts) < 7
+
+
+@formats
+def test_an_unanswered_call_is_never_folded(format: str) -> None:
+    field = FIELD[format]
+    source = session(format, *work(format))
+    asked = said(format, "", ran(format, "rm -r out", "", "pending"))[:1]
+    pending = {**source, field: [*source[field], *asked]}
+    out = folded(format, pending, keep=0)
+    assert "rm -r out" in json.dumps(out.request[field][-1])
+
+
+@formats
+def test_a_flagged_failure_never_holds_the_summary(format: str) -> None:
+    turns = work(format)
+    broken = said(format, "", ran(format, "make all", "no such target", "x", error=True))
+    out = folded(format, session(format, *turns, broken, *quiet(format, 2)), keep=1)
+    assert summaries(format, out)
+    flagged = [one for one in out.request[FIELD[format]] if "no such target" in str(one)]
+    assert len(flagged) == 1, "an open error stays as it is"
+    assert HEAD not in str(flagged)
+
+
+@formats
+def test_the_latest_read_of_a_file_that_is_edited_folds_when_it_was_read_again(format: str) -> None:
+    read = [said(format, "", ran(format, "cat src/loom.py", f"{CODE}\n{n}", f"r{n}")) for n in "ab"]
+    first = session(format, read[0], *work(format), *quiet(format, 3))
+    assert f"{CODE}\na" in results(format, folded(format, first).request)
+    later = session(
+        format, read[0], *work(format), read[1], *work(format, count=2), *quiet(format, 3)
+    )
+    texts = results(format, folded(format, later).request)
+    assert f"{CODE}\na" not in texts
+    assert f"{CODE}\nb" in texts
+
+
+@formats
+def test_nothing_folds_under_the_budget(format: str) -> None:
+    source = session(format, *work(format, count=3))
+    assert folded(format, source, folding(Tiers(budget=1_000_000))).report.edits == ()
+    assert folded(format, source, fold_exchanges).report.edits == ()
+
+
+@formats
+def test_a_budget_folds_the_oldest_only_as_far_as_needed(format: str) -> None:
+    source = session(format, *work(format, count=12))
+    size = folded(format, source, folding(Tiers())).report.tokens_after
+    tiers = Tiers(budget=size * 3 // 4, down_to=0.9, least=200, batch=7)
+    out = folded(format, source, folding(tiers))
+    assert len(summaries(format, out)) >= 1
+    assert out.report.tokens_after <= size * 3 // 4
+    assert results(format, source)[-21] in results(format, out.request)
+
+
+@formats
+def test_the_threshold_counts_characters_of_calls_and_results(format: str) -> None:
+    source = session(format, *work(format, count=2))
+    said_in_all = sum(len(text) for text in results(format, source))
+    assert folded(format, source, folding(Tiers(threshold=2 * said_in_all))).report.edits == ()
+    tiers = Tiers(threshold=said_in_all // 2, least=1)
+    assert summaries(format, folded(format, source, folding(tiers)))
+
+
+@formats
+def test_a_summary_is_never_longer_than_it_may_be(format: str) -> None:
+    source = session(format, *work(format, count=20))
+    counter = counter_for(format, source.get("model"))
+    for most in (500, 120, 60):
+        tiers = Tiers(budget=1, down_to=0.0, least=1, summary=most, batch=1_000)
+        for text in summaries(format, folded(format, source, folding(tiers))):
+            assert counter.count(text) <= most
+
+
+@formats
+def test_a_summary_once_sent_stays_until_the_next_fold(format: str) -> None:
+    turns = work(format, count=6)
+    tiers = folding(Tiers(budget=1_500, down_to=0.3, least=200))
+    memo, before, changed = Memo(), None, 0
+    for end in range(1, len(turns) + 1):
+        source = session(format, *turns[:end])
+        out = folded(format, source, tiers, memo=memo)
+        assert out.request == folded(format, source, tiers).request, "warm is cold"
+        wire = [json.dumps(one) for one in out.request[FIELD[format]]]
+        if before is not None and wire[: len(before)] != before:
+            changed += 1
+        before = wire
+    assert 1 <= changed <= len(turns) // 4
+
+
+@formats
+def test_summaries_merge_when_too_many_stand(format: str) -> None:
+    source = session(format, *work(format, count=12))
+    apart = folded(format, source, folding(Tiers(budget=1, down_to=0.0, least=300, standing=99)))
+    merged = folded(format, source, folding(Tiers(budget=1, down_to=0.0, least=300, standing=2)))
+    assert len(summaries(format, apart)) > 2
+    texts = summaries(format, merged)
+    assert 1 <= len(texts) <= 2
+    calls = [find_marker(text) for text in texts]
+    told = sum(marker.gone + 1 for marker in calls if isinstance(marker, Short))
+    drops = [edit for edit in merged.report.edits if isinstance(edit, DropExchange)]
+    assert told == len(drops) + len(texts), "every call is told of once"
+    assert merged.report.tokens_after < apart.report.tokens_after
+
+
+@formats
+def test_nothing_is_offered_on_its_own_output(format: str) -> None:
+    out = folded(format, session(format, *work(format, count=3)))
+    assert summaries(format, out)
+    assert folded(format, out.request).report.edits == ()
+
+
+@formats
+@pytest.mark.parametrize("bound", ["", "c2ln" * 8])
+def test_it_agrees_with_other_passes(format: str, bound: str) -> None:
+    source = session(format, *work(format, count=4, bound=bound))
+    tiers = folding(Tiers(budget=1_200, down_to=0.3, least=100))
+    alone = folded(format, source, tiers)
+    beside = folded(format, source, drop_old_reasoning, stub_results, tiers)
+    assert summaries(format, alone)
+    assert summaries(format, beside), "what was shaped before can still fold"
+    assert beside.report.tokens_after <= alone.report.tokens_after
+
+
+def lean_on_the_first(view: View, policy: Policy) -> Iterator[Offer]:
+    """Say of a later copy that the first read has it all."""
+    exchanges, parts = view.transcript.exchanges, view.transcript.parts
+    first = exchanges[0].result if exchanges else None
+    for position in view.fresh_results():
+        part = parts[position]
+        if first is not None and first < position and part.text == CODE:
+            text = f"as above\n{Short(40, 'lines', reference(CODE))}"
+            saved = view.saved_by(position, text)
+            edit = Replace(position, part.ref, text, reference(CODE), "identical", "", saved)
+            yield Offer("stub", edit, leans_on=(first,))
+
+
+@formats
+def test_what_an_edit_outside_needs_whole_stays(format: str) -> None:
+    turns = [*work(format, count=2), *quiet(format, 2)]
+    again = said(format, "", ran(format, "cat docs/loom.md", CODE, "again"))
+    source = session(format, *turns, again, *quiet(format, 3)[2:])
+    out = folded(format, source, lean_on_the_first, folding(EAGER), keep=1)
+    assert summaries(format, out)
+    texts = results(format, out.request)
+    assert CODE in texts or not any(text.startswith("as above") for text in texts)
+
+
+@formats
+def test_conversations_last_two_to_three_times_longer(format: str) -> None:
+    turns = work(format, count=60)
+    budget = 6_000
+    tiers = folding(Tiers(budget=budget * 9 // 10, down_to=0.5))  # what is quick counts nearly so
+    plain = requests_until_full(format, turns, budget, None)
+    longer = requests_until_full(format, turns, budget, tiers)
+    assert longer >= 2.5 * plain
+
+
+def requests_until_full(
+    format: str, turns: Sequence[list[Any]], budget: int, fold_pass: Pass | None
+) -> int:
+    """How many requests can be sent before one is over the budget."""
+    memo = Memo()
+    policy = Policy(step=1, growth=0.0)
+    passes = () if fold_pass is None else (fold_pass,)
+    for end in range(1, len(turns)):
+        source = session(format, *turns[:end])
+        found = fold_request(source, format, policy, Facts(), memo, passes=passes)
+        if compacted(found, source).report.tokens_after > budget:
+            return end
+    return len(turns)
+
+
+def test_the_policys_budget_is_what_counts() -> None:
+    assert tiers_of(Policy(budget=60_000)).budget == 60_000
+    assert tiers_of(Policy()) == Tiers()
+    assert Tiers().summary == 500, "as its source has it"
+    assert Policy().keep_recent == 6, "as its source has it"

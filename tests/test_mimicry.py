@@ -1,0 +1,123 @@
+"""What only clew writes, found in what a model wrote, and reported with its place."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clew
+from clew.codecs.formats import CODECS
+from clew.marker import Marker, Short, hole, reference
+from clew.mimicry import mimicry_in
+from clew.transcript import Part, Ref
+from tests.formats import FIELD, FORMATS, Exchange, request
+
+formats = pytest.mark.parametrize("format", FORMATS)
+REF = reference("what was there")
+SHORT = str(Short(12, "lines", REF))
+CAPPED = str(Marker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "toolu_01", False, REF))
+PLACE = Ref(0, ())
+
+
+def found(part: Part) -> list[tuple[str, str, str]]:
+    return [(one.kind, one.tool, one.said) for one in mimicry_in([part])]
+
+
+def text(said: str) -> Part:
+    return Part(PLACE, "text", "model", said)
+
+
+def call(arguments: object) -> Part:
+    said = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return Part(PLACE, "call", "model", said, name="Write")
+
+
+MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
+    "a marker in words": (text(f"Here:\n{SHORT}\nDone."), [("marker", "", SHORT)]),
+    "the marker of a cap": (text(CAPPED), [("marker", "", CAPPED[:120])]),
+    "a hole": (text(f"a\n{hole(37, 'lines')}\nb"), [("hole", "", "[… 37 lines]")]),
+    "a marker in arguments": (
+        call({"path": "a.py", "content": f"import os\n{SHORT}\n"}), [("marker", "Write", SHORT)]
+    ),
+    "deep in arguments": (
+        call({"edits": [{"new": [f"x\n{SHORT}"]}]}), [("marker", "Write", SHORT)]
+    ),
+    "a hole in arguments": (
+        call({"content": "a\n[… 1,204 rows]\nb"}), [("hole", "Write", "[… 1,204 rows]")]
+    ),
+    "a reference as arguments": (
+        call({"repeat_of": "call_1", "bytes": 212}),
+        [("repeat", "Write", '{"repeat_of":"call_1","bytes":212}')],
+    ),
+    "a reference within arguments": (
+        call({"content": {"repeat_of": "call_1"}}), [("repeat", "Write", '{"repeat_of":"call_1"}')]
+    ),
+    "arguments that are a text": (
+        call(f"*** Begin Patch\n{SHORT}\n*** End Patch"), [("marker", "Write", SHORT)]
+    ),
+}  # fmt: skip
+
+SOUND: dict[str, Part] = {
+    "words about markers": text("A line like [clew: 12 lines left out; ref …] means it was cut."),
+    "a marker within a line": text(f"It says {SHORT} there."),
+    "a marker cut short": text(SHORT[:-1]),
+    "a made-up unit": text(SHORT.replace("lines", "stanzas")),
+    "an ellipsis": text("[… and so on]\n[…]"),
+    "the words alone": text('{"repeat_of": "call_1"}'),
+    "a tool that has such an argument": call({"repeat_of": "event 7", "every": "week"}),
+    "no text under it": call({"repeat_of": 7}),
+    "a quoted marker in code": call({"content": f'MARKER = "{SHORT}"'}),
+    "what the user wrote": Part(PLACE, "opaque", "model", SHORT),
+    "nothing": text(""),
+    "very deep": call('{"a":' * 500 + "1" + "}" * 500),
+}
+
+
+@pytest.mark.parametrize("case", MIMICKED)
+def test_it_is_found(case: str) -> None:
+    part, expected = MIMICKED[case]
+    assert found(part) == expected
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_what_only_looks_like_it_is_not(case: str) -> None:
+    assert found(SOUND[case]) == []
+
+
+@given(st.text(), st.text())
+def test_a_whole_line_is_found_in_any_text(before: str, after: str) -> None:
+    (one,) = mimicry_in([call({"content": f"{before}\n{SHORT}\n{after}"})])
+    assert one.kind == "marker"
+
+
+def session(format: str, written: str, answer: str = "ok") -> dict[str, Any]:
+    write = Exchange(answer, tool="write", id="w", args={"path": "a.py", "content": written})
+    return request(format, "go", [write], "and now?", [Exchange("done", id="x")])
+
+
+@formats
+def test_the_report_names_the_place(format: str) -> None:
+    whole = session(format, f"import os\n{SHORT}\n")
+    memo = clew.Memo()
+    clew.compact(whole, format=format, memo=memo)
+    report = clew.compact(whole, format=format, memo=memo).report
+    (one,) = report.mimicry
+    assert (one.kind, one.tool, one.said) == ("marker", "write", SHORT)
+    codec = CODECS[format]  # type: ignore[index]
+    parts = [p for row, m in enumerate(whole[FIELD[format]]) for p in codec.read(row, m)]
+    assert [part.kind for part in parts if part.ref == one.ref] == ["call"]
+    assert f"marker mimicked at {one.ref}, in arguments of write" in report.to_text()
+    assert report.to_dict()["mimicry"][0]["said"] == SHORT
+    assert clew.compact(whole, format=format).request is whole, "it is reported, and not touched"
+
+
+@formats
+def test_only_what_the_model_wrote_counts(format: str) -> None:
+    whole = session(format, "import os\n", answer=f"a\n{SHORT}\nb")
+    assert clew.compact(whole, format=format).report.mimicry == ()
+    said = request(format, f"what is this?\n{SHORT}", [Exchange("ok", id="a")])
+    assert clew.compact(said, format=format).report.mimicry == ()

@@ -1,0 +1,312 @@
+"""What stays whatever passes want: pins, open errors, the bases of edits; and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clew
+from clew import Policy, Tool, Tools
+from clew.edits import DropExchange, Offer, Replace
+from clew.ledger import Ledger
+from clew.marker import Short, find_marker, reference
+from clew.passes.view import View
+from clew.protections import VERBATIM, Protections, path_pattern
+from clew.touching import closure
+from clew.transcript import Index
+from tests.formats import FORMATS, Exchange, request, results
+from tests.laws.sessions import long_session
+
+formats = pytest.mark.parametrize("format", FORMATS)
+LONG = "\n".join(f"line {number} of what the tool printed" for number in range(60))
+TOOLS = Tools(
+    [
+        Tool("read", kind="read", reads="path", lines="first..last"),
+        Tool("edit", kind="write", writes="path"),
+        Tool("write", kind="write", writes="path", replaces=True),
+        Tool("run", kind="run", key="arguments", barrier=False),
+        Tool("note", kind="other"),
+    ]
+)
+
+
+def stub_all(view: View, policy: Policy) -> Iterator[Offer]:
+    """Stub every seen result that may be touched, again and again."""
+    for position in view.transcript.results:
+        part = view.transcript.parts[position]
+        if position in view.in_force or not view.may_rewrite(position) or find_marker(part.text):
+            continue
+        ref = reference(part.text)
+        text = str(Short(part.text.count("\n") + 1, "lines", ref))
+        saved = view.saved_by(position, text)
+        if saved > 0:
+            yield Offer("stub", Replace(position, part.ref, text, ref, "stubbed", "seen", saved))
+
+
+def drop_all(view: View, policy: Policy) -> Iterator[Offer]:
+    """Drop every seen exchange that may be touched."""
+    for exchange in view.transcript.exchanges:
+        parts = closure(view.transcript, exchange.ordinal)
+        if any(view.is_protected(part) or not view.is_whole(part) for part in parts):
+            continue
+        saved = sum(view.tokens_of(part) for part in parts)
+        ref = view.transcript.parts[exchange.call].ref
+        yield Offer("drop", DropExchange(exchange.ordinal, ref, "stubbed", "seen", saved))
+
+
+def call(
+    tool: str, id: str, text: str | None = None, error: bool = False, **args: Any
+) -> list[Exchange]:
+    """An exchange whose text, unless given, is like no other one's."""
+    text = f"{LONG}\nof {id}" if text is None else text
+    return [Exchange(text, tool=tool, id=id, error=error, args=args or {"x": id})]
+
+
+def left(format: str, *steps: Any, **settings: Any) -> list[bool]:
+    """Of each result but the last, whether it stayed whole."""
+    given = {"passes": (stub_all,), "step": 1, "growth": 0.0, "tools": TOOLS} | settings
+    policy = Policy(**given)
+    whole = request(format, "go", *steps, call("note", "end", "done"))
+    memo = clew.Memo()
+    field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
+    for count in range(1, len(whole[field])):
+        part = {**whole, field: whole[field][:count]}
+        clew.compact(part, format=format, policy=policy, memo=memo)
+    warm = clew.compact(whole, format=format, policy=policy, memo=memo)
+    cold = clew.compact(whole, format=format, policy=policy, memo=None)
+    assert cold.request == warm.request
+    assert cold.report.failures == {}
+    assert clew.check(cold.request, format=format) == []
+    return [find_marker(text) is None for text in results(format, cold.request)][:-1]
+
+
+# Pins.
+
+
+@formats
+@pytest.mark.parametrize(
+    ("pins", "stay"),
+    [
+        ({}, [False, False, False]),
+        ({"pin_tools": ("note",)}, [False, False, True]),
+        ({"pin_tools": ("read", "run")}, [True, True, False]),
+        ({"pin_tools": ("other",)}, [False, False, True]),
+        ({"pin_tools": ("Note", "no", "not")}, [False, False, False]),
+        ({"pin_paths": ("docs/**",)}, [True, False, False]),
+        ({"pin_paths": ("*.py",)}, [False, False, False]),
+        ({"pin_calls": ("b",)}, [False, True, False]),
+        ({"pin_calls": ("zzz", "a", "c")}, [True, False, True]),
+    ],
+)
+def test_pins_by_tool_kind_path_and_call(format: str, pins: Any, stay: list[bool]) -> None:
+    steps = (
+        call("read", "a", path="/w/docs/plan/one.md"),
+        call("run", "b", cmd="make"),
+        call("note", "c", about="this"),
+    )
+    assert left(format, *steps, **pins) == stay
+
+
+@formats
+def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
+    steps = (call("note", "a"), call("run", "b"))
+    policy = Policy(passes=(drop_all,), step=1, growth=0.0, tools=TOOLS, pin_tools=("note",))
+    whole = request(format, "go", *steps, call("run", "end", "done"))
+    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    assert results(format, out.request) == [f"{LONG}\nof a", "done"]
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
+def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
+    seen: list[tuple[str, bool]] = []
+
+    def look(view: View, policy: Policy) -> Iterator[Offer]:
+        seen[:] = [
+            (part.kind, view.is_protected(at))
+            for at, part in enumerate(view.transcript.parts[: view.unseen_from])
+            if part.kind == "media"
+        ]
+        return iter(())
+
+    image = [Exchange("text", id="a", image=True)]
+    policy = Policy(passes=(look,), step=1, growth=0.0, pin_calls=("a",))
+    whole = request(format, "go", image, call("note", "end", "done"))
+    clew.compact(whole, format=format, policy=policy, memo=None)
+    assert seen == [("media", True)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fit", "unfit"),
+    [
+        ("*.md", ["a.md", "/w/x/a.md"], ["a.md.py", "md"]),
+        ("docs/*.md", ["docs/a.md", "/w/docs/a.md"], ["docs/x/a.md", "mydocs/a.md"]),
+        ("docs/**/*.md", ["docs/a.md", "docs/x/y/a.md"], ["docs/a.py", "x.md"]),
+        ("docs/**", ["docs/a", "docs/x/y", "docs"], ["docsx/a", "a/docsx"]),
+        ("docs/", ["docs/a", "/w/docs/x/y"], ["docsx/a"]),
+        ("/etc/*", ["/etc/hosts"], ["/w/etc/hosts", "etc/hosts", "/etc/x/y"]),
+        ("**/secret?.txt", ["secret1.txt", "a/b/secret2.txt"], ["secret.txt", "secret12.txt"]),
+        ("./PLAN.md", ["PLAN.md", "./PLAN.md", "/w/PLAN.md"], ["PLAN_md", "xPLAN.md"]),
+        ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"], ["app/s/page.tsx"]),
+        ("https://docs.rs/**", ["https://docs.rs/serde/latest"], ["https://crates.io/docs.rs/x"]),
+    ],
+)
+def test_patterns_of_paths(pattern: str, fit: list[str], unfit: list[str]) -> None:
+    fits = path_pattern(pattern)
+    assert [path for path in fit if not fits(path)] == []
+    assert [path for path in unfit if fits(path)] == []
+
+
+@given(st.text(min_size=1, max_size=30), st.text(max_size=30))
+def test_any_pattern_can_be_asked_about_any_path(pattern: str, path: str) -> None:
+    assert path_pattern(pattern)(path) in (True, False)
+    assert path_pattern("**")(path)
+
+
+# Open errors: only these wires flag a failed result.
+
+flagged = pytest.mark.parametrize("format", ["anthropic", "gemini"])
+ERROR = "error: " + "it does not work, and here is why; " * 20
+FAILED = {
+    "still open": ([("a", True)], [True]),
+    "resolved by a success": ([("a", True), ("a", False)], [False, False]),
+    "a success of another one resolves nothing": ([("a", True), ("b", False)], [True, False]),
+    "the latest failure counts": ([("a", True), ("a", True)], [False, True]),
+    "failed again after a success": (
+        [("a", True), ("a", False), ("a", True)],
+        [False, False, True],
+    ),
+}
+
+
+@flagged
+@pytest.mark.parametrize("case", FAILED)
+def test_open_errors_stay_word_for_word(format: str, case: str) -> None:
+    ran, stay = FAILED[case]
+    steps = [
+        call("run", f"c{number}", f"{ERROR}{number}" if error else None, error, cmd=command)
+        for number, (command, error) in enumerate(ran)
+    ]
+    assert judged(format, *steps) == stay
+    assert left(format, *steps) == stay  # for each was open until its last boundary, or cut there
+
+
+def judged(format: str, *steps: Any, **settings: Any) -> list[bool]:
+    """Of each result but the last, whether it is protected when all of them have come."""
+    found: list[bool] = []
+
+    def look(view: View, policy: Policy) -> Iterator[Offer]:
+        found[:] = [view.is_protected(at) for at in view.transcript.results[:-1]]
+        return iter(())
+
+    policy = Policy(passes=(look,), step=1, growth=0.0, tools=TOOLS, **settings)
+    whole = request(format, "go", *steps, call("note", "end", "done"))
+    clew.compact(whole, format=format, policy=policy, memo=None)
+    return found
+
+
+@flagged
+def test_errors_are_protected_only_where_that_is_wanted_and_bearable(format: str) -> None:
+    failed = call("run", "a", ERROR, True, cmd="make")
+    assert judged(format, failed) == [True]
+    assert judged(format, failed, errors_verbatim=False) == [False]
+    assert judged(format, call("run", "a", "x" * VERBATIM, True)) == [True]
+    assert judged(format, call("run", "a", "x" * (VERBATIM + 1), True)) == [False]
+
+
+# The latest read of a file that was edited since.
+
+BASES: dict[str, tuple[list[tuple[str, dict[str, Any]]], list[bool]]] = {
+    "read only": ([("read", {"path": "a"})], [False]),
+    "edited since": ([("read", {"path": "a"}), ("edit", {"path": "a"})], [True, False]),
+    "another file edited": ([("read", {"path": "a"}), ("edit", {"path": "b"})], [False, False]),
+    "edited before": ([("edit", {"path": "a"}), ("read", {"path": "a"})], [False, False]),
+    "written anew since": ([("read", {"path": "a"}), ("write", {"path": "a"})], [False, False]),
+    "edited, then written anew": (
+        [("read", {"path": "a"}), ("edit", {"path": "a"}), ("write", {"path": "a"})],
+        [False, False, False],
+    ),
+    "read again after the edit": (
+        [("read", {"path": "a"}), ("edit", {"path": "a"}), ("read", {"path": "a"})],
+        [False, False, False],
+    ),
+    "only the latest of two reads": (
+        [("read", {"path": "a"}), ("read", {"path": "a"}), ("edit", {"path": "a"})],
+        [False, True, False],
+    ),
+    "other lines do not replace it": (
+        [
+            ("read", {"path": "a", "first": 1, "last": 50}),
+            ("read", {"path": "a", "first": 51, "last": 99}),
+            ("edit", {"path": "a"}),
+        ],
+        [True, True, False],
+    ),
+    "more lines do": (
+        [
+            ("read", {"path": "a", "first": 10, "last": 50}),
+            ("read", {"path": "a", "first": 1, "last": 99}),
+            ("edit", {"path": "a"}),
+        ],
+        [False, True, False],
+    ),
+}  # fmt: skip
+
+
+@formats
+@pytest.mark.parametrize("case", BASES)
+def test_the_base_of_edits_stays(format: str, case: str) -> None:
+    did, stay = BASES[case]
+    steps = [call(tool, f"c{number}", **args) for number, (tool, args) in enumerate(did)]
+    assert judged(format, *steps) == stay
+
+
+# Cost, and what is told.
+
+
+def test_nothing_is_computed_before_it_is_asked() -> None:
+    pins = Protections(Index(), Ledger(), Policy(), ())
+    assert pins.asked() == {}
+    assert "not a position" not in pins
+
+
+def test_asking_about_every_part_stays_linear() -> None:
+    import time
+
+    def look(view: View, policy: Policy) -> Iterator[Offer]:
+        for position in view.fresh_results():
+            view.is_protected(position)
+        return iter(())
+
+    def seconds(count: int) -> float:
+        whole = long_session("anthropic", count)
+        policy = Policy(passes=(look,), step=1, growth=0.0, pin_paths=("docs/**",))
+        best = 1e9
+        for _ in range(3):
+            start = time.process_time()
+            clew.compact(whole, policy=policy, memo=None)
+            best = min(best, time.process_time() - start)
+        return best
+
+    seconds(50)
+    assert seconds(800) < 2.5 * 8 * seconds(100)
+
+
+def test_the_trace_tells_what_was_kept_and_why() -> None:
+    steps = (call("read", "a", path="docs/plan.md"), call("run", "b", cmd="make"))
+    whole = request("anthropic", "go", *steps, call("note", "end", "done"))
+    policy = Policy(
+        passes=(stub_all,), step=1, growth=0.0, tools=TOOLS, pin_paths=("docs/",), pin_calls=("zz",)
+    )
+    trace = clew.plan(whole, policy=policy, trace=True).trace
+    assert trace is not None
+    last = max(one.boundary for one in trace)
+    told = [
+        (str(one.ref), one.reason, one.outcome, one.by) for one in trace if one.boundary == last
+    ]
+    assert ("[1].content[0]", "pinned path docs/", "protected", "") in told
+    assert ("[4].content[0]", "stubbed", "taken", "stub_all") in told
+    assert clew.plan(whole, policy=policy).trace is None

@@ -1,0 +1,268 @@
+"""Users' own passes: named, told apart, found in packages, and held to what clew promises."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew import Memo, Policy, PolicyError
+from clew.edits import DropReasoning, Offer, Replace
+from clew.marker import Short, find_marker, reference
+from clew.passes.cap_results import cap_results
+from clew.passes.view import View
+from clew.policy import usual_names
+from clew.registered import name_of, token_of
+from tests.formats import FORMATS, Exchange, request, results
+
+formats = pytest.mark.parametrize("format", FORMATS)
+LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
+USUAL = usual_names()
+
+
+def stub_seen(view: View, policy: Policy) -> Iterator[Offer]:
+    """A marker for every result that was seen."""
+    yield from stubs(view, "lines")
+
+
+def stubs(view: View, unit: str) -> Iterator[Offer]:
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        if view.may_rewrite(position) and not find_marker(part.text):
+            ref = reference(part.text)
+            text = str(Short(part.text.count("\n") + 1, unit, ref))
+            saved = view.saved_by(position, text)
+            if saved > 0:
+                yield Offer("stub", Replace(position, part.ref, text, ref, "stubbed", "", saved))
+
+
+def stubber(unit: str) -> Callable[[View, Policy], Iterator[Offer]]:
+    """Passes of one factory: the same name, another behaviour."""
+
+    def stub(view: View, policy: Policy) -> Iterator[Offer]:
+        yield from stubs(view, unit)
+
+    return stub
+
+
+def session(format: str = "anthropic") -> dict[str, Any]:
+    return request(format, "go", [Exchange(LINES, id="a")], [Exchange("done", id="b")])
+
+
+def eager(*passes: Any, **settings: Any) -> Policy:
+    return Policy(passes=passes, step=1, growth=0.0, **settings)
+
+
+# In a policy.
+
+
+@formats
+def test_a_function_stands_among_names(format: str) -> None:
+    policy = eager("cap_results", stub_seen)
+    out = clew.compact(session(format), format=format, policy=policy, memo=None)
+    assert results(format, out.request)[0] == f"[clew: 200 lines left out; ref {reference(LINES)}]"
+    assert [edit.reason for edit in out.report.edits] == ["stubbed"]
+    assert clew.expand(reference(LINES), out) == LINES
+
+
+def other(view: View, policy: Policy) -> Iterator[Offer]:
+    return iter(())
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ([], ()),
+        (["default"], USUAL),
+        (["default", other], (*USUAL, other)),
+        ([other, "default"], (other, *USUAL)),
+        ([other, "default", stub_seen], (other, *USUAL, stub_seen)),
+        (["-cap_results"], tuple(name for name in USUAL if name != "cap_results")),
+        (["default", "-cap_results", other],
+         (*(name for name in USUAL if name != "cap_results"), other)),
+        (["cap_results", "default"],
+         ("cap_results", *(name for name in USUAL if name != "cap_results"))),
+        ([other, "-cap_results"], (*(name for name in USUAL if name != "cap_results"), other)),
+    ],
+)  # fmt: skip
+def test_lists_of_passes(written: list[Any], meant: tuple[Any, ...]) -> None:
+    assert Policy(passes=written).passes == meant  # type: ignore[arg-type]
+    assert Policy(passes=meant).passes == meant
+
+
+@pytest.mark.parametrize(
+    "written",
+    [[other, other], ["nope"], ["-nope"], ["cap_results", "-cap_results"], [3], [None], other,
+     ["default", "cap_results", "cap_results"], [stubber("lines"), stubber("rows")]],
+)  # fmt: skip
+def test_lists_that_mean_nothing_are_refused(written: Any) -> None:
+    with pytest.raises(PolicyError, match=r"passes: .*each at most once"):
+        Policy(passes=written)
+
+
+def test_a_policy_with_functions_is_a_value() -> None:
+    policy = Policy(passes=("cap_results", other))
+    assert policy == Policy(passes=("cap_results", other)) != Policy(passes=("cap_results",))
+    assert policy.replace(cap=5).passes == policy.passes
+    assert pickle.loads(pickle.dumps(policy)) == policy
+    assert policy.fingerprint() == Policy(passes=("cap_results", other)).fingerprint()
+    assert policy.fingerprint() != Policy(passes=("cap_results", stub_seen)).fingerprint()
+
+
+# Told apart.
+
+
+def test_functions_are_known_by_their_place_and_others_by_number() -> None:
+    assert token_of(cap_results) == "clew.passes.cap_results:cap_results"
+    assert token_of(other) == f"{__name__}:other"
+    one, two = stubber("lines"), stubber("rows")
+    assert token_of(one) == token_of(one) != token_of(two)
+    assert name_of(one) == "stub"
+    assert name_of(partial(other)) == "partial"  # pyright: ignore[reportArgumentType]
+    assert token_of(partial(other)) != token_of(partial(other))
+
+
+def test_numbers_are_not_used_again() -> None:
+    tokens = {token_of(stubber("lines")) for _ in range(50)}
+    assert len(tokens) == 50
+
+
+def test_two_closures_of_one_factory_do_not_share_what_is_remembered() -> None:
+    memo = Memo()
+    said: list[str] = []
+    for unit in ("lines", "rows", "lines"):
+        out = clew.compact(session(), policy=eager(stubber(unit)), memo=memo)
+        said.append(results("anthropic", out.request)[0])
+    assert [text.split()[2] for text in said] == ["lines", "rows", "lines"]
+
+
+# Passes that go wrong.
+
+
+def wrong_type(view: View, policy: Policy) -> Any:
+    return [object()]
+
+
+def no_list(view: View, policy: Policy) -> Any:
+    return 3
+
+
+def unseen(view: View, policy: Policy) -> Iterator[Offer]:
+    for position in view.transcript.results[-1:]:
+        part = view.transcript.parts[position]
+        yield Offer("stub", Replace(position, part.ref, "", reference(part.text), "stubbed", "", 1))
+
+
+def wrong_original(view: View, policy: Policy) -> Iterator[Offer]:
+    for position in view.fresh_results():
+        ref = view.transcript.parts[position].ref
+        yield Offer("stub", Replace(position, ref, "gone", reference("x"), "stubbed", "", 9))
+
+
+def longer(view: View, policy: Policy) -> Iterator[Offer]:
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        text = part.text + " and so on and on"
+        yield Offer("stub", Replace(position, part.ref, text, reference(part.text), "x", "", 9))
+
+
+def nowhere(view: View, policy: Policy) -> Iterator[Offer]:
+    part = view.transcript.parts[0]
+    yield Offer("stub", Replace(10**6, part.ref, "", reference(""), "stubbed", "", 9))
+
+
+def nothing_there(view: View, policy: Policy) -> Iterator[Offer]:
+    yield Offer("drop", DropReasoning(0, view.transcript.parts[0].ref, "stubbed", "", 5))
+
+
+FAULTS = {
+    wrong_type: "is no Offer",
+    no_list: "TypeError",
+    unseen: "touches what is protected",
+    wrong_original: "names another original",
+    longer: "tokens, not 9",
+    nowhere: "IndexError",
+    nothing_there: "takes out nothing",
+}
+
+
+@formats
+@pytest.mark.parametrize("faulty", FAULTS, ids=lambda faulty: faulty.__name__)
+def test_a_faulty_pass_is_skipped_and_reported(format: str, faulty: Any) -> None:
+    whole = session(format)
+    out = clew.compact(whole, format=format, policy=eager(faulty), memo=None)
+    assert out.request is whole
+    assert FAULTS[faulty] in out.report.failures[faulty.__name__]
+    with_cap = eager(faulty, "cap_results", cap=1_000)
+    mixed = clew.compact(whole, format=format, policy=with_cap, memo=None)
+    assert [edit.reason for edit in mixed.report.edits] == ["over_cap"]
+
+
+# In packages.
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Path]:
+    """A package that offers passes, installed as pip would leave it."""
+    code = """
+    raise_on_use = []
+
+    def drop_nothing(view, policy):
+        return iter(())
+
+    NUMBER = 3
+    """
+    (tmp_path / "acme_passes.py").write_text(textwrap.dedent(code))
+    info = tmp_path / "acme-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[clew.passes]\nacme = acme_passes:drop_nothing\nnumber = acme_passes:NUMBER\n"
+        "missing = acme_passes:nope\nbroken = acme_broken:x\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    yield tmp_path
+    sys.path.remove(str(tmp_path))
+    sys.modules.pop("acme_passes", None)
+
+
+def test_a_package_offers_a_pass_by_name(installed: Path) -> None:
+    policy = Policy(passes=["default", "acme"])  # type: ignore[arg-type]
+    assert policy.passes is not None
+    assert policy.passes[:-1] == USUAL
+    assert name_of(policy.passes[-1]) == "drop_nothing"  # type: ignore[arg-type]
+    assert clew.compact(session(), policy=policy).report.failures == {}
+    (installed / "clew.toml").write_text('passes = ["acme", "cap_results"]')
+    toml = Policy.from_toml(installed / "clew.toml")
+    assert toml == Policy.from_env({"CLEW_PASSES": "acme, cap_results"})
+    assert toml.passes == (sys.modules["acme_passes"].drop_nothing, "cap_results")
+
+
+def test_packages_are_looked_at_only_when_a_policy_names_one(installed: Path) -> None:
+    Policy(passes=["default"])  # type: ignore[arg-type]
+    Policy(passes=(other,))
+    assert "acme_passes" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("number", "number (acme_passes:NUMBER) is no function"),
+        ("missing", "missing (acme_passes:nope) cannot be loaded: AttributeError"),
+        ("broken", "broken (acme_broken:x) cannot be loaded: ModuleNotFoundError"),
+        ("nope", "cap_results"),
+        ("nope", "acme"),
+    ],
+)
+def test_what_cannot_be_loaded_is_told(installed: Path, name: str, said: str) -> None:
+    with pytest.raises(PolicyError) as error:
+        Policy(passes=(name,))
+    assert said in str(error.value)
+    assert name in str(error.value)

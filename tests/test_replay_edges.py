@@ -1,0 +1,155 @@
+"""Sessions at the edges: short, odd in their times, their models or their text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from clew.cli import main
+from clew.codecs.codec import FORMATS
+from clew.codecs.formats import CODECS
+from clew.replay.one import Options, replay_session
+from clew.replay.policies import USUAL
+from clew.replay.result import (
+    Bill,
+    Calibration,
+    Left,
+    Recorded,
+    Replay,
+    Score,
+    SessionResult,
+    Share,
+    Spent,
+    Total,
+)
+from clew.replay.totals import summed
+from clew.sessions.session import Sent, Session
+from tests.laws.sessions import long_session
+from tests.replay_files import requests
+from tests.replaying import session_of
+
+EVERY = (*USUAL, "oracle", "mask-1", "clear-1k")
+
+
+def played(session: Session) -> SessionResult:
+    return replay_session(session, Options(EVERY))
+
+
+def long(format: Any, exchanges: int = 6, model: str | None = None) -> Session:
+    return session_of(format, long_session(format, exchanges)[CODECS[format].history], model=model)
+
+
+def of_all(*sessions: SessionResult) -> Any:
+    return summed(sessions, (), (), counter="", policies=EVERY, version="")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_session_of_hardly_any_requests(format: Any, count: int) -> None:
+    session = long(format)
+    result = played(replace(session, requests=session.requests[:count]))
+    assert [len(score.points) for score in result.scores] == [count] * len(EVERY)
+    assert all((score.bill.cost > 0) == (count > 0) for score in result.scores)
+    totals = of_all(result).totals
+    assert [total.bill_ratio for total in totals] == pytest.approx([1.0] * len(EVERY), abs=0.9)
+    assert totals[0].lasts is None
+
+
+def test_no_session_at_all_has_totals() -> None:
+    nothing = of_all()
+    assert [(one.bill_ratio, one.all_in_ratio, one.lost) for one in nothing.totals] == (
+        [(1.0, 1.0, 0.0)] * len(EVERY)
+    )
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_times_that_run_backwards_expire_nothing(format: Any) -> None:
+    session = long(format, model="claude-sonnet-4-5" if format == "anthropic" else None)
+    back = tuple(replace(sent, time=-(sent.time or 0.0)) for sent in session.requests)
+    forth, turned = played(session), played(replace(session, requests=back))
+    assert [score.bill for score in forth.scores] == [score.bill for score in turned.scores]
+    assert turned.started is not None
+    assert turned.ended is not None
+    assert turned.started < turned.ended
+
+
+def test_a_model_that_changes_has_to_be_told_everything_anew() -> None:
+    session = long("anthropic", 12, "claude-opus-4-8")
+    session = replace(session, agent="claude-code")
+    half = len(session.requests) // 2
+    other = tuple(replace(sent, model="claude-sonnet-5") for sent in session.requests[half:])
+    (same, switched) = (
+        played(one).scores[0]
+        for one in (session, replace(session, requests=(*session.requests[:half], *other)))
+    )
+    assert [point.read for point in switched.points[:half]] == [
+        point.read for point in same.points[:half]
+    ]
+    assert (switched.points[half].read, same.points[half].read > 30_000) == (0, True)
+    assert switched.points[half + 1].read > 30_000
+
+
+def test_requests_until_the_window_is_full() -> None:
+    session = long("anthropic", 20)
+    sizes = [point.tokens for point in played(session).scores[0].points]
+    window = sizes[9]
+    result = replay_session(session, Options(("none", "mask-1"), window=window))
+    none, masked = result.scores
+    assert none.full_at == 10  # the first that is larger, not the one that just fits
+    assert masked.full_at is None or masked.full_at > 10
+    totals = summed((result,), (), (), counter="", policies=("none", "mask-1"), version="").totals
+    assert (totals[0].full, totals[0].lasts) == (1, 1.0)
+    assert totals[1].lasts == pytest.approx((masked.full_at or 20) / 10, abs=0.11)
+
+
+def test_captured_is_one_for_the_floor_and_nothing_without_it() -> None:
+    result = played(long("openai-chat", 20))
+    captured = {total.policy: total.captured for total in of_all(result).totals}
+    assert (captured["none"], captured["floor"]) == (0.0, 1.0)
+    alone = replay_session(long("openai-chat"), Options(("none", "mask-1")))
+    totals = summed((alone,), (), (), counter="", policies=("none", "mask-1"), version="").totals
+    assert [total.captured for total in totals] == [None, None]
+
+
+def test_lone_surrogates_are_written_as_json(tmp_path: Path) -> None:
+    call = {
+        "type": "tool_use",
+        "id": "t1",
+        "name": "Re\ud800ad",
+        "input": {"path": "src/\udfff.py"},
+    }
+    messages: list[Any] = [
+        {"role": "user", "content": "look at src/\ud800.py"},
+        {"role": "assistant", "content": [call]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "\udc00"}],
+        },
+    ]
+    sent = (Sent(1, 0.0), Sent(3, 9.0, None, "claude-\ud800"))
+    result = played(Session("s\ud800", "some-agent", "anthropic", messages, sent))
+    assert len(result.scores[0].points) == 2
+    bodies = [{"model": "claude-opus-4-8", "messages": messages[:cut]} for cut in (1, 3)]
+    log = requests(tmp_path / "log.jsonl", bodies)
+    got = CliRunner().invoke(
+        main, ["replay", "--json", "--html", str(tmp_path / "p.html"), str(log)]
+    )
+    assert got.exit_code == 0
+    assert json.loads(got.stdout)["requests"] == 2
+    assert "</html>" in (tmp_path / "p.html").read_text("utf-8")
+
+
+def test_every_field_of_the_json_is_documented() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "replay.md").read_text("utf-8")
+    listed = page.partition("## JSON")[2]
+    values = (Replay, Total, Spent, Share, Calibration, SessionResult, Score, Recorded, Bill, Left)
+    names = {name for value in values for name in value.__struct_fields__}
+    names -= {"policy"}  # which each of a list of them has
+    assert {
+        name for name in names if f"`{name}`" not in listed and f"`sessions[].{name}`" not in listed
+    } == set()

@@ -1,0 +1,298 @@
+"""Errors whose operation later succeeded: one telling line stays of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from clew.api import expand
+from clew.failures import (
+    clipped,
+    counts_failures,
+    exit_code,
+    failed,
+    is_refusal,
+    left_running,
+    telling_line,
+    tells_success,
+)
+from clew.marker import Short, find_marker, reference
+from clew.passes.resolved_errors import resolved_errors
+from tests.busy_sessions import (
+    bash,
+    done,
+    edit,
+    hold_the_laws,
+    lines,
+    read,
+    run,
+    sessions,
+    write,
+)
+from tests.formats import FIELD, FORMATS, Exchange, results
+
+formats = pytest.mark.parametrize("format", FORMATS)
+A = "/w/loom.py"
+TOLD = "E       AssertionError: assert weave(3) == 4"
+FAILED = f"Exit code 1\n{lines(1, 10)}\n    def test_loom():\n{TOLD}\n{lines(20, 30)}\n1 failed"
+PASSED = "3 passed in 0.02s"
+TEST = "pytest tests/test_loom.py -q"
+
+
+def left(format: str, *steps: Any, keep: int = 0) -> list[str]:
+    """What stays of every result but the last, unseen one."""
+    out = run(resolved_errors, format, *steps, done(), keep=keep)
+    return results(format, out.request)[:-1]
+
+
+def told(line: str, text: str, by: str) -> str:
+    """A line of an error, and the marker for the rest."""
+    all = text.count("\n") + 1
+    return f"{line}\n{Short(all - 1, 'lines', reference(text), all, why=f'resolved by {by}')}"
+
+
+def classic(error: bool = True) -> list[Any]:
+    """A test fails, the code is mended, the test passes."""
+    return [
+        [bash(TEST, FAILED, "t1", error=error)],
+        [edit(A, "weave(3)", "weave(4)", "e1")],
+        [bash(TEST, PASSED, "t2")],
+    ]
+
+
+@formats
+def test_the_classic_case_test_failed_edit_test_passed(format: str) -> None:
+    texts = left(format, *classic())
+    assert texts == [told(TOLD, FAILED, "call t2"), "Edited.", PASSED]
+
+
+def test_what_a_reader_sees() -> None:
+    assert left("anthropic", *classic())[0] == (
+        "E       AssertionError: assert weave(3) == 4\n"
+        f"[clew: 24 of 25 lines left out, resolved by call t2; ref {reference(FAILED)}]"
+    )
+
+
+@formats
+def test_the_original_comes_back(format: str) -> None:
+    out = run(resolved_errors, format, *classic(), done())
+    marker = find_marker(results(format, out.request)[0])
+    assert marker is not None
+    assert expand(marker.ref, out) == FAILED
+
+
+def test_a_failed_result_stays_marked_as_failed() -> None:
+    out = run(resolved_errors, "anthropic", *classic(), done())
+    assert out.request["messages"][2]["content"][0]["is_error"] is True
+
+
+@formats
+def test_an_error_still_open_stays(format: str) -> None:
+    steps = ([bash(TEST, FAILED, "t1", error=True)], [edit(A, "weave(3)", "weave(4)", "e1")])
+    assert left(format, *steps, [read(A, "x", "r1")])[0] == FAILED
+
+
+@formats
+def test_an_error_that_came_back_is_open(format: str) -> None:
+    texts = left(format, *classic(), [bash(TEST, FAILED, "t3", error=True)])
+    assert texts[0] == told(TOLD, FAILED, "call t2")
+    assert texts[3] == FAILED
+
+
+@formats
+def test_all_failures_before_the_success_are_resolved(format: str) -> None:
+    steps = [[bash(TEST, FAILED, f"t{n}", error=True)] for n in range(3)]
+    texts = left(format, *steps, [bash(TEST, PASSED, "t9")])
+    assert texts == [told(TOLD, FAILED, "call t9")] * 3 + [PASSED]
+
+
+@formats
+def test_another_target_resolves_nothing(format: str) -> None:
+    other = bash("pytest tests/test_heddle.py -q", PASSED, "t2")
+    assert left(format, [bash(TEST, FAILED, "t1", error=True)], [other])[0] == FAILED
+
+
+@formats
+def test_a_read_does_not_resolve_a_failed_edit_of_the_same_file(format: str) -> None:
+    said = "Error: the file has not been read yet.\n" + lines(1, 12)
+    failing = edit(A, "a", "b", "e1", result=said, error=True)
+    assert left(format, [failing], [read(A, lines(1, 20), "r1")])[0] == said
+    again = left(format, [failing], [read(A, lines(1, 20), "r1")], [edit(A, "a", "b", "e2")])
+    assert again[0] == told("Error: the file has not been read yet.", said, "call e2")
+
+
+@formats
+@pytest.mark.parametrize(
+    ("command", "result", "resolves"),
+    [
+        (f"{TEST} 2>&1 | tail -5", "3 passed in 0.02s", True),
+        (f"{TEST} 2>&1 | tail -5", "1 failed, 2 passed in 0.02s", False),
+        (f"{TEST} 2>&1 | grep -E '^(x|y)'", "", False),
+        (f"{TEST} 2>&1 | grep -P z", "grep: invalid option -- P", False),
+        (f"{TEST} -x", "3 passed in 0.02s", True),
+        (TEST, "", True),
+    ],
+)
+def test_what_a_filter_lets_through_must_tell_of_success(
+    format: str, command: str, result: str, resolves: bool
+) -> None:
+    texts = left(format, [bash(TEST, FAILED, "t1", error=True)], [bash(command, result, "t2")])
+    assert (texts[0] != FAILED) is resolves
+
+
+@formats
+def test_a_run_that_is_not_done_resolves_nothing_until_it_is(format: str) -> None:
+    def exec_command(result: str, id: str) -> Exchange:
+        return Exchange(result, tool="exec_command", id=id, args={"cmd": TEST})
+
+    def look(result: str, id: str) -> Exchange:
+        return Exchange(result, tool="write_stdin", id=id, args={"session_id": 17, "chars": ""})
+
+    failing = FAILED.replace("Exit code 1", "Process exited with code 1\nOutput:")
+    running = "Process running with session ID 17\nOutput:\n"
+    start = ([exec_command(failing, "t1")], [exec_command(running, "t2")])
+    assert left(format, *start)[0] == failing
+    passed = look("Process exited with code 0\nOutput:\nok", "p1")
+    assert left(format, *start, [passed], keep=1)[0] == told(TOLD, failing, "call t2")
+    broken = look("Process exited with code 1\nOutput:\n1 failed", "p1")
+    assert left(format, *start, [broken], keep=1)[0] == failing
+
+
+@formats
+def test_what_the_user_said_when_refusing_is_no_error(format: str) -> None:
+    said = "The user doesn't want to proceed with this tool use. The user said:\n" + lines(1, 12)
+    refused = bash(TEST, said, "t1", error=True)
+    assert left(format, [refused], [bash(TEST, PASSED, "t2")])[0] == said
+
+
+@formats
+def test_what_a_failed_read_did_show_stays(format: str) -> None:
+    shown = f"Exit code 1\n{lines(1, 30)}\n(eval):1: == not found"
+    failing = bash(f"cat {A}; echo ===; cat {A}", shown, "c1", error=True)
+    assert left(format, [failing], [bash(f"cat {A}", lines(1, 30), "c2")])[0] == shown
+
+
+@formats
+def test_recency_the_latest_exchanges_stay(format: str) -> None:
+    assert left(format, *classic(), keep=3)[0] == FAILED
+    aged = left(format, *classic(), done("d1"), keep=3)
+    assert aged[0] == told(TOLD, FAILED, "call t2"), "once it has left the window"
+
+
+@formats
+def test_short_errors_are_left(format: str) -> None:
+    steps = ([bash(TEST, "Exit code 1\nfailed", "t1", error=True)], [bash(TEST, PASSED, "t2")])
+    assert left(format, *steps)[0] == "Exit code 1\nfailed"
+
+
+@formats
+def test_a_whole_write_that_failed_and_then_succeeded(format: str) -> None:
+    said = "Error: ENOSPC: no space left on device\n" + lines(1, 12)
+    steps = ([write(A, "x", "w1", result=said, error=True)], [write(A, "x", "w2")])
+    assert left(format, *steps)[0] == told(said.split("\n")[0], said, "call w2")
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Process exited with code 1\nOutput:\n", 1),
+        ("Chunk ID: 5\nWall time: 1 s\nProcess exited with code 0\nOutput:\nexit code: 3", 0),
+        ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\n", 2),
+        ("Exit code 1\nboom", 1),
+        ('{"output":"boom","metadata":{"exit_code":1,"duration_seconds":0.1}}', 1),
+        ('{"output":"fine","metadata":{"exit_code":0,"duration_seconds":0.1}}', 0),
+        ("boom\n[Command finished with exit code 127]", 127),
+        ("<returncode>1</returncode>\n<output>boom</output>", 1),
+        ("<exited with exit code 3>", 3),
+        ("x" * 2_000 + "\nexit status 1", 1),
+        ("Exit Code: -1", -1),
+        ("all is well", None),
+        ("def main():\n    exit_code = 1\n", None),
+        ("sys.exit(1)", None),
+    ],
+)
+def test_exit_codes_as_agents_print_them(text: str, code: int | None) -> None:
+    assert exit_code(text) == code
+    assert failed(text, False) is (code not in (None, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "is_one"),
+    [
+        ("all is well", True, True),
+        ("Process exited with code 0", True, True),
+        ("Error: no such file", False, True),
+        ("<tool_use_error>String not found</tool_use_error>", False, True),
+        ("Traceback (most recent call last):\n  File", False, True),
+        ("fatal: not a git repository", False, True),
+        ("FileNotFoundError: [Errno 2]", False, True),
+        ("Error handling, a guide", False, False),
+        ("Exit code 0\nError: caught", False, False),
+        ("", False, False),
+    ],
+)
+def test_a_flag_or_the_text_itself_tells_of_failure(text: str, error: bool, is_one: bool) -> None:
+    assert failed(text, error) is is_one
+
+
+@pytest.mark.parametrize(
+    ("before", "line", "after"),
+    [
+        (lines(1, 10), TOLD, "1 failed"),
+        ("# loom", "src/a.go:12:3: undefined: loom", "FAIL loom [build failed]"),
+        ("", "src/a.ts(12,3): error TS2304: Cannot find name", ""),
+        ("186 |  submitError: new Error('x'),", "error: the queue is full", ""),
+        ("   Compiling loom", "error[E0425]: cannot find value `warp`", "  --> src/a.rs:3"),
+        ("=== RUN TestLoom", "--- FAIL: TestLoom (0.03s)", "FAIL"),
+        ("$ biome check --error-on-warnings", "× This variable is unused.", ""),
+        ("", "zsh: command not found: loom", ""),
+        ("func (l *loom) Close() error {", "the task failed", ""),
+        ("", "nothing telling", "at all"),
+    ],
+)
+def test_the_line_that_tells(before: str, line: str, after: str) -> None:
+    assert telling_line(f"Exit code 1\n{before}\n{line}\n{after}") == line
+
+
+def test_where_nothing_tells_the_first_line_does() -> None:
+    assert telling_line("Exit code 1") == "Exit code 1"
+    assert telling_line("") == ""
+
+
+def test_words_of_runs() -> None:
+    assert counts_failures("= 3 failed, 10 passed in 0.2s =")
+    assert counts_failures("FAILED (failures=2)")
+    assert counts_failures("make: *** [Makefile:3: all] Error 2")
+    assert counts_failures("7 issues:\n* gosec: 1")
+    assert not counts_failures("0 failed, 13 passed")
+    assert not counts_failures("1351 pass\n 0 fail")
+    assert tells_success("1351 pass\n 0 fail")
+    assert tells_success("Checked 275 files. No fixes applied.")
+    assert not tells_success("3 failed, 10 passed")
+    assert not tells_success("")
+    assert left_running("Command running in background with ID: b_1a2") == "b_1a2"
+    assert left_running("3 passed") is None
+    assert is_refusal("Rejected by user")
+    assert not is_refusal("permission denied")
+
+
+@given(st.text(min_size=150, max_size=400))
+def test_a_line_is_never_cut_inside_a_character(line: str) -> None:
+    kept = clipped(line)
+    assert len(kept) <= 160
+    assert kept == line or line.startswith(kept[:-1])
+
+
+@given(st.text(), st.booleans())
+def test_any_text_can_be_judged(text: str, error: bool) -> None:
+    assert failed(text, error) or not error
+    assert telling_line(text) in text
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(sessions)
+def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
+    hold_the_laws(resolved_errors, *session, FIELD[session[0]])

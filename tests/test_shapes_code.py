@@ -1,0 +1,361 @@
+"""What stays of source code, in many languages: read each one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from clew.shapes import Shape, kind_of, shape
+from tests.shape_rules import accounts_for
+
+
+class Case(NamedTuple):
+    """A text, and exactly what stays of it in so much room."""
+
+    kind: Shape
+    name: str
+    room: int
+    text: str
+    left: str
+    told: tuple[int, int, str]
+
+
+CASES = [
+    Case(
+        "code",
+        "python with docstrings",
+        420,
+        """\
+\"\"\"Orders, and what they cost.\"\"\"
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from decimal import Decimal
+
+RATES = {"de": Decimal("0.19"), "fr": Decimal("0.20")}
+DEFAULT_COUNTRY = "de"
+
+
+@dataclass(frozen=True)
+class Order:
+    \"\"\"One order of a customer.\"\"\"
+
+    id: int
+    items: tuple[str, ...]
+    country: str = DEFAULT_COUNTRY
+
+    def total(self, prices: dict[str, Decimal]) -> Decimal:
+        \"\"\"What all items cost, with tax.\"\"\"
+        net = sum((prices[item] for item in self.items), Decimal(0))
+        if net < 0:
+            raise ValueError("a negative total")
+        return net * (1 + RATES[self.country])
+
+    def as_json(self) -> str:
+        return json.dumps({"id": self.id, "items": self.items})
+
+
+def parse_order(
+    line: str,
+    *,
+    strict: bool = True,
+) -> Order:
+    \"\"\"Read an order from a line of the export.\"\"\"
+    fields = line.split(";")
+    if strict and len(fields) != 3:
+        raise ValueError(f"expected 3 fields, got {len(fields)}")
+    return Order(int(fields[0]), tuple(fields[1].split(",")), fields[2])
+""",
+        """\
+\"\"\"Orders, and what they cost.\"\"\"
+[… 7 lines]
+RATES = {"de": Decimal("0.19"), "fr": Decimal("0.20")}
+DEFAULT_COUNTRY = "de"
+[… 3 lines]
+class Order:
+    \"\"\"One order of a customer.\"\"\"
+[… 5 lines]
+    def total(self, prices: dict[str, Decimal]) -> Decimal:
+[… 6 lines]
+    def as_json(self) -> str:
+[… 3 lines]
+def parse_order(
+    line: str,
+    *,
+    strict: bool = True,
+) -> Order:
+[… 5 lines]\
+""",
+        (29, 41, "lines"),
+    ),
+    Case(
+        "code",
+        "go read with line numbers",
+        330,
+        """\
+     1→package store
+     2→
+     3→import (
+     4→	"context"
+     5→	"database/sql"
+     6→	"fmt"
+     7→)
+     8→
+     9→// ErrGone is returned for rows that were deleted.
+    10→var ErrGone = fmt.Errorf("gone")
+    11→
+    12→// Store keeps sessions in a database.
+    13→// It is safe for concurrent use.
+    14→type Store struct {
+    15→	db    *sql.DB
+    16→	limit int
+    17→}
+    18→
+    19→func Open(path string) (*Store, error) {
+    20→	db, err := sql.Open("sqlite", path)
+    21→	if err != nil {
+    22→		return nil, fmt.Errorf("open %s: %w", path, err)
+    23→	}
+    24→	return &Store{db: db, limit: 100}, nil
+    25→}
+    26→
+    27→// Get finds one session.
+    28→func (s *Store) Get(ctx context.Context, id string) (*Session, error) {
+    29→	row := s.db.QueryRowContext(ctx, "SELECT data FROM sessions WHERE id = ?", id)
+    30→	var data []byte
+    31→	if err := row.Scan(&data); err != nil {
+    32→		return nil, fmt.Errorf("get %s: %w", id, err)
+    33→	}
+    34→	return decode(data)
+    35→}
+""",
+        """\
+     1→package store
+     2→
+     3→import (
+[… 6 lines]
+    10→var ErrGone = fmt.Errorf("gone")
+[… 3 lines]
+    14→type Store struct {
+[… 4 lines]
+    19→func Open(path string) (*Store, error) {
+[… 8 lines]
+    28→func (s *Store) Get(ctx context.Context, id string) (*Session, error) {
+[… 7 lines]\
+""",
+        (28, 35, "lines"),
+    ),
+    Case(
+        "code",
+        "typescript with a class",
+        330,
+        """\
+import { useState } from "react";
+import type { Item } from "./types";
+
+export const LIMIT = 20;
+
+export interface Page {
+  items: Item[];
+  next?: string;
+}
+
+export class Client {
+  private token: string;
+
+  constructor(token: string) {
+    this.token = token;
+  }
+
+  async list(cursor?: string): Promise<Page> {
+    const url = cursor ? `/items?cursor=${cursor}` : "/items";
+    const answer = await fetch(url, { headers: { Authorization: this.token } });
+    if (!answer.ok) {
+      throw new Error(`list failed: ${answer.status}`);
+    }
+    return answer.json();
+  }
+}
+
+export function useItems(client: Client) {
+  const [items, setItems] = useState<Item[]>([]);
+  return { items, reload: () => client.list().then((page) => setItems(page.items)) };
+}
+""",
+        """\
+import { useState } from "react";
+[… 2 lines]
+export const LIMIT = 20;
+
+export interface Page {
+[… 4 lines]
+export class Client {
+[… 2 lines]
+  constructor(token: string) {
+[… 3 lines]
+  async list(cursor?: string): Promise<Page> {
+[… 9 lines]
+export function useItems(client: Client) {
+[… 3 lines]\
+""",
+        (23, 31, "lines"),
+    ),
+    Case(
+        "code",
+        "rust",
+        260,
+        """\
+use std::collections::HashMap;
+
+/// How many entries are kept.
+pub const CAPACITY: usize = 128;
+
+#[derive(Debug, Clone)]
+pub struct Cache<V> {
+    entries: HashMap<String, V>,
+}
+
+impl<V: Clone> Cache<V> {
+    pub fn new() -> Self {
+        Self { entries: HashMap::with_capacity(CAPACITY) }
+    }
+
+    pub fn get(&self, key: &str) -> Option<V> {
+        self.entries.get(key).cloned()
+    }
+}
+
+fn evict<V>(cache: &mut Cache<V>) {
+    if cache.entries.len() > CAPACITY {
+        cache.entries.clear();
+    }
+}
+""",
+        """\
+use std::collections::HashMap;
+[… 2 lines]
+pub const CAPACITY: usize = 128;
+[… 2 lines]
+pub struct Cache<V> {
+[… 3 lines]
+impl<V: Clone> Cache<V> {
+    pub fn new() -> Self {
+[… 8 lines]
+fn evict<V>(cache: &mut Cache<V>) {
+[… 4 lines]\
+""",
+        (19, 25, "lines"),
+    ),
+    Case(
+        "code",
+        "java",
+        260,
+        """\
+package org.example.shop;
+
+import java.util.List;
+import java.util.Map;
+
+/**
+ * Sells things.
+ */
+public class Shop {
+    private final Map<String, Integer> stock;
+
+    public Shop(Map<String, Integer> stock) {
+        this.stock = stock;
+    }
+
+    public boolean sell(String name, int count) {
+        int left = stock.getOrDefault(name, 0);
+        if (left < count) {
+            return false;
+        }
+        stock.put(name, left - count);
+        return true;
+    }
+}
+""",
+        """\
+package org.example.shop;
+[… 5 lines]
+ * Sells things.
+ */
+public class Shop {
+[… 2 lines]
+    public Shop(Map<String, Integer> stock) {
+[… 3 lines]
+    public boolean sell(String name, int count) {
+[… 8 lines]\
+""",
+        (18, 24, "lines"),
+    ),
+    Case(
+        "code",
+        "c",
+        260,
+        """\
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LIMIT 64
+
+struct node {
+    struct node *next;
+    int value;
+};
+
+static struct node *push(struct node *head, int value)
+{
+    struct node *fresh = malloc(sizeof *fresh);
+    fresh->next = head;
+    fresh->value = value;
+    return fresh;
+}
+
+int main(int argc, char **argv)
+{
+    struct node *head = NULL;
+    for (int i = 1; i < argc; i++)
+        head = push(head, atoi(argv[i]));
+    printf("%d\\n", head ? head->value : 0);
+    return 0;
+}
+""",
+        """\
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LIMIT 64
+
+struct node {
+    struct node *next;
+    int value;
+};
+
+static struct node *push(struct node *head, int value)
+[… 7 lines]
+int main(int argc, char **argv)
+[… 7 lines]\
+""",
+        (14, 26, "lines"),
+    ),
+]
+each = pytest.mark.parametrize("case", CASES, ids=[f"{case.kind}: {case.name}" for case in CASES])
+
+
+@each
+def test_exactly_this_stays(case: Case) -> None:
+    shaped = shape(case.text, case.kind, case.room)
+    assert shaped is not None
+    assert shaped.text == case.left.removesuffix("\n")
+    assert (shaped.gone, shaped.all, shaped.unit) == case.told
+    accounts_for(case.text, shaped)
+
+
+@each
+def test_its_kind_is_known_from_its_call(case: Case) -> None:
+    assert kind_of(case.text, None if case.kind == "other" else case.kind) == case.kind

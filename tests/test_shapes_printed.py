@@ -1,0 +1,397 @@
+"""What stays of what commands print: listings, hits, logs, test output. Read each one."""
+
+# ruff: noqa: E501 (texts as tools print them)
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from clew.shapes import Shape, kind_of, shape
+from tests.shape_rules import accounts_for
+
+
+class Case(NamedTuple):
+    """A text, and exactly what stays of it in so much room."""
+
+    kind: Shape
+    name: str
+    room: int
+    text: str
+    left: str
+    told: tuple[int, int, str]
+
+
+CASES = [
+    Case(
+        "listing",
+        "ls -la",
+        420,
+        """\
+total 96
+drwxr-xr-x  14 ann  staff    448 Mar  2 17:38 .
+drwxr-xr-x   9 ann  staff    288 Mar  2 11:02 ..
+-rw-r--r--   1 ann  staff   1210 Mar  2 17:38 .gitignore
+-rw-r--r--   1 ann  staff    640 Mar  2 17:38 Cargo.toml
+-rw-r--r--   1 ann  staff  18992 Mar  2 17:38 Cargo.lock
+-rw-r--r--   1 ann  staff   1075 Mar  2 17:38 LICENSE
+-rw-r--r--   1 ann  staff   5120 Mar  2 17:38 README.md
+drwxr-xr-x   6 ann  staff    192 Mar  2 17:38 benches
+-rw-r--r--   1 ann  staff    310 Mar  2 17:38 build.rs
+-rw-r--r--   1 ann  staff    310 Mar  2 17:38 deny.toml
+drwxr-xr-x  22 ann  staff    704 Mar  2 17:38 src
+-rw-r--r--   1 ann  staff    128 Mar  2 17:38 rustfmt.toml
+-rw-r--r--   1 ann  staff    128 Mar  2 17:38 x.sh
+""",
+        """\
+total 96
+drwxr-xr-x  14 ann  staff    448 Mar  2 17:38 .
+drwxr-xr-x   9 ann  staff    288 Mar  2 11:02 ..
+-rw-r--r--   1 ann  staff   1210 Mar  2 17:38 .gitignore
+[… 4 entries]
+drwxr-xr-x   6 ann  staff    192 Mar  2 17:38 benches
+[… 2 entries]
+drwxr-xr-x  22 ann  staff    704 Mar  2 17:38 src
+-rw-r--r--   1 ann  staff    128 Mar  2 17:38 rustfmt.toml
+-rw-r--r--   1 ann  staff    128 Mar  2 17:38 x.sh\
+""",
+        (6, 13, "entries"),
+    ),
+    Case(
+        "listing",
+        "find",
+        140,
+        "\n".join(
+            f"./src/{d}/{n}.py"
+            for d in ("core", "web")
+            for n in ("__init__", "errors", "models", "routes", "views", "wire", "zones")
+        )
+        + "\n",
+        """\
+./src/core/__init__.py
+./src/core/errors.py
+./src/core/models.py
+./src/core/routes.py
+[… 9 entries]
+./src/web/zones.py\
+""",
+        (9, 14, "entries"),
+    ),
+    Case(
+        "listing",
+        "glob with a note",
+        140,
+        "\n".join(f"/repo/packages/p{n}/package.json" for n in range(1, 13))
+        + "\n(Results are truncated. Consider using a more specific path or pattern.)",
+        """\
+/repo/packages/p1/package.json
+[… 11 entries]
+(Results are truncated. Consider using a more specific path or pattern.)\
+""",
+        (11, 12, "entries"),
+    ),
+    Case(
+        "hits",
+        "rg over files",
+        330,
+        "\n".join(
+            [
+                f'src/store.go:{n}:\t\treturn nil, fmt.Errorf("step {n}: %w", err)'
+                for n in (12, 19, 31, 44, 58)
+            ]
+            + [f"src/web/server.go:{n}:\tif err := serve(ctx, {n}); err != nil {{" for n in (8, 77)]
+            + ["cmd/main.go:5:\terr := run(os.Args)"]
+        )
+        + "\n",
+        """\
+src/store.go:12:		return nil, fmt.Errorf("step 12: %w", err)
+src/store.go:19:		return nil, fmt.Errorf("step 19: %w", err)
+[… 3 hits]
+src/web/server.go:8:	if err := serve(ctx, 8); err != nil {
+[… 1 hits]
+cmd/main.go:5:	err := run(os.Args)\
+""",
+        (4, 8, "hits"),
+    ),
+    Case(
+        "hits",
+        "grep with context",
+        330,
+        """\
+src/a.py-10-def first():
+src/a.py:11:    retry(3)
+src/a.py-12-    return None
+--
+src/a.py-40-def second():
+src/a.py:41:    retry(5)
+src/a.py-42-    return None
+--
+src/b.py-7-def third():
+src/b.py:8:    retry(1)
+src/b.py-9-    return None
+--
+src/b.py-90-class Fourth:
+src/b.py-91-    \"\"\"A longer context that nobody needs for long.\"\"\"
+src/b.py:92:    attempts = retry(9)
+src/b.py-93-    return None
+""",
+        """\
+src/a.py-10-def first():
+src/a.py:11:    retry(3)
+[… 3 lines]
+src/a.py:41:    retry(5)
+[… 3 lines]
+src/b.py:8:    retry(1)
+[… 4 lines]
+src/b.py:92:    attempts = retry(9)
+src/b.py-93-    return None\
+""",
+        (10, 16, "lines"),
+    ),
+    Case(
+        "hits",
+        "hits in one file",
+        120,
+        "\n".join(f"{n}:## Part {n} of the handbook" for n in range(10, 130, 10)) + "\n",
+        """\
+10:## Part 10 of the handbook
+20:## Part 20 of the handbook
+[… 9 hits]
+120:## Part 120 of the handbook\
+""",
+        (9, 12, "hits"),
+    ),
+    Case(
+        "hits",
+        "below headings",
+        170,
+        """\
+src/a.ts
+12:  const token = read();
+19:  const token = write();
+31:  const token = clear();
+
+src/b.ts
+4:import { token } from "./a";
+88:  return token;
+120:  token.refresh();
+""",
+        """\
+src/a.ts
+12:  const token = read();
+19:  const token = write();
+[… 2 lines]
+src/b.ts
+4:import { token } from "./a";
+[… 2 lines]\
+""",
+        (4, 9, "lines"),
+    ),
+    Case(
+        "log",
+        "a build that failed",
+        330,
+        "\n".join(
+            ["$ make release", "cc -O2 -c src/main.c -o build/main.o"]
+            + [f"cc -O2 -c src/part{n}.c -o build/part{n}.o" for n in range(1, 9)]
+            + [
+                "src/part9.c: In function 'load':",
+                "src/part9.c:41:12: warning: unused variable 'n' [-Wunused-variable]",
+                "src/part9.c:57:5: error: expected ';' before 'return'",
+                "   57 |     return 0;",
+                "      |     ^~~~~~",
+            ]
+            + [f"cc -O2 -c src/more{n}.c -o build/more{n}.o" for n in range(1, 9)]
+            + ["make: *** [Makefile:12: build/part9.o] Error 1"]
+        )
+        + "\n",
+        """\
+$ make release
+[… 10 lines]
+src/part9.c:41:12: warning: unused variable 'n' [-Wunused-variable]
+src/part9.c:57:5: error: expected ';' before 'return'
+   57 |     return 0;
+[… 9 lines]
+make: *** [Makefile:12: build/part9.o] Error 1\
+""",
+        (19, 24, "lines"),
+    ),
+    Case(
+        "log",
+        "an install that went well",
+        160,
+        "\n".join(
+            ["Resolving dependencies..."]
+            + [f"  + package-{n} 1.{n}.0" for n in range(1, 30)]
+            + ["0 errors, 0 warnings", "Done in 4.2s"]
+        )
+        + "\n",
+        """\
+Resolving dependencies...
+[… 28 lines]
+  + package-29 1.29.0
+0 errors, 0 warnings
+Done in 4.2s\
+""",
+        (28, 32, "lines"),
+    ),
+    Case(
+        "log",
+        "the same error again and again",
+        400,
+        "\n".join(
+            ["worker started"]
+            + [
+                f"2026-01-02 10:00:{n:02d} ERROR connection refused by 10.0.0.7:5432, retrying"
+                for n in range(20)
+            ]
+            + ["2026-01-02 10:00:20 FATAL giving up", "worker stopped"]
+        )
+        + "\n",
+        """\
+worker started
+2026-01-02 10:00:00 ERROR connection refused by 10.0.0.7:5432, retrying
+2026-01-02 10:00:01 ERROR connection refused by 10.0.0.7:5432, retrying
+2026-01-02 10:00:02 ERROR connection refused by 10.0.0.7:5432, retrying
+[… 17 lines]
+2026-01-02 10:00:20 FATAL giving up
+worker stopped\
+""",
+        (17, 23, "lines"),
+    ),
+    Case(
+        "test",
+        "go test -v",
+        330,
+        "\n".join(
+            [f"=== RUN   TestPart{n}\n--- PASS: TestPart{n} (0.00s)" for n in range(1, 9)]
+            + [
+                "=== RUN   TestTotal",
+                "    total_test.go:31: total = 12, want 14",
+                "--- FAIL: TestTotal (0.01s)",
+            ]
+            + [f"=== RUN   TestEnd{n}\n--- PASS: TestEnd{n} (0.00s)" for n in range(1, 9)]
+            + ["FAIL", "FAIL\texample.org/shop\t0.312s", "FAIL"]
+        )
+        + "\n",
+        """\
+[… 17 lines]
+    total_test.go:31: total = 12, want 14
+--- FAIL: TestTotal (0.01s)
+[… 16 lines]
+FAIL
+FAIL	example.org/shop	0.312s
+FAIL\
+""",
+        (33, 38, "lines"),
+    ),
+    Case(
+        "test",
+        "pytest",
+        620,
+        """\
+============================= test session starts ==============================
+platform linux -- Python 3.12.1, pytest-8.0.0
+collected 41 items
+
+tests/test_cart.py ..........                                            [ 24%]
+tests/test_items.py ...............                                      [ 60%]
+tests/test_price.py ....F...........                                     [100%]
+
+=================================== FAILURES ===================================
+_________________________________ test_rounding ________________________________
+
+    def test_rounding():
+        price = Price("1.005")
+>       assert price.rounded() == Decimal("1.01")
+E       AssertionError: assert Decimal('1.00') == Decimal('1.01')
+E        +  where Decimal('1.00') = rounded()
+
+tests/test_price.py:31: AssertionError
+=========================== short test summary info ============================
+FAILED tests/test_price.py::test_rounding - AssertionError: assert Decimal('1.0...
+========================= 1 failed, 40 passed in 0.52s =========================
+""",
+        """\
+============================= test session starts ==============================
+[… 7 lines]
+=================================== FAILURES ===================================
+[… 4 lines]
+>       assert price.rounded() == Decimal("1.01")
+E       AssertionError: assert Decimal('1.00') == Decimal('1.01')
+[… 2 lines]
+tests/test_price.py:31: AssertionError
+[… 1 lines]
+FAILED tests/test_price.py::test_rounding - AssertionError: assert Decimal('1.0...
+========================= 1 failed, 40 passed in 0.52s =========================\
+""",
+        (14, 21, "lines"),
+    ),
+    Case(
+        "test",
+        "cargo test, all well",
+        200,
+        "\n".join(
+            ["running 12 tests"]
+            + [f"test cache::tests::case_{n} ... ok" for n in range(1, 13)]
+            + [
+                "",
+                "test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s",
+            ]
+        )
+        + "\n",
+        """\
+running 12 tests
+[… 13 lines]
+test result: ok. 12 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\
+""",
+        (13, 15, "lines"),
+    ),
+    Case(
+        "test",
+        "vitest",
+        300,
+        "\n".join(
+            [" RUN  v2.0.1 /repo", ""]
+            + [f" ✓ src/part{n}.test.ts (4)" for n in range(1, 10)]
+            + [
+                " ❯ src/sum.test.ts (2)",
+                "   × sum > adds two numbers",
+                "     → expected 5 to be 4",
+                " FAIL  src/sum.test.ts > sum > adds two numbers",
+                "AssertionError: expected 5 to be 4 // Object.is equality",
+                "",
+                " Test Files  1 failed | 9 passed (10)",
+                "      Tests  1 failed | 37 passed (38)",
+            ]
+        )
+        + "\n",
+        """\
+ RUN  v2.0.1 /repo
+[… 11 lines]
+   × sum > adds two numbers
+     → expected 5 to be 4
+ FAIL  src/sum.test.ts > sum > adds two numbers
+AssertionError: expected 5 to be 4 // Object.is equality
+
+ Test Files  1 failed | 9 passed (10)
+      Tests  1 failed | 37 passed (38)\
+""",
+        (11, 19, "lines"),
+    ),
+]
+each = pytest.mark.parametrize("case", CASES, ids=[f"{case.kind}: {case.name}" for case in CASES])
+
+
+@each
+def test_exactly_this_stays(case: Case) -> None:
+    shaped = shape(case.text, case.kind, case.room)
+    assert shaped is not None
+    assert shaped.text == case.left.removesuffix("\n")
+    assert (shaped.gone, shaped.all, shaped.unit) == case.told
+    accounts_for(case.text, shaped)
+
+
+@each
+def test_its_kind_is_known_from_its_call(case: Case) -> None:
+    assert kind_of(case.text, None if case.kind == "other" else case.kind) == case.kind

@@ -1,0 +1,260 @@
+"""How old calls are told: what a run's output says of its end, a line for one, lines for many."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.summaries.batch import told
+from clew.summaries.deeds import Deed, deed_of, first_sentences, hits_in, lines_read
+from clew.summaries.outcomes import Ending, clip, ending_of, first_error, last_word, telling_lines
+from clew.summaries.stubs import stub_of
+from clew.tools import Tools
+from clew.tools.use import Kind, Span
+from clew.transcript import Part, Ref
+
+NO_REF = Ref(0, ())
+TOOLS = Tools()
+
+
+def words(text: str) -> int:
+    return len(text.split())
+
+
+def deed(
+    command: str, printed: str = "", *, error: bool = False, why: str = "", resolved: bool = False
+) -> Deed:
+    """What is told of a command that printed this."""
+    arguments = json.dumps({"command": command})
+    use = TOOLS.use_of("bash", arguments, None)
+    call = Part(NO_REF, "call", "model", arguments, "bash")
+    result = Part(NO_REF, "result", "tool", printed, error=error)
+    return deed_of(call, use, result, why=why, resolved=resolved)
+
+
+def stub(one: Deed, *, verbatim: bool = True) -> str:
+    return stub_of(one, errors_verbatim=verbatim).text
+
+
+ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
+    "plain output": ("all good\n", False, "run", (False, None, "all good\n")),
+    "flagged by its sender": ("no such table", True, "other", (True, None, "no such table")),
+    "a status in front": ("Exit code 1\nboom", False, "run", (True, 1, "boom")),
+    "a frame around it": (
+        "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\nok\n", False, "run",
+        (False, 0, "ok\n"),
+    ),
+    "a frame with a failure": (
+        "Wall time: 0.1 seconds\nProcess exited with code 2\nOutput:\nbad\n", False, "read",
+        (True, 2, "bad\n"),
+    ),
+    "JSON around it": (
+        '{"output":"Success.\\n","metadata":{"exit_code":0,"duration_seconds":0.0}}', False,
+        "write", (False, 0, "Success.\n"),
+    ),
+    "JSON of its own": ('{"name": "x"}', False, "read", (False, None, '{"name": "x"}')),
+    "failed behind a pipe": ("--- FAIL: X\nFAIL", False, "run", (True, None, "--- FAIL: X\nFAIL")),
+    "no failures": ("12 passed, 0 failed", False, "run", (False, None, "12 passed, 0 failed")),
+    "a search without hits": ("Exit code 1\n", False, "search", (False, 1, "")),
+    "a file that speaks of errors": ("error: x", False, "read", (False, None, "error: x")),
+    "a refused edit": ("Error: no match", False, "write", (True, None, "Error: no match")),
+    "nothing": ("", False, "run", (False, None, "")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "flagged", "kind", "expected"), ENDINGS.values(), ids=ENDINGS)
+def test_how_a_call_ended(
+    text: str, flagged: bool, kind: Kind, expected: tuple[bool, int | None, str]
+) -> None:
+    ending = ending_of(text, flagged, kind)
+    assert (ending.failed, ending.status, ending.body) == expected
+
+
+def test_a_run_that_goes_on_is_neither_failed_nor_done() -> None:
+    text = "Wall time: 5 seconds\nProcess running with session ID 4711\nOutput:\n"
+    assert ending_of(text, False, "run") == Ending("", running="4711")
+
+
+LOG = "\n".join(f"compiling unit {number}" for number in range(60))
+GO_TEST = f"{LOG}\n--- FAIL: TestParse (0.00s)\n    parse_test.go:23: Expected 42 but got 7\nFAIL\n"
+
+STUBS: dict[str, tuple[Deed, str]] = {
+    "a file": (deed("cat src/app.py", LOG), "read src/app.py, 60 lines"),
+    "some lines of it": (
+        deed("sed -n '30,89p' src/app.py", LOG), "read src/app.py, lines 30-89",
+    ),
+    "fewer lines than asked for": (deed("head -500 src/app.py", LOG), "read src/app.py, 60 lines"),
+    "what a command shows": (
+        deed("git diff --stat", " a.py | 2 +-\n 1 file changed, 1 insertion(+)"),
+        "looked at git diff --stat, 2 lines; 1 file changed, 1 insertion(+)",
+    ),
+    "a change": (deed("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py, ok"),
+    "a run": (
+        deed("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make: ok; BUILD SUCCESSFUL",
+    ),
+    "tests": (
+        deed("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q: ok; 41 passed in 3.1s",
+    ),
+    "a search": (
+        deed("rg -n Thing src", "src/a.py:1:Thing\nsrc/a.py:9:Thing\nsrc/b.py:3:Thing\n"),
+        "searched for rg -n Thing src: 3 hits in 2 files",
+    ),
+    "a failure": (
+        deed("go test ./...", GO_TEST),
+        """\
+ran go test ./...: failed
+[… 60 lines]
+--- FAIL: TestParse (0.00s)
+    parse_test.go:23: Expected 42 but got 7
+FAIL""",
+    ),
+    "a failure that was mended since": (
+        deed("go test ./...", GO_TEST, resolved=True),
+        "ran go test ./...: failed; the same succeeded later: --- FAIL: TestParse (0.00s)",
+    ),
+    "nothing printed": (deed("make", ""), "ran make: ok"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "expected"), STUBS.values(), ids=STUBS)
+def test_one_call_in_a_line(one: Deed, expected: str) -> None:
+    assert stub(one) == expected
+
+
+def test_errors_need_not_stay_verbatim() -> None:
+    told_short = "ran go test ./...: failed: --- FAIL: TestParse (0.00s)"
+    assert stub(deed("go test ./...", GO_TEST), verbatim=False) == told_short
+
+
+def test_lines_left_out_between_the_lines_of_an_error_are_counted() -> None:
+    text = "error: first\n" + "noise\n" * 5 + "error: second\nExit code 1"
+    kept = stub_of(deed("make", "Exit code 1\n" + text), errors_verbatim=True)
+    told = "ran make: failed, exit 1\nerror: first\n[… 5 lines]\nerror: second\n[… 1 lines]"
+    assert kept.text == told
+    assert kept.kept == 2
+
+
+def test_a_single_line_between_two_is_said_and_not_counted() -> None:
+    text = "error: first\nat the loom\nerror: second\n"
+    assert "at the loom" in stub(deed("make", "Exit code 1\n" + text))
+
+
+def test_a_path_is_short_where_the_call_says_it_whole() -> None:
+    assert (
+        stub(deed("cat /home/me/repo/src/clew/app.py", "x\ny")) == "read src/clew/app.py, 2 lines"
+    )
+
+
+SPANS = [
+    (Span("a"), 40, ""),
+    (Span("a", (1, 2_000)), 40, ""),
+    (Span("a", (1, 40)), 40, "1-40"),
+    (Span("a", (30, 79)), 50, "30-79"),
+    (Span("a", (30, 79)), 10, "30-39"),
+    (Span("a", (30, 1_000_000_000)), 10, "30-39"),
+    (Span("a", part=True), 10, ""),
+]
+
+
+@pytest.mark.parametrize(("span", "shown", "expected"), SPANS)
+def test_which_lines_were_read(span: Span, shown: int, expected: str) -> None:
+    assert lines_read(span, shown) == expected
+
+
+SENTENCES = [
+    ("The lock is taken twice. Let me fix it. And more.", 40, "The lock is taken twice."),
+    ("Fix it. It breaks.", 40, "Fix it. It breaks."),
+    ("one endless sentence without any end to it", 22, "one endless sentence…"),
+    ("  First line\n\nsecond paragraph", 60, "First line second paragraph"),
+    ("", 10, ""),
+]
+
+
+@pytest.mark.parametrize(("text", "room", "expected"), SENTENCES)
+def test_the_first_sentences(text: str, room: int, expected: str) -> None:
+    assert first_sentences(text, room) == expected
+
+
+def test_small_parts() -> None:
+    assert hits_in("a.py:1:x\na.py:2:y\n\n") == (2, 1)
+    assert last_word("noise\n3 passed\nbye\n", 40) == "3 passed"
+    assert first_error("Found 2 errors\na.ts:4: bad name", 80) == "a.ts:4: bad name"
+    assert telling_lines("one\ntwo", 100, 5) == [0, 1]
+    assert clip("a word too many", 12) == "a word too…"
+
+
+BATCH = [
+    deed("cat src/app.py", "x\n" * 40, why="Let me look at the app."),
+    deed("sed -n '1,20p' src/db.py", "x\n" * 20),
+    deed("sed -n '21,60p' src/db.py", "x\n" * 40),
+    deed("rg -n retry src", "src/a.py:1:retry"),
+    deed("sed -i s/1/2/ src/app.py", "", why="The client never retries. So I raise the limit."),
+    deed("sed -i s/3/4/ src/app.py", "", why="The client never retries. So I raise the limit."),
+    deed("touch src/new.py", "", why="The helper moves out."),
+    deed("pytest -q", "E assert 1 == 2\n1 failed", error=True, resolved=True),
+    deed("pytest -q", "3 passed in 0.2s"),
+    deed("mypy src", "src/app.py:4: error: Name 'x' is not defined\nFound 1 error", error=True),
+]
+
+EXPECTED = """\
+Earlier in this session, 10 tool calls of the assistant, in short:
+- changed:
+  src/app.py (2 edits): “The client never retries. So I raise the limit.”
+  src/new.py: “The helper moves out.”
+- failed: mypy src
+  src/app.py:4: error: Name 'x' is not defined
+  Found 1 error
+- ran: pytest -q (2 times, 1 failed; last 3 passed in 0.2s); mypy src (failed)
+- read: src/app.py, src/db.py 1-60
+- failed at first, then succeeded: pytest -q: E assert 1 == 2
+- searched once"""
+
+
+def test_a_batch_by_what_it_did() -> None:
+    assert told(BATCH, 500, words) == EXPECTED
+
+
+def test_long_paths_are_told_once() -> None:
+    deeds = [deed(f"cat /home/me/repo/src/{name}.py", "x\ny") for name in "abc"]
+    head, line = told(deeds, 500, words).split("\n")
+    assert head.endswith("in short; … stands for /home/me/repo/src:")
+    assert line == "- read: …/a.py, …/b.py, …/c.py"
+
+
+def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
+    frame = "Wall time: 1 seconds\n{}\nOutput:\n"
+    started = deed("make all", frame.format("Process running with session ID 77"))
+    arguments = json.dumps({"session_id": 77, "chars": ""})
+    use = TOOLS.use_of("write_stdin", arguments, None)
+    ended = deed_of(
+        Part(NO_REF, "call", "model", arguments, "write_stdin"), use,
+        Part(NO_REF, "result", "tool", frame.format("Process exited with code 0") + "done"),
+    )  # fmt: skip
+    assert ended.session == "77"
+    assert "- ran: make all (ok)" in told([started, ended], 500, words).split("\n")
+
+
+@pytest.mark.parametrize("room", [150, 100, 60, 30, 12, 3])
+def test_a_summary_is_never_longer_than_it_may_be(room: int) -> None:
+    text = told(BATCH * 8, room, words)
+    assert words(text) <= room
+
+
+def test_what_does_not_fit_is_counted() -> None:
+    deeds: list[Deed] = [deed(f"cat src/file{number}.py", "x\ny") for number in range(60)]
+    text = told(deeds, 60, words)
+    shown = text.count("src/file")
+    assert f"{60 - shown} other things" in text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(BATCH), min_size=1, max_size=30), st.integers(1, 400))
+def test_any_batch_fits_and_counts_its_calls(deeds: list[Any], room: int) -> None:
+    text = told(deeds, room, words)
+    assert words(text) <= room
+    if room > 100:
+        assert text.startswith(f"Earlier in this session, {len(deeds)} tool calls")

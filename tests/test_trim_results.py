@@ -1,0 +1,274 @@
+"""Old results cut to their shape: when, which kinds, what stays, and what must never happen."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import clew
+from clew.engine import Compaction, compacted, fold_request
+from clew.facts import Facts
+from clew.marker import Short, find_marker, is_hole, reference
+from clew.passes.trim_results import ARRIVING_KINDS, DEFAULT_KINDS, Measure, trim_results
+from clew.policy import Policy
+from tests.busy_sessions import bash, done, hold_the_laws, read
+from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
+
+formats = pytest.mark.parametrize("format", FORMATS)
+AGE = DEFAULT_KINDS["page"].age
+
+BUILD = "\n".join(
+    [
+        "$ make release",
+        *(f"cc -O2 -Wall -Iinclude -c src/part_{n}.c -o build/part_{n}.o" for n in range(60)),
+        "src/part_60.c:57:5: error: expected ';' before 'return'",
+        *(f"cc -O2 -Wall -Iinclude -c src/more_{n}.c -o build/more_{n}.o" for n in range(60)),
+        "make: *** [Makefile:12: release] Error 1",
+    ]
+)
+HITS = "".join(
+    f"src/{file}.py:{line}:    weave(thread, {line})\n"
+    for file in ("loom", "heddle", "warp")
+    for line in range(1, 60)
+)
+FILE = "".join(
+    f"{at * 10 + 1:6}→def weave_{at}(thread):\n"
+    + "".join(f"{at * 10 + n:6}→    thread = turn(thread, {n})\n" for n in range(2, 11))
+    for at in range(30)
+)
+ROWS = json.dumps([{"id": n, "name": f"thread {n}", "length": n * 7} for n in range(200)])
+SEARCH: dict[str, Any] = {"tool": "Bash", "args": {"command": "rg -n weave src"}}
+
+
+def trimmed(
+    format: str, *steps: Any, keep: int = 0, arrivals: bool = False
+) -> tuple[Compaction[Any], list[str]]:
+    """A session compacted at every boundary, and its results."""
+    body = request(format, "go", *steps)
+    policy = Policy(step=1, growth=0.0, keep_recent=keep, shape_arrivals=arrivals)
+    out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
+    assert clew.check(out.request, format=format) == []
+    assert out.report.failures == {}
+    return out, results(format, out.request)
+
+
+def old(text: str, command: str = "make release", **about: Any) -> list[list[Exchange]]:
+    """A session in which the model has seen what this command printed."""
+    return [[bash(command, text, "call_1", **about)], done()]
+
+
+@formats
+def test_a_failed_build_keeps_its_error_and_its_ends(format: str) -> None:
+    out, (first, _) = trimmed(format, *old(BUILD))
+    lines = first.split("\n")
+    assert lines[0] == "$ make release"
+    assert "src/part_60.c:57:5: error: expected ';' before 'return'" in lines
+    assert lines[-2] == "make: *** [Makefile:12: release] Error 1"
+    marker = find_marker(lines[-1])
+    assert isinstance(marker, Short)
+    assert (marker.all, marker.unit) == (123, "lines")
+    assert marker.all is not None
+    stay = [line for line in lines[:-1] if not is_hole(line)]
+    assert len(stay) == marker.all - marker.gone
+    assert len(first) < len(BUILD) // 3
+    (edit,) = out.report.edits
+    assert (edit.reason, edit.evidence) == ("trimmed", f"log: {marker.gone} of 123 lines")
+    assert clew.expand(reference(BUILD), out) == BUILD
+
+
+def test_exactly_this_stays_of_a_search() -> None:
+    many = "".join(f"src/{file}.py:{line}:    weave(thread, {line})\n" for file, line in _HITS)
+    _, (first, _) = trimmed("anthropic", [Exchange(many, **SEARCH)], done())
+    ref = reference(many)
+    assert first == (
+        "src/heddle.py:1:    weave(thread, 1)\n"
+        "src/heddle.py:2:    weave(thread, 2)\n"
+        "src/heddle.py:3:    weave(thread, 3)\n"
+        "src/heddle.py:4:    weave(thread, 4)\n"
+        "src/heddle.py:5:    weave(thread, 5)\n"
+        "src/heddle.py:6:    weave(thread, 6)\n"
+        "src/heddle.py:7:    weave(thread, 7)\n"
+        "src/heddle.py:8:    weave(thread, 8)\n"
+        "[… 32 hits]\n"
+        "src/loom.py:1:    weave(thread, 1)\n"
+        "src/loom.py:2:    weave(thread, 2)\n"
+        "[… 35 hits]\n"
+        "src/loom.py:38:    weave(thread, 38)\n"
+        "src/loom.py:39:    weave(thread, 39)\n"
+        "src/loom.py:40:    weave(thread, 40)\n"
+        "src/warp.py:9:    weave(thread, 9)\n"
+        f"[clew: 67 of 81 hits left out; safe to run again; ref {ref}]"
+    )
+
+
+_HITS = [(file, line) for file in ("heddle", "loom") for line in range(1, 41)] + [("warp", 9)]
+
+
+@formats
+def test_what_is_recent_or_unseen_stays(format: str) -> None:
+    _, (first, _) = trimmed(format, *old(BUILD), keep=1)
+    assert first == BUILD
+    _, (only,) = trimmed(format, [bash("make release", BUILD, "call_1")])
+    assert only == BUILD
+
+
+def later(count: int) -> list[list[Exchange]]:
+    """So many exchanges that matter to nobody."""
+    return [[bash("true", "ok", f"later_{n}")] for n in range(count)]
+
+
+@formats
+def test_pages_stay_until_they_are_very_old(format: str) -> None:
+    page = "".join(f"## Part {n}\n\nThread no. {n} goes over. Then under.\n\n" for n in range(60))
+    reading = [read("/w/loom.md", page, "call_1")]
+    _, texts = trimmed(format, reading, *later(AGE))
+    assert texts[0] == page
+    _, texts = trimmed(format, reading, *later(AGE + 1))
+    assert texts[0].startswith("## Part 0\n")
+    assert find_marker(texts[0]) is not None
+
+
+@formats
+def test_code_stays_unless_its_kind_is_switched_on(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = [read("/w/loom.py", FILE, "call_1")]
+    _, texts = trimmed(format, reading, *later(AGE + 1))
+    assert texts[0] == FILE
+    kinds = {**DEFAULT_KINDS, "code": Measure(age=AGE)}
+    module = sys.modules["clew.passes.trim_results"]  # whose name the function has, too
+    monkeypatch.setattr(module, "DEFAULT_KINDS", kinds)
+    _, texts = trimmed(format, reading, *later(AGE + 1))
+    kept = texts[0].split("\n")
+    assert kept[0] == "     1→def weave_0(thread):"
+    assert kept[-2] == "[… 9 lines]"
+    assert sum("def weave_" in line for line in kept) == 30
+    assert find_marker(kept[-1]) is not None
+
+
+@formats
+def test_an_epoch_that_comes_late_finds_all_that_grew_old(format: str) -> None:
+    steps = [[bash(f"make part{n}", BUILD + f"\n{n}", f"call_{n}")] for n in range(12)]
+    body = request(format, "go", *steps, done())
+    policy = Policy(step=4_000, growth=0.0, keep_recent=2)
+    out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
+    cut = [find_marker(text) is not None for text in results(format, out.request)]
+    assert cut[:6] == [True] * 6
+    assert cut[-2:] == [False] * 2
+
+
+def test_listings_and_short_results_stay() -> None:
+    paths = "\n".join(f"src/part_{n}/module.py" for n in range(200))
+    _, (first, _) = trimmed("anthropic", *old(paths, "find src -name '*.py'"))
+    assert first == paths
+    short = BUILD[: DEFAULT_KINDS["log"].least - 1]
+    _, (first, _) = trimmed("anthropic", *old(short))
+    assert first == short
+
+
+@formats
+def test_outputs_are_shaped_at_arrival_only_where_the_policy_asks(format: str) -> None:
+    steps = [[Exchange(HITS, **SEARCH), bash("make release", BUILD, "b")]]
+    _, texts = trimmed(format, *steps)
+    assert texts == [HITS, BUILD]
+    out, texts = trimmed(format, *steps, arrivals=True)
+    assert all(find_marker(text) is not None for text in texts)
+    assert out.report.epochs == 0, "what was never sent breaks no prefix"
+
+
+@formats
+def test_what_is_read_is_never_shaped_at_arrival(format: str) -> None:
+    steps = [[read("/w/loom.py", FILE, "a"), bash("cat src/loom.py", FILE, "b")]]
+    _, texts = trimmed(format, *steps, arrivals=True)
+    assert texts == [FILE, FILE]
+
+
+def test_kinds_that_hurt_at_arrival_are_not_among_those_shaped_then() -> None:
+    assert not {"code", "page", "listing"} & set(ARRIVING_KINDS)
+    assert not {"code", "listing"} & set(DEFAULT_KINDS)
+
+
+@formats
+def test_a_result_that_was_marked_as_failed_keeps_its_error_whatever_it_shows(format: str) -> None:
+    text = f"{HITS}rg: src/secret: Permission denied (os error 13)\n{HITS}"
+    _, (first, _) = trimmed(format, [Exchange(text, error=True, **SEARCH)], done())
+    assert "rg: src/secret: Permission denied (os error 13)" in first
+    assert len(first) < len(text)
+
+
+def test_json_that_lost_records_does_not_look_whole() -> None:
+    # headroom#3673: a record deleted, valid JSON left behind
+    _, (first, _) = trimmed("anthropic", *old(ROWS, "curl -s localhost/threads"))
+    body, _, last = first.rpartition("\n")
+    marker = find_marker(last)
+    assert isinstance(marker, Short)
+    assert (marker.all, marker.unit) == (200, "items")
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(body)
+    assert f"[… {marker.gone} items]" in body
+
+
+def test_a_missing_line_is_never_silently_missing() -> None:
+    # headroom#2586: "line missing" was read as evidence that it did not exist
+    _, (first, _) = trimmed("anthropic", *old(HITS, "rg -n weave src"))
+    for before, after in zip(first.split("\n"), first.split("\n")[1:], strict=False):
+        if ":" in before and ":" in after and not after.startswith("["):
+            assert f"{before}\n{after}" in HITS, "two lines stand together that did not"
+
+
+@formats
+def test_what_was_shaped_is_not_shaped_again(format: str) -> None:
+    once, _ = trimmed(format, *old(BUILD))
+    policy = Policy(step=1, growth=0.0, keep_recent=0)
+    folded = fold_request(once.request, format, policy, Facts(), None, (trim_results,))
+    twice = compacted(folded, once.request)
+    assert twice.report.edits == ()
+    assert twice.request is once.request
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
+def test_images_in_a_mixed_result_stay(format: str) -> None:
+    out, _ = trimmed(format, *old(BUILD, image=True))
+    assert out.report.edits
+    assert PIXEL in json.dumps(out.request[FIELD[format]])
+
+
+TEXTS = st.sampled_from([BUILD, HITS, FILE, ROWS, "ok", "x" * 5_000, "\n" * 3_000, "é" * 4_000])
+COMMANDS = st.sampled_from(["make release", "rg -n weave src", "cat a.py", "pytest -q", "git diff"])
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
+    """Sessions in which commands print long texts, some of them at once."""
+    format = draw(st.sampled_from(FORMATS))
+    steps: list[Any] = ["Mend the loom."]
+    for step in range(draw(st.integers(1, 6))):
+        wide = draw(st.integers(1, 3))
+        steps.append(
+            [
+                bash(
+                    draw(COMMANDS),
+                    f"{draw(TEXTS)}\n(no. {step}.{n})",
+                    f"c{step}_{n}",
+                    error=draw(st.booleans()),
+                )
+                for n in range(wide)
+            ]
+        )
+    return format, request(format, *steps, done())
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+@given(sessions())
+def test_the_laws_hold(session: tuple[str, dict[str, Any]]) -> None:
+    format, body = session
+    hold_the_laws(trim_results, format, body, FIELD[format])
