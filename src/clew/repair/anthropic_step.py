@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import cast
+from typing import NamedTuple, cast
 
 from msgspec import Struct, field
 
@@ -46,6 +46,14 @@ from .words import BLANK, CONTINUE, EARLIER, NO_RESULT, misplaced_call
 UNNAMED = "unknown"  # the tool of a call that names none
 
 
+class _Waiting(NamedTuple):
+    """A server-side call without a result yet, and where it stands among the kept blocks."""
+
+    message: int
+    block: int
+    call: Object
+
+
 class _Answer(Struct):
     """A message behind the model's, while it is mended."""
 
@@ -63,7 +71,7 @@ class StepMending:
         self._names = Names(seen)
         self._late: list[JSON] = []  # results that have to move to the front
         self._talked = False  # whether the user has said something but results
-        self._waiting: dict[str, list[Object]] = {}  # server-side calls of this step
+        self._waiting: dict[str, list[_Waiting]] = {}  # server-side calls of this step
         self._closed: set[str] = set()  # server-side calls of earlier steps with their result
         self.repairs: list[Repair] = []
 
@@ -127,7 +135,8 @@ class StepMending:
             elif block is not None:
                 if kind in SERVER_CALLS:
                     call = cast(Object, block)
-                    self._waiting.setdefault(str(call.get("id")), []).append(call)
+                    place = _Waiting(at - self._step.at, len(kept), call)
+                    self._waiting.setdefault(str(call.get("id")), []).append(place)
                 kept.append(block)
         return kept
 
@@ -148,7 +157,7 @@ class StepMending:
     def _closes(self, result: Object) -> bool:
         """Whether a server-side result answers a call that waits."""
         id = str(result.get("tool_use_id"))
-        if id in self._waiting and fits(result, server_tool(self._waiting[id][-1])):
+        if id in self._waiting and fits(result, server_tool(self._waiting[id][-1].call)):
             del self._waiting[id]
             return True
         if id in self._closed or not fits_open(result, self._seen):
@@ -159,9 +168,10 @@ class StepMending:
     def _settle_server_calls(self, model: list[list[JSON]]) -> None:
         """The user speaks: calls of this step without result go, earlier ones get a stand-in."""
         at = self._step.at
-        gone = {id(call) for calls in self._waiting.values() for call in calls}
+        gone = {(one.message, one.block) for calls in self._waiting.values() for one in calls}
         for k, blocks in enumerate(model if gone else []):
-            model[k] = [self._freed(block) for block in blocks if id(block) not in gone]
+            stay = [block for n, block in enumerate(blocks) if (k, n) not in gone]
+            model[k] = [self._freed(block) for block in stay]
         for name in self._waiting:
             self._note("A8", at, f"dropped server-side call {name!r}, which has no result")
         names = list(self._seen.items)
