@@ -26,14 +26,7 @@ from .passes.moments import acts_at_arrival, acts_at_epochs
 from .passes.view import View
 from .planner import choose
 from .policy import Policy
-from .protections import (
-    LEAST_FETCHED,
-    STILL_THERE,
-    Outline,
-    Protections,
-    fetched_back,
-    outline,
-)
+from .protections import Protections, fetched_back
 from .registered import name_of
 from .repair.mending import Mended, Mender, Repair
 from .tokens import Counter, part_tokens
@@ -109,7 +102,6 @@ class State(Struct):
     noted: int = 0  # exchanges that stand in the ledger
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
-    gone: set[Outline] = field(default_factory=set[Outline])  # originals that nothing else shows
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
     trace: list[Traced] | None = None  # every offer made, where someone wants to know
 
@@ -146,22 +138,15 @@ class State(Struct):
 
     def _keep_originals(self, edit: Edit, parts: Iterable[int]) -> None:
         if isinstance(edit, Replace):
-            self._keep_original(edit.original, self.index.parts[edit.part].text, edit)
+            self.originals[edit.original] = self.index.parts[edit.part].text
         elif not isinstance(edit, PlaceMark):
-            for part in parts:
-                text = self.index.parts[part].text
-                if text:
-                    self._keep_original(reference(text), text, edit)
-
-    def _keep_original(self, ref: str, text: str, edit: Edit) -> None:
-        self.originals[ref] = text
-        if len(text) >= LEAST_FETCHED and edit.reason not in STILL_THERE:
-            self.gone.add(outline(text))
+            texts = (self.index.parts[part].text for part in parts)
+            self.originals |= {reference(text): text for text in texts if text}
 
 
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
-    "leans", "originals", "failures", "encoded", "boundaries", "fetched", "gone", "mimicry",
+    "leans", "originals", "failures", "encoded", "boundaries", "fetched", "mimicry",
 )  # fmt: skip
 
 
@@ -298,7 +283,7 @@ def _look_at_new(state: State) -> None:
     state.mimicry += mimicry_in(index.parts[unit.parts[0] : unit.answers])
     results = index.results[bisect_left(index.results, unit.parts[0]) :]
     if results:
-        state.fetched |= fetched_back(index, results, state.originals, state.gone)
+        state.fetched |= fetched_back(index, results, state.originals)
 
 
 def count_all(state: State, counter: Counter) -> int:

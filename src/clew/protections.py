@@ -19,11 +19,7 @@ from .tools.fetching import fetches
 from .tools.use import Span, Use
 from .transcript import Exchange, History, Part
 
-Outline = tuple[int, str]
-
 VERBATIM: Final = 4_000  # characters of an open error; of a longer one, what tells why is kept
-LEAST_FETCHED: Final = 256  # characters; shorter results are alike by chance
-STILL_THERE: Final = frozenset({"tidied", "identical", "contained"})  # reasons that lose no words
 
 _MOST_EVENTS = 256  # dealings with one file that are looked through after a read
 _LONGEST_ASKED = 4_000  # characters of arguments that are searched for references
@@ -145,30 +141,20 @@ def _exchange_at(history: History, position: int) -> int:
     return -1
 
 
-def outline(text: str) -> Outline:
-    """What two texts must share to be the same, at one look."""
-    return len(text), text[:64]
-
-
 def fetched_back(
-    history: History, results: Sequence[int], originals: Collection[str], gone: Collection[Outline]
+    history: History, results: Sequence[int], originals: Collection[str]
 ) -> dict[str, int]:
     """Which of these results, that just came, bring back what was taken out: by what they say.
 
     A result does if its call is the tool that gives originals back, or names the reference of one
-    (in a shell, say), or if it says exactly what one says; `gone` are the outlines of those that
-    nothing else shows. Of several that say the same, the latest one counts.
+    (in a shell, say). Of several that say the same, the latest one counts. One that merely says
+    what an original says is no such thing: a file that is read again goes its own way.
     """
     found: dict[str, int] = {}
     for position in results:
-        text = history.parts[position].text
         call = history.call_of(position)
-        asked = call is not None and (fetches(call.name) or _names_one(call.text, originals))
-        if not asked and outline(text) not in gone:
-            continue
-        ref = reference(text)
-        if asked or ref in originals:
-            found[ref] = history.exchange_of[position]
+        if call is not None and (fetches(call.name) or _names_one(call.text, originals)):
+            found[reference(history.parts[position].text)] = history.exchange_of[position]
     return found
 
 

@@ -63,6 +63,18 @@ def _log(source: random.Random) -> str:
     return f"{where}: 0x{source.getrandbits(40):010x} {a}={b}"
 
 
+def _command(source: random.Random) -> str:
+    """A shell command as agents run them."""
+    a, b, number = *source.choices(WORDS, k=2), source.randint(1, 900)
+    return source.choice(
+        (
+            f"cd src/{a} && rg -n '{b}_{number}' --glob '*.go' . | head -{number}",
+            f"sed -n '{number},{number + 80}p' src/{a}/{b}_{number}.go",
+            f"go test ./src/{a}/... -run Test{b.title()}{number} -count=1 2>&1 | tail -40",
+        )
+    )
+
+
 def long_session(
     format: str, exchanges: int, result: int = 300, seed: int = 1, model: str | None = None
 ) -> dict[str, Any]:
@@ -70,7 +82,7 @@ def long_session(
     source = random.Random(seed)
     messages = _OPEN[format]("Please find out why the build fails, and mend it.")
     for number in range(exchanges):
-        text, command = prose(source, 60), prose(source, 80)
+        text, command = prose(source, 60), _command(source)
         messages += _EXCHANGE[format](number, text, command, prose(source, result))
     return {**_HEAD[format], **({"model": model} if model else {}), _FIELD[format]: messages}
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from .grammar import parsed
 from .paths import is_absolute, normal
 from .script import (
     LONGEST,
@@ -28,7 +28,7 @@ from .script import (
 )
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Tree
+    from tree_sitter import Node
 
 MOST_HEREDOCS: Final = 200  # each makes the parser look through the rest
 
@@ -42,22 +42,12 @@ def parse(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
     data = text.encode("utf-8", "surrogatepass")
     if len(data) > LONGEST or data.count(b"<<") > MOST_HEREDOCS:
         raise Unreadable("it is too long")
-    root = _parser()(data).root_node
+    root = parsed(data).root_node
     if root.has_error:
         raise Unreadable("it is not valid shell")
     walk = _Walk(cwd)
     walk.block(root.named_children)
     return tuple(walk.pipelines)
-
-
-@cache
-def _parser() -> Callable[[bytes], Tree]:
-    """Loaded with the first shell command; each text has its own, for threads cannot share one."""
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    language = Language(tree_sitter_bash.language())
-    return lambda data: Parser(language).parse(data)
 
 
 def _text(node: Node) -> str:
