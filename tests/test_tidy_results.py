@@ -90,7 +90,7 @@ SHOWN = [
         "a shorter line over a longer one",
         "0123456789" * 5 + "\rshort\n" + "x" * 60 + "\r" + "y" * 60 + "\n",
         RUN,
-        "short" + ("0123456789" * 5)[5:] + "\n" + "y" * 60 + "\n",
+        "0123456789" * 5 + "\rshort\n" + "y" * 60 + "\n",
     ),
     (
         "repeated lines",
@@ -253,3 +253,15 @@ def test_hostile_texts_take_no_longer(piece: str) -> None:
     start = time.process_time()
     _tidied(piece * (1_000_000 // len(piece)) + "x", use_of(RUN))
     assert time.process_time() - start < 2.0
+
+
+@formats
+def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
+    coloured = "\n".join(f"{ESC}[31mline {n} of what the build printed{ESC}[0m" for n in range(200))
+    steps = ("go", [Exchange(coloured, id="a", **RUN)], [Exchange("ok", id="b", **RUN)])
+    policy = Policy(cap=2_000, step=1, growth=0.0)
+    first = clew.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
+    assert [edit.reason for edit in first.report.edits] == ["tidied"]
+    later = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
+    assert [edit.reason for edit in later.report.edits] == ["over_cap"]
+    assert len(results(format, later.request)[0]) <= 2_000

@@ -32,7 +32,7 @@ def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
     parts = view.transcript.parts
     for position in view.fresh_results():
         part = parts[position]
-        if len(part.text) <= least or position in view.in_force:
+        if len(part.text) <= least or not view.is_tidy(position):
             continue
         cap = policy.tools.cap_for(view.tool_of(position), policy.cap)
         if cap is None or len(part.text) <= cap or not view.may_rewrite(position):

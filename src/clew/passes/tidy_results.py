@@ -90,7 +90,7 @@ def _noted(before: str, after: str, what: str, done: list[str]) -> str:
 
 
 def _redrawn(text: str) -> str:
-    """What a terminal shows of lines that were drawn over; the end of a line may be CR LF."""
+    """Lines that were drawn over as a whole, as they were left; the end of one may be CR LF."""
     return "\n".join(_shown(line) if "\r" in line else line for line in text.split("\n"))
 
 
@@ -102,8 +102,9 @@ def _shown(line: str) -> str:
     for over in drawn.split("\r"):
         *erased, left = _ERASES_ALL.split(over)
         plain = _CODE.sub("", left)
-        beneath = "" if erased or _ERASES.search(left) else shown[len(plain) :]
-        shown = plain + beneath
+        if not erased and not _ERASES.search(left) and len(plain) < len(shown):
+            return line  # drawn over in part: data that holds the sign, and no progress
+        shown = plain
     return shown + "\r" * (len(drawn) < len(line))
 
 

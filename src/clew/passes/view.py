@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from ..edits import Edit
+from ..edits import TIDIED, Edit
 from ..ledger import Ledger
 from ..tokens import Counter, part_tokens
 from ..tools.use import Use
@@ -62,6 +62,11 @@ class View(Struct, frozen=True):
     def is_whole(self, position: int) -> bool:
         """Whether a part stands in the projection as it came."""
         return position not in self.claimed
+
+    def is_tidy(self, position: int) -> bool:
+        """Whether a part says all that it said: nothing was done to it, or it was only tidied."""
+        edit = self.in_force.get(position)
+        return self.is_whole(position) if edit is None else edit.reason == TIDIED
 
     def saved_by(self, position: int, text: str) -> int:
         """The tokens that a part saves when it says `text`."""
