@@ -24,6 +24,7 @@ import clew
 from clew.policy import pass_names
 from clew.prices import Terms
 from clew.ranges import MOST
+from clew.replay.calibration import evidence_of
 from clew.replay.conditions import conditions_of
 from clew.replay.one import Options, measure_for
 from clew.replay.projected import Projected
@@ -150,7 +151,7 @@ def recording_of(session: Session, real: bool) -> Recording:
     """A session counted and priced as the baselines are, or in its own way."""
     if not real:
         return Recording(session, Plain(), CONDITIONS[session.format])
-    measure = measure_for(session, Options(("none",)))
+    measure = measure_for(session, Options(("none",)), evidence_of(session))
     return Recording(session, measure, conditions_of(session, measure))
 
 

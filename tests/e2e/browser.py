@@ -72,7 +72,7 @@ def missing() -> str | None:
 @contextmanager
 def browsing() -> Iterator[Any]:
     """A browser, for as long as the block runs."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import sync_playwright  # pyright: ignore[reportMissingImports]
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_FLAGS)
