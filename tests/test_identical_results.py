@@ -10,12 +10,12 @@ import clew
 from clew.edits import Replace
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
+from clew.failures import VERBATIM
 from clew.marker import Short, find_marker, reference
 from clew.passes.cap_results import cap_results
 from clew.passes.identical_results import identical_results
 from clew.passes.tidy_results import tidy_results
 from clew.policy import Policy
-from clew.protections import VERBATIM
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)

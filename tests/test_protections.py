@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 import clew
 from clew import Policy, Tool, Tools
 from clew.edits import DropExchange, Offer, Replace
+from clew.failures import VERBATIM
 from clew.ledger import Ledger
 from clew.marker import Short, find_marker, reference
 from clew.passes.view import View
-from clew.protections import VERBATIM, Protections, path_pattern
+from clew.protections import Protections, path_pattern
 from clew.touching import closure
 from clew.transcript import Index
 from tests.formats import FORMATS, Exchange, request, results

@@ -265,3 +265,12 @@ def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
     later = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in later.report.edits] == ["over_cap"]
     assert len(results(format, later.request)[0]) <= 2_000
+
+
+@formats
+def test_a_failing_test_run_is_tidied_too(format: str) -> None:
+    printed = f"{ESC}[31mFAILED{ESC}[0m tests/test_loom.py::test_thread\n" * 3 + "exit code 1"
+    out, (first,) = tidied(format, "go", [Exchange(printed, id="a", error=True, **TEST)])
+    assert [edit.reason for edit in out.report.edits] == ["tidied"]
+    assert ESC not in first
+    assert "FAILED tests/test_loom.py::test_thread" in first

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import Final
+
+VERBATIM: Final = 4_000  # characters of an open error; of a longer one, what tells why is kept
 
 _HEAD, _TAIL = 400, 1_000  # characters that are looked at: agents say how a call ended at an end
 _LONGEST_LINE = 160  # characters of a telling line that are worth keeping

@@ -339,7 +339,8 @@ def _view(state: State, setting: Setting, unseen_from: int, *, arrival: bool) ->
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
         setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
         setting.policy.keep_recent,
-        Protections(state.index, state.ledger, setting.policy, fetched), setting.fetch,
+        Protections(state.index, state.ledger, setting.policy, fetched, arrival=arrival),
+        setting.fetch,
         setting.codec.name, setting.fields, setting.head + state.size - state.saved, state.leans,
     )  # fmt: skip
 

@@ -10,16 +10,14 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
 
+from .failures import VERBATIM
 from .ledger import Event, Ledger
 from .marker import reference
 from .policy import Policy
 from .tools.fetching import fetches
 from .tools.use import Span, Use
 from .transcript import Exchange, History, Part
-
-VERBATIM: Final = 4_000  # characters of an open error; of a longer one, what tells why is kept
 
 _MOST_EVENTS = 256  # dealings with one file that are looked through after a read
 _LONGEST_ASKED = 4_000  # characters of arguments that are searched for references
@@ -30,12 +28,19 @@ class Protections:
     """The parts that must stay as they are at one evaluation, and why; `in` asks for one."""
 
     def __init__(
-        self, history: History, ledger: Ledger, policy: Policy, fetched: Collection[int]
+        self,
+        history: History,
+        ledger: Ledger,
+        policy: Policy,
+        fetched: Collection[int],
+        *,
+        arrival: bool = False,
     ) -> None:
         self._history = history
         self._ledger = ledger
         self._policy = policy
         self._fetched = fetched
+        self._arrival = arrival  # what just came is only tidied: an open error may be, too
         self._until = min(len(ledger.uses), len(history.exchanges))
         self._known: dict[int, str | None] = {}
 
@@ -84,7 +89,7 @@ class Protections:
 
     def _open_error(self, exchange: Exchange, use: Use) -> str | None:
         """Whether this is how its operation last ended on its target, and it failed."""
-        if not self._policy.errors_verbatim or exchange.result is None:
+        if self._arrival or not self._policy.errors_verbatim or exchange.result is None:
             return None
         result = self._history.parts[exchange.result]
         if len(result.text) > VERBATIM:

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
+from ..failures import VERBATIM, failed
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..transcript import Part
@@ -29,12 +30,17 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
         if ordinal < 0 or not _is_long(part.text):
             continue
         earlier = _first_that_stands(view, policy, ordinal, part.text)
-        if earlier is None or not view.may_rewrite(position):
+        if earlier is None or not view.may_rewrite(position) or _is_open_error(part, policy):
             continue
         if find_marker(part.text) is None:
             offer = _offer(view, position, part, earlier)
             if offer is not None:
                 yield offer
+
+
+def _is_open_error(part: Part, policy: Policy) -> bool:
+    """Whether a result tells of a fresh failure, and is short enough to stay whole."""
+    return policy.errors_verbatim and len(part.text) <= VERBATIM and failed(part.text, part.error)
 
 
 def _is_long(text: str) -> bool:
