@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
-from clew.shapes import Shaped
+from clew.shapes import Shape, Shaped, kind_of, shape
 
 HOLE = re.compile(r"\[… ([\d,]+) ([a-z]+)\]")
 CLIPPED = re.compile(r"(.*)\[… ([\d,]+) chars\]", re.DOTALL)
 COUNTS = re.compile(r" \[\+\d+ -\d+\]$")
+
+
+class Case(NamedTuple):
+    """A text, and exactly what stays of it in so much room."""
+
+    kind: Shape
+    name: str
+    room: int
+    text: str
+    left: str
+    told: tuple[int, int, str]
+
+    @property
+    def id(self) -> str:
+        """What a test of it is called."""
+        return f"{self.kind}: {self.name}"
+
+
+def holds(case: Case) -> None:
+    """Exactly this stays of a text, every line is accounted for, and its call tells its kind."""
+    shaped = shape(case.text, case.kind, case.room)
+    assert shaped is not None
+    assert shaped.text == case.left.removesuffix("\n")
+    assert (shaped.gone, shaped.all, shaped.unit) == case.told
+    if case.kind != "json":  # which is laid out anew: its own tests account for it
+        accounts_for(case.text, shaped, counts=case.kind == "diff")
+    assert kind_of(case.text, None if case.kind == "other" else case.kind) == case.kind
 
 
 def number(digits: str) -> int:

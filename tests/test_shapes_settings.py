@@ -2,24 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
-from clew.shapes import Shape, kind_of, shape
-from tests.shape_rules import accounts_for
-
-
-class Case(NamedTuple):
-    """A text, and exactly what stays of it in so much room."""
-
-    kind: Shape
-    name: str
-    room: int
-    text: str
-    left: str
-    told: tuple[int, int, str]
-
+from tests.shape_rules import Case, holds
 
 CASES = [
     Case(
@@ -209,18 +194,8 @@ jobs:
         (12, 19, "lines"),
     ),
 ]
-each = pytest.mark.parametrize("case", CASES, ids=[f"{case.kind}: {case.name}" for case in CASES])
 
 
-@each
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_exactly_this_stays(case: Case) -> None:
-    shaped = shape(case.text, case.kind, case.room)
-    assert shaped is not None
-    assert shaped.text == case.left.removesuffix("\n")
-    assert (shaped.gone, shaped.all, shaped.unit) == case.told
-    accounts_for(case.text, shaped)
-
-
-@each
-def test_its_kind_is_known_from_its_call(case: Case) -> None:
-    assert kind_of(case.text, None if case.kind == "other" else case.kind) == case.kind
+    holds(case)

@@ -4,24 +4,10 @@
 from __future__ import annotations
 
 import json
-from typing import NamedTuple
 
 import pytest
 
-from clew.shapes import Shape, kind_of, shape
-from tests.shape_rules import accounts_for
-
-
-class Case(NamedTuple):
-    """A text, and exactly what stays of it in so much room."""
-
-    kind: Shape
-    name: str
-    room: int
-    text: str
-    left: str
-    told: tuple[int, int, str]
-
+from tests.shape_rules import Case, holds
 
 CASES = [
     Case(
@@ -402,19 +388,8 @@ what somebody wrote on line 40\
         (35, 44, "lines"),
     ),
 ]
-each = pytest.mark.parametrize("case", CASES, ids=[f"{case.kind}: {case.name}" for case in CASES])
 
 
-@each
+@pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_exactly_this_stays(case: Case) -> None:
-    shaped = shape(case.text, case.kind, case.room)
-    assert shaped is not None
-    assert shaped.text == case.left.removesuffix("\n")
-    assert (shaped.gone, shaped.all, shaped.unit) == case.told
-    if case.kind != "json":
-        accounts_for(case.text, shaped, counts=case.kind == "diff")
-
-
-@each
-def test_its_kind_is_known_from_its_call(case: Case) -> None:
-    assert kind_of(case.text, None if case.kind == "other" else case.kind) == case.kind
+    holds(case)

@@ -177,7 +177,7 @@ def path_pattern(pattern: str) -> Callable[[str], bool]:
     all that is below. Brackets stand for themselves, for some folders have them in their names.
 
     >>> fits = path_pattern("docs/**/*.md")
-    >>> fits("docs/a.md"), fits("/work/docs/x/y/a.md"), fits("docs/a.py")
+    >>> fits("docs/a.md"), fits("/repo/docs/x/y/a.md"), fits("docs/a.py")
     (True, True, False)
     """
     rooted = pattern.startswith(("/", "~")) or "://" in pattern or pattern[1:2] == ":"

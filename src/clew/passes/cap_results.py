@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
+from ..failures import failed
 from ..marker import MOST, Marker, find_marker, reference
 from ..policy import Policy
 from ..transcript import Part
@@ -17,11 +18,6 @@ from .view import View
 
 _FAILURE = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
-)
-_FAILED = re.compile(
-    r"^(?:error|fatal|panic|traceback)\b|exit(?:ed)?(?: with)?(?: code| status)?:? [1-9]"
-    r"|command failed|^FAILED\b|build failed",
-    re.IGNORECASE | re.MULTILINE,
 )
 _LONGEST_LINE_READ = 2_000  # characters of a line that are searched for a failure
 
@@ -61,17 +57,12 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         policy.tools.get(tool).rerun if tool else False,
         ref,
     )
-    text = clip.of(part.text, part.error or _tells_of_failure(part.text))
+    text = clip.of(part.text, failed(part.text, part.error))
     saved = view.saved_by(position, text)
     if saved <= 0:
         return None
     evidence = f"{len(part.text):,} chars, cap {cap:,}"
     return Offer("trim", Replace(position, part.ref, text, ref, "over_cap", evidence, saved))
-
-
-def _tells_of_failure(text: str) -> bool:
-    """Whether a result says itself that its call failed: some wires have no flag for it."""
-    return _FAILED.search(text, 0, 400) is not None or _FAILED.search(text[-1_000:]) is not None
 
 
 class _Kept(Struct, frozen=True, gc=False):

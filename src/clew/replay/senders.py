@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -75,11 +76,11 @@ class Place(Struct, frozen=True, gc=False):
     part: Part
 
 
-class Replaced:
+class Replaced(ABC):
     """Results of the history with other texts in their place; the rest is as it was sent.
 
-    Shared by all policies that decide per result: `_due` tells how many of the results, from the
-    first on, are replaced in a request, and `_text` what by (None: it stays).
+    Shared by all policies that decide per result: `due` tells how many of the results, from the
+    first on, are replaced in a request, and `text` what by (None: it stays).
     """
 
     reason = ""
@@ -97,13 +98,13 @@ class Replaced:
             if block.kind == "call"
         }
 
+    @abstractmethod
     def due(self, request: int) -> int:
         """How many results are replaced by now; never fewer than before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def text(self, result: int) -> str | None:
         """What stands in place of a result; None: itself."""
-        raise NotImplementedError
 
     def send(self, request: int) -> Sequence[JSON]:
         """The messages with the results that are due replaced."""

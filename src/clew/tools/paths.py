@@ -25,8 +25,8 @@ _BY_SUFFIX: Final[dict[str, Content]] = {
 def normal(path: str, base: str | None = None) -> str:
     """One spelling for each file: no `./`, `//` or `..`, joined to `base` where it is relative.
 
-    >>> normal("./a//b/../c"), normal("c/", "/work"), normal("HTTPS://Docs.Rs:443/x#top")
-    ('a/c', '/work/c', 'https://docs.rs/x')
+    >>> normal("./a//b/../c"), normal("c/", "/repo"), normal("HTTPS://Docs.Rs:443/x#top")
+    ('a/c', '/repo/c', 'https://docs.rs/x')
     """
     url = _SCHEME.match(path)
     if url and url[1].lower() != "file":
