@@ -1,26 +1,33 @@
 """Each pass alone on recorded sessions: how often it fires, what it saves, what was missed.
 
-    python -m bench.passes CORPUS [pass ...] [--all] [--jobs N]
+    python -m bench.passes CORPUS [pass ...] [--rest | --all] [--json | --markdown] [--jobs N]
 
-Sessions, prices and counting are those of the published baselines; with --all, every session of the
-corpus in its own way of counting. "taken" is with every offer taken as soon as it is made, "free"
-only with those on results that were not sent yet, so that no sent prefix ever breaks.
+Sessions, prices and counting are those of the published baselines; with --rest, the sessions are
+all other long ones of the same files; with --all, every session of the corpus in its own way of
+counting. "taken" is with every offer taken as soon as it is made, "free" only with those on results
+that were not sent yet, so that no sent prefix ever breaks. Behind the table of all passes, one for
+each pass tells what it cut, by kind and age, and what of it was needed later (see needed.py).
+--json prints all figures as one line of JSON, --markdown the tables of docs/passes.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct, field
 from rich.console import Console
 from rich.table import Table
 
 import clew
+from bench.needed import ALL, Tally, Watched, needed_rows, needed_table, tally_of, total
+from bench.needed_markdown import coded, markdown, needed_markdown
 from clew.policy import pass_names
 from clew.prices import Terms
 from clew.ranges import MOST
@@ -47,14 +54,18 @@ CONDITIONS = {
     "anthropic": Conditions(Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR),
     "openai-responses": Conditions(Terms(cache="prefix", lifetime=600), 12_000),
 }
-AGES = ((2, "0–2"), (5, "3–5"), (10, "6–10"), (20, "11–20"), (40, "21–40"), (10**9, ">40"))
+TAKEN, FREE = ", taken", ", free"
+# What a pass needs to do anything at all, in tokens of history.
+ALONE: Mapping[str, Mapping[str, Any]] = {"fold_exchanges": {"budget": 60_000}}
 
 
 class Figures(Struct):
     """What one pass did to some sessions."""
 
     requests: int = 0
-    edits: int = 0
+    fired: int = 0  # sessions in which it cut anything
+    edits: int = 0  # in force at the end
+    refused: int = 0  # places of offers that were not taken
     saved: int = 0  # tokens, in the last requests
     last: int = 0  # tokens of the last requests without it
     cost: float = 0.0
@@ -66,34 +77,33 @@ class Figures(Struct):
     worse: int = 0
     sessions: int = 0
     seconds: float = 0.0
-    missed: Counter[str] = field(default_factory=Counter[str])  # by tool, and by age
+    unplaced: int = 0  # needs that were gone, but not by a cut
+    tally: Tally = field(default_factory=Tally)  # of what it cut
     failures: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def cuts(self) -> int:
+        """All edits that were ever put in force."""
+        return total(self.tally, "cuts", ALL)
+
+    @property
+    def cut_tokens(self) -> int:
+        """The tokens that they took out."""
+        return total(self.tally, "tokens", ALL)
+
+    @property
+    def share_saved(self) -> float:
+        """The percentage of the last requests that is gone; repair may have added some."""
+        return 100 * max(0, self.saved) / max(1, self.last)
 
     def add(self, other: Figures) -> None:
         """Put two together."""
         for name in self.__struct_fields__:
             mine, theirs = getattr(self, name), getattr(other, name)
-            setattr(self, name, mine + theirs)
-
-
-class Watched(_Run):
-    """A run that remembers whence the things came that turns missed."""
-
-    def __init__(self, recording: Recording, sender: Projected) -> None:
-        super().__init__(recording, sender)
-        self.missed: Counter[str] = Counter()
-
-    def _where(self, lost: Sequence[int], cut: int) -> list[int]:
-        sources = super()._where(lost, cut)
-        recording = self._recording
-        for source in sources:
-            place = recording.sources[source]
-            block = recording.rows[place.row].blocks[place.block]
-            called = recording._calls.get(block.call, block)
-            age = sum(place.row < one <= cut for one in recording.cuts) - 1
-            self.missed[f"{block.kind} {called.name}"] += 1
-            self.missed[next(f"age {name}" for most, name in AGES if age <= most)] += 1
-        return sources
+            if isinstance(mine, Counter):
+                mine.update(theirs)  # their sum would leave out what is below zero
+            else:
+                setattr(self, name, mine + theirs)
 
 
 def figures(recording: Recording, policy: clew.Policy) -> Figures:
@@ -106,8 +116,10 @@ def figures(recording: Recording, policy: clew.Policy) -> Figures:
     none, got = base.score("none"), run.score("pass")
     return Figures(
         requests=got.requests,
+        fired=int(bool(run.cuts)),
         edits=sum(cut.parts for cut in got.cuts),
-        saved=sum(cut.tokens for cut in got.cuts),
+        refused=len(run.refused),
+        saved=none.points[-1].tokens - got.points[-1].tokens,
         last=none.points[-1].tokens,
         cost=got.bill.cost,
         base=none.bill.cost,
@@ -118,24 +130,28 @@ def figures(recording: Recording, policy: clew.Policy) -> Figures:
         worse=int(got.all_in > 1.01 * none.all_in),
         sessions=1,
         seconds=got.seconds,
-        missed=run.missed,
+        unplaced=run.unplaced,
+        tally=tally_of(run.cuts),
         failures=Counter(got.failures),
     )
 
 
-def panel(corpus: Path) -> Iterator[Session]:
-    """The long sessions that the published baselines use."""
-    import json
-
+def panel(corpus: Path, *, rest: bool = False) -> Iterator[Session]:
+    """The long sessions that the published baselines use, or all others of the same files."""
     for name, wanted in PANEL:
         got = 0
         for session in read_file(corpus / f"{name}.jsonl.gz", READERS):
-            if not isinstance(session, Session) or got >= wanted:
-                continue
-            size = sum(len(json.dumps(m, ensure_ascii=False)) for m in session.messages)
-            if size >= 200_000 and 25 <= len(session.requests) <= 260:
+            if isinstance(session, Session) and _is_long(session):
                 got += 1
-                yield session
+                if (got > wanted) is rest:
+                    yield session
+                elif got > wanted:
+                    break
+
+
+def _is_long(session: Session) -> bool:
+    size = sum(len(json.dumps(m, ensure_ascii=False)) for m in session.messages)
+    return size >= 200_000 and 25 <= len(session.requests) <= 260
 
 
 def everything(corpus: Path) -> Iterator[Session]:
@@ -159,10 +175,14 @@ def policies(names: Sequence[str]) -> dict[str, clew.Policy]:
     """Each pass alone, taken at once and taken only where it is free; then all defaults."""
     found: dict[str, clew.Policy] = {}
     for name in names:
-        found[f"{name}, taken"] = clew.Policy(passes=(name,))
-        found[f"{name}, free"] = clew.Policy(passes=(name,), step=MOST)
-    found["defaults, taken"] = clew.Policy()
-    found["defaults, free"] = clew.Policy(step=MOST)
+        found[f"{name}{TAKEN}"] = clew.Policy(passes=(name,), at_once=True, **ALONE.get(name, {}))
+        found[f"{name}{FREE}"] = clew.Policy(passes=(name,), step=MOST)
+    if "trim_results" in names:
+        found["trim_results, shape_arrivals"] = clew.Policy(
+            passes=("trim_results",), shape_arrivals=True, step=MOST
+        )
+    found[f"defaults{TAKEN}"] = clew.Policy(at_once=True)
+    found[f"defaults{FREE}"] = clew.Policy(step=MOST)
     return found
 
 
@@ -174,23 +194,73 @@ def measured(task: tuple[Session, tuple[str, ...], bool]) -> tuple[str, dict[str
     return session.agent if real else session.format, told
 
 
-def table(title: str, rows: dict[str, Figures]) -> Table:
-    """What a person reads."""
+def table(title: str, rows: Mapping[str, Figures]) -> Table:
+    """What a person reads of all passes."""
     shown = Table(title=title)
-    for column in ("pass", "edits", "saved", "bill", "all-in", "lost", "breaks", "invalid",
-                   "worse", "ms/request", "missed most"):  # fmt: skip
-        shown.add_column(column, justify="left" if column in ("pass", "missed most") else "right")
+    for column in ("pass", "fires in", "cuts", "tokens", "refused", "saved", "bill", "all-in",
+                   "lost", "breaks", "invalid", "worse", "ms/request"):  # fmt: skip
+        shown.add_column(column, justify="left" if column == "pass" else "right")
     for name, one in rows.items():
-        most = ", ".join(f"{what} {count}" for what, count in one.missed.most_common(4))
         shown.add_row(
-            name, f"{one.edits:,}", f"{100 * one.saved / max(1, one.last):.1f} %",
+            name, f"{one.fired} of {one.sessions}", f"{one.cuts:,}", f"{one.cut_tokens:,}",
+            str(one.refused), f"{one.share_saved:.1f} %",
             f"{one.cost / one.base:.4f}", f"{one.all_in / one.base:.4f}",
             f"{one.lost / one.requests:.4f}", f"{one.breaks:,}", str(one.invalid),
-            f"{one.worse} of {one.sessions}", f"{1000 * one.seconds / one.requests:.2f}", most,
+            f"{one.worse} of {one.sessions}", f"{1000 * one.seconds / one.requests:.2f}",
         )  # fmt: skip
         for failure, count in one.failures.items():
             shown.add_row(f"[red]{failure} ({count})[/red]")
     return shown
+
+
+def print_tables(totals: Mapping[str, Mapping[str, Figures]]) -> None:
+    """All passes side by side, then what each of them cut."""
+    console = Console(width=200 if not sys.stdout.isatty() else None)
+    for group, rows in totals.items():
+        console.print(table(group, rows))
+        for name, one in rows.items():
+            if one.tally and not name.endswith(FREE):
+                console.print(needed_table(f"{group}: {name}", one.tally))
+            if one.unplaced:
+                console.print(f"{name}: {one.unplaced} needs were gone, but not by a cut")
+
+
+def print_markdown(totals: Mapping[str, Mapping[str, Figures]]) -> None:
+    """A table of all passes for each agent, and one of what they cut in all sessions together."""
+    tallies: dict[str, Tally] = {}
+    for group, rows in totals.items():
+        lines = [
+            (*_told(name, one), _plainly(free.all_in / one.base))
+            for name, one in rows.items()
+            if not name.endswith(FREE)
+            for free in [rows.get(name.removesuffix(TAKEN) + FREE, one)]
+        ]
+        print(f"\n{group}\n")
+        print(markdown(("pass", "fires in", "cuts", "tokens", "saved", "breaks", "lost", "needed",
+                        "all-in", "all-in, free"), lines))  # fmt: skip
+        for name, one in rows.items():
+            tallies.setdefault(name, Tally()).update(one.tally)
+    print()
+    print(needed_markdown({n: one for n, one in tallies.items() if not n.endswith(FREE)}))
+
+
+def _told(name: str, one: Figures) -> tuple[str, ...]:
+    needed = f"{total(one.tally, 'needed', ALL)} of {one.cuts:,}" if one.cuts else ""
+    return (
+        coded(name), f"{one.fired} of {one.sessions}", f"{one.cuts:,}",
+        f"{one.cut_tokens:,}", f"{one.share_saved:.1f} %", str(one.breaks),
+        _plainly(one.lost / one.requests), needed, _plainly(one.all_in / one.base),
+    )  # fmt: skip
+
+
+def _plainly(share: float) -> str:
+    return "0" if not share else f"{share:.3f}".removeprefix("0")
+
+
+def plain(one: Figures) -> dict[str, Any]:
+    """All figures as plain values; time is left out, for it is another one in each run."""
+    told = {name: getattr(one, name) for name in one.__struct_fields__ if name != "seconds"}
+    return told | {"failures": dict(one.failures), "tally": needed_rows(one.tally)}
 
 
 def main() -> None:
@@ -198,19 +268,27 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("corpus", type=Path)
     asked.add_argument("passes", nargs="*")
-    asked.add_argument("--all", action="store_true")
+    which = asked.add_mutually_exclusive_group()
+    which.add_argument("--rest", action="store_true")
+    which.add_argument("--all", action="store_true")
+    form = asked.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true")
+    form.add_argument("--markdown", action="store_true")
     asked.add_argument("--jobs", type=int, default=2)
     told = asked.parse_args()
     names = tuple(told.passes or pass_names())
-    sessions = everything(told.corpus) if told.all else panel(told.corpus)
+    sessions = everything(told.corpus) if told.all else panel(told.corpus, rest=told.rest)
     totals: dict[str, dict[str, Figures]] = {}
     with ProcessPoolExecutor(told.jobs) as pool:
         for group, rows in pool.map(measured, ((one, names, told.all) for one in sessions)):
             for name, one in rows.items():
                 totals.setdefault(group, {}).setdefault(name, Figures()).add(one)
-    console = Console(width=170 if not sys.stdout.isatty() else None)
-    for group, rows in totals.items():
-        console.print(table(group, rows))
+    if told.json:
+        print(json.dumps({g: {n: plain(one) for n, one in r.items()} for g, r in totals.items()}))
+    elif told.markdown:
+        print_markdown(totals)
+    else:
+        print_tables(totals)
 
 
 if __name__ == "__main__":

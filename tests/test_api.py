@@ -19,7 +19,7 @@ from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap=1_000, step=1, growth=0.0)
+EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True)
 
 
 def session(format: str) -> dict[str, Any]:

@@ -94,7 +94,9 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
     if format in ("openai-chat", "openai-responses"):
         odd = body.replace('\\"command\\": \\"make\\"', f'\\"n\\": {"7" * 400}', 1)
     assert odd != body
-    out = clew.compact(odd.encode(), format=format, policy=Policy(cap=1_000, step=1, growth=0.0))
+    out = clew.compact(
+        odd.encode(), format=format, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True)
+    )
     assert len(out.report.edits) == 1
     assert b"7" * 400 in out.request
     assert (b"1E5" in out.request) == ("1E5" in odd)
@@ -103,7 +105,7 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
 def test_numbers_of_python_that_json_has_not() -> None:
     history = request("anthropic", "go", [Exchange("x" * 3_000, id="a")], [Exchange("b", id="b")])
     history["messages"][1]["content"][0]["input"] = {"x": float("nan"), "s": "\ud800", "n": 10**400}
-    out = clew.compact(history, policy=Policy(cap=1_000, step=1, growth=0.0))
+    out = clew.compact(history, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True))
     assert len(out.report.edits) == 1
     assert out.request["messages"][1] is history["messages"][1]
 

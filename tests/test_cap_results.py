@@ -19,7 +19,7 @@ LINES = "\n".join(f"line {number} of what the tool printed" for number in range(
 def capped(format: str, *steps: Any, cap: int | None = 1_000, tools: Tools | None = None) -> Any:
     """The request after compaction at every boundary, and its results."""
     tools = tools or Tools()
-    policy = Policy(cap=cap, tools=tools, step=1, growth=0.0, passes=("cap_results",))
+    policy = Policy(cap=cap, tools=tools, step=1, growth=0.0, at_once=True, passes=("cap_results",))
     out = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
     assert clew.check(out.request, format=format) == []
     return out, results(format, out.request)
@@ -70,7 +70,7 @@ def test_per_tool_override_larger_wins_too(format: str) -> None:
 
 @formats
 def test_idempotent_across_repeated_apply(format: str) -> None:
-    policy = Policy(cap=500, step=1, growth=0.0)
+    policy = Policy(cap=500, step=1, growth=0.0, at_once=True)
     once, _ = capped(format, *old(LINES), cap=500)
     twice = clew.compact(once.request, format=format, policy=policy, memo=None)
     assert twice.request is once.request

@@ -24,7 +24,7 @@ HOME = Path(clew.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
 
 # The same settings as the demo's, as anyone can give them.
-CAPPED = ("--set", "cap=2000", "--set", "step=100", "--set", "growth=0")
+CAPPED = ("--set", "cap=2000", "--set", "step=100", "--set", "growth=0", "--set", "at_once=on")
 
 
 @pytest.fixture(autouse=True)
@@ -65,7 +65,7 @@ class TestCompact:
         result = run("compact", *CAPPED, "-", data=example())
         assert result.exit_code == 0
         assert result.stderr == ""
-        policy = clew.Policy(cap=2_000, step=100, growth=0.0)
+        policy = clew.Policy(cap=2_000, step=100, growth=0.0, at_once=True)
         assert result.stdout_bytes == clew.compact(example(), policy=policy, memo=None).request
         assert result.stdout_bytes != example()
 
@@ -147,7 +147,7 @@ class TestExplain:
         def faulty(*_: object):
             raise RuntimeError("out of order")
 
-        monkeypatch.setattr("clew.fold.PASSES", (faulty,))
+        monkeypatch.setattr("clew.evaluating.PASSES", (faulty,))
         result = run("explain", "-", data=example())
         assert result.exit_code == 0
         assert "faulty" in result.stdout

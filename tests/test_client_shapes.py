@@ -25,7 +25,8 @@ EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 MARKS = ("cache_control", "prompt_cache_breakpoint")
 TURNS = 5
-CAP = clew.Policy().cap or 0
+AT_ONCE = clew.Policy(at_once=True)
+CAP = AT_ONCE.cap or 0
 LONG = [1, 3, 4]  # the turns whose result is over the cap
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 
@@ -477,7 +478,7 @@ def unmarked(value: Any) -> Any:
 def test_is_told_apart_and_valid_as_it_comes(client: Client) -> None:
     for request in grown(client):
         body = spelled(client, request)
-        assert clew.compact(body, memo=None).report.format == client.format
+        assert clew.compact(body, policy=AT_ONCE, memo=None).report.format == client.format
         assert clew.check(body) == []
         assert clew.repair(body).request is body
     *_, last = grown(client)
@@ -488,7 +489,7 @@ def test_is_told_apart_and_valid_as_it_comes(client: Client) -> None:
 def test_seen_results_are_clipped_and_nothing_else_is_touched(client: Client) -> None:
     for request in grown(client):
         body = spelled(client, request)
-        out = clew.compact(body, memo=None)
+        out = clew.compact(body, policy=AT_ONCE, memo=None)
         projection = json.loads(out.request)
         before, after = dict(leaves(request)), dict(leaves(projection))
         wanted = to_be_clipped(client, request)
@@ -509,7 +510,7 @@ def test_seen_results_are_clipped_and_nothing_else_is_touched(client: Client) ->
 def test_untouched_messages_keep_their_bytes(client: Client) -> None:
     field = FIELD[client.format]
     *_, request = grown(client)
-    out = clew.compact(spelled(client, request), memo=None).request
+    out = clew.compact(spelled(client, request), policy=AT_ONCE, memo=None).request
     touched = {path[1] for path in to_be_clipped(client, request)}
     assert touched
     for at, message in enumerate(request[field]):
@@ -523,11 +524,13 @@ def test_untouched_messages_keep_their_bytes(client: Client) -> None:
 def test_the_projection_is_valid_and_keeps_the_marks(client: Client) -> None:
     assert client.marks <= 4
     for request in grown(client):
-        out = clew.compact(request, memo=None).request
+        out = clew.compact(request, policy=AT_ONCE, memo=None).request
         assert clew.check(out) == []
         assert marks(out) == marks(request)
     *_, last = grown(client)
-    assert judge(client.format, clew.compact(last).request) == judge(client.format, last)
+    assert judge(client.format, clew.compact(last, policy=AT_ONCE).request) == judge(
+        client.format, last
+    )
 
 
 @clients
@@ -537,7 +540,10 @@ def test_warm_is_cold_and_projections_extend_one_another(client: Client) -> None
     earlier: Any = None
     for request in grown(client):
         body = spelled(client, request)
-        warm, cold = clew.compact(body, memo=memo), clew.compact(body, memo=None)
+        warm, cold = (
+            clew.compact(body, policy=AT_ONCE, memo=memo),
+            clew.compact(body, policy=AT_ONCE, memo=None),
+        )
         assert warm.request == cold.request
         assert warm.report == cold.report
         assert warm.originals == cold.originals
@@ -552,9 +558,11 @@ def test_warm_is_cold_and_projections_extend_one_another(client: Client) -> None
 def test_objects_say_what_bytes_say(client: Client) -> None:
     *_, request = grown(client)
     said = copy.deepcopy(request)
-    out = clew.compact(request, memo=None)
+    out = clew.compact(request, policy=AT_ONCE, memo=None)
     assert request == said, "the caller's own request is never changed"
-    assert out.request == json.loads(clew.compact(spelled(client, request), memo=None).request)
+    assert out.request == json.loads(
+        clew.compact(spelled(client, request), policy=AT_ONCE, memo=None).request
+    )
     changed = {path[1] for path in to_be_clipped(client, request)}
     field = FIELD[client.format]
     for at, message in enumerate(request[field]):
@@ -586,7 +594,7 @@ def test_claude_codes_own_compaction_is_left_whole() -> None:
     *_, request = grown(client)
     request["messages"][-1]["content"].append(text("Now sum up. Respond with TEXT ONLY."))
     body = spelled(client, request)
-    out = clew.compact(body, memo=None)
+    out = clew.compact(body, policy=AT_ONCE, memo=None)
     assert clew.check(out.request) == []
     assert json.loads(out.request)["messages"][-1] == request["messages"][-1]
 
@@ -643,6 +651,6 @@ WITHOUT_TOOLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("request_", WITHOUT_TOOLS.values(), ids=WITHOUT_TOOLS)
 def test_a_request_without_tools_comes_back_as_it_is(request_: dict[str, Any]) -> None:
     """These are fine where they go, whichever format they are taken for."""
-    assert clew.compact(request_, memo=None).request is request_
+    assert clew.compact(request_, policy=AT_ONCE, memo=None).request is request_
     body = json.dumps(request_).encode()
-    assert clew.compact(body, memo=None).request is body
+    assert clew.compact(body, policy=AT_ONCE, memo=None).request is body

@@ -18,6 +18,7 @@ PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 )
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+STAND_IN = "[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
 LINK = {"type": "image", "source": {"type": "url", "url": "https://pics.example/1.png"}}
 PDF = {
     "type": "document",
@@ -326,7 +327,38 @@ REPLACE: list[tuple[str, Any, tuple[str | int, ...], str, Any]] = [
             )
         ),
     ),
-    ("a picture stays", user(IMAGE), C0, "b", user(IMAGE)),
+    ("a picture", user(IMAGE), C0, "b", user(text("b"))),
+    ("a picture behind a link", user(text("a"), LINK), C1, "b", user(text("a"), text("b"))),
+    (
+        "a picture keeps its mark",
+        user({**IMAGE, "cache_control": MARK}),
+        C0,
+        "b",
+        user(text("b", cache_control=MARK)),
+    ),
+    ("a PDF", user(PDF), C0, "b", user(text("b"))),
+    (
+        "a picture inside a result",
+        user(result("a", [text("r"), IMAGE, text("s")])),
+        (*C0, "content", 1),
+        "b",
+        user(result("a", [text("r"), text("b"), text("s")])),
+    ),
+    (
+        "the marker of a picture in a result stays",
+        user(result("a", [text("r"), text(STAND_IN), text("s")])),
+        C0,
+        "t",
+        user(result("a", [text("t"), text(STAND_IN)])),
+    ),
+    (
+        "a result with nothing but the marker of a picture",
+        user(result("a", [text(STAND_IN)])),
+        C0,
+        "t",
+        user(result("a", [text("t"), text(STAND_IN)])),
+    ),
+    ("a string is a result's words", user(result("a", STAND_IN)), C0, "t", user(result("a", "t"))),
     ("thinking stays", assistant(THINKING), C0, "b", assistant(THINKING)),
     ("a server-side result stays", assistant(SEARCH, FOUND), C1, "b", assistant(SEARCH, FOUND)),
     ("a server-side call stays", assistant(SEARCH, FOUND), C0, "{}", assistant(SEARCH, FOUND)),

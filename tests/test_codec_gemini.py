@@ -278,11 +278,25 @@ def test_a_call_gets_new_arguments_and_keeps_its_signature(spell: Any) -> None:
     )
 
 
-def test_text_is_replaced_and_media_are_not() -> None:
-    message = content({"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": PIXEL}})
-    text, picture = CODEC.read(0, message)
-    assert CODEC.replace(message, text, "b")["parts"][0] == {"text": "b"}
-    assert CODEC.replace(message, picture, "b") is message
+def test_text_and_media_are_replaced_by_text() -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": PIXEL}, "mediaResolution": {}}
+    message = content({"text": "a"}, picture, {"fileData": {"fileUri": "https://a.example/b"}})
+    for position, part in enumerate(CODEC.read(0, message)):
+        changed = CODEC.replace(message, part, "b")
+        assert changed["parts"][position] == {"text": "b"}
+        assert [p for p in changed["parts"] if p in message["parts"]] == [
+            p for p in message["parts"] if p is not message["parts"][position]
+        ]
+    alone = {"role": "user", "parts": picture}
+    assert CODEC.replace(alone, CODEC.read(0, alone)[0], "b")["parts"] == {"text": "b"}
+
+
+def test_media_stay_where_no_text_may_stand() -> None:
+    picture = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
+    answer = content({"functionResponse": {"name": "f", "response": {}, "parts": [picture]}})
+    made = content({**picture, "thoughtSignature": "c2ln"}, role="model")
+    assert CODEC.replace(answer, CODEC.read(0, answer)[1], "b") is answer
+    assert CODEC.replace(made, CODEC.read(0, made)[0], "b") is made
 
 
 def test_removing_parts_leaves_the_others_or_nothing() -> None:

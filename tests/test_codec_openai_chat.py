@@ -15,6 +15,7 @@ from tests.strategies import arbitrary_json, arbitrary_json_messages
 
 CODEC = OpenAIChatCodec()
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"  # the head of a PNG of one pixel
+STAND_IN = "[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
 IMAGE: dict[str, Any] = {
     "type": "image_url",
     "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "high"},
@@ -290,6 +291,27 @@ REPLACE: list[tuple[str, Any, Path, str, Any]] = [
         tool("a", [IMAGE, text("t", cache_control=MARK), FUTURE]),
     ),
     ("a result without text", tool("a", [IMAGE]), C, "t", tool("a", [text("t"), IMAGE])),
+    (
+        "a picture in a result keeps its mark",
+        tool("a", [text("r"), {**IMAGE, "cache_control": MARK}]),
+        ("content", 1),
+        "t",
+        tool("a", [text("r"), text("t", cache_control=MARK)]),
+    ),
+    (
+        "the marker of a picture in a result stays",
+        tool("a", [text("r"), text(STAND_IN), text("s")]),
+        C,
+        "t",
+        tool("a", [text("t"), text(STAND_IN)]),
+    ),
+    (
+        "what the model spoke stays",
+        assistant(None, audio={"id": "audio_1", "transcript": "a"}),
+        ("audio",),
+        "t",
+        assistant(None, audio={"id": "audio_1", "transcript": "a"}),
+    ),
     (
         "reasoning",
         assistant("x", reasoning="long"),

@@ -484,6 +484,34 @@ def test_replaces(item: Any, said: str, new: Any):
     assert json.dumps(item) == before
 
 
+STAND_IN = "[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
+IMAGE = {"type": "input_image", "image_url": PICTURE, "prompt_cache_breakpoint": BREAKPOINT}
+
+
+def test_pictures_and_files_are_replaced_by_text():
+    said = text("b") | {"prompt_cache_breakpoint": BREAKPOINT}
+    asked = message("user", [text("a"), IMAGE, {"type": "input_file", "file_id": "file_1"}])
+    changed = CODEC.replace(asked, read(asked)[1], "b")
+    assert changed == message("user", [text("a"), said, asked["content"][2]])
+    assert CODEC.replace(changed, read(asked)[2], "c")["content"][2] == text("c")
+    answer = call("function_call_output", output=[text("r"), IMAGE])
+    assert CODEC.replace(answer, read(answer)[1], "b")["output"] == [text("r"), said]
+
+
+def test_the_marker_of_a_picture_is_no_word_of_its_result():
+    answer = call("function_call_output", output=[text("r"), text(STAND_IN), text("s")])
+    result, marker = read(answer)
+    assert (result.text, marker.kind, marker.text) == ("r\ns", "opaque", STAND_IN)
+    assert CODEC.replace(answer, result, "t")["output"] == [text("t"), text(STAND_IN)]
+
+
+def test_a_screenshot_stays_for_no_text_may_stand_there():
+    answer = call(
+        "computer_call_output", output={"type": "computer_screenshot", "image_url": PICTURE}
+    )
+    assert CODEC.replace(answer, read(answer)[1], "b") is answer
+
+
 @pytest.mark.parametrize(
     "chunks",
     [

@@ -19,7 +19,7 @@ from clew.policy import Policy
 from tests.formats import FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, keep_recent=1)
+EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=1)
 FILE = [f"def weave_{number}(thread): return loom[{number}]" for number in range(1, 201)]
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"
 DONE = [Exchange("done", id="last")]

@@ -25,8 +25,8 @@ pytestmark = [
 
 Shard = tuple[str, int, int]
 
-POLICIES = {"default": Policy(), "eager": Policy(cap=2000, step=1, growth=0.1)}
-EAGEREST = Policy(cap=2000, step=1, growth=0.0)
+POLICIES = {"default": Policy(), "eager": Policy(cap=2000, step=1, growth=0.1, at_once=True)}
+EAGEREST = Policy(cap=2000, step=1, growth=0.0, at_once=True)
 COLD = 20  # every so many requests, and the last one, are compacted cold as well
 
 # Records that went into no request: what a program noted for itself, and answers that never came.

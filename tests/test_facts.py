@@ -13,21 +13,51 @@ from clew.errors import PolicyError
 from clew.facts import Facts
 
 hashes = st.frozensets(st.binary(min_size=1, max_size=4).map(bytes.hex), max_size=4)
-facts = st.builds(Facts, skipped=hashes, left_alone=hashes)
+prefixes = st.sampled_from(["0a", "0b", "1c", "ff00"])
+windows = st.dictionaries(prefixes, st.integers(1, 3).map(lambda few: few * 100_000))
+SETS = ("skipped", "left_alone", "cold", "changed")
+facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows)
 
 
 def test_nothing_is_known_by_default():
-    assert Facts().to_dict() == {"skipped": [], "left_alone": []}
+    assert Facts().to_dict() == {**{kind: [] for kind in SETS}, "windows": {}}
     assert Facts.from_dict({}) == Facts()
 
 
 @given(facts, facts, facts)
 def test_merging_is_a_union(one: Facts, other: Facts, third: Facts):
-    assert one.merge(other).skipped == one.skipped | other.skipped
-    assert one.merge(other).left_alone == one.left_alone | other.left_alone
-    assert one.merge(other) == other.merge(one)
+    for kind in SETS:
+        assert getattr(one.merge(other), kind) == getattr(one, kind) | getattr(other, kind)
     assert one.merge(other).merge(third) == one.merge(other.merge(third))
-    assert one.merge(one) == one.merge(Facts()) == one
+    assert one.merge(one) == one.merge(Facts()) == Facts().merge(one) == one
+
+
+@given(facts, facts)
+def test_of_two_windows_the_first_counts(one: Facts, other: Facts):
+    known, merged = dict(one.windows), dict(one.merge(other).windows)
+    assert merged == dict(other.windows) | known
+    assert merged == dict(other.merge(one).windows) | known
+
+
+@given(facts, prefixes)
+def test_a_window_is_found_where_it_was_named(known: Facts, prefix: str):
+    assert known.window_at(prefix) == dict(known.windows).get(prefix)
+    assert known.window_at(prefix + "0") is None
+
+
+@given(facts, facts)
+def test_what_differs_is_named(one: Facts, other: Facts):
+    found = one.differing(other)
+    assert found == other.differing(one)
+    assert (not found) == (one == other)
+    for prefix in found:
+        assert _at(one, prefix) != _at(other, prefix)
+    for prefix in {entry for kind in SETS for entry in getattr(one, kind)} - found:
+        assert _at(one, prefix) == _at(other, prefix)
+
+
+def _at(known: Facts, prefix: str) -> list[object]:
+    return [*(prefix in getattr(known, kind) for kind in SETS), known.window_at(prefix)]
 
 
 @given(facts)
@@ -49,6 +79,11 @@ def test_any_set_is_frozen():
     known = Facts(skipped={"0a"})  # pyright: ignore[reportArgumentType]
     assert known == Facts(skipped=frozenset({"0a"}))
     assert hash(known) == hash(Facts(skipped=frozenset({"0a"})))
+    given = {"0b": 2, "0a": 1}
+    told = Facts(windows=given)  # pyright: ignore[reportArgumentType]
+    given["0c"] = 3
+    assert told.windows == (("0a", 1), ("0b", 2))
+    assert hash(told) == hash(Facts(windows=(("0b", 2), ("0a", 1), ("0a", 9))))
     with pytest.raises(AttributeError):
         known.skipped = frozenset()  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -65,7 +100,15 @@ def test_any_set_is_frozen():
         ({"left_alone": ["0A"]}, "left_alone: '0A'"),
         ({"left_alone": ["0a\n"]}, "left_alone: '0a\\n'"),
         ({"left_alone": [""]}, "left_alone: ''"),
-        ([], "facts: [] is not allowed; allowed: an object with skipped and left_alone"),
+        ({"cold": ["x"]}, "facts: cold: 'x' is not allowed"),
+        ({"changed": 7}, "facts: changed: 7 is not allowed"),
+        ({"windows": {"0A": 5}}, "facts: windows: '0A' is not allowed; allowed: prefix hashes"),
+        ({"windows": {"0a": 0}}, "facts: windows.0a: 0 is not allowed; allowed: a whole number"),
+        ({"windows": {"0a": "9"}}, "windows.0a: '9' is not allowed"),
+        ({"windows": {"0a": True}}, "windows.0a: True is not allowed"),
+        ({"windows": 7}, "facts: windows: 7 is not allowed; allowed: an object from prefix"),
+        ({"windows": [["0a"]]}, "facts: windows: [['0a']] is not allowed"),
+        ([], "facts: [] is not allowed; allowed: an object with skipped, left_alone, cold"),
         (None, "facts: None"),
     ],
 )

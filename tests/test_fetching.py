@@ -17,7 +17,7 @@ from tests.formats import FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap=1_000, step=1, growth=0.0)
+EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True)
 REF = reference(LINES)
 
 
@@ -69,7 +69,7 @@ def stub_seen(view: View, policy: Policy) -> Iterator[Offer]:
             yield Offer("stub", Replace(position, part.ref, text, ref, "stubbed", "seen", saved))
 
 
-STUB = Policy(passes=(stub_seen,), step=1, growth=0.0)
+STUB = Policy(passes=(stub_seen,), step=1, growth=0.0, at_once=True)
 
 
 @formats

@@ -14,13 +14,15 @@ import clew.engine
 import clew.fold
 from clew.edits import DropReasoning, Offer, Replace
 from clew.engine import Folded, compacted, fold_request
+from clew.evaluating import evaluate, is_due
 from clew.facts import Facts
-from clew.fold import State, agrees, evaluate, first_prefix, is_due
+from clew.fold import agrees, first_prefix
 from clew.memo import Memo
 from clew.passes import Pass
 from clew.passes.cap_results import cap_results
 from clew.passes.view import View
 from clew.policy import Policy
+from clew.state import State
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import fail
@@ -28,7 +30,7 @@ from tests.laws.trial_passes import fail
 formats = pytest.mark.parametrize("format", FORMATS)
 LONG = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 CAP = 1_000
-EAGER = Policy(cap=CAP, step=1, growth=0.0)
+EAGER = Policy(cap=CAP, step=1, growth=0.0, at_once=True)
 NO_FACTS = Facts()
 
 
@@ -175,7 +177,12 @@ def test_system_messages_are_protected_wherever_they_stand(format: str) -> None:
     watch = Watch()
     whole = request(format, "go", *exchanges("one"), "on", *exchanges("two", "three"))
     whole[FIELD[format]].insert(-6 if format == "openai-responses" else -4, SYSTEM[format])
-    fold(format, whole, passes=(watch,), policy=Policy(step=1, growth=0.0, repair=False))
+    fold(
+        format,
+        whole,
+        passes=(watch,),
+        policy=Policy(step=1, growth=0.0, at_once=True, repair=False),
+    )
     view = watch.views[-1]
     told = [at for at, part in enumerate(view.transcript.parts) if part.speaker == "system"]
     assert len(told) == 1
@@ -237,7 +244,9 @@ DUE: dict[str, tuple[dict[str, int], dict[str, float], bool]] = {
 @pytest.mark.parametrize("case", DUE)
 def test_when_an_evaluation_is_due(case: str) -> None:
     counts, policy, due = DUE[case]
-    assert is_due(State(**counts), Policy(**policy)) is due  # type: ignore[arg-type]
+    setting = fold("anthropic", request("anthropic", "go")).setting
+    setting = replace(setting, policy=Policy(**policy))  # type: ignore[arg-type]
+    assert is_due(State(**counts), setting) is due
 
 
 def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_else_came() -> None:
@@ -260,10 +269,10 @@ def test_what_no_pass_could_touch_yet_still_counts_as_new() -> None:
 def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -> int:
     count = 0
 
-    def counted(state: State, setting: Any) -> None:
+    def counted(state: State, setting: Any, *, free: bool) -> None:
         nonlocal count
         count += 1
-        evaluate(state, setting)
+        evaluate(state, setting, free=free)
 
     with monkeypatch.context() as patch:
         patch.setattr(clew.fold, "evaluate", counted)

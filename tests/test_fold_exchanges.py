@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,7 +34,7 @@ TOOL = {
 }
 CODE = "\n".join(f"def thread_{number}(spool): return spool.turn({number})" for number in range(40))
 HEAD = "Earlier in this session, "
-EAGER = Tiers(budget=1, down_to=0.0, least=1)
+EAGER = Tiers(budget=1, down_to=0.0, yields=math.inf, least=1)
 
 
 def folding(tiers: Tiers) -> Pass:
@@ -49,7 +50,7 @@ def folded(
     format: str, source: dict[str, Any], *passes: Pass, keep: int = 2, memo: Memo | None = None
 ) -> Compaction[Any]:
     """The request after folding at every boundary; open errors may be told too."""
-    policy = Policy(step=1, growth=0.0, keep_recent=keep, errors_verbatim=False)
+    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, errors_verbatim=False)
     chosen = passes or (folding(EAGER),)
     out = compacted(fold_request(source, format, policy, Facts(), memo, passes=chosen), source)
     assert out.report.failures == {}
@@ -267,13 +268,74 @@ def test_the_threshold_counts_characters_of_calls_and_results(format: str) -> No
 
 
 @formats
-def test_a_summary_is_never_longer_than_it_may_be(format: str) -> None:
+def test_a_summary_is_no_longer_than_it_may_be_but_tells_what_changed_and_failed(
+    format: str,
+) -> None:
     source = session(format, *work(format, count=20))
     counter = counter_for(format, source.get("model"))
-    for most in (500, 120, 60):
+    for most, needed in ((500, 0), (120, 180), (60, 180)):
         tiers = Tiers(budget=1, down_to=0.0, least=1, summary=most, batch=1_000)
-        for text in summaries(format, folded(format, source, folding(tiers))):
-            assert counter.count(text) <= most
+        texts = summaries(format, folded(format, source, folding(tiers)))
+        assert all(counter.count(text) <= most + needed for text in texts)
+        for known in ("src/loom.py", "src/spool.h", "E assert 1 == 2"):
+            assert any(known in text for text in texts)
+
+
+def writing(format: str, count: int) -> list[list[Any]]:
+    """Turns that each read a file and write another one."""
+    return [
+        said(format, "", ran(format, command, printed, f"call_{n}_{k}"))
+        for n in range(count)
+        for k, (command, printed) in enumerate(
+            [(f"cat src/reed_{n}.py", CODE), (f"touch src/heddle_{n}.py", "ok")]
+        )
+    ]
+
+
+@formats
+@pytest.mark.parametrize("standing", [1, 2, 6])
+def test_every_changed_file_is_named_however_often_summaries_merge(
+    format: str, standing: int
+) -> None:
+    turns = writing(format, 30)
+    tiers = folding(Tiers(budget=1_000, down_to=0.5, least=200, batch=7, standing=standing))
+    memo = Memo()
+    out = folded(format, session(format), tiers, memo=memo)
+    for end in range(2, len(turns) + 1, 4):
+        out = folded(format, session(format, *turns[:end]), tiers, memo=memo)
+        wire = json.dumps(out.request)
+        assert [n for n in range(end // 2) if f"src/heddle_{n}.py" not in wire] == []
+    texts = summaries(format, out)
+    assert 1 <= len(texts) <= standing
+    drops = [edit for edit in out.report.edits if isinstance(edit, DropExchange)]
+    markers = [find_marker(text) for text in texts]
+    told = sum(marker.gone + 1 for marker in markers if isinstance(marker, Short))
+    assert told == len(drops) + len(texts), "every call is told of once"
+
+
+@formats
+def test_what_had_to_stay_is_told_later_in_the_summary_it_stands_before(format: str) -> None:
+    read = said(format, "", ran(format, "cat src/loom.py", f"{CODE}\na", "base"))
+    again = said(format, "", ran(format, "cat src/loom.py", f"{CODE}\nb", "again"))
+    turns = [read, *work(format), *quiet(format, 3)]
+    source = session(format, *turns, again, *work(format), *quiet(format, 6)[3:])
+    out = folded(format, source, folding(EAGER))
+    assert "src/loom.py" in summaries(format, out)[0].partition("- read:")[2]
+    assert not any(f"{CODE}\na" in text for text in results(format, out.request))
+
+
+@formats
+@pytest.mark.parametrize(("yields", "stays"), [(math.inf, True), (0.0, False)])
+def test_the_read_behind_an_edit_folds_only_under_pressure(
+    format: str, yields: float, stays: bool
+) -> None:
+    read = said(format, "", ran(format, "cat src/loom.py", f"{CODE}\na", "base"))
+    source = session(format, read, *work(format), *quiet(format, 3))
+    tiers = Tiers(budget=1, down_to=0.0, yields=yields, least=1)
+    out = folded(format, source, folding(tiers))
+    assert (f"{CODE}\na" in results(format, out.request)) is stays
+    if not stays:
+        assert any("src/loom.py" in text.partition("- read:")[2] for text in summaries(format, out))
 
 
 @formats
@@ -365,7 +427,7 @@ def requests_until_full(
 ) -> int:
     """How many requests can be sent before one is over the budget."""
     memo = Memo()
-    policy = Policy(step=1, growth=0.0)
+    policy = Policy(step=1, growth=0.0, at_once=True)
     passes = () if fold_pass is None else (fold_pass,)
     for end in range(1, len(turns)):
         source = session(format, *turns[:end])

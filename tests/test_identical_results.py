@@ -19,7 +19,7 @@ from clew.policy import Policy
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, keep_recent=1)
+EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=1)
 LINES = "".join(f"src/part_{number}.py:{number}: thread_end = loom()\n" for number in range(40))
 REF = reference(LINES)
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from clew.passes import PASSES, Pass
+from clew.passes import OPT_IN, PASSES, Pass
+from clew.policy import Policy
 from tests.laws import laws
 from tests.laws.sessions import long_session
-from tests.laws.subject import MARKERS, SUBJECTS, compactor, real
+from tests.laws.subject import EAGER, MARKERS, ORDINARY, PRICED, SUBJECTS, compactor, real
 from tests.laws.trial_passes import fail
 from tests.strategies import (
     FORMATS,
@@ -32,7 +33,14 @@ quick = settings(
     ],
 )
 formats = pytest.mark.parametrize("format", FORMATS)
-subjects = pytest.mark.parametrize("passes", SUBJECTS.values(), ids=SUBJECTS.keys())
+# Every pass takes all at once; together they also wait until what they offer pays.
+USUAL = tuple(one for one in PASSES if one.__name__ not in OPT_IN)
+CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
+    **{name: (passes, EAGER) for name, passes in SUBJECTS.items()},
+    "priced": (USUAL, PRICED),
+    "all, priced": (SUBJECTS["all"], PRICED),
+}
+subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())
 # Edits that shape a part are recognised again; those that take parts out leave nothing to shape.
 shaping = pytest.mark.parametrize(
     "passes", [(one,) for one in PASSES], ids=[one.__name__ for one in PASSES]
@@ -54,20 +62,32 @@ def listed(check: Callable[..., None], strategy: Any, *before: Any, **extra: Any
 
 @formats
 @subjects
-def test_faithful(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.faithful, requests(format), compactor(*passes, format=format), format)
+def test_faithful(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(laws.faithful, requests(format), compactor(*passes, format=format, usual=policy), format)
 
 
 @formats
 @subjects
-def test_valid_when_whole(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.valid, requests(format), compactor(*passes, format=format), format, whole=True)
+def test_valid_when_whole(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(
+        laws.valid,
+        requests(format),
+        compactor(*passes, format=format, usual=policy),
+        format,
+        whole=True,
+    )
 
 
 @formats
 @subjects
-def test_valid_when_broken(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.valid, broken(format), compactor(*passes, format=format), format, whole=False)
+def test_valid_when_broken(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(
+        laws.valid,
+        broken(format),
+        compactor(*passes, format=format, usual=policy),
+        format,
+        whole=False,
+    )
 
 
 @formats
@@ -82,37 +102,46 @@ def test_repair_touches_only_what_is_broken(format: str) -> None:
 
 @formats
 @subjects
-def test_small(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.small, requests(format) | broken(format), compactor(*passes, format=format), format)
-
-
-@formats
-@subjects
-def test_stable(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.stable, growing(format), compactor(*passes, format=format), format)
-
-
-@formats
-@subjects
-def test_reproducible(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.reproducible, growing(format), compactor(*passes, format=format), format)
-
-
-@formats
-@subjects
-def test_reproducible_when_broken(format: str, passes: tuple[Pass, ...]) -> None:
+def test_small(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
     listed(
-        laws.reproducible,
-        broken(format).map(lambda one: [one]),
-        compactor(*passes, format=format),
+        laws.small,
+        requests(format) | broken(format),
+        compactor(*passes, format=format, usual=policy),
         format,
     )
 
 
 @formats
 @subjects
-def test_reversible(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.reversible, requests(format), compactor(*passes, format=format), format)
+def test_stable(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(laws.stable, growing(format), compactor(*passes, format=format, usual=policy), format)
+
+
+@formats
+@subjects
+def test_reproducible(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(
+        laws.reproducible, growing(format), compactor(*passes, format=format, usual=policy), format
+    )
+
+
+@formats
+@subjects
+def test_reproducible_when_broken(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(
+        laws.reproducible,
+        broken(format).map(lambda one: [one]),
+        compactor(*passes, format=format, usual=policy),
+        format,
+    )
+
+
+@formats
+@subjects
+def test_reversible(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    listed(
+        laws.reversible, requests(format), compactor(*passes, format=format, usual=policy), format
+    )
 
 
 @formats
@@ -127,6 +156,13 @@ def test_honest(format: str, passes: tuple[Pass, ...]) -> None:
 @shaping
 def test_idempotent(format: str, passes: tuple[Pass, ...]) -> None:
     listed(laws.idempotent, requests(format), compactor(*passes, format=format), format)
+
+
+@formats
+@shaping
+def test_nothing_is_shaped_twice(format: str, passes: tuple[Pass, ...]) -> None:
+    compact = compactor(*passes, format=format, usual=PRICED)
+    listed(laws.shapes_nothing_twice, requests(format), compact, format)
 
 
 @formats
@@ -150,8 +186,11 @@ def test_harmless(anything: Any) -> None:
 
 @formats
 @subjects
-def test_linear(format: str, passes: tuple[Pass, ...]) -> None:
-    laws.linear(compactor(*passes), lambda exchanges: long_session(format, exchanges))
+def test_linear(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+    ordinary = ORDINARY.replace(at_once=policy.at_once)
+    laws.linear(
+        compactor(*passes), lambda exchanges: long_session(format, exchanges), policy=ordinary
+    )
 
 
 @pytest.mark.parametrize("format", MARKERS)

@@ -6,8 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from clew.ledger import Ledger
+from clew.lines import _MOST_PLACES, line_of, said, same_until
+from clew.marker import Short
 from clew.tools import Tool, Tools
 from clew.transcript import Exchange, Part, Ref
 
@@ -100,3 +104,118 @@ def test_only_who_stands_at_the_end_may_write_on() -> None:
     assert len(story.ledger.uses) == 1
     story.add("look", path="b")
     assert len(story.ledger.uses) == 2
+
+
+# Lines: where each stands, up to wherever the reader is.
+
+LONG = "".join(f"thread {number} of the loom\n" for number in range(12))
+WEFT = line_of("thread 3 of the loom")
+AT = LONG.index(WEFT.bare)
+
+
+def test_lines_of_results_and_writes_are_found_up_to_the_reader() -> None:
+    story = Story()
+    story.add("look", LONG, path="a")
+    story.add("put", "ok", path="a", text=LONG)
+    story.add("find", "", text=LONG)
+    head = f"    1→{WEFT.bare}\n"
+    story.add("look", head + LONG, path="a")
+    lines = story.ledger.lines
+    assert lines.places(WEFT, 9) == [(1, AT), (2, len("a\n") + AT), (7, 0), (7, len(head) + AT)]
+    assert lines.places(WEFT, 2) == [(1, AT)]
+    assert lines.places(WEFT, 1) == ()
+    assert lines.places(line_of("never said by anyone"), 9) == ()
+    for position, start in lines.places(WEFT, 9):
+        text = lines.text(position, story.parts[position])
+        assert line_of(text[start:].partition("\n")[0]).bare == WEFT.bare
+
+
+NOT_NOTED = {
+    "a short line": "thread\n" * 40,
+    "a short text": "thread 3 of the loom\n" * 5,
+    "a line that is very long": "thread 3 of the loom " * 200,
+    "what has a marker": LONG + str(Short(2, "lines", "a" * 20)),
+}
+
+
+@pytest.mark.parametrize("case", NOT_NOTED)
+def test_lines_that_are_not_worth_a_place(case: str) -> None:
+    story = Story()
+    story.add("look", NOT_NOTED[case], path="a")
+    for line in NOT_NOTED[case].splitlines():
+        assert story.ledger.lines.places(line_of(line), 9) == ()
+
+
+def test_of_a_line_that_stands_everywhere_the_first_places_are_known() -> None:
+    story = Story()
+    for _ in range(100):
+        story.add("look", LONG, path="a")
+    places = story.ledger.lines.places(WEFT, 1_000)
+    assert [position for position, _ in places] == list(range(1, 2 * _MOST_PLACES + 3, 2))
+
+
+def test_a_conversation_takes_so_many_places_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clew.lines._MOST_LINES", 5)
+    story = Story()
+    for _ in range(3):
+        story.add("look", LONG, path="a")
+    found = [story.ledger.lines.places(line_of(line), 99) for line in LONG.splitlines()]
+    assert [len(places) for places in found] == [1] * 5 + [0] * 7
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_noted_one_by_one_or_at_once_it_is_the_same_ledger(kept: bool) -> None:
+    """A result that comes after the model spoke again was not there when its call was noted."""
+    story = Story()
+    story.add("look", LONG, path="a")
+    late = story.add("go", LONG, command="make")
+    if not kept:
+        story.exchanges[late] = Exchange(late, late, 2, 6)
+        story.parts[3] = Part(Ref(3, ()), "text", "user", "wait")
+    story.add("look", LONG, path="b")
+    story.parts.append(Part(Ref(6, ()), "result", "tool", LONG))
+    forked = Ledger()
+    assert forked.extend(0, story.exchanges, story.parts, TOOLS, {})
+    one_by_one = Ledger()
+    for exchange in story.exchanges:
+        known = exchange if exchange.result != 6 else Exchange(late, late, 2, None)
+        assert one_by_one.extend(exchange.ordinal, [known], story.parts[:6], TOOLS, {})
+    positions = [1, 3, 5] if kept else [1, 5]
+    for ledger in (forked, one_by_one):
+        assert [position for position, _ in ledger.lines.places(WEFT, 9)] == positions
+        assert list(ledger.copies(LONG, 9)) == ([0, 1, 2] if kept else [0, 2])
+
+
+SOME = st.sampled_from(["", "}", "    pass", "def weave(thread):", "return loom", "x = 1  ", "#"])
+FIRST = st.sampled_from([None, 1, 7])
+
+
+def _numbers(lines: list[str], first: int | None) -> str:
+    counted = enumerate(lines, first or 0)
+    return "\n".join(line if first is None else f"{n}\t{line}" for n, line in counted)
+
+
+@given(st.lists(SOME, min_size=1, max_size=40), st.integers(0, 39), FIRST, FIRST)
+def test_lines_are_the_same_up_to_the_first_that_differs(
+    some: list[str], at: int, first: int | None, there: int | None
+) -> None:
+    at = min(at, len(some) - 1)
+    changed = _numbers([*some[:at], f"{some[at]} differs", *some[at + 1 :]], there)
+    lines = [line_of(one) for one in _numbers(some, first).split("\n")]
+    told = first in (None, there)  # nothing but the other text tells the number of the first line
+    assert same_until(lines, 0, len(some), changed, 0) == (at if told else 0)
+
+
+SAID = {
+    "strings in their order": ('{"a": "x\\ny", "b": [{"c": "z", "d": 3}, "w"]}', "x\ny\nz\nw"),
+    "no JSON": ("*** Begin Patch", "*** Begin Patch"),
+    "half a character": ('{"a": "\\ud800"}', '{"a": "\\ud800"}'),
+    "too deep": ("[" * 200_000 + "]" * 200_000, "[" * 200_000 + "]" * 200_000),
+}
+
+
+@pytest.mark.parametrize("case", SAID)
+def test_what_a_call_shows(case: str) -> None:
+    text, shows = SAID[case]
+    assert said(Part(Ref(0, ()), "call", "model", text)) == shows
+    assert said(Part(Ref(0, ()), "result", "tool", text)) == text

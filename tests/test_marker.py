@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -87,6 +90,12 @@ def test_it_is_found_on_a_line_of_its_own_only() -> None:
 def test_references_are_hashes_of_what_is_said() -> None:
     assert reference("a") == reference("a") != reference("b")
     assert len(reference("\ud800")) == 20
+
+
+@given(st.text())
+def test_a_reference_is_the_beginning_of_a_hash_in_base_32(text: str) -> None:
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    assert reference(text) == base64.b32encode(digest).decode()[:20].lower()
 
 
 # Short ones.

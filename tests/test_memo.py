@@ -10,11 +10,11 @@ import pytest
 import clew
 import clew.engine
 from clew import Memo, Policy
-from clew.fold import State
+from clew.state import State
 from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
-POLICY = Policy(cap=300)
+POLICY = Policy(cap=300, at_once=True)
 
 
 def grown(count: int) -> dict[str, Any]:

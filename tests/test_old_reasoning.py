@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.edits import DropReasoning
-from clew.models import model_of
 from clew.passes.old_reasoning import old_reasoning
-from clew.passes.reasoning import Release, binds, release_of
 from tests.busy_sessions import bash, hold_the_laws, run_on
 from tests.formats import FIELD, FORMATS, request
 
@@ -163,42 +161,6 @@ def test_chat_servers_that_may_demand_it_back_get_it_back(model: str, goes: bool
     """T4: the `reasoning_content` in the thinking mode must be passed back to the API."""
     body = thinking_session("openai-chat", 6, (3,), model=model)
     assert left(body, "openai-chat", keep=0) == ([3, 4, 5] if goes else list(range(6)))
-
-
-@pytest.mark.parametrize(
-    ("format", "fields", "release"),
-    [
-        ("anthropic", {"model": "claude-opus-4-5"}, Release("all")),
-        ("anthropic", {"model": "claude-opus-5-5"}, Release("all", together=True)),
-        ("anthropic", {"model": "claude-fable-5-1"}, Release("all", together=True)),
-        ("anthropic", {"model": "claude-sonnet-4-5", "thinking": {"type": "enabled"}},
-         Release("turns", together=True)),
-        ("anthropic", {"model": "claude-opus-4-6", "thinking": {"type": "adaptive"}},
-         Release("all")),
-        ("anthropic", {"model": "mine"}, Release("turns", together=True)),
-        ("anthropic", None, Release("turns", together=True)),
-        ("openai-chat", {"model": "deepseek-chat"}, Release("none")),
-        ("openai-chat", None, Release("none")),
-        ("openai-chat", {"model": "gpt-5.1"}, Release("turns", together=True)),
-        ("openai-responses", None, Release("all")),
-        ("gemini", None, Release("all")),
-        ("", None, Release("none")),
-    ],
-)  # fmt: skip
-def test_what_each_provider_allows(format: str, fields: Any, release: Release) -> None:
-    assert release_of(format, fields) == release
-
-
-@pytest.mark.parametrize(
-    ("name", "does"),
-    [("claude-opus-4-8", False), ("claude-opus-5-5", True), ("claude-sonnet-5", False),
-     ("claude-haiku-5-5", True), ("claude-fable-5", False), ("claude-fable-5-1", True),
-     ("claude-mythos-5-2", True), ("gpt-6.1", False)],
-)  # fmt: skip
-def test_which_models_bind(name: str, does: bool) -> None:
-    model = model_of(name)
-    assert model is not None
-    assert binds(model) is does
 
 
 @formats

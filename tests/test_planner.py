@@ -1,222 +1,436 @@
-"""The planner: which of the offers are taken, and what an edit takes with it."""
+"""The planner: what an offer is worth, what a broken cache costs, and the cut that pays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from clew.edits import DropExchange, DropReasoning, Edit, Offer, PlaceMark, Replace
-from clew.engine import Folded, fold_request
-from clew.facts import Facts
-from clew.passes import Pass
-from clew.passes.view import View
-from clew.planner import choose
+from clew.edits import DropExchange, DropReasoning, Edit, Offer, Replace
+from clew.planner import (
+    Cut,
+    Moment,
+    Priced,
+    best_cut,
+    cut_start,
+    priced,
+    reasoning_lost,
+    refetch,
+    sent_tokens,
+)
 from clew.policy import Policy
-from clew.touching import closure, rows_of, touched
-from clew.transcript import Index, Kind, Part, Ref, Speaker, Transcript
-from tests.formats import Exchange, request
+from clew.rates import HOUR, NO_CACHE, Marking, Rates, rates_for
+from clew.transcript import Index, Kind, Part, Ref, Transcript
 
-EAGER = Policy(step=1, growth=0.0)
+MINUTES = 300.0
+FOR_MINUTES = Rates(0.1, 1.25, exact=False, reach=20, room=True)
+FOR_AN_HOUR = Rates(0.1, 2.0, exact=False, reach=20, room=True)
+NO_ROOM = Rates(0.1, 1.25, exact=False, reach=20, room=False)
+PREFIX = Rates(0.1, 1.0)
+BREAKPOINTS = Rates(0.1, 1.25, exact=False, ends=80)
+MARGIN = 1.1
 
 
-def part(row: int, kind: Kind, *path: str | int, id: str = "", speaker: Speaker = "tool") -> Part:
-    return Part(Ref(row, path), kind, speaker, "words", id=id)
-
-
-def transcript(*, locked: bool = False) -> Transcript:
-    """Two units: 0 reasoning, 1-2 calls, 3 result, 4-5 its media, 6 result; 7 call, 8 result."""
+def history(units: int, texts: int = 0) -> Transcript:
+    """So many units of a call and its result, each with so many texts before its call."""
     index = Index()
-    index.add_unit(
-        (0, 2),
-        [part(0, "reasoning", 0), part(0, "call", 1, id="a"), part(0, "call", 2, id="b")],
-        [
-            part(1, "result", "content", 0, id="a"),
-            part(1, "media", "content", 0, "content", 1),
-            part(1, "opaque", "content", 0, "content", 2),
-            part(1, "result", "content", 1, id="b"),
-        ],
-        locked,
-    )
-    index.add_unit(
-        (2, 4), [part(2, "call", 0, id="c")], [part(3, "result", "content", 0, id="c")], False
-    )
+    for row in range(0, 2 * units, 2):
+        said = [part(row, "text", place) for place in range(texts)]
+        call = part(row, "call", texts, id=str(row))
+        index.add_unit((row, row + 2), [*said, call], [part(row + 1, "result", id=str(row))], False)
     return index.freeze()
 
 
-def shorten(position: int, saved: int = 10, *, leans_on: Iterable[int] = (), to: str = "") -> Offer:
-    edit = Replace(position, Ref(0, ()), to or f"cut {position}", "ref", "trial", "", saved)
-    return Offer("trim", edit, tuple(leans_on))
+def part(row: int, kind: Kind, place: int = 0, id: str = "") -> Part:
+    speaker = "tool" if kind == "result" else "model"
+    return Part(Ref(row, ("content", place)), kind, speaker, "words", id=id)
 
 
-def drop(exchange: int, saved: int = 10, leans_on: Iterable[int] = ()) -> Offer:
-    return Offer("drop", DropExchange(exchange, Ref(0, ()), "trial", "", saved), tuple(leans_on))
+def cutting(position: int, saved: int, reason: str = "trial") -> Offer:
+    edit = Replace(position, Ref(0, ()), "less", "ref", reason, "", saved)
+    return Offer("trim", edit)
 
 
-def mute(unit: int, saved: int = 10) -> Offer:
-    return Offer("drop", DropReasoning(unit, Ref(0, ()), "trial", "", saved))
+def worth(start: int, value: float) -> Priced:
+    return Priced(cutting(start, 1), value, start)
 
 
-def mark(position: int) -> Offer:
-    return Offer("trim", PlaceMark(position, Ref(0, ()), {}, "trial", ""))
+# The price list: what a request costs by its model and its marks.
 
-
-A, B, A_SAID, B_SAID, C, C_SAID = 1, 2, 3, 6, 7, 8
-SMALL, LARGE = shorten(A_SAID, 10, to="small"), shorten(A_SAID, 30, to="large")
-EVEN = shorten(A_SAID, 10, to="even")
-# What is offered, what edits in force touch and lean on, and which of the offers are taken.
-CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
-    "nothing": ([], set(), set(), []),
-    "every part its offer": (
-        [shorten(C_SAID), shorten(A_SAID)], set(), set(), [shorten(A_SAID), shorten(C_SAID)],
+RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
+    "marks for five minutes": (
+        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES, room=True), FOR_MINUTES,
     ),
-    "of several the one that saves most": ([SMALL, LARGE], set(), set(), [LARGE]),
-    "whatever the order": ([LARGE, SMALL], set(), set(), [LARGE]),
-    "of equal ones the first": ([SMALL, EVEN], set(), set(), [SMALL]),
-    "an edit in force stays": ([LARGE, shorten(C_SAID)], {A_SAID}, set(), [shorten(C_SAID)]),
-    "no drop of what an edit in force touches": ([drop(0)], {A_SAID}, set(), []),
-    "no drop of reasoning that is gone": ([mute(0), drop(0)], {0}, set(), []),
-    "a drop takes the result along": ([drop(0), LARGE], set(), set(), [drop(0)]),
-    "a drop takes the media along": ([drop(0), shorten(4)], set(), set(), [drop(0)]),
-    "a drop takes the reasoning along": ([drop(0), mute(0)], set(), set(), [mute(0)]),
-    "a drop leaves other units alone": (
-        [drop(0), drop(2)], set(), set(), [drop(0), drop(2)],
+    "marks for an hour": (
+        {}, "anthropic", "claude-opus-4-7", Marking(HOUR, room=True), FOR_AN_HOUR,
     ),
-    "leaning on what stays whole": (
-        [shorten(C_SAID, leans_on=[A_SAID])], set(), set(), [shorten(C_SAID, leans_on=[A_SAID])],
+    "four marks leave no room": (
+        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES), NO_ROOM,
     ),
-    "leaning on what was cut before": (
-        [shorten(C_SAID, leans_on=[A_SAID])], {A_SAID}, set(), [],
+    "cheaper reads of a newer model": (
+        {}, "anthropic", "claude-opus-5-5", Marking(MINUTES, room=True),
+        Rates(0.05, 1.25, exact=False, reach=20, room=True),
     ),
-    "leaning on what is cut now": (
-        [shorten(C_SAID, leans_on=[A_SAID]), LARGE], set(), set(), [LARGE],
+    "no marks, nothing is cached": ({}, "anthropic", "claude-opus-4-7", Marking(), NO_CACHE),
+    "Anthropic's wire with no model": (
+        {}, "anthropic", None, Marking(MINUTES, room=True), FOR_MINUTES,
     ),
-    "cutting what is leaned on now": (
-        [shorten(A_SAID, leans_on=[C_SAID]), shorten(C_SAID, 99)], set(), set(),
-        [shorten(A_SAID, leans_on=[C_SAID])],
+    "a prefix found wherever it ends": ({}, "openai-responses", "gpt-5.1", Marking(), PREFIX),
+    "marks say nothing on other wires": (
+        {}, "openai-chat", "gpt-5.1", Marking(HOUR, room=True), PREFIX,
     ),
-    "cutting what an edit in force leans on": ([LARGE], set(), {A_SAID}, []),
-    "dropping what an edit in force leans on": ([drop(0), drop(1)], set(), {A_SAID}, [drop(1)]),
-    "never each the other's copy": (
-        [shorten(C_SAID, 99, leans_on=[A_SAID]), shorten(A_SAID, leans_on=[C_SAID])],
-        set(), set(), [shorten(A_SAID, leans_on=[C_SAID])],
+    "reads at a half": ({}, "openai-chat", "gpt-4o", Marking(), Rates(0.5, 1.0)),
+    "reads at full price": ({}, "openai-chat", "o3-pro", Marking(), Rates(1.0, 1.0)),
+    "breakpoints": ({}, "openai-responses", "gpt-5.6", Marking(), BREAKPOINTS),
+    "an implicit cache": ({}, "gemini", "gemini-2.5-pro", Marking(), PREFIX),
+    "no cache at all": ({}, "gemini", "gemini-1.5-pro", Marking(), NO_CACHE),
+    "a maker nobody knows": ({}, "openai-chat", "qwen3-coder", Marking(), Rates(0.2, 1.0)),
+    "the policy's own price of a read": (
+        {"read_price": 0.4}, "openai-chat", "gpt-5.1", Marking(), Rates(0.4, 1.0),
     ),
-    "never in a ring": (
-        [shorten(A_SAID, leans_on=[B_SAID]), shorten(B_SAID, leans_on=[C_SAID]),
-         shorten(C_SAID, leans_on=[A_SAID])],
-        set(), set(), [shorten(A_SAID, leans_on=[B_SAID])],
+    "the policy's own price of a write": (
+        {"write_price": 1.6}, "anthropic", "claude-opus-4-7", Marking(HOUR, room=True),
+        Rates(0.1, 1.6, exact=False, reach=20, room=True),
     ),
-    "never on itself": ([drop(0, leans_on=[A_SAID])], set(), set(), []),
-    "the next best, where the best leans on what was cut": (
-        [shorten(A_SAID, 99, leans_on=[C_SAID]), SMALL], {C_SAID}, set(), [SMALL],
-    ),
-    "an offer that touches nothing": ([mute(1), SMALL], set(), set(), [SMALL]),
-    "a mark beside an edit": ([mark(C_SAID), SMALL], set(), set(), [SMALL, mark(C_SAID)]),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", CHOICES)
-def test_choice(case: str) -> None:
-    offers, claimed, whole, taken = CHOICES[case]
-    before = set(claimed), set(whole)
-    assert choose(offers, {}, claimed, whole, transcript()) == taken
-    assert (claimed, whole) == before
-
-
-@pytest.mark.parametrize("case", CHOICES)
-def test_no_part_is_cut_twice_or_leaned_on_in_vain(case: str) -> None:
-    offers, claimed, whole, _ = CHOICES[case]
-    seen = transcript()
-    taken = choose(offers, {}, claimed, whole, seen)
-    cut = [one for offer in taken for one in touched(offer.edit, seen)]
-    assert len(cut) == len(set(cut))
-    assert claimed.isdisjoint(cut)
-    leaned_on = whole | {one for offer in taken for one in offer.leans_on}
-    assert leaned_on.isdisjoint({*cut, *claimed} - whole)
-
-
-TOUCHED: dict[str, tuple[Edit, bool, tuple[int, ...], set[int]]] = {
-    "a text put in place": (shorten(A_SAID).edit, False, (A_SAID,), {1}),
-    "a mark": (mark(A_SAID).edit, False, (A_SAID,), {1}),
-    "reasoning: all rows of its unit are unbound": (mute(0).edit, False, (0,), {0, 1}),
-    "reasoning where there is none": (mute(1).edit, False, (), {2, 3}),
-    "an exchange with its media and reasoning": (
-        drop(0).edit, False, (A, A_SAID, 4, 5, 0), {0, 1},
-    ),
-    "its neighbour, without them": (drop(1).edit, False, (B, B_SAID, 0), {0, 1}),
-    "an exchange without reasoning": (drop(2).edit, False, (C, C_SAID), {2, 3}),
-    "a locked exchange takes its neighbours along": (
-        drop(1).edit, True, (B, B_SAID, A, A_SAID, 4, 5, 0), {0, 1},
+    "nothing for nothing": (
+        {"read_price": 0, "write_price": 0}, "openai-chat", "gpt-5.1", Marking(), Rates(0.0, 0.0),
     ),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", TOUCHED)
-def test_what_an_edit_takes_along(case: str) -> None:
-    edit, locked, parts, rows = TOUCHED[case]
-    seen = transcript(locked=locked)
-    assert touched(edit, seen) == parts
-    assert rows_of(edit, seen) == rows
+@pytest.mark.parametrize("case", RATES)
+def test_rates(case: str) -> None:
+    settings, format, model, marking, rates = RATES[case]
+    fields = {"messages": []} if model is None else {"model": model}
+    assert rates_for(Policy(**settings), format, fields, marking) == rates
 
 
-def test_an_open_call_goes_alone() -> None:
+def test_a_bare_list_of_messages_has_the_rates_of_its_wire() -> None:
+    assert rates_for(Policy(), "gemini", None, Marking()) == PREFIX
+    assert rates_for(Policy(), "anthropic", None, Marking()) == NO_CACHE
+
+
+@pytest.mark.parametrize(
+    ("rates", "caches"),
+    [
+        (FOR_MINUTES, True), (FOR_AN_HOUR, True), (PREFIX, True), (BREAKPOINTS, True),
+        (NO_CACHE, False), (Rates(0.0, 0.0), False), (Rates(1.0, 0.5), False),
+    ],
+)  # fmt: skip
+def test_a_cache_is_one_where_reading_is_cheaper(rates: Rates, caches: bool) -> None:
+    assert rates.caches is caches
+
+
+# How long the rest will be, and what a lost turn costs.
+
+
+@pytest.mark.parametrize(
+    ("requests", "horizon"), [(0, 4.0), (1, 4.0), (8, 4.0), (9, 4.5), (10, 5.0), (200, 100.0)]
+)
+def test_half_as_many_requests_are_still_to_come_and_never_less_than_four(
+    requests: int, horizon: float
+) -> None:
+    assert Moment(requests, 0).horizon == horizon
+
+
+# Reading all of the prompt once more, 150 tokens of output at five times the price, and an answer
+# of 1,500 tokens that is written once and read in every request that is still to come.
+REFETCHES: dict[str, tuple[Rates, Moment, float]] = {
+    "five minutes": (FOR_MINUTES, Moment(10, 20_000), 2_000 + 750 + 1_875 + 750),
+    "an hour": (FOR_AN_HOUR, Moment(10, 20_000), 2_000 + 750 + 3_000 + 750),
+    "a prefix": (PREFIX, Moment(10, 20_000), 2_000 + 750 + 1_500 + 750),
+    "a long session": (PREFIX, Moment(100, 20_000), 2_000 + 750 + 1_500 + 7_500),
+    "no cache": (NO_CACHE, Moment(10, 20_000), 20_000 + 750 + 1_500 + 7_500),
+    "nothing sent yet": (FOR_MINUTES, Moment(1, 0), 750 + 1_875 + 600),
+    "caution is not in it": (PREFIX, Moment(10, 20_000, caution=9.0), 5_000),
+}
+
+
+@pytest.mark.parametrize("case", REFETCHES)
+def test_asking_again(case: str) -> None:
+    rates, moment, cost = REFETCHES[case]
+    assert refetch(rates, moment) == pytest.approx(cost)
+
+
+# What an offer is worth: 1,000 tokens less, in ten requests of 20,000 tokens so far.
+
+TEN = Moment(10, 20_000)
+# case: rates, moment, risk, what it saves, what an edit in force on the part saves, its worth
+WORTHS: dict[str, tuple[Rates, Moment, float, int, int, float]] = {
+    "five minutes: one write, five reads": (FOR_MINUTES, TEN, 0.0, 1_000, 0, 1_250 + 500),
+    "an hour": (FOR_AN_HOUR, TEN, 0.0, 1_000, 0, 2_000 + 500),
+    "a prefix": (PREFIX, TEN, 0.0, 1_000, 0, 1_000 + 500),
+    "breakpoints": (BREAKPOINTS, TEN, 0.0, 1_000, 0, 1_250 + 500),
+    "no cache: six times the full price": (NO_CACHE, TEN, 0.0, 1_000, 0, 6_000),
+    "a long session": (PREFIX, Moment(100, 20_000), 0.0, 1_000, 0, 1_000 + 5_000),
+    "a tenth of asking again": (PREFIX, TEN, 0.1, 1_000, 0, 1_500 - 500),
+    "caution makes that more": (PREFIX, Moment(10, 20_000, caution=2.0), 0.1, 1_000, 0, 500),
+    "no caution": (PREFIX, Moment(10, 20_000, caution=0.0), 1.0, 1_000, 0, 1_500),
+    "needed too often": (PREFIX, TEN, 0.3, 1_000, 0, 0.0),
+    "just not worth it": (PREFIX, TEN, 0.4, 1_000, 0, 0.0),
+    "only what it saves more": (PREFIX, TEN, 0.0, 1_000, 400, 900),
+    "no more than is saved already": (PREFIX, TEN, 0.0, 1_000, 1_000, 0.0),
+    "less than is saved already": (PREFIX, TEN, 0.0, 1_000, 1_200, 0.0),
+    "free and pressed change no worth": (
+        PREFIX, Moment(10, 20_000, free=True, pressed=True), 0.1, 1_000, 0, 1_000,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WORTHS)
+def test_worth(case: str) -> None:
+    rates, moment, risk, saved, before, value = WORTHS[case]
+    offer = cutting(3, saved)
+    edits: dict[int, Edit] = {3: cutting(3, before).edit} if before else {}
+    found = priced([offer], history(3), edits, {}, lambda _: risk, rates, moment)
+    assert [(one.offer, one.start) for one in found] == ([(offer, 3)] if value else [])
+    assert [one.worth for one in found] == pytest.approx([value] if value else [])
+
+
+def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edits() -> None:
+    dropped = DropExchange(0, Ref(0, ()), "trial", "", 200)
+    later = Replace(5, Ref(0, ()), "less", "ref", "trial", "", 300)
+    offer = Offer("drop", later, also=(dropped,))
+    (one,) = priced([offer], history(3), {}, {}, lambda _: 0.0, PREFIX, TEN)
+    assert (one.start, one.worth) == (0, pytest.approx(500 * 1.5))
+
+
+def test_what_touches_nothing_is_worth_nothing() -> None:
+    nothing = Offer("drop", DropReasoning(0, Ref(0, ()), "trial", "", 500))
+    assert priced([nothing], history(2), {}, {}, lambda _: 0.0, PREFIX, TEN) == []
+
+
+def test_what_leans_on_a_text_that_goes_says_it_again() -> None:
+    edits: dict[int, Edit] = {5: cutting(5, 300).edit}
+    (one,) = priced([cutting(1, 1_000)], history(3), edits, {1: {5}}, lambda _: 0.0, PREFIX, TEN)
+    assert (one.start, one.freed) == (1, (5,))
+    assert one.worth == pytest.approx((1_000 - 300) * 1.5)
+    assert priced([cutting(1, 300)], history(3), edits, {1: {5}}, lambda _: 0.0, PREFIX, TEN) == []
+
+
+def test_a_text_that_is_said_again_further_ahead_starts_the_change_there() -> None:
+    edits: dict[int, Edit] = {1: cutting(1, 300).edit}
+    (one,) = priced([cutting(5, 1_000)], history(3), edits, {5: {1}}, lambda _: 0.0, PREFIX, TEN)
+    assert (one.start, one.freed) == (1, (1,))
+
+
+# The tokens that were sent.
+
+SENT: dict[str, tuple[list[int], dict[int, int], int, list[int]]] = {
+    "nothing": ([], {}, 0, [0]),
+    "all of it": ([10, 20, 30], {}, 3, [0, 10, 30, 60]),
+    "not what came since": ([10, 20, 30], {}, 2, [0, 10, 30]),
+    "less what edits save": ([10, 20, 30], {1: 15}, 3, [0, 10, 15, 45]),
+    "edits of what came since": ([10, 20, 30], {2: 25}, 2, [0, 10, 30]),
+    "a drop counts where its call stood": ([10, 20, 30], {0: 30}, 3, [0, -20, 0, 30]),
+}
+
+
+@pytest.mark.parametrize("case", SENT)
+def test_sent_tokens(case: str) -> None:
+    sizes, saved, end, sent = SENT[case]
+    edits = [(at, cutting(at, tokens).edit) for at, tokens in saved.items()]
+    assert sent_tokens(sizes, edits, end) == sent
+
+
+# The cut: six units of a call and its result, 1,000 tokens a part; the last unit is new.
+
+SIX = history(6)
+THOUSANDS = list(range(0, 11_000, 1_000))  # ten parts were sent
+# case: rates, the offers as (part, worth), the cut as (start, worth, price before the margin)
+CUTS: dict[str, tuple[Rates, Moment, list[tuple[int, float]], tuple[int, float, float] | None]] = {
+    "nothing is offered": (PREFIX, TEN, [], None),
+    "five minutes: from its unit on, 4,000 tokens": (
+        FOR_MINUTES, TEN, [(7, 6_000.0)], (6, 6_000.0, 1.15 * 4_000),
+    ),
+    "five minutes: just not worth it": (FOR_MINUTES, TEN, [(7, 5_000.0)], None),
+    "an hour: the same costs more": (FOR_AN_HOUR, TEN, [(7, 6_000.0)], None),
+    "an hour": (FOR_AN_HOUR, TEN, [(7, 8_500.0)], (6, 8_500.0, 1.9 * 4_000)),
+    "a prefix: from the part itself on, 3,000 tokens": (
+        PREFIX, TEN, [(7, 3_000.0)], (7, 3_000.0, 0.9 * 3_000),
+    ),
+    "a prefix: exactly its price is not enough": (PREFIX, TEN, [(7, 1.1 * 0.9 * 3_000)], None),
+    "breakpoints: from its unit on": (
+        BREAKPOINTS, TEN, [(7, 6_000.0)], (6, 6_000.0, 1.15 * 4_000),
+    ),
+    "no cache: whatever is worth something": (NO_CACHE, TEN, [(1, 0.5), (7, 9.0)], (1, 9.5, 0.0)),
+    "nothing was sent from there on": (FOR_MINUTES, TEN, [(11, 0.5)], (10, 0.5, 0.0)),
+    "the new unit waits for no one": (
+        PREFIX, TEN, [(1, 100.0), (11, 0.5)], (11, 0.5, 0.0),
+    ),
+    "together they pay": (
+        PREFIX, TEN, [(3, 4_100.0), (7, 2_900.0)], (3, 7_000.0, 0.9 * 7_000),
+    ),
+    "alone the later one does not": (PREFIX, TEN, [(7, 2_900.0)], None),
+    "the cut that is worth most, not the first that pays": (
+        PREFIX, TEN, [(1, 8_000.0), (5, 100.0), (9, 2_000.0)], (1, 10_100.0, 0.9 * 9_000),
+    ),
+    "and not the last one": (
+        PREFIX, TEN, [(1, 4_000.0), (9, 2_000.0)], (9, 2_000.0, 0.9 * 1_000),
+    ),
+    "two offers of one unit share its price": (
+        FOR_MINUTES, TEN, [(6, 3_000.0), (7, 3_000.0)], (6, 6_000.0, 1.15 * 4_000),
+    ),
+    "a free moment": (
+        FOR_MINUTES, Moment(10, 20_000, free=True), [(3, 1.0), (7, 1.0)], (2, 2.0, 0.0),
+    ),
+    "under pressure": (
+        FOR_MINUTES, Moment(10, 20_000, pressed=True), [(3, 1.0), (7, 1.0)], (3, 2.0, 0.0),
+    ),
+    "under pressure with nothing to offer": (
+        FOR_MINUTES, Moment(10, 20_000, pressed=True), [], None,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_cut(case: str) -> None:
+    rates, moment, offers, expected = CUTS[case]
+    same(best_cut([worth(*one) for one in offers], SIX, THOUSANDS, rates, moment), expected)
+
+
+@pytest.mark.parametrize("case", CUTS)
+def test_the_order_of_offers_changes_nothing(case: str) -> None:
+    rates, moment, offers, expected = CUTS[case]
+    found = best_cut([worth(*one) for one in reversed(offers)], SIX, THOUSANDS, rates, moment)
+    same(found, expected)
+
+
+def same(cut: Cut | None, expected: tuple[int, float, float] | None) -> None:
+    if expected is None:
+        assert cut is None
+        return
+    assert cut is not None
+    start, value, price = expected
+    assert (cut.start, cut.worth, cut.price) == (start, value, pytest.approx(MARGIN * price))
+
+
+# Where the prefix before a cut is found. A mark looks at its own place and the 19 before it.
+
+# case: rates, units, texts in each, the part that is offered, tokens that are written again
+FOUND: dict[str, tuple[Rates, int, int, int, int]] = {
+    "9 units of two places are near": (NO_ROOM, 12, 0, 6, 16_000),
+    "10 units are not, so all is written": (NO_ROOM, 12, 0, 4, 22_000),
+    "unless a mark of our own holds it": (FOR_MINUTES, 12, 0, 4, 18_000),
+    "texts are places too: 6 units of three": (NO_ROOM, 8, 1, 6, 15_000),
+    "7 units of three": (NO_ROOM, 8, 1, 3, 21_000),
+    "80 requests back": (BREAKPOINTS, 82, 0, 4, 158_000),
+    "81 requests back": (BREAKPOINTS, 82, 0, 2, 162_000),
+    "a prefix is found wherever it ends": (PREFIX, 82, 0, 2, 160_000),
+}
+
+
+@pytest.mark.parametrize("case", FOUND)
+def test_where_the_prefix_is_found(case: str) -> None:
+    rates, units, texts, position, again = FOUND[case]
+    seen = history(units, texts)
+    end = seen.units[-1].parts[0]
+    sent = list(accumulate([1_000] * end, initial=0))
+    cut = best_cut([worth(position, 1e9)], seen, sent, rates, TEN)
+    assert cut is not None
+    assert cut.price == pytest.approx(MARGIN * (rates.write - rates.read) * again)
+
+
+@pytest.mark.parametrize(("texts", "near"), [(1, True), (2, False)])
+def test_the_twentieth_place_is_too_far(texts: int, near: bool) -> None:
     index = Index()
-    index.add_unit((0, 1), [part(0, "call", 0, id="a")], [], False)
-    assert closure(index, 0) == (0,)
+    index.add_unit((0, 1), [part(0, "text")], [], False)
+    index.add_unit((1, 2), [part(1, "text", at) for at in range(texts)], [], False)
+    for row in range(2, 20, 2):
+        call, answer = part(row, "call", id=str(row)), part(row + 1, "result", id=str(row))
+        index.add_unit((row, row + 2), [call], [answer], False)
+    seen = index.freeze()
+    sent = list(accumulate([100] * seen.units[-1].parts[0], initial=0))
+    cut = best_cut([worth(1, 1e9)], seen, sent, NO_ROOM, TEN)
+    assert cut is not None
+    assert cut.price == pytest.approx(MARGIN * 1.15 * (sent[-1] - 100 * near))
 
 
-def test_a_late_result_goes_with_its_call() -> None:
+def test_calls_made_side_by_side_are_one_place_and_so_are_their_results() -> None:
     index = Index()
-    index.add_unit((0, 1), [part(0, "call", id="a")], [], True)
-    index.add_unit((1, 3), [part(1, "text")], [part(2, "result", id="a")], False)
-    assert closure(index, 0) == (0, 2)
-    assert rows_of(drop(0).edit, index) == {0, 2}
+    index.add_unit((0, 1), [part(0, "text")], [], False)
+    for row in range(1, 18, 2):
+        calls = [part(row, "call", at, id=f"{row} {at}") for at in range(5)]
+        answers = [part(row + 1, "result", at, id=f"{row} {at}") for at in range(5)]
+        index.add_unit((row, row + 2), calls, answers, False)
+    seen = index.freeze()
+    sent = list(accumulate([100] * seen.units[-1].parts[0], initial=0))
+    cut = best_cut([worth(1, 1e9)], seen, sent, NO_ROOM, TEN)  # nine units of two places each
+    assert cut is not None
+    assert cut.price == pytest.approx(MARGIN * 1.15 * (sent[-1] - 100))
 
 
-def test_media_of_another_row_is_no_part_of_a_result() -> None:
-    """In Responses every result has the empty path, which is the beginning of any other."""
-    index = Index()
-    answers = [part(1, "result", id="a"), part(1, "media", "output", 1), part(2, "text", "content")]
-    index.add_unit((0, 3), [part(0, "call", id="a")], answers, False)
-    assert closure(index, 0) == (0, 1, 2)
+@pytest.mark.parametrize(
+    ("rates", "starts"),
+    [(PREFIX, [0, 1, 2, 3, 4, 5]), (FOR_MINUTES, [0, 0, 2, 2, 4, 4]), (BREAKPOINTS, [0, 0, 2, 2])],
+)
+def test_where_a_change_starts(rates: Rates, starts: Sequence[int]) -> None:
+    assert [cut_start(at, history(3), rates) for at in range(len(starts))] == starts
 
 
-LINES = "\n".join(f"line {number} of what the tool printed" for number in range(30))
+# Reasoning that is bound to what stands before it goes with a cut.
 
 
-def fold(passes: tuple[Pass, ...], *steps: list[Exchange] | str) -> Folded:
-    return fold_request(
-        request("anthropic", *steps), "anthropic", EAGER, Facts(), None, passes=passes
-    )
+def muted(unit: int, saved: int) -> DropReasoning:
+    return DropReasoning(unit, Ref(0, ()), "bound_reasoning", "", saved)
 
 
-def copies_of_the_first(view: View, policy: Policy) -> Iterator[Offer]:
-    """Let every later result lean on the first one that says the same."""
-    first: dict[str, int] = {}
-    for position in view.transcript.results:
-        said = view.transcript.parts[position]
-        original = first.setdefault(said.text, position)
-        if original != position and not view.is_protected(position):
-            edit = Replace(position, said.ref, "see above", "ref", "trial", "", 20)
-            yield Offer("trim", edit, (original,))
+def test_what_reasoning_behind_a_cut_is_worth_adds_up_from_the_end() -> None:
+    lost = reasoning_lost(SIX, [muted(1, 100), muted(4, 100)], PREFIX, TEN)
+    # asking again costs 5,000; a chance of .08 / (age + 3); carrying it costs 150 tokens
+    older, newer = 0.08 / 8 * 5_500 - 150, 0.08 / 5 * 5_500 - 150
+    assert lost == pytest.approx([older + newer, older + newer, newer, newer, newer, 0.0])
 
 
-def cut_everything(view: View, policy: Policy) -> Iterator[Offer]:
-    """Cut every result, but only once two copies have been seen."""
-    if len(view.transcript.results) > 3:
-        for position in view.transcript.results:
-            if not view.is_protected(position):
-                ref = view.transcript.parts[position].ref
-                yield Offer("stub", Replace(position, ref, "gone", "ref", "trial", "", 9))
+def test_a_cut_pays_for_the_reasoning_that_goes_with_it() -> None:
+    lost = [900.0, 900.0, 500.0, 500.0, 500.0, 0.0]
+    offers = [worth(7, 3_400.0)]
+    assert best_cut(offers, SIX, THOUSANDS, PREFIX, TEN) is not None
+    assert best_cut(offers, SIX, THOUSANDS, PREFIX, TEN, lost) is None
+    cut = best_cut([worth(7, 3_500.0)], SIX, THOUSANDS, PREFIX, TEN, lost)
+    assert cut is not None
+    assert cut.price == pytest.approx(MARGIN * 0.9 * 3_000 + 500)
 
 
-def test_what_an_edit_in_force_leans_on_stays_whole_at_later_evaluations() -> None:
-    said = [Exchange(LINES, id="a"), Exchange(LINES, id="b"), Exchange("other", id="c")]
-    steps = [[said[0]], [said[1]], [said[2]], [Exchange("last", id="d")]]
-    state = fold((copies_of_the_first, cut_everything), "go", *steps).state
-    texts = {
-        state.index.parts[edit.part].id: edit.text
-        for edit in state.edits.values()
-        if isinstance(edit, Replace)
-    }
-    assert texts == {"b": "see above", "c": "gone"}
+@pytest.mark.parametrize("moment", [Moment(10, 20_000, free=True), TEN])
+def test_where_nothing_is_written_again_it_still_does(moment: Moment) -> None:
+    rates = FOR_MINUTES if moment.free else NO_CACHE
+    lost = [0.0, 0.0, 0.0, 500.0, 500.0, 0.0]
+    assert best_cut([worth(7, 400.0)], SIX, THOUSANDS, rates, moment, lost) is None
+    assert best_cut([worth(7, 600.0)], SIX, THOUSANDS, rates, moment, lost) is not None
+
+
+# Against a plain search.
+
+
+def searched(offers: Sequence[Priced], sent: Sequence[int], rates: Rates) -> float:
+    """The most that any cut gains, by trying them all."""
+    gains = [0.0]
+    for first in range(len(SIX.parts)):
+        start = first if rates.exact else first - first % 2
+        value = sum(one.worth for one in offers if one.start >= start)
+        behind = max(0, sent[-1] - sent[min(start, len(sent) - 1)])
+        gains.append(value - MARGIN * (rates.write - rates.read) * behind)
+    return max(gains)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 11), st.floats(1, 20_000)), max_size=12),
+    st.lists(st.integers(0, 5_000), min_size=10, max_size=10),
+    st.sampled_from([PREFIX, FOR_MINUTES, FOR_AN_HOUR, BREAKPOINTS]),
+)
+def test_no_other_cut_gains_more(
+    offered: list[tuple[int, float]], sizes: list[int], rates: Rates
+) -> None:
+    offers = [worth(*one) for one in offered]
+    sent = list(accumulate(sizes, initial=0))
+    cut = best_cut(offers, SIX, sent, rates, TEN)
+    gain = 0.0 if cut is None else cut.worth - cut.price
+    assert gain == pytest.approx(searched(offers, sent, rates))
+    if cut is not None:
+        behind = [one.worth for one in offers if one.start >= cut.start]
+        assert cut.worth == pytest.approx(sum(behind))

@@ -49,6 +49,14 @@ WRITTEN: list[tuple[str, str, str, object]] = [
     ("shape_arrivals", "yes", "true", True),
     ("budget", "150_000", "150_000", 150_000),
     ("budget", "unlimited", '"unlimited"', None),
+    ("caution", "0", "0", 0.0),
+    ("caution", "2.5", "2.5", 2.5),
+    ("at_once", "on", "true", True),
+    ("at_once", "No", "false", False),
+    ("read_price", "0.1", "0.1", 0.1),
+    ("read_price", "listed", '"listed"', None),
+    ("write_price", "100", "100", 100.0),
+    ("write_price", "listed", '"listed"', None),
 ]
 
 # setting, a value that code may not give, and what the error must say beside key and value
@@ -89,6 +97,21 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("budget", 1_999, "from 2,000"),
     ("budget", "unlimited", "None in code"),
     ("budget", 150_000.0, "whole number"),
+    ("caution", -0.1, "from 0 to 100"),
+    ("caution", 100.1, "from 0 to 100"),
+    ("caution", math.nan, "from 0 to 100"),
+    ("caution", True, "from 0 to 100"),
+    ("caution", None, "from 0 to 100"),
+    ("caution", "1", "from 0 to 100"),
+    ("at_once", 1, "true or false"),
+    ("at_once", None, "true or false"),
+    ("at_once", "on", "true or false"),
+    ("read_price", -1, "from 0 to 100"),
+    ("read_price", math.inf, "from 0 to 100"),
+    ("read_price", "listed", "None in code"),
+    ("write_price", 101, "from 0 to 100"),
+    ("write_price", False, "from 0 to 100"),
+    ("write_price", "1.25", "None in code"),
 ]
 
 
@@ -206,7 +229,7 @@ class TestRefusals:
         except PolicyError as error:
             said = str(error)
         assert len(said) == 32 or f"Policy: {name}: " in said
-        assert len(said) < 400
+        assert len(said) < 500
 
 
 class TestEnvironment:
@@ -396,6 +419,12 @@ class TestFingerprint:
         {"errors_verbatim": False},
         {"shape_arrivals": True},
         {"budget": 2_000},
+        {"caution": 0.0},
+        {"caution": 2.0},
+        {"at_once": True},
+        {"read_price": 0.0},
+        {"read_price": 1.25},
+        {"write_price": 1.25},
     )
 
     def test_differs_for_every_setting(self):

@@ -69,7 +69,13 @@ def call(
 
 def left(format: str, *steps: Any, **settings: Any) -> list[bool]:
     """Of each result but the last, whether it stayed whole."""
-    given = {"passes": (stub_all,), "step": 1, "growth": 0.0, "tools": TOOLS} | settings
+    given = {
+        "passes": (stub_all,),
+        "step": 1,
+        "growth": 0.0,
+        "at_once": True,
+        "tools": TOOLS,
+    } | settings
     policy = Policy(**given)
     whole = request(format, "go", *steps, call("note", "end", "done"))
     memo = clew.Memo()
@@ -115,7 +121,9 @@ def test_pins_by_tool_kind_path_and_call(format: str, pins: Any, stay: list[bool
 @formats
 def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
     steps = (call("note", "a"), call("run", "b"))
-    policy = Policy(passes=(drop_all,), step=1, growth=0.0, tools=TOOLS, pin_tools=("note",))
+    policy = Policy(
+        passes=(drop_all,), step=1, growth=0.0, at_once=True, tools=TOOLS, pin_tools=("note",)
+    )
     whole = request(format, "go", *steps, call("run", "end", "done"))
     out = clew.compact(whole, format=format, policy=policy, memo=None)
     assert results(format, out.request) == [f"{LONG}\nof a", "done"]
@@ -134,7 +142,7 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
         return iter(())
 
     image = [Exchange("text", id="a", image=True)]
-    policy = Policy(passes=(look,), step=1, growth=0.0, pin_calls=("a",))
+    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_calls=("a",))
     whole = request(format, "go", image, call("note", "end", "done"))
     clew.compact(whole, format=format, policy=policy, memo=None)
     assert seen == [("media", True)]
@@ -203,7 +211,7 @@ def judged(format: str, *steps: Any, **settings: Any) -> list[bool]:
         found[:] = [view.is_protected(at) for at in view.transcript.results[:-1]]
         return iter(())
 
-    policy = Policy(passes=(look,), step=1, growth=0.0, tools=TOOLS, **settings)
+    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
     whole = request(format, "go", *steps, call("note", "end", "done"))
     clew.compact(whole, format=format, policy=policy, memo=None)
     return found
@@ -274,6 +282,39 @@ def test_nothing_is_computed_before_it_is_asked() -> None:
     assert "not a position" not in pins
 
 
+@pytest.mark.parametrize(
+    ("steps", "pins", "kind"),
+    [
+        ([("note", {"x": 1}, False)], {}, None),
+        ([("note", {"x": 1}, False)], {"pin_tools": ("note",)}, "what is pinned"),
+        ([("note", {"x": 1}, False)], {"pin_calls": ("c0",)}, "what is pinned"),
+        ([("read", {"path": "a"}, False)], {"pin_paths": ("a",)}, "what is pinned"),
+        ([("run", {"cmd": "make"}, True)], {}, "errors still open"),
+        (
+            [("read", {"path": "a"}, False), ("edit", {"path": "a"}, False)],
+            {},
+            "latest reads of files edited since",
+        ),
+        ([("clew_expand", {"ref": "x"}, False)], {}, "what was fetched back"),
+    ],
+)
+def test_reasons_are_summed_up_by_their_kind(steps: Any, pins: Any, kind: str | None) -> None:
+    found: list[str | None] = []
+
+    def look(view: View, policy: Policy) -> Iterator[Offer]:
+        assert isinstance(view.pinned, Protections)
+        found[:] = [view.pinned.kind(at) for at in view.transcript.results]
+        return iter(())
+
+    calls = [
+        call(tool, f"c{n}", error=error, **args) for n, (tool, args, error) in enumerate(steps)
+    ]
+    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **pins)
+    whole = request("anthropic", "go", *calls, call("run", "end", "done"))
+    clew.compact(whole, policy=policy, memo=None)
+    assert found[0] == kind
+
+
 def test_asking_about_every_part_stays_linear() -> None:
     import time
 
@@ -284,7 +325,7 @@ def test_asking_about_every_part_stays_linear() -> None:
 
     def seconds(count: int) -> float:
         whole = long_session("anthropic", count)
-        policy = Policy(passes=(look,), step=1, growth=0.0, pin_paths=("docs/**",))
+        policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_paths=("docs/**",))
         best = 1e9
         for _ in range(3):
             start = time.process_time()
@@ -300,7 +341,13 @@ def test_the_trace_tells_what_was_kept_and_why() -> None:
     steps = (call("read", "a", path="docs/plan.md"), call("run", "b", cmd="make"))
     whole = request("anthropic", "go", *steps, call("note", "end", "done"))
     policy = Policy(
-        passes=(stub_all,), step=1, growth=0.0, tools=TOOLS, pin_paths=("docs/",), pin_calls=("zz",)
+        passes=(stub_all,),
+        step=1,
+        growth=0.0,
+        at_once=True,
+        tools=TOOLS,
+        pin_paths=("docs/",),
+        pin_calls=("zz",),
     )
     trace = clew.plan(whole, policy=policy, trace=True).trace
     assert trace is not None

@@ -57,7 +57,7 @@ def session(format: str = "anthropic") -> dict[str, Any]:
 
 
 def eager(*passes: Any, **settings: Any) -> Policy:
-    return Policy(passes=passes, step=1, growth=0.0, **settings)
+    return Policy(passes=passes, step=1, growth=0.0, at_once=True, **settings)
 
 
 # In a policy.

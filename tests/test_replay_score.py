@@ -103,7 +103,7 @@ def test_an_unknown_policy_is_refused_with_what_is_allowed(name: str) -> None:
 
 def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text("cap = 1000\nstep = 1\n", "utf-8")
+    path.write_text("cap = 1000\nstep = 1\nat_once = true\n", "utf-8")
     got = run(str(path), recording_of("anthropic", SESSION))
     assert [cut.reason for cut in got.cuts] == ["over_cap"]
     assert [one.cause for one in got.breaks] == ["over_cap"]
@@ -138,7 +138,7 @@ def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
     messages = data.draw(st.one_of(histories(format), broken(format).map(_history(format))))
     if not isinstance(messages, list) or not cuts_in(format, messages):
         return
-    policy = clew.Policy(cap=300, step=1, growth=0.0)
+    policy = clew.Policy(cap=300, step=1, growth=0.0, at_once=True)
     recording = recording_of(format, messages, lifetime=0)
     sender = Projected(recording, policy)
     for number in range(len(recording.cuts)):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from clew.shapes import Shape, kind_of, shape
+from clew.shapes import SHAPES, Shape, kind_of, may_be, shape
 from clew.shapes.frame import framed
-from clew.tools.use import Content
+from clew.tools.use import CONTENTS, Content
 from tests.shape_rules import accounts_for
 
 PYTHON = "import os\n\n\ndef first():\n    return 1\n\n\nclass Second:\n    pass\n"
@@ -93,6 +95,36 @@ def test_an_output_is_taken_out_of_its_frame(name: str) -> None:
     text, (head, body, note) = FRAMES[name]
     frame = framed(text)
     assert (frame.head, frame.body, frame.note) == (head, body, note)
+
+
+TEXTS = (
+    PYTHON, NUMBERED, MARKDOWN, HITS, DIFF, JSON, GO_TEST, BUILD, LISTING, CSV, PROSE, EDITED, "",
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.sampled_from(TEXTS), max_size=3).map("".join), st.sampled_from((None, *CONTENTS))
+)
+def test_a_kind_is_one_that_its_hint_allows(text: str, hint: Content | None) -> None:
+    assert may_be({kind_of(text, hint)}, hint)
+
+
+@pytest.mark.parametrize(
+    ("hint", "never"),
+    [
+        ("hits", ["page", "log", "diff"]),
+        ("listing", ["page", "hits"]),
+        ("log", ["page", "hits", "code"]),
+        ("code", ["log", "hits", "other"]),
+    ],
+)
+def test_some_kinds_need_no_look(hint: Content, never: list[Shape]) -> None:
+    assert not may_be(never, hint)
+    assert may_be([*never, "json"], hint)
+
+
+def test_without_a_hint_a_text_may_be_anything() -> None:
+    assert all(may_be([kind], None) for kind in SHAPES)
 
 
 def test_the_frame_does_not_hide_the_kind() -> None:

@@ -9,9 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.summaries.batch import told
+from clew.summaries.batch import least_told, told
 from clew.summaries.deeds import Deed, deed_of, first_sentences, hits_in, lines_read
-from clew.summaries.outcomes import Ending, clip, ending_of, first_error, last_word, telling_lines
+from clew.summaries.outcomes import (
+    _PLACE,
+    _SUMS_UP,
+    _TELLING,
+    Ending,
+    _names_a_place,
+    _sums_up,
+    _tells,
+    clip,
+    ending_of,
+    first_error,
+    last_word,
+    telling_lines,
+)
 from clew.summaries.stubs import stub_of
 from clew.tools import Tools
 from clew.tools.use import Kind, Span
@@ -225,6 +238,14 @@ def test_long_paths_are_told_once() -> None:
     assert line == "- read: …/a.py, …/b.py, …/c.py"
 
 
+def test_of_folders_with_as_many_files_the_first_one_named_is_told_once() -> None:
+    names = [f"/home/me/repo{number}/a/x.py" for number in range(12)]
+    deeds = [deed(f"cat {name}", "x\ny") for name in names]
+    head, line = told(deeds, 500, words).split("\n")
+    assert head.endswith("in short; … stands for /home/me/repo0/a:")
+    assert line.startswith("- read: …/x.py, /home/me/repo1/a/x.py, ")
+
+
 def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
     frame = "Wall time: 1 seconds\n{}\nOutput:\n"
     started = deed("make all", frame.format("Process running with session ID 77"))
@@ -236,6 +257,24 @@ def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
     )  # fmt: skip
     assert ended.session == "77"
     assert "- ran: make all (ok)" in told([started, ended], 500, words).split("\n")
+
+
+FRAGMENTS = (
+    "Error", "fail", "EXCEPTION", "Traceback", "fatal", "panic", "denied", "not found", "no such",
+    "Cannot", "could not", "abort", "undefined", "unexpected", "expected", "rejected", "refused",
+    "doesn't want", "the user said", "assert", "should", "shoulder", "got", "forgot", "× ", "E ",
+    "e ", "> ", "\x1c", "\t", " ", "3 passed", "12 errors", "1 example", "0 skipped", "2 issues",
+    "7 problems", "1 warning", "PASS", "FAIL", "DONE", "ok", "Tests:", "Test:", "test result:",
+    "BUILD", "Finished", "files changed", "src/a.py:12", "fine", "é", "ſ", "K",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=6), st.sampled_from(["", " "]))
+def test_a_quick_look_for_words_finds_what_the_patterns_find(said: list[str], by: str) -> None:
+    line = by.join(said)
+    assert _tells(line) == (_TELLING.search(line) is not None)
+    assert _names_a_place(line) == (_PLACE.search(line) is not None)
+    assert _sums_up(line) == (_SUMS_UP.search(line) is not None)
 
 
 @pytest.mark.parametrize("room", [150, 100, 60, 30, 12, 3])
@@ -258,3 +297,24 @@ def test_any_batch_fits_and_counts_its_calls(deeds: list[Any], room: int) -> Non
     assert words(text) <= room
     if room > 100:
         assert text.startswith(f"Earlier in this session, {len(deeds)} tool calls")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from(BATCH), min_size=1, max_size=30), st.integers(0, 200))
+def test_what_was_changed_and_what_is_broken_is_never_left_out(deeds: list[Any], more: int) -> None:
+    text = told(deeds, least_told(deeds, words) + more, words)
+    for one in deeds:
+        assert all(span.path in text for span in one.writes)
+        if one.ending.failed and not one.resolved:
+            assert "src/app.py:4: error: Name 'x' is not defined" in text
+
+
+def test_the_same_failure_is_told_once() -> None:
+    broken = [deed("mypy src", f"src/a.py:{n}: error: no", error=True) for n in (1, 2, 2, 2)]
+    lines = told(broken, 500, words).split("\n")
+    assert lines[1:5] == [
+        "- failed: mypy src (3 times)",
+        "  src/a.py:2: error: no",
+        "- failed: mypy src",
+        "  src/a.py:1: error: no",
+    ]

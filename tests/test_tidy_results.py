@@ -21,7 +21,7 @@ from clew.tools import Tools, Use
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, keep_recent=1)
+EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=1)
 ESC = "\x1b"
 
 RUN: dict[str, Any] = {"tool": "Bash", "args": {"command": "make"}}
@@ -259,7 +259,7 @@ def test_hostile_texts_take_no_longer(piece: str) -> None:
 def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
     coloured = "\n".join(f"{ESC}[31mline {n} of what the build printed{ESC}[0m" for n in range(200))
     steps = ("go", [Exchange(coloured, id="a", **RUN)], [Exchange("ok", id="b", **RUN)])
-    policy = Policy(cap=2_000, step=1, growth=0.0)
+    policy = Policy(cap=2_000, step=1, growth=0.0, at_once=True)
     first = clew.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in first.report.edits] == ["tidied"]
     later = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)

@@ -50,7 +50,7 @@ def trimmed(
 ) -> tuple[Compaction[Any], list[str]]:
     """A session compacted at every boundary, and its results."""
     body = request(format, "go", *steps)
-    policy = Policy(step=1, growth=0.0, keep_recent=keep, shape_arrivals=arrivals)
+    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, shape_arrivals=arrivals)
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
     assert clew.check(out.request, format=format) == []
     assert out.report.failures == {}
@@ -155,7 +155,7 @@ def test_code_stays_unless_its_kind_is_switched_on(
 def test_an_epoch_that_comes_late_finds_all_that_grew_old(format: str) -> None:
     steps = [[bash(f"make part{n}", BUILD + f"\n{n}", f"call_{n}")] for n in range(12)]
     body = request(format, "go", *steps, done())
-    policy = Policy(step=4_000, growth=0.0, keep_recent=2)
+    policy = Policy(step=4_000, growth=0.0, at_once=True, keep_recent=2)
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
     cut = [find_marker(text) is not None for text in results(format, out.request)]
     assert cut[:6] == [True] * 6
@@ -224,7 +224,7 @@ def test_a_missing_line_is_never_silently_missing() -> None:
 @formats
 def test_what_was_shaped_is_not_shaped_again(format: str) -> None:
     once, _ = trimmed(format, *old(BUILD))
-    policy = Policy(step=1, growth=0.0, keep_recent=0)
+    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=0)
     folded = fold_request(once.request, format, policy, Facts(), None, (trim_results,))
     twice = compacted(folded, once.request)
     assert twice.report.edits == ()

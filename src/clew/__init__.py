@@ -6,6 +6,7 @@ from .api import Plan, apply, check, compact, expand, plan, repair
 from .check.problem import Problem
 from .engine import Compaction
 from .errors import (
+    BudgetError,
     ClewError,
     PassedThrough,
     PlanMismatch,
@@ -21,6 +22,7 @@ from .report import Report
 from .tools import UNLIMITED, Tool, Tools
 
 __all__ = [
+    "BudgetError",
     "ClewError",
     "Compaction",
     "Facts",

@@ -25,6 +25,7 @@ from .errors import (
 )
 from .facts import Facts
 from .memo import Memo
+from .overrun import refuse_over_budget
 from .policy import Policy
 from .ranges import shown
 from .repair.mending import Repair
@@ -47,6 +48,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     tokens_saved: int = 0
     untouched: str | None = None  # why nothing will be done
     trace: tuple[Traced, ...] | None = None  # every offer made, where that was asked for
+    cut: int = -1  # the part before which the last epoch began, where a cache mark may stand
 
 
 def compact(
@@ -59,15 +61,19 @@ def compact(
 ) -> Compaction[_Request]:
     """The request made smaller, in its own format and type; as it came when it cannot be read.
 
+    Raises BudgetError when the policy's budget cannot be met; the error names what is in the way.
+
     >>> history = [{"role": "user", "content": "hello"}]
     >>> compact(history).request is history
     True
     """
     try:
         folded = fold_request(request, format, _policy(policy), _facts(facts), memo)
-        return compacted(folded, request)
+        done = compacted(folded, request)
+        refuse_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
         return Compaction(request, Report(untouched=str(why)), {})
+    return done
 
 
 def plan(
@@ -96,6 +102,7 @@ def plan(
         repair=folded.setting.policy.repair,
         tokens_saved=done.report.tokens_saved,
         trace=done.report.trace,
+        cut=folded.state.cut,
     )
 
 
@@ -110,6 +117,7 @@ def apply(
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")
     folded.state.take(plan.edits)
+    folded.state.cut = plan.cut
     return compacted(folded, request)
 
 

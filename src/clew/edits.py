@@ -11,9 +11,11 @@ from .transcript import Ref
 Level = Literal["trim", "stub", "drop"]
 Reason = Literal[
     "over_cap", "tidied", "identical", "contained", "repeated_call", "superseded", "stale",
-    "resolved", "old_reasoning", "blanks", "trimmed", "stubbed", "folded",
+    "resolved", "old_reasoning", "blanks", "trimmed", "stubbed", "folded", "shown_before",
+    "bound_reasoning", "unlikely_needed", "over_limit",
 ]  # fmt: skip
 REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
+FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 

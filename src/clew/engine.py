@@ -9,33 +9,32 @@ from typing import Any, Generic, TypeVar
 import xxhash
 from msgspec import Struct
 
+from .binding import binding_of
 from .check.formats import RULES
 from .check.rules import Step, steps_of
+from .codecs.attachments import attachment_of
 from .codecs.body import Body, Kept, Piece
 from .codecs.codec import Codec, FormatName
 from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
 from .codecs.reading import read_body
-from .edits import Edit
+from .edits import Edit, Replace
+from .evaluating import chosen_passes
 from .facts import Facts
-from .fold import (
-    Setting,
-    State,
-    agrees,
-    chosen_passes,
-    count_all,
-    first_prefix,
-    fold_step,
-)
+from .fold import agrees, first_prefix, fold_step, next_prefix
+from .limits import limits_for
+from .marking import marking_of
 from .memo import Memo
 from .passes import Pass
 from .policy import Policy
 from .projection import project
+from .rates import rates_for
 from .registered import token_of
 from .repair.formats import MENDERS
 from .repair.mending import Repair
 from .report import Counted, Report
+from .state import Setting, State, count_all
 from .tokens import Counter, counter_for, part_tokens, sizer_for
 from .tools.fetching import fetching_tool
 
@@ -74,14 +73,29 @@ def fold_request(
 
 
 def fold_on(
-    body: Body, format: FormatName, policy: Policy, facts: Facts, before: Folded | None
-) -> Folded:
-    """Fold over a request that extends the last one, which is used up by it."""
-    setting = _setting(body, format, policy, facts, None)
+    body: Body, format: FormatName, policy: Policy, facts: Facts, before: Folded | None,
+    head: int | None = None,
+) -> Folded:  # fmt: skip
+    """Fold over a request that extends the last one, which is used up by it.
+
+    `head` are the tokens of a system prompt and tools that the body does not hold.
+    """
+    setting = _setting(body, format, policy, facts, None, head)
     state = State(prefix=first_prefix(format), facts=facts) if before is None else before.state
     for step in _steps(body, setting, state.messages):
         fold_step(state, step, _identities(body, step), setting)
     return Folded(body, state, setting)
+
+
+def prefix_of(body: Body, format: FormatName, before: Folded | None) -> str:
+    """The hash under which facts about a request are kept; `before` is one that it extends."""
+    codec = CODECS[format]
+    prefix = first_prefix(format) if before is None else before.state.prefix
+    start = 0 if before is None else before.state.messages
+    for step in steps_of(codec, [body.message(at) for at in range(start, len(body))]):
+        first = start + step.at
+        prefix = next_prefix(prefix, body.identities(first, first + len(step.messages)))
+    return prefix.hex()
 
 
 def _fold_anew(body: Body, setting: Setting, trace: bool) -> State:
@@ -125,16 +139,21 @@ _MOST_HEADS = 64
 
 
 def _setting(
-    body: Body, format: FormatName, policy: Policy, facts: Facts, passes: tuple[Pass, ...] | None
-) -> Setting:
+    body: Body, format: FormatName, policy: Policy, facts: Facts,
+    passes: tuple[Pass, ...] | None, head: int | None = None,
+) -> Setting:  # fmt: skip
     model = (body.fields or {}).get("model")
     counter = counter_for(format, model if isinstance(model, str) else None, policy.counter)
     codec, definitions = CODECS[format], definitions_in(body.fields)
-    head = _head_tokens(body, codec, counter) if policy.budget is not None else 0
+    sizer = sizer_for(counter)
+    if head is None:
+        head = _head_tokens(body, codec, counter if policy.budget is not None else sizer)
+    rates = rates_for(policy, format, body.fields, marking_of(body, format))
     return Setting(
-        codec, RULES[format], MENDERS[format], counter, sizer_for(counter), policy,
+        codec, RULES[format], MENDERS[format], counter, sizer, policy,
         chosen_passes(policy) if passes is None else passes, definitions, facts, body.fields,
-        body.encode, fetching_tool(definitions), head,
+        body.encode, fetching_tool(definitions), head, rates,
+        binding_of(format, body.fields), limits_for(policy, format, body.fields),
     )  # fmt: skip
 
 
@@ -150,7 +169,9 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
     names = (*_JUDGED, *setting.codec.head)
     passes = ",".join(token_of(one) for one in setting.passes)
-    told = f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{passes}|"
+    told = (
+        f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|{passes}|"
+    )
     chain = xxhash.xxh3_128(told.encode() + setting.policy.fingerprint(), seed=_SECRET)
     update, digest = chain.update, chain.digest
     update(body.head(names))
@@ -226,7 +247,20 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         mimicry=tuple(state.mimicry),
         trace=None if state.trace is None else tuple(state.trace),
     )
-    return Compaction(projection, report, state.originals)
+    return Compaction(projection, report, state.originals | _held_back(folded))
+
+
+def _held_back(folded: Folded) -> dict[str, str]:
+    """The originals of images and files that were left out, as JSON, by reference."""
+    state, found = folded.state, dict[str, str]()
+    for position in state.held.keys() & state.claimed:
+        edit, part = state.edits.get(position), state.index.parts[position]
+        source = state.sources[part.ref.row]
+        if isinstance(edit, Replace) and source is not None:
+            attachment = attachment_of(folded.body.message(source), part)
+            if attachment is not None:
+                found[edit.original] = attachment.original
+    return found
 
 
 class _Tally:
@@ -256,4 +290,7 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
     return list(pieces) != ([Kept(0, count)] if count else [])
 
 
-__all__ = ["Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_on", "fold_request"]
+__all__ = [
+    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_on", "fold_request",
+    "prefix_of",
+]  # fmt: skip

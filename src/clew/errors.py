@@ -1,5 +1,9 @@
 """What can be wrong with an input or a setting, as types with a sentence for a person."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+
 
 class ClewError(Exception):
     """Base of every error that clew raises on purpose."""
@@ -34,3 +38,25 @@ class UnknownReference(ClewError, KeyError):
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
+
+
+class BudgetError(ClewError, ValueError):
+    """All that may go has gone, and the request is still over a limit; says what is in the way."""
+
+    def __init__(
+        self, limit: str, allowed: int, reached: int, in_the_way: Iterable[tuple[str, int]] = ()
+    ) -> None:
+        self.limit = limit  # what is limited: "tokens", "bytes", "images" or "pixels"
+        self.allowed = allowed
+        self.reached = reached
+        self.in_the_way = tuple(in_the_way)  # what must stay, and how much of the limit it takes
+        super().__init__(limit, allowed, reached, self.in_the_way)
+
+    def __str__(self) -> str:
+        what = "pixels on a side of an image" if self.limit == "pixels" else self.limit
+        said = (
+            f"The request has {self.reached:,} {what} with all taken out that may go; "
+            f"{self.allowed:,} are allowed."
+        )
+        named = ", ".join(f"{what} ({size:,})" for what, size in self.in_the_way)
+        return f"{said} In the way: {named}." if named else said

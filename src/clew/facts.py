@@ -4,58 +4,85 @@ from __future__ import annotations
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
-from .ranges import refusal, refuse_unknown
+from .ranges import MOST, listed, refusal, refuse_unknown, whole
 
 _HASH = re.compile(r"[0-9a-f]+", re.ASCII)
-_KINDS = ("skipped", "left_alone")
+_SETS = ("skipped", "left_alone", "cold", "changed")
+_KINDS = (*_SETS, "windows")
 _ALLOWED = "prefix hashes in lower-case hex"
+_TOKENS = f"a whole number of tokens from 1 to {MOST:,}"
 
 
 class Facts(Struct, frozen=True, kw_only=True):
     """What was seen once and holds from then on; a missing fact costs a prefix break at most.
 
-    >>> Facts(skipped=frozenset({"0a"})).merge(Facts(left_alone=frozenset({"0b"}))).to_dict()
-    {'skipped': ['0a'], 'left_alone': ['0b']}
+    >>> Facts(cold=frozenset({"0a"})).merge(Facts(windows=(("0b", 128_000),))).to_dict()
+    {'skipped': [], 'left_alone': [], 'cold': ['0a'], 'changed': [], 'windows': {'0b': 128000}}
     """
 
     skipped: frozenset[str] = frozenset()  # no evaluation at these boundaries: it was late
     left_alone: frozenset[str] = frozenset()  # from these prefixes on, no new edits are made
+    cold: frozenset[str] = frozenset()  # the cache had gone cold when these prefixes were sent
+    changed: frozenset[str] = frozenset()  # the model or the tools changed at these prefixes
+    windows: tuple[tuple[str, int], ...] = ()  # from each prefix on, no more tokens than this fit
 
     def __post_init__(self) -> None:
-        for kind in _KINDS:
+        for kind in _SETS:
             force_setattr(self, kind, _hashes(kind, getattr(self, kind)))
+        force_setattr(self, "windows", _windows(self.windows))
 
     def merge(self, other: Facts) -> Facts:
-        """All that either knows. Facts are written once and never withdrawn, so this is a union."""
-        return Facts(
-            skipped=self.skipped | other.skipped, left_alone=self.left_alone | other.left_alone
-        )
+        """All that either knows; of two windows at one prefix, the one that was known here."""
+        sets: dict[str, Any] = {kind: getattr(self, kind) | getattr(other, kind) for kind in _SETS}
+        return Facts(**sets, windows=tuple((dict(other.windows) | dict(self.windows)).items()))
+
+    def window_at(self, prefix: str) -> int | None:
+        """The tokens that an overflow error said would fit, if one did at just this prefix.
+
+        >>> Facts(windows=(("0b", 128_000),)).window_at("0b")
+        128000
+        """
+        at = bisect_left(self.windows, (prefix, 0))
+        found = self.windows[at : at + 1]
+        return found[0][1] if found and found[0][0] == prefix else None
+
+    def differing(self, other: Facts) -> frozenset[str]:
+        """The prefixes at which the two say different things."""
+        found = {prefix for prefix, _ in set(self.windows) ^ set(other.windows)}
+        for kind in _SETS:
+            found |= getattr(self, kind) ^ getattr(other, kind)
+        return frozenset(found)
 
     def fingerprint(self) -> bytes:
         """The same for equal facts, in every process."""
-        lines = [f"{kind} {entry}\n" for kind in _KINDS for entry in sorted(getattr(self, kind))]
+        lines = [f"{kind} {entry}\n" for kind in _SETS for entry in sorted(getattr(self, kind))]
+        lines += [f"windows {prefix} {tokens}\n" for prefix, tokens in self.windows]
         return hashlib.blake2b("".join(lines).encode(), digest_size=16).digest()
 
-    def to_dict(self) -> dict[str, list[str]]:
+    def to_dict(self) -> dict[str, list[str] | dict[str, int]]:
         """These facts as JSON can hold them, in a fixed order."""
-        return {kind: sorted(getattr(self, kind)) for kind in _KINDS}
+        sets: dict[str, list[str] | dict[str, int]] = {
+            kind: sorted(getattr(self, kind)) for kind in _SETS
+        }
+        return {**sets, "windows": dict(self.windows)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Facts:
         """Facts as `to_dict` wrote them; anything else is refused."""
-        kinds = _table(data)
-        return cls(**{kind: _hashes(kind, entries) for kind, entries in kinds.items()})
+        kinds: dict[str, Any] = _table(data)
+        return cls(**kinds)
 
 
 def _table(data: object) -> dict[str, object]:
     if not isinstance(data, Mapping):
-        raise refusal("", "facts", data, f"an object with {' and '.join(_KINDS)}")
+        raise refusal("", "facts", data, f"an object with {listed(_KINDS)}")
     table = {str(key): value for key, value in cast(Mapping[object, object], data).items()}
     refuse_unknown("facts: ", table.items(), _KINDS)
     return table
@@ -69,3 +96,27 @@ def _hashes(kind: str, entries: object) -> frozenset[str]:
         if not isinstance(entry, str) or not _HASH.fullmatch(entry):
             raise refusal("facts: ", kind, entry, _ALLOWED)
     return frozenset(cast(list[str], found))
+
+
+def _windows(entries: object) -> tuple[tuple[str, int], ...]:
+    """A mapping, or pairs, as pairs in the order of their prefixes; of two, the first counts."""
+    pairs = _pairs(entries)
+    _hashes("windows", [prefix for prefix, _ in pairs])
+    found: dict[str, int] = {}
+    for prefix, tokens in cast(list[tuple[str, object]], pairs):
+        try:
+            found.setdefault(prefix, whole(tokens, 1, _TOKENS))
+        except ValueError as error:
+            raise refusal("facts: ", f"windows.{prefix}", tokens, str(error)) from None
+    return tuple(sorted(found.items()))
+
+
+def _pairs(entries: object) -> list[tuple[object, object]]:
+    if isinstance(entries, Mapping):
+        return list(cast(Mapping[object, object], entries).items())
+    given = list(cast(list[object], entries)) if isinstance(entries, list | tuple) else [None]
+    pairs = [cast(tuple[object, ...], one) for one in given if isinstance(one, list | tuple)]
+    if len(pairs) < len(given) or any(len(pair) != 2 for pair in pairs):
+        allowed = f"an object from {_ALLOWED} to whole numbers of tokens"
+        raise refusal("facts: ", "windows", cast(object, entries), allowed)
+    return [(pair[0], pair[1]) for pair in pairs]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 import xxhash
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .failures import failed
+from .lines import Lines
+from .marker import find_marker
 from .tools import Tools
 from .tools.paths import may_reach
 from .tools.use import Span, Use
@@ -45,6 +48,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self.uses: list[Use] = []
+        self.lines = Lines()
         self._paths: dict[str, list[Event]] = {}
         self._written: list[tuple[int, str]] = []  # who wrote what
         self._barriers: list[int] = []
@@ -66,12 +70,22 @@ class Ledger:
         with self._lock:
             if at != len(self.uses):
                 return False
-            for exchange in exchanges:
+            on_time = list(_without_late(exchanges, parts))
+            for exchange in on_time:
                 call = parts[exchange.call]
                 use = tools.use_of(call.name, call.text, definitions.get(call.name))
                 result = None if exchange.result is None else parts[exchange.result]
                 self._note(exchange.ordinal, call, use, result)
+            self._note_lines(on_time, parts)
             return True
+
+    def _note_lines(self, exchanges: Sequence[Exchange], parts: Sequence[Part]) -> None:
+        """Note the lines of what calls wrote and of whole results, in the order of the history."""
+        wrote = [x.call for x in exchanges if self.uses[x.ordinal].kind == "write"]
+        results = [x.result for x in exchanges if x.result is not None]
+        for position in sorted((*wrote, *results)):
+            if find_marker(parts[position].text) is None:  # else nothing may lean on it
+                self.lines.note(position, parts[position])
 
     def _note(self, ordinal: int, call: Part, use: Use, result: Part | None) -> None:
         self.uses.append(use)
@@ -130,6 +144,23 @@ class Ledger:
         """How calls of this operation on this target ended, before `until`, in order."""
         found = self._outcomes.get(_operation(use), [])
         return found[: bisect_left(found, until, key=_ordinal)]
+
+
+def _without_late(exchanges: Sequence[Exchange], parts: Sequence[Part]) -> Iterator[Exchange]:
+    """The exchanges, each with its result only if that came before the model spoke again.
+
+    Whoever notes step by step has not seen a later one; on a fork, where all are noted at once,
+    the ledger must come out the same.
+    """
+    turn, turns = 0, [0]
+    first = exchanges[0].call if exchanges else 0
+    for at in range(first + 1, len(parts)):
+        before = parts[at - 1]
+        turn += parts[at].speaker == "model" and before.speaker != "model" and not before.server
+        turns.append(turn)
+    for one in exchanges:
+        late = one.result is not None and turns[one.result - first] != turns[one.call - first]
+        yield replace(one, result=None) if late else one
 
 
 def _operation(use: Use) -> tuple[str, str, str]:

@@ -11,16 +11,19 @@ docs/markers.md has the grammar. A text is taken for shaped only if a whole line
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import re
 
 from msgspec import Struct
 
+from .media import UNITS as MEDIA_UNITS
+
 MOST = 256  # characters in a marker
 _OPEN = "[clew: "
 _NAME = 48  # characters of a tool's name or a call's id that are worth showing
 _UNFIT = re.compile(r"[^A-Za-z0-9_.:/@-]")
+_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS = [one + other for one in _BASE32 for other in _BASE32]  # ten bits each
 
 _CLIPPED = re.compile(
     r"\[clew: clipped (?P<tool>[A-Za-z0-9_.:/@-]{1,48}) result of (?P<size>[\d,]{1,15}) chars"
@@ -46,6 +49,7 @@ UNITS = (
     "calls",
     "paragraphs",
     "repeats",
+    *MEDIA_UNITS,  # one marker for each of them, so they are named one by one
 )
 _UNIT = "|".join(UNITS)
 _WHY = 90  # characters of a reason that are worth showing
@@ -75,7 +79,7 @@ class Short(Struct, frozen=True, gc=False):
 
     def __str__(self) -> str:
         of = "" if self.all is None else f" of {self.all:,}"
-        said = _said(self.why)
+        said = _said(self.why) if self.why else ""
         why = f", {said}" if said else ""
         rerun = "; safe to run again" if self.rerun else ""
         fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
@@ -135,7 +139,8 @@ def reference(text: str) -> str:
     'bbidnwiqv5awc2eneyyx'
     """
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    return base64.b32encode(digest)[:20].decode().lower()
+    bits = int.from_bytes(digest[:13]) >> 4  # the hundred that twenty characters hold
+    return "".join([_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
 
 
 def parse_marker(line: str) -> Marker | Short | None:

@@ -15,6 +15,11 @@ from typing import NamedTuple
 
 Size = tuple[int, int]
 
+UNITS = ("image", "file")  # what a marker calls what it stands for
+_STAND_IN = re.compile(
+    rf"\[clew: 1 (?:{'|'.join(UNITS)}) left out[^\n\[\]]{{0,200}}; ref [a-z2-7]{{20}}\]", re.ASCII
+)
+
 DEFAULT_SIZE: Size = (1024, 1024)  # an image whose size cannot be read: behind a URL, or broken
 DEFAULT_PAGES = 10  # a document that is not in the request: behind a URL or a file id
 
@@ -80,6 +85,17 @@ def image_size(data_base64: str) -> Size | None:
         if head.startswith(signature):
             return _positive(read(head)) if len(head) >= least else None
     return None
+
+
+def stands_for_media(text: str) -> bool:
+    """Whether a block of text is the marker of an image or a file that stood in its place.
+
+    Such a block is no word of the result that it stands in: it stays when that is cut.
+
+    >>> stands_for_media("[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]")
+    True
+    """
+    return text.startswith("[clew: 1 ") and _STAND_IN.fullmatch(text) is not None
 
 
 # --- the providers' rules ----------------------------------------------------------------------

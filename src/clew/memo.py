@@ -7,7 +7,7 @@ from threading import Lock
 
 from msgspec import Struct
 
-from .fold import State
+from .state import State
 
 Key = bytes
 

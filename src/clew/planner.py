@@ -1,104 +1,188 @@
-"""Which offers are taken, and when: for now all of them, at every evaluation."""
+"""When offers are taken: what each is worth, what a broken cache costs, and the cut that pays.
+
+A provider bills a prompt's unchanged prefix at a tenth or so. Whatever stands behind the first
+changed word is written again. So an offer is worth what it saves from now on, less what its loss
+is likely to cost, and one scan from the tail to the head finds the cut behind which all that
+is offered is worth most above that price.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
-from typing import cast
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import accumulate, islice
 
-from .edits import TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
+from msgspec import Struct
+
+from .binding import worth
+from .edits import DropReasoning, Edit, Offer
+from .rates import Rates
 from .touching import touched
-from .transcript import History
+from .transcript import History, Unit
+
+# Fitted on recorded sessions by bench/fit_forecast.py: how many requests are still to come.
+_STILL_TO_COME = 0.5  # of those so far
+_AT_LEAST = 4.0
+# What a lost turn costs: the model asks again, in so many tokens, and carries the answer.
+_ANSWER, _ASKED, _OUTPUT = 1_500, 150, 5.0
+_MUST = frozenset({"folded", "over_limit"})  # made only where a limit is exceeded
+_MARGIN = 1.1  # how much more than its price an epoch must be worth: each one is also a risk
 
 
-def choose(
-    offers: Iterable[Offer], edits: Mapping[int, Edit], claimed: Collection[int],
-    whole: Collection[int], transcript: History,
-) -> list[Offer]:  # fmt: skip
-    """The offers to take: of several for one part, the one that saves most.
+class Moment(Struct, frozen=True, gc=False):
+    """What holds at one boundary."""
 
-    Edits in force stay, unless an offer for the same part saves more: `claimed` are the parts that
-    they touch, `whole` those that they lean on. An offer that leans on a part is taken only while
-    that part stays whole; one that was only tidied still is.
+    requests: int  # sent so far, this one counted
+    projected: int  # tokens of the projection and its head
+    free: bool = False  # the cache is cold, or another model's: all of it is written anyway
+    pressed: bool = False  # over the budget: the price no longer counts
+    caution: float = 1.0  # how much more a lost turn counts than what it costs
+
+    @property
+    def horizon(self) -> float:
+        """How many requests are expected after this one."""
+        return max(_AT_LEAST, _STILL_TO_COME * self.requests)
+
+
+class Priced(Struct, frozen=True, gc=False):
+    """An offer with what it is worth, the first part that it changes, and what gives way to it."""
+
+    offer: Offer
+    worth: float
+    start: int
+    freed: tuple[int, ...] = ()  # parts whose edits lean on what goes: they say all again
+
+
+class Cut(Struct, frozen=True, gc=False):
+    """Where an epoch begins to change the prompt, what it is worth, and what it costs."""
+
+    start: int  # the first part behind it
+    worth: float
+    price: float
+
+
+def priced(
+    offers: Iterable[Offer], history: History, edits: Mapping[int, Edit],
+    leaners: Mapping[int, Collection[int]], risk: Callable[[Offer], float], rates: Rates,
+    moment: Moment,
+) -> list[Priced]:  # fmt: skip
+    """The offers that are worth something, each with how much, in tokens of plain input.
+
+    What edits in force save on the same parts is saved already, and what those save that lean on
+    them is lost: where a text goes, whatever pointed to it says it again.
     """
-    taken: list[Offer] = []
-    new: set[int] = set()
-    cut: set[int] = set()  # of them, those that no longer say all that they said
-    leaned_on: set[int] = set()
-    for parts, offer in _in_order(offers, transcript):
-        tidies = offer.edit.reason == TIDIED
-        if any(p in new for p in parts):
-            continue
-        if not tidies and (any(p in leaned_on for p in parts) or _is_needed(parts, whole)):
-            continue
-        if not _outdoes(offer, edits, claimed, transcript):
-            continue
-        if any(p in cut or p in parts or not _stands(p, edits, claimed) for p in offer.leans_on):
-            continue
-        taken.append(offer)
-        new.update(parts)
-        cut.update(() if tidies else parts)
-        leaned_on.update(offer.leans_on)
-    return taken
-
-
-def _is_needed(parts: Collection[int], whole: Collection[int]) -> bool:
-    """Whether an edit in force, on none of these parts, needs one of them whole."""
-    if not isinstance(whole, Mapping):
-        return any(part in whole for part in parts)
-    leaners = cast(Mapping[int, Collection[int]], whole)
-    return any(not set(parts).issuperset(leaners.get(part, ())) for part in parts)
-
-
-def _outdoes(
-    offer: Offer, edits: Mapping[int, Edit], claimed: Collection[int], transcript: History
-) -> bool:
-    """Whether an offer saves more than all edits in force on the parts that it touches."""
-    before: dict[int, int] = {}
-    for edit in offer.edits:
-        for part in touched(edit, transcript):
-            if part not in claimed:
-                continue
-            known = _edit_on(part, edit, edits, transcript)
-            if known is None or not _gives_way(edits[known], edit):
-                return False  # gone, or marked: nothing more can be done to it
-            before[known] = edits[known].saved
-    total = sum(before.values())
-    return offer.saved > total or not total
-
-
-def _edit_on(part: int, new: Edit, edits: Mapping[int, Edit], transcript: History) -> int | None:
-    """Where the edit on a part is known by: at the part, or at its unit's first reasoning."""
-    if part in edits:
-        return part
-    if not isinstance(new, DropExchange):
-        return None
-    reasoning = transcript.units[transcript.exchanges[new.exchange].unit].reasoning
-    return reasoning[0] if part in reasoning and reasoning[0] in edits else None
-
-
-def _gives_way(before: Edit, new: Edit) -> bool:
-    """Whether an edit in force can be replaced: a text, or reasoning that goes with its calls."""
-    if isinstance(before, DropReasoning):
-        return isinstance(new, DropExchange)
-    return isinstance(before, Replace)
-
-
-def _stands(part: int, edits: Mapping[int, Edit], claimed: Collection[int]) -> bool:
-    """Whether a part says all that it said."""
-    if part not in claimed:
-        return True
-    edit = edits.get(part)
-    return edit is not None and edit.reason == TIDIED
-
-
-def _in_order(offers: Iterable[Offer], transcript: History) -> list[tuple[tuple[int, ...], Offer]]:
-    """The offers with the parts they touch, by the part they are known by, the best one first.
-
-    Those of several edits come before all others, which could each take a part away from them.
-    """
-    found: list[tuple[tuple[int, ...], Offer]] = []
+    kept = rates.read * moment.horizon + rates.write  # what a token costs from now on
+    again = refetch(rates, moment) * moment.caution
+    found: list[Priced] = []
     for offer in offers:
-        parts = tuple(part for edit in offer.edits for part in touched(edit, transcript))
-        if parts:
-            found.append((parts, offer))
-    return sorted(found, key=lambda one: (not one[1].also, one[0][0], -one[1].saved))
+        parts = {part for edit in offer.edits for part in touched(edit, history)}
+        freed = {one for part in parts for one in leaners.get(part, ())} - parts
+        more = offer.saved - sum(edits[part].saved for part in parts | freed if part in edits)
+        value = more * kept - risk(offer) * again if more > 0 and parts else 0.0
+        if more > 0 and offer.edit.reason in _MUST:
+            value = max(value, 1.0)
+        if value > 0:
+            found.append(Priced(offer, value, min(parts | freed), tuple(sorted(freed))))
+    return found
+
+
+def refetch(rates: Rates, moment: Moment) -> float:
+    """What it costs to ask again for one thing that was taken out and is missed."""
+    carried = _ANSWER * (rates.write + rates.read * moment.horizon)
+    return rates.read * moment.projected + _OUTPUT * _ASKED + carried
+
+
+def best_cut(
+    offers: Sequence[Priced], history: History, sent: Sequence[int], rates: Rates, moment: Moment,
+    lost: Sequence[float] = (),
+) -> Cut | None:  # fmt: skip
+    """The cut behind which the offers are worth most above its price; None: there is none.
+
+    `sent` are the tokens of the projection before each part of what was sent, and of all of it;
+    `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit.
+    """
+    if moment.pressed:
+        first = min((one.start for one in offers), default=-1)
+        return None if first < 0 else Cut(first, sum(one.worth for one in offers), 0.0)
+    must = min((one.start for one in offers if one.offer.edit.reason in _MUST), default=None)
+    spared = moment.free or not rates.caches
+    best: Cut | None = None
+    gain = total = 0.0
+    for one in sorted(offers, key=_place, reverse=True):
+        total += one.worth
+        start = cut_start(one.start, history, rates)
+        price = 0.0 if spared else _MARGIN * _price(start, history, sent, rates)
+        if lost:
+            price += lost[_unit_of(start, history)]
+        if total - price > gain or one.start == must:
+            gain, best = total - price, Cut(start, total, price)
+    return best
+
+
+def reasoning_lost(
+    history: History, bound: Sequence[DropReasoning], rates: Rates, moment: Moment
+) -> list[float]:
+    """For a cut in each unit, what the reasoning that goes with it is worth, less what it costs.
+
+    `bound` is all reasoning that is signed for what stands before it.
+    """
+    again, last = refetch(rates, moment), len(history.units)
+    lost = [0.0] * last
+    for edit in bound:
+        kept = edit.saved * (rates.read * moment.horizon + rates.write)
+        lost[edit.unit] = worth(last - edit.unit, edit.saved, again) - kept
+    return list(accumulate(reversed(lost)))[::-1]
+
+
+def _place(one: Priced) -> int:
+    return one.start
+
+
+def cut_start(part: int, history: History, rates: Rates) -> int:
+    """The first part that is written again when this one changes."""
+    return part if rates.exact else history.units[_unit_of(part, history)].parts[0]
+
+
+def _unit_of(part: int, history: History) -> int:
+    return bisect_right(history.units, part, key=_first_part) - 1
+
+
+def _first_part(unit: Unit) -> int:
+    return unit.parts[0]
+
+
+def _price(start: int, history: History, sent: Sequence[int], rates: Rates) -> float:
+    """What writing the sent tokens from here on again costs more than reading them."""
+    last = len(sent) - 1
+    if start >= last:
+        return 0.0
+    behind = sent[last] - (sent[start] if _is_found(start, history, rates) else 0)
+    return (rates.write - rates.read) * behind
+
+
+def _is_found(start: int, history: History, rates: Rates) -> bool:
+    """Whether the provider finds the prefix that ends before a part."""
+    if rates.ends is not None:
+        return len(history.units) - _unit_of(start, history) <= rates.ends
+    return rates.reach is None or rates.room or _is_near(start, history, rates.reach)
+
+
+def _is_near(start: int, history: History, reach: int) -> bool:
+    """Whether few positions, as a cache mark counts them, stand from a part to the end."""
+    count, run = 0, ""
+    for part in islice(history.parts, start, None):
+        kind = part.kind if part.kind in ("call", "result") else ""
+        count += not kind or kind != run
+        run = kind
+        if count >= reach:
+            return False
+    return True
+
+
+def sent_tokens(sizes: Sequence[int], edits: Iterable[tuple[int, Edit]], end: int) -> list[int]:
+    """The projection's tokens before each part up to `end`, and of all of these."""
+    left = list(sizes[:end])
+    for part, edit in edits:
+        if part < end:
+            left[part] -= edit.saved
+    return [0, *accumulate(left)]

@@ -15,6 +15,7 @@ from .ranges import (
     MOST,
     SWITCH,
     characters,
+    factor,
     listed,
     one_of,
     refusal,
@@ -43,6 +44,8 @@ _PASSES = "a list of names of passes, each at most once, or default (None in cod
 _LEAST_BUDGET = 2_000  # tokens; an agent's head alone is larger, so less is a slip
 _BUDGET = f"a whole number from {_LEAST_BUDGET:,} to {MOST:,}, or unlimited (None in code)"
 _NAMES = "a list of texts, none of them empty"
+_FACTOR = "a number from 0 to 100"
+_PRICE = "a number from 0 to 100, or listed (None in code)"
 _NO_TOOLS = Tools()
 _TOOLS = "a Tools in code; [tools.NAME] tables in TOML"
 
@@ -133,6 +136,10 @@ def _texts(value: object) -> tuple[str, ...]:
 
 def _budget(value: object) -> int | None:
     return None if value is None else whole(value, _LEAST_BUDGET, _BUDGET)
+
+
+def _price(value: object) -> float | None:
+    return None if value is None else factor(value, _PRICE)
 
 
 def _registry(value: object) -> Tools:
@@ -240,6 +247,35 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "pays, and leaves the window to the client.",
         _budget,
     ),
+    Setting(
+        "caution",
+        _FACTOR,
+        "How much more it counts when the model misses something than what asking again costs. "
+        "Larger cuts less. The default keeps the turns that miss something at one in a hundred.",
+        lambda value: factor(value, _FACTOR),
+    ),
+    Setting(
+        "at_once",
+        SWITCH,
+        "Whether every offer is taken as soon as it is made, whatever it costs. Off by default: "
+        "what stands behind an edit is written to the provider's cache anew, so edits wait until "
+        "they pay.",
+        switch,
+    ),
+    Setting(
+        "read_price",
+        _PRICE,
+        "What a token read from the provider's cache costs, in tokens of plain input. By default "
+        "what the provider of the request's model charges.",
+        _price,
+    ),
+    Setting(
+        "write_price",
+        _PRICE,
+        "What a token written to the provider's cache costs, in tokens of plain input. By default "
+        "what the provider of the request's model charges, for as long as the marks ask for.",
+        _price,
+    ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
 PRESETS: Final[Mapping[str, Mapping[str, object]]] = {"safe": {}}  # what differs from the defaults
@@ -269,6 +305,10 @@ class Policy:
     errors_verbatim: bool = True
     shape_arrivals: bool = False
     budget: int | None = None
+    caution: float = 1.0
+    at_once: bool = False
+    read_price: float | None = None
+    write_price: float | None = None
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
         """Refuse unknown settings, and note which ones the caller gave."""

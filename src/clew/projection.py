@@ -15,8 +15,9 @@ from .codecs.codec import Codec
 from .codecs.json_tree import JSON
 from .codecs.marks import marks_in
 from .edits import DropExchange, DropReasoning, PlaceMark, Replace
-from .fold import MendedStep, Setting, State
+from .marking import own_mark
 from .repair.mending import Ending, Repair
+from .state import MendedStep, Setting, State
 from .touching import touched
 from .transcript import Index, Part
 
@@ -48,6 +49,7 @@ class _Projection:
         self._state = state
         self._codec = setting.codec
         self._changes = changes_by_row(state)
+        self._place_own_mark(setting)
         self._not_remembered = _rebuilt_each_time(self._changes, state.index.parts)
         self._marked = set(body.marked())
         rebuilt = self._changes.keys() | self._not_remembered
@@ -57,6 +59,16 @@ class _Projection:
             rebuilt |= self.ending.changes.keys()
             self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
             self.ending = self._end(setting)
+
+    def _place_own_mark(self, setting: Setting) -> None:
+        """Mark the end of the prefix before the last epoch, where one more mark fits."""
+        state = self._state
+        if state.cut <= 0 or not setting.rates.room:
+            return
+        gone = [at for at in state.claimed if not isinstance(state.edits.get(at), Replace)]
+        mark = own_mark(self._body, state.index, state.sources, state.cut, gone)
+        if mark is not None:
+            self._changes.setdefault(mark.ref.row, RowChanges()).marked.append(mark)
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
@@ -312,8 +324,11 @@ def _mend_again(body: Body, record: MendedStep, setting: Setting) -> dict[int, J
 def change_row(
     codec: Codec, message: JSON, change: RowChanges, parts: Sequence[Part]
 ) -> JSON | None:
-    """One message with its edits: texts replaced, marks placed, then parts removed."""
-    for edit in change.replaced:
+    """One message with its edits: texts replaced, marks placed, then parts removed.
+
+    Images and files come first: where they stand may shift when a text beside them changes.
+    """
+    for edit in sorted(change.replaced, key=lambda one: parts[one.part].kind != "media"):
         message = codec.replace(message, parts[edit.part], edit.text)
     for edit in change.marked:
         message = codec.mark(message, parts[edit.part], edit.mark)

@@ -22,6 +22,13 @@ from .transcript import Exchange, History, Part
 _MOST_EVENTS = 256  # dealings with one file that are looked through after a read
 _LONGEST_ASKED = 4_000  # characters of arguments that are searched for references
 _REF = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
+# How reasons start, and what their parts are called together.
+_SUMMED = (
+    ("fetched back", "what was fetched back"),
+    ("pinned", "what is pinned"),
+    ("open error", "errors still open"),
+    ("latest read", "latest reads of files edited since"),
+)
 
 
 class Protections:
@@ -55,6 +62,11 @@ class Protections:
         if ordinal not in self._known:
             self._known[ordinal] = self._judge(ordinal)
         return self._known[ordinal]
+
+    def kind(self, position: int) -> str | None:
+        """Why a part must stay, in the words of a list that sums up many; None: it need not."""
+        why = self.why(position)
+        return None if why is None else next(k for start, k in _SUMMED if why.startswith(start))
 
     def asked(self) -> Mapping[int, str]:
         """Of the exchanges that passes asked about, those that must stay, and why."""

@@ -30,6 +30,13 @@ def share(value: object, allowed: str) -> float:
     return math.fabs(value)  # -0.0 equals 0.0 but does not read like it
 
 
+def factor(value: object, allowed: str) -> float:
+    """A number from 0 to 100."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        raise ValueError(allowed)
+    return math.fabs(value)
+
+
 def characters(value: object) -> int | None:
     """A number of characters, or None for no limit."""
     return None if value is None else whole(value, 0, CHARACTERS)

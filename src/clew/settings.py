@@ -21,6 +21,8 @@ _WORDS = {  # what TOML has no value for
     "cap": {"unlimited": None},
     "budget": {"unlimited": None},
     "passes": {"default": None},
+    "read_price": {"listed": None},
+    "write_price": {"listed": None},
 }
 _SWITCHES = {
     **dict.fromkeys(("on", "true", "yes", "1"), True),
@@ -76,7 +78,7 @@ def _from_text(name: str, text: str) -> object:
     match name:
         case "passes" | "pin_tools" | "pin_paths" | "pin_calls":
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
-        case "repair" | "errors_verbatim" | "shape_arrivals":
+        case "repair" | "errors_verbatim" | "shape_arrivals" | "at_once":
             return _SWITCHES.get(word.lower(), text)
         case "counter":
             return word

@@ -54,6 +54,24 @@ def unmarked(value: Any) -> Any:
     return value
 
 
+def worded(message: Any) -> Any:
+    """A message without cache marks; one marked block of words is the same as these words."""
+    bare = unmarked(message)
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, list) and len(content) == 1 and isinstance(content[0], dict):
+        block = content[0]
+        if block.keys() & set(MARKS) and unmarked(block).keys() == {"type", "text"}:
+            return {**bare, "content": block["text"]}
+    return bare
+
+
+def same_but_for_marks(one: Any, other: Any) -> bool:
+    """Whether two messages differ in cache marks alone, if at all."""
+    if json.dumps(unmarked(one)) == json.dumps(unmarked(other)):
+        return True
+    return json.dumps(worded(one)) == json.dumps(worded(other))
+
+
 def spellings(request: Any) -> list[bytes]:
     """One request as different clients would write it."""
     return [

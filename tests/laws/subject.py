@@ -20,7 +20,9 @@ from .trial_passes import (
 )
 
 # Evaluate at every boundary, with a cap that bites: the most that the fold can do.
-EAGER = Policy(cap=200, step=1, growth=0.0)
+EAGER = Policy(cap=200, step=1, growth=0.0, at_once=True)
+# Edits wait until they pay, at prices at which some do in histories of a few hundred tokens.
+PRICED = Policy(cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2)
 ORDINARY = Policy(cap=200)
 IDLE = Policy(cap=None, passes=())
 
@@ -29,14 +31,17 @@ class Compact(Protocol):
     """A compactor as the laws see it."""
 
     def __call__(
-        self, request: Any, *, policy: Policy = EAGER, memo: Memo | None = None
+        self, request: Any, *, policy: Policy | None = None, memo: Memo | None = None
     ) -> Compaction[Any]: ...
 
 
-def compactor(*passes: Pass, format: str | None = None) -> Compact:
-    """The real engine with these passes, told the format or not."""
+def compactor(*passes: Pass, format: str | None = None, usual: Policy = EAGER) -> Compact:
+    """The real engine with these passes and this policy, told the format or not."""
 
-    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+    def run(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
+        policy = usual if policy is None else policy
         chosen = () if policy.passes == () else passes
         try:
             folded = fold_request(request, format, policy, Facts(), memo, passes=chosen)

@@ -20,7 +20,11 @@ from .showing import Table, show
 
 # So small, and so often considered, that an example read in a minute has something to clip.
 POLICY = clew.Policy(
-    cap=2_000, step=100, growth=0.0, tools=clew.Tools([clew.Tool("read_file", rerun=True)])
+    cap=2_000,
+    step=100,
+    growth=0.0,
+    at_once=True,
+    tools=clew.Tools([clew.Tool("read_file", rerun=True)]),
 )
 
 _SHOWN = 64  # characters of a part

@@ -7,8 +7,9 @@ from typing import cast
 
 import msgspec
 
-from ..media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens
+from ..media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens, stands_for_media
 from ..transcript import Part, Path, Ref, Speaker
+from .attachments import replace_media
 from .codec import CONTINUE, Fields, FormatName
 from .json_tree import JSON, Object, compact_text, get, put
 from .marks import MARKS, strip_marks
@@ -75,6 +76,8 @@ class AnthropicCodec:
         path = part.ref.path
         if path == ("content",):
             return put(message, path, text)
+        if part.kind == "media" and not part.text:
+            return replace_media(message, part, text, "text")
         block = get(message, path)
         new = _replace_in(cast(Object, block), part, text) if isinstance(block, dict) else block
         return message if new is block else put(message, path, new)
@@ -179,8 +182,9 @@ def _read_result(parts: list[Part], ref: Ref, block: Object) -> None:
     elif isinstance(content, list):
         for position, item in enumerate(cast(list[JSON], content)):
             inner = cast(Object, item) if isinstance(item, dict) else {}
-            if inner.get("type") == "text":
-                texts.append(_string(inner.get("text")))
+            said = _string(inner.get("text"))
+            if inner.get("type") == "text" and not stands_for_media(said):
+                texts.append(said)
             else:
                 nested = Ref(ref.row, (*ref.path, "content", position))
                 media.append(
@@ -311,7 +315,10 @@ def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
 def _is_spoken(item: JSON, type: str) -> bool:
     """Whether an item is plain text; what is of an unknown type is not, even if it has text."""
     holder = cast(Object, item) if isinstance(item, dict) else {}
-    return holder.get("type") in (type, *_TEXT_TYPES) and isinstance(holder.get("text"), str)
+    text = holder.get("text")
+    if holder.get("type") not in (type, *_TEXT_TYPES) or not isinstance(text, str):
+        return False
+    return not stands_for_media(text)
 
 
 def _without_items(block: JSON, gone: set[str | int]) -> JSON:

@@ -219,8 +219,11 @@ class GeminiCodec:
         path = part.ref.path[:2]
         held = _part_at(message, path)
         key = data_key(held)
-        if key is None or part.kind in ("media", "opaque"):
+        if key is None or part.kind == "opaque":
             return message
+        if part.kind == "media":
+            said = len(part.ref.path) <= 2 and not signature_of(cast(Object, held))
+            return put(message, path, {"text": text}) if said else message
         return put(message, path, _replace_in(cast(Object, held), key, text))
 
     def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from ..media import document_tokens, image_tokens
+from ..media import document_tokens, image_tokens, stands_for_media
 from ..transcript import Part, Path, Ref, Speaker
+from .attachments import replace_media
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
 from .marks import MARKS, strip_marks
@@ -90,6 +91,8 @@ class OpenAIChatCodec:
         """The message with `text` in place of what the part said."""
         part = settled(message, part)
         path = part.ref.path
+        if part.kind == "media":
+            return replace_media(message, part, text, "text")
         if part.kind == "call":
             return _replace_call(cast(Object, message), path, text)
         if part.kind == "result":
@@ -255,11 +258,19 @@ def _result_texts(row: int, content: JSON) -> tuple[str, list[Part]]:
     texts: list[str] = []
     others: list[Part] = []
     for position, item in enumerate(cast(list[JSON], content)):
-        if is_text_item(item):
+        ref = Ref(row, ("content", position))
+        if _is_said(item):
             texts.append(item["text"])
         else:
-            others.append(_read_item(Ref(row, ("content", position)), "tool", item))
+            others.append(
+                _opaque(ref, "tool", item) if is_text_item(item) else _read_item(ref, "tool", item)
+            )
     return "\n".join(texts), others
+
+
+def _is_said(item: JSON) -> bool:
+    """Whether an item is of a result's own words; the marker of an image in it is not."""
+    return is_text_item(item) and not stands_for_media(item["text"])
 
 
 def _read_reasoning(row: int, message: Object) -> list[Part]:
@@ -336,13 +347,13 @@ def _replace_texts(items: list[JSON], text: str) -> list[JSON]:
 
     The marks of all text parts move to the one that is left.
     """
-    spoken = [cast(Object, item) for item in items if is_text_item(item)]
+    spoken = [cast(Object, item) for item in items if _is_said(item)]
     if not spoken:
         return [{"type": "text", "text": text}, *items]
     marks = {mark: item[mark] for item in spoken for mark in MARKS if mark in item}
     said: Object = {**spoken[0], "text": text, **marks}
-    first = next(at for at, item in enumerate(items) if is_text_item(item))
-    behind = [item for item in items[first:] if not is_text_item(item)]
+    first = next(at for at, item in enumerate(items) if _is_said(item))
+    behind = [item for item in items[first:] if not _is_said(item)]
     return [*items[:first], said, *behind]
 
 

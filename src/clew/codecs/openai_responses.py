@@ -14,6 +14,7 @@ import msgspec
 
 from ..transcript import Part, Path, Ref, Speaker
 from .anthropic import HEAD, replace_text_items
+from .attachments import replace_media, says_text
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put, without
 from .marks import MARKS
@@ -176,6 +177,8 @@ class OpenAIResponsesCodec:
         path = part.ref.path
         if path == ("content",):
             return put(message, path, text)
+        if part.kind == "media":
+            return replace_media(message, part, text, "input_text")
         if path:
             field = "refusal" if "refusal" in cast(Object, message)["content"][path[1]] else "text"
             return put(message, (*path, field), text)
@@ -261,7 +264,7 @@ def _content_part(ref: Ref, speaker: Speaker, block: JSON) -> Part:
     if not isinstance(kind, str):
         return _opaque(ref, speaker, block)
     if kind in _TEXTS and isinstance(text := holder.get("text"), str):
-        return Part(ref, "text", speaker, text)
+        return Part(ref, "opaque" if speaker == "tool" else "text", speaker, text)
     if kind == "refusal" and isinstance(holder.get("refusal"), str):
         return Part(ref, "text", speaker, holder["refusal"])
     if kind in ("input_image", "computer_screenshot"):
@@ -339,12 +342,8 @@ def _output_media(ref: Ref, item: Object, kind: str) -> list[Part]:
     return [
         _content_part(Ref(ref.row, ("output", position)), "tool", block)
         for position, block in enumerate(cast(list[JSON], held))
-        if not _says_text(block)
+        if not says_text(block)
     ]
-
-
-def _says_text(block: JSON) -> bool:
-    return isinstance(block, dict) and isinstance(cast(Object, block).get("text"), str)
 
 
 def output_text(item: Object, kind: str) -> str:
@@ -357,7 +356,7 @@ def output_text(item: Object, kind: str) -> str:
     blocks = cast(list[JSON], held)
     if kind == "shell_call_output":
         return "\n".join(text for block in blocks for text in _streams(block) if text)
-    return "\n".join(cast(Object, block)["text"] for block in blocks if _says_text(block))
+    return "\n".join(cast(Object, block)["text"] for block in blocks if says_text(block))
 
 
 def _streams(chunk: JSON) -> list[str]:

@@ -11,9 +11,11 @@ from .contained_results import contained_results
 from .covered_reads import covered_reads
 from .fold_exchanges import fold_exchanges
 from .identical_results import identical_results
+from .lines_shown import lines_shown
 from .old_reasoning import old_reasoning
 from .repeated_calls import repeated_calls
 from .resolved_errors import resolved_errors
+from .shed_images import shed_images
 from .squeeze_prose import squeeze_prose
 from .stale_reads import stale_reads
 from .stub_results import stub_results
@@ -28,7 +30,9 @@ PASSES: tuple[Pass, ...] = (
     tidy_results,
     identical_results,
     contained_results,
+    lines_shown,
     cap_results,
+    shed_images,
     covered_reads,
     stale_reads,
     superseded_writes,

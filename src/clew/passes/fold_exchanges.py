@@ -12,4 +12,4 @@ from .view import View
 
 def fold_exchanges(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to fold old exchanges when the history is over its budget, or over its threshold."""
-    return fold(view, tiers_of(policy))
+    return fold(view, tiers_of(policy, view.limits))

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..edits import DropExchange, DropReasoning, Edit, Offer, Replace
+from ..limits import Limits
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
-from ..summaries.batch import told
+from ..protections import Protections
+from ..summaries.batch import least_told, told
 from ..summaries.deeds import Deed
 from ..summaries.outcomes import count_lines
-from ..touching import closure
+from ..touching import closure, touched
 from ..transcript import Exchange, Unit
 from .telling import told_deed
 from .view import View
 
 REASON: Final = "folded"
+_NO_LIMITS: Final = Limits()
 _TURN: Final = 8  # calls after which a word of the user ends a batch
 
 
@@ -28,16 +33,18 @@ class Tiers(Struct, frozen=True):
 
     budget: int | None = None  # tokens that the projection may have; over them exchanges fold
     down_to: float = 0.6  # the share of the budget that a fold aims at
+    yields: float = 0.8  # the share over which also old reads of files that were edited since fold
     threshold: int | None = None  # characters of calls and results over which all old ones fold
-    summary: int = 500  # tokens of a summary at most
+    summary: int = 500  # tokens of a summary at most, but for names and errors that must be told
     batch: int = 40  # calls that one summary tells of at most, until summaries merge
     standing: int = 6  # summaries that may stand beside one another before they merge
     least: int = 1_000  # tokens that a batch must save
 
 
-def tiers_of(policy: Policy) -> Tiers:
-    """What the policy says of folding."""
-    return Tiers(getattr(policy, "budget", None), threshold=getattr(policy, "fold_over", None))
+def tiers_of(policy: Policy, limits: Limits = _NO_LIMITS) -> Tiers:
+    """What the policy and the window of the request's model say of folding."""
+    high = policy.budget if limits.tokens is None else limits.tokens
+    return Tiers(high, threshold=getattr(policy, "fold_over", None))
 
 
 def fold(view: View, tiers: Tiers) -> Iterator[Offer]:
@@ -49,20 +56,13 @@ def fold(view: View, tiers: Tiers) -> Iterator[Offer]:
     wanted = _wanted(view, tiers, first)
     if wanted <= 0:
         return
-    standing = _summaries_before(view, first)
-    left = _left_behind(view, standing)
-    for members in _batches(view, left, first, old, tiers):
-        merged = _to_merge(standing, tiers, len(members))
-        earlier = [o for one in reversed(merged) for o in _told_of(view, one)]
-        offer = _offer(view, tiers, [*earlier, *members])
-        if offer is None or offer.saved < tiers.least:
-            continue
-        calls = len(earlier) + len(members)
-        standing = [_Standing(members[-1], members[0], calls), *standing[len(merged) :]]
-        yield offer
-        wanted -= offer.saved
-        if wanted <= 0:
-            return
+    standing = _groups_before(view, first)
+    groups, gained = _grown(view, tiers, standing, (first, old), wanted, Leave())
+    if tiers.budget is not None and view.projected - gained > tiers.yields * tiers.budget:
+        groups, _ = _grown(view, tiers, standing, (first, old), wanted, Leave(reads=True))
+    for group in _merged(groups, tiers.standing):
+        if group.new and _net(view, offer := _offer(view, tiers, group)) >= tiers.least:
+            yield offer
 
 
 def _is_over(view: View, tiers: Tiers) -> bool:
@@ -90,15 +90,25 @@ def _characters(view: View, first: int) -> int:
     return total
 
 
-# Summaries that stand already.
+# Groups: each summary tells of all that folded since the one before it, and of nothing else.
 
 
-class _Standing(Struct, frozen=True, gc=False):
-    """A summary: the exchange whose result it is, and the exchanges that it tells of."""
+class Group(Struct, frozen=True):
+    """Neighbouring exchanges that one summary tells of; the last one's result is the summary."""
 
-    last: int
-    first: int
-    calls: int
+    first: int  # where they begin; what stays may stand between them
+    told: tuple[int, ...] = ()  # those that a summary in force tells of already
+    new: tuple[int, ...] = ()  # those that are to fold now
+
+    @property
+    def members(self) -> list[int]:
+        """All of them, in order."""
+        return sorted((*self.told, *self.new))
+
+    @property
+    def calls(self) -> int:
+        """How many they are."""
+        return len(self.told) + len(self.new)
 
 
 def _calls_told(view: View, ordinal: int) -> int | None:
@@ -132,24 +142,21 @@ def _after_last_summary(view: View, old: int) -> int:
     return 0
 
 
-def _summaries_before(view: View, first: int) -> list[_Standing]:
-    """All summaries in force, the newest first; what each tells of is jumped over."""
-    found: list[tuple[int, int]] = []
+def _groups_before(view: View, first: int) -> list[Group]:
+    """What the summaries in force tell of, the oldest first; most of each is jumped over."""
+    ends: list[int] = []
     ordinal = first - 1
     while ordinal >= 0:
         calls = _calls_told(view, ordinal)
         if calls is not None:
-            found.append((ordinal, calls))
+            ends.append(ordinal)
         ordinal -= calls or 1
-    begins = [*(ordinal + 1 for ordinal, _ in found[1:]), 0]
+    ends.reverse()
+    begins = [0, *(end + 1 for end in ends)]
     return [
-        _Standing(last, begin, calls) for (last, calls), begin in zip(found, begins, strict=False)
+        Group(begin, tuple(o for o in range(begin, end + 1) if _is_told(view, o)))
+        for begin, end in zip(begins, ends, strict=False)
     ]
-
-
-def _told_of(view: View, summary: _Standing) -> list[int]:
-    """The exchanges that a summary tells of, its own the last."""
-    return [o for o in range(summary.first, summary.last + 1) if _is_told(view, o)]
 
 
 def _is_told(view: View, ordinal: int) -> bool:
@@ -158,57 +165,90 @@ def _is_told(view: View, ordinal: int) -> bool:
     return edit.reason == REASON if edit is not None else result in view.claimed
 
 
-def _to_merge(standing: Sequence[_Standing], tiers: Tiers, calls: int) -> Sequence[_Standing]:
-    """The newest summaries, when there are too many: those that tell of less than comes new.
+def _grown(
+    view: View, tiers: Tiers, standing: Sequence[Group], span: tuple[int, int], wanted: float,
+    leave: Leave,
+) -> tuple[list[Group], int]:  # fmt: skip
+    """The groups with all that folds now, until so much is saved; and how much that is."""
+    groups: list[Group] = []
+    gained = 0
+    new = _batches(view, *span, tiers, leave)
+    for group in chain((_with_left_behind(view, one, leave) for one in standing), new):
+        gain = sum(_weight(view, ordinal) for ordinal in group.new)
+        if gain < tiers.least or gained >= wanted:
+            groups += [replace(group, new=())] if group.told else []
+            continue
+        groups.append(group)
+        gained += gain
+    return groups, gained
 
-    So each call is told again only when what it is told with has about doubled.
+
+def _weight(view: View, ordinal: int) -> int:
+    """The tokens that an exchange still has."""
+    exchange = view.transcript.exchanges[ordinal]
+    total = 0
+    for position in (exchange.call, exchange.result):
+        if position is not None:
+            edit = view.in_force.get(position)
+            total += view.tokens_of(position) - (edit.saved if edit is not None else 0)
+    return total
+
+
+def _merged(groups: Sequence[Group], most: int) -> list[Group]:
+    """The groups, the newest ones as one where they are too many and something is new.
+
+    Those go together that tell of no more than what comes after them. So each call is told again
+    only when what it is told with has about doubled.
     """
-    if len(standing) < tiers.standing:
-        return ()
-    count = 0
-    for summary in standing:
-        if count and summary.calls > calls:
-            break
-        calls += summary.calls
-        count += 1
-    return standing[:count]
+    left = list(groups)
+    while len(left) > most and any(group.new for group in left):
+        last = left.pop()
+        while left and (left[-1].calls <= last.calls or len(left) >= most):
+            before = left.pop()
+            new = (*before.members, *last.members)
+            last = Group(before.first, (), new)
+        left.append(last)
+    return left
 
 
 # What may fold.
 
 
-def _left_behind(view: View, standing: Sequence[_Standing]) -> list[int]:
-    """What had to stay when its neighbours folded, and may go now."""
-    found: list[int] = []
-    exchanges = view.transcript.exchanges
-    for summary in reversed(standing):
-        if summary.last - summary.first + 1 == summary.calls:
-            continue
-        units = range(exchanges[summary.first].unit, exchanges[summary.last].unit + 1)
-        for number in units:
-            found += _foldable(view, view.transcript.units[number])
-    return list(dict.fromkeys(found))
+class Leave(Struct, frozen=True):
+    """Which protections give way."""
+
+    reads: bool = False  # of the latest reads of files that were edited since
 
 
-def _batches(
-    view: View, left: Sequence[int], first: int, old: int, tiers: Tiers
-) -> Iterator[list[int]]:
+def _with_left_behind(view: View, group: Group, leave: Leave) -> Group:
+    """A group with what had to stay when its neighbours folded, and may go now."""
+    first, last = group.first, group.told[-1]
+    if last - first + 1 == len(group.told):
+        return group
+    exchanges, units = view.transcript.exchanges, view.transcript.units
+    numbers = range(exchanges[first].unit, exchanges[last].unit + 1)
+    left = [o for number in numbers for o in _foldable(view, units[number], leave)]
+    return replace(group, new=_not_needed(view, [o for o in left if first <= o < last], group.told))
+
+
+def _batches(view: View, first: int, old: int, tiers: Tiers, leave: Leave) -> Iterator[Group]:
     """Neighbouring old exchanges that may fold, whole units only, the last one able to stay."""
     exchanges, units = view.transcript.exchanges, view.transcript.units
-    batch = list(left)
+    batch: list[int] = []
     number = exchanges[first].unit if first < old else len(units)
     while number < len(units) and _is_old(units[number], old):
         unit = units[number]
-        batch += [ordinal for ordinal in _foldable(view, unit) if ordinal not in left]
+        batch += [o for o in _foldable(view, unit, leave) if o >= first]
         if len(batch) >= tiers.batch or (len(batch) >= _TURN and _user_speaks(view, unit)):
             members = _up_to_keeper(view, batch)
             if len(members) > 1:
-                yield members
+                yield Group(first, (), members)
                 batch = batch[batch.index(members[-1]) + 1 :]
+                first = members[-1] + 1
         number += 1
     members = _up_to_keeper(view, batch)
     if len(members) > 1:
-        yield members
+        yield Group(first, (), members)
 
 
 def _is_old(unit: Unit, old: int) -> bool:
@@ -220,25 +260,25 @@ def _user_speaks(view: View, unit: Unit) -> bool:
     return any(part.kind == "text" and part.speaker == "user" for part in parts)
 
 
-def _foldable(view: View, unit: Unit) -> list[int]:
+def _foldable(view: View, unit: Unit, leave: Leave) -> list[int]:
     """The exchanges of a unit that may go; of a locked one all or none."""
-    found = [ordinal for ordinal in unit.exchanges if _may_go(view, ordinal)]
+    found = [ordinal for ordinal in unit.exchanges if _may_go(view, ordinal, leave)]
     return found if len(found) == len(unit.exchanges) or not unit.locked else []
 
 
-def _may_go(view: View, ordinal: int) -> bool:
+def _may_go(view: View, ordinal: int, leave: Leave) -> bool:
     exchange = view.transcript.exchanges[ordinal]
     if exchange.result is None or exchange.server or _is_told(view, ordinal):
         return False
     parts = closure(view.transcript, ordinal)
-    if not all(_is_free(view, part) for part in parts):
+    if not all(_is_free(view, part, leave) for part in parts):
         return False
     return find_marker(view.transcript.parts[exchange.result].text) is None
 
 
-def _is_free(view: View, position: int) -> bool:
+def _is_free(view: View, position: int, leave: Leave) -> bool:
     """Whether a part can still go: nothing took it out yet, unless all reasoning of its unit."""
-    if view.is_protected(position):
+    if view.is_protected(position) and not (leave.reads and _is_base_of_edits(view, position)):
         return False
     if position not in view.claimed:
         return True
@@ -251,7 +291,13 @@ def _is_free(view: View, position: int) -> bool:
     return isinstance(edit, Replace | DropReasoning)
 
 
-def _up_to_keeper(view: View, batch: Sequence[int]) -> list[int]:
+def _is_base_of_edits(view: View, position: int) -> bool:
+    """Whether a part of an old exchange stays only because the file it shows was edited since."""
+    why = view.pinned.why(position) if isinstance(view.pinned, Protections) else None
+    return why is not None and why.startswith("latest read of ")
+
+
+def _up_to_keeper(view: View, batch: Sequence[int]) -> tuple[int, ...]:
     """The batch up to the last exchange whose result can tell of it: one that did not fail."""
     for count in range(len(batch), 1, -1):
         result = view.transcript.exchanges[batch[count - 1]].result
@@ -259,20 +305,19 @@ def _up_to_keeper(view: View, batch: Sequence[int]) -> list[int]:
             continue
         part = view.transcript.parts[result]
         if part.text and not part.error:  # what has no text, as a screenshot, may take none
-            return _without_needed(view, batch[:count])
-    return []
+            members = _not_needed(view, batch[:count])
+            return members if members[-1:] == (batch[count - 1],) else ()
+    return ()
 
 
-def _without_needed(view: View, batch: Sequence[int]) -> list[int]:
-    """The batch without what an edit outside of it needs whole; the last one tells, and stays."""
+def _not_needed(view: View, batch: Sequence[int], beside: Sequence[int] = ()) -> tuple[int, ...]:
+    """The batch without what an edit outside of it, and of those beside it, needs whole."""
     exchanges = view.transcript.exchanges
-    inside = {part for ordinal in batch for part in closure(view.transcript, ordinal)}
+    inside = {part for ordinal in (*batch, *beside) for part in closure(view.transcript, ordinal)}
     needed = {part for at, parts in view.leans.items() if at not in inside for part in parts}
     left = {o for o in batch if needed.intersection(closure(view.transcript, o))}
-    if not left or batch[-1] in left:
-        return [] if left else list(batch)
     units = {exchanges[o].unit for o in left if view.transcript.units[exchanges[o].unit].locked}
-    return [o for o in batch if o not in left and exchanges[o].unit not in units]
+    return tuple(o for o in batch if o not in left and exchanges[o].unit not in units)
 
 
 def _parts_a_unit(view: View, batch: Sequence[int], count: int) -> bool:
@@ -284,18 +329,24 @@ def _parts_a_unit(view: View, batch: Sequence[int], count: int) -> bool:
 # What is offered.
 
 
-def _offer(view: View, tiers: Tiers, members: Sequence[int]) -> Offer | None:
+def _net(view: View, offer: Offer) -> int:
+    """What an offer saves beyond the edits that it takes the place of."""
+    parts = {part for edit in offer.edits for part in touched(edit, view.transcript)}
+    return offer.saved - sum(view.in_force[part].saved for part in parts if part in view.in_force)
+
+
+def _offer(view: View, tiers: Tiers, group: Group) -> Offer:
     """The last member's result becomes the summary, and the others go."""
+    members = group.members
     keeper = view.transcript.exchanges[members[-1]]
     assert keeper.result is not None
     deeds = _deeds(view, members)
     original = view.transcript.parts[keeper.result]
     ref = reference(original.text)
     marker = Short(len(members) - 1, "calls", ref, why="told above", fetch=view.fetch)
-    room = tiers.summary - view.counter.count(f"\n{marker}")
-    if len(members) < 2 or room <= 0:
-        return None
-    text = f"{told(deeds, room, view.counter.count)}\n{marker}"
+    count = view.counter.count
+    room = max(tiers.summary - count(f"\n{marker}"), least_told(deeds, count) + tiers.summary // 2)
+    text = f"{told(deeds, room, count)}\n{marker}"
     evidence = f"{len(members):,} calls told in one result"
     saved = view.saved_by(keeper.result, text)
     edit = Replace(keeper.result, original.ref, text, ref, REASON, evidence, saved)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..binding import Binding, binding_of, opens_turn
 from ..edits import DropReasoning, Offer
 from ..policy import Policy
-from .reasoning import Release, droppable_until, opens_turn, release_of
+from .reasoning import droppable_until
 from .view import View
 
 
 def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to drop the reasoning of old units, each as a whole, the oldest first."""
-    release = release_of(view.format, view.fields)
+    binding = binding_of(view.format, view.fields)
     start, stop = _aged_units(view)
-    if start >= stop or release.reach == "none":
+    if start >= stop or binding.reach == "none":
         return
-    if release.reach == "turns":
+    if binding.reach == "turns":
         start = _start_of_wait(view, start)
-    stop = min(stop, droppable_until(view, release, start))
-    drops = list(_drops(view, release, start, stop))
-    if release.together and drops:
+    stop = min(stop, droppable_until(view, binding, start))
+    drops = list(_drops(view, binding, start, stop))
+    if binding.together and drops:
         yield Offer("drop", drops[0], also=tuple(drops[1:]))
     else:
         yield from (Offer("drop", drop) for drop in drops)
@@ -47,18 +48,18 @@ def _is_gone(view: View, number: int) -> bool:
     return bool(reasoning) and not view.is_whole(reasoning[0])
 
 
-def _drops(view: View, release: Release, start: int, stop: int) -> Iterator[DropReasoning]:
+def _drops(view: View, binding: Binding, start: int, stop: int) -> Iterator[DropReasoning]:
     """One edit a unit; where only the oldest may go, none behind one that stays."""
     for number in range(start, stop):
         reasoning = view.transcript.units[number].reasoning
         if not reasoning or not all(map(view.is_whole, reasoning)):
             continue
         if any(map(view.is_protected, reasoning)):
-            if release.together:
+            if binding.together:
                 return
             continue
         saved = sum(map(view.tokens_of, reasoning))
-        if saved > 0 or release.together:
+        if saved > 0 or binding.together:
             ref = view.transcript.parts[reasoning[0]].ref
             blocks = f"{len(reasoning)} block{'s' if len(reasoning) > 1 else ''}"
             evidence = f"{blocks}, {len(view.transcript.units) - 1 - number} turns ago"

@@ -43,8 +43,7 @@ def _offer(view: View, exchange: Exchange, verbatim: bool) -> Offer | None:
     if deed is None or (verbatim and _stays_whole(deed)):
         return None
     ref = reference(part.text)
-    framed = max(0, count_lines(part.text) - deed.ending.lines)
-    stub = stub_of(deed, errors_verbatim=verbatim, framed=framed)
+    stub = stub_of(deed, errors_verbatim=verbatim, framed=_framed(part.text, deed))
     text = _with_marker(view, deed, stub, part.text, ref)
     saved = view.saved_by(position, text)
     if saved < _LEAST_SAVED:
@@ -62,6 +61,11 @@ def _stays_whole(deed: Deed) -> bool:
     """Whether an error is still open, and short enough to stay as it is."""
     failed = deed.ending.failed and not deed.resolved
     return failed and len(deed.ending.body) <= _LEAST_OPEN
+
+
+def _framed(text: str, deed: Deed) -> int:
+    """How many lines stand around what a failed call printed: only of such a one lines stay."""
+    return max(0, count_lines(text) - deed.ending.lines) if deed.ending.failed else 0
 
 
 def _with_marker(view: View, deed: Deed, stub: Stub, text: str, ref: str) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..binding import binding_of
 from ..edits import DropExchange, Offer
 from ..failures import failed
 from ..policy import Policy
 from ..touching import closure
 from ..transcript import Exchange, Unit
 from .leaning import name_of_call
-from .reasoning import release_of
 from .view import View
 
 _LEAST = 300  # characters of arguments: smaller ones hardly hold a file
@@ -69,7 +69,7 @@ def _may_lose_reasoning(view: View, unit: Unit) -> bool:
     """Whether the unit has no reasoning, or only this exchange's, which the provider lets go."""
     if not unit.reasoning:
         return True
-    release = release_of(view.format, view.fields)
+    release = binding_of(view.format, view.fields)
     return len(unit.exchanges) == 1 and release.reach == "all" and not release.together
 
 

@@ -8,9 +8,9 @@ from typing import Final
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..marker import Short, find_marker, reference
+from ..marker import Short, reference
 from ..policy import Policy
-from ..shapes import Shape, Shaped, kind_of, shape
+from ..shapes import Shape, Shaped, kind_of, may_be, shape
 from ..tools.use import Use
 from ..transcript import Exchange, Part
 from .moments import acts
@@ -72,10 +72,12 @@ def _offers(view: View, exchanges: Iterator[Exchange], measures: Measures) -> It
     least = min(measure.least for measure in measures.values())
     for exchange in exchanges:
         position = exchange.result
-        if position is None or len(view.transcript.parts[position].text) < least:
+        part = None if position is None else view.transcript.parts[position]
+        if position is None or part is None or len(part.text) < least:
             continue
-        if view.may_rewrite(position):
-            offer = _trim(view, position, view.use(exchange.ordinal), measures)
+        use = view.use(exchange.ordinal)
+        if _may_be(part, use, measures) and view.may_rewrite(position):
+            offer = _trim(view, position, use, measures)
             if offer is not None:
                 yield offer
 
@@ -84,10 +86,15 @@ def _trim(view: View, position: int, use: Use, measures: Measures) -> Offer | No
     part = view.transcript.parts[position]
     kind = _kind(part, use)
     measure = measures.get(kind)
-    if measure is None or len(part.text) < measure.least or find_marker(part.text) is not None:
+    if measure is None or len(part.text) < measure.least:
         return None
     shaped = shape(part.text, kind, measure.room(len(part.text)))
     return None if shaped is None else _offer(view, position, use, kind, shaped)
+
+
+def _may_be(part: Part, use: Use, measures: Measures) -> bool:
+    """Whether a result may be of a kind that is cut, by what is known before a look at it."""
+    return part.error or may_be(measures, use.content)
 
 
 def _kind(part: Part, use: Use) -> Shape:

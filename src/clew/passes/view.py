@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Container, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from msgspec import Struct
 
 from ..edits import TIDIED, Edit
 from ..ledger import Ledger
+from ..limits import Held, Limits
 from ..tokens import Counter, part_tokens
 from ..tools.use import Use
 from ..transcript import Exchange, History, Part
 
 _NO_LEDGER = Ledger()
+_NO_LIMITS = Limits()
 
 
-class View(Struct, frozen=True):
+class View(Struct, frozen=True, dict=True):
     """A history as it stood at one evaluation.
 
     At arrival a pass sees what the model has not seen yet: `unseen_from` on. Whatever it takes out
@@ -42,6 +45,8 @@ class View(Struct, frozen=True):
     fields: Mapping[str, Any] | None = None  # the request beside its history; None: a bare list
     projected: int = 0  # about how many tokens the projection has
     leans: Mapping[int, tuple[int, ...]] = {}  # by part with an edit: the parts it needs whole
+    limits: Limits = _NO_LIMITS
+    held: Mapping[int, Held] = {}  # images and files, by part
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""
@@ -92,13 +97,20 @@ class View(Struct, frozen=True):
 
     def fresh_exchanges(self) -> tuple[Exchange, ...]:
         """The exchanges of those results."""
+        return self._fresh_exchanges
+
+    @cached_property
+    def _fresh_exchanges(self) -> tuple[Exchange, ...]:
         ordinals = [self.transcript.exchange_of[at] for at in self.fresh_results()]
-        return tuple(self.transcript.exchanges[one] for one in ordinals if one >= 0)
+        return tuple([self.transcript.exchanges[one] for one in ordinals if one >= 0])
 
     def seen_exchanges(self) -> int:
         """How many exchanges, from the first on, have results that the model has seen."""
-        exchanges = self.transcript.exchanges
-        return bisect_left(exchanges, self.unseen_from, key=_place)
+        return self._seen_exchanges
+
+    @cached_property
+    def _seen_exchanges(self) -> int:
+        return bisect_left(self.transcript.exchanges, self.unseen_from, key=_place)
 
     def aged_exchanges(self) -> Sequence[Exchange]:
         """The exchanges that were recent at the last evaluation and are old now."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..codecs.body import Kept
 from ..codecs.json_tree import JSON
 from ..codecs.object_body import ObjectBody
-from ..engine import Folded, edits_of, fold_on
+from ..engine import Folded, edits_of, fold_on, prefix_of
 from ..facts import Facts
 from ..policy import Policy
 from ..projection import project
@@ -24,6 +24,7 @@ class Projected:
         self._recording = recording
         self._policy = policy
         self._folded: Folded | None = None
+        self._facts = _NO_FACTS
         self._changed: dict[int, JSON] = {}  # source message -> what stands for it
         self._rows: list[int | None] = []  # the source of each message of the last request
 
@@ -52,7 +53,24 @@ class Projected:
         body = ObjectBody(
             {"model": session.requests[request].model, codec.history: messages}, marked
         )
-        self._folded = fold_on(body, codec.name, self._policy, _NO_FACTS, self._folded)
+        head = self._recording.conditions.head
+        self._facts = self._facts.merge(self._seen_at(request, body))
+        self._folded = fold_on(body, codec.name, self._policy, self._facts, self._folded, head)
+
+    def _seen_at(self, request: int, body: ObjectBody) -> Facts:
+        """What a proxy would have noted at this request: a cold cache, or another model."""
+        requests = self._recording.session.requests
+        if request == 0:
+            return _NO_FACTS
+        now, before = requests[request], requests[request - 1]
+        changed = now.model != before.model
+        conditions = self._recording.conditions
+        lifetime = conditions.lifetime or conditions.terms.lifetime
+        cold = _passed(before.time, now.time) > lifetime
+        if not (cold or changed):
+            return _NO_FACTS
+        at = frozenset({prefix_of(body, self._recording.codec.name, self._folded)})
+        return Facts(cold=at if cold else frozenset(), changed=at if changed else frozenset())
 
     def _same(self, source: int | None, message: JSON) -> JSON:
         """A changed message, as the object that it was before if it says the same."""
@@ -89,3 +107,8 @@ class Projected:
         """The passes that failed."""
         failed = self._folded.state.failures if self._folded is not None else {}
         return [f"{name}: {why}" for name, why in failed.items()]
+
+
+def _passed(before: float | None, now: float | None) -> float:
+    """The seconds between two times; none where one is not known."""
+    return 0.0 if before is None or now is None else now - before

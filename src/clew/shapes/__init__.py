@@ -14,7 +14,7 @@ from .ends import shape_ends
 from .frame import framed
 from .hits import shape_hits
 from .json_value import shape_json
-from .kinds import Shape, kind_of
+from .kinds import Shape, kind_of, may_be
 from .listing import shape_listing
 from .log import shape_log
 from .page import shape_page
@@ -22,7 +22,7 @@ from .shaped import Shaped
 from .table import shape_table
 from .test_output import shape_test_output
 
-__all__ = ["SHAPES", "Shape", "Shaped", "kind_of", "shape"]
+__all__ = ["SHAPES", "Shape", "Shaped", "kind_of", "may_be", "shape"]
 
 SHAPES: Final[Mapping[Shape, Callable[[str, int], Shaped | None]]] = {
     "code": shape_code,

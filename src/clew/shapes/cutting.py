@@ -61,10 +61,13 @@ def lines_in(text: str, spans: Iterable[Span]) -> list[Span]:
     found: list[Span] = []
     for start, end in spans:
         at = start
-        while at < end:
-            after = min(line_end(text, at), end)
+        *lines, last = text[start:end].split("\n")
+        for line in lines:
+            after = at + len(line) + 1
             found.append((at, after))
             at = after
+        if last:
+            found.append((at, end))
     return found
 
 
@@ -76,7 +79,7 @@ def pick(ranks: Iterable[Sequence[Span]], room: int) -> tuple[list[Span], int]:
     most = longest_line(room) + _HOLE
     chosen: dict[Span, None] = {}
     for rank in ranks:
-        new = [span for span in rank if span not in chosen]
+        new = [span for span in rank if span not in chosen] if chosen else rank
         costs = _costs(new, most)
         needed = sum(costs)
         if needed > room:
@@ -150,9 +153,12 @@ def cut(
     at = gone = unsaid = 0
     longest = most or longest_line(room)
     for start, end in (*gaps, (len(text), len(text))):
-        kept, clipped = _clipped(text, (at, start), longest, notes)
-        unsaid += clipped
-        pieces.append(kept)
+        if start - at <= longest and not notes:
+            pieces.append(text[at:start])
+        else:
+            kept, clipped = _clipped(text, (at, start), longest, notes)
+            unsaid += clipped
+            pieces.append(kept)
         if end > start:
             count = line_count(text, start, end)
             gone += count
@@ -178,7 +184,7 @@ def _any_in(places: Sequence[int], gaps: Sequence[Span]) -> bool:
 def _clipped(text: str, span: Span, most: int, notes: Sequence[tuple[int, str]]) -> tuple[str, int]:
     """Whole lines with their notes and none longer than that; how many characters are gone."""
     start, end = span
-    if end - start <= most and not notes:
+    if not notes and _longest(text[start:end]) <= most + _TOO_SMALL:
         return text[start:end], 0
     first = bisect_left(notes, start, key=_place)
     said = {
@@ -194,6 +200,11 @@ def _clipped(text: str, span: Span, most: int, notes: Sequence[tuple[int, str]])
         ended = "\n" if text[line_to - 1] == "\n" else ""
         lines.append(f"{short}{gap}{said.get(line_to, '')}{ended}")
     return "".join(lines), unsaid
+
+
+def _longest(text: str) -> int:
+    """How long the longest line is."""
+    return max(map(len, text.split("\n")))
 
 
 def _place(note: tuple[int, str]) -> int:

@@ -6,13 +6,16 @@ import re
 
 from msgspec import Struct, field
 
-from .cutting import Span, cut, head_of, lines_in, pick, tail_of
+from .cutting import Span, cut, head_of, pick, tail_of
 from .shaped import Shaped
 
-_HIT = re.compile(r"((?:[A-Za-z]:)?[^:\s]{1,300}):\d+:")
 _CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
-_UNNUMBERED = re.compile(r"((?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])")
-_HERE = re.compile(r"(\d+)[:-]")  # a hit below its file's name, or in the one file
+_LINE = re.compile(
+    r"\d+(?:(?P<here>:)|-)"  # below its file's name, or in the one file: a hit, or what is near one
+    r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
+    rf"|{_CONTEXT.pattern}"
+    r"|(?P<unnumbered>(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
+)
 
 
 class _Found(Struct):
@@ -40,41 +43,41 @@ def _of_one_file(text: str, found: _Found, room: int) -> Shaped | None:
 
 def _sorted_out(text: str) -> _Found:
     found = _Found()
-    file, begins, count = "", "\n", 0
-    for line in lines_in(text, [(0, len(text))]):
-        path = file if text.startswith(begins, line[0]) and file else _path(text, line)
+    file, begins, count = "", "", 0
+    end = 0
+    for line in text.removesuffix("\n").split("\n") if text else ():
+        start, end = end, end + len(line) + 1
+        path = file if file and line.startswith(begins) else _path(line)
         if path is None:
-            found.others.append(line[0])
-            if _names_a_file(text, line):
-                found.first.append(line)
-                file, begins, count = "", "\n", 0
+            found.others.append(start)
+            if _names_a_file(line):
+                found.first.append((start, min(end, len(text))))
+                file, begins, count = "", "", 0
             continue
         if path != file:
             file, begins, count = path, f"{path}:", 0
         count += 1
-        (found.first if count == 1 else found.second if count == 2 else found.rest).append(line)
+        rank = found.first if count == 1 else found.second if count == 2 else found.rest
+        rank.append((start, min(end, len(text))))
     return found
 
 
-def _path(text: str, line: Span) -> str | None:
+def _path(line: str) -> str | None:
     """The file that a hit is in, "" for the one named above it; None when it is no hit."""
-    start, end = line
-    if here := _HERE.match(text, start, end):
-        return "" if text[here.end() - 1] == ":" else None
-    if hit := _HIT.match(text, start, end):
-        return hit[1]
-    if _CONTEXT.match(text, start, end):
+    if ":" not in line:
         return None
-    unnumbered = _UNNUMBERED.match(text, start, end)
-    return unnumbered[1] if unnumbered is not None else None
+    found = _LINE.match(line)
+    if found is None or found.lastgroup is None:
+        return None
+    return "" if found.lastgroup == "here" else found[found.lastgroup]
 
 
-def _names_a_file(text: str, line: Span) -> bool:
-    name = text[line[0] : line[1]].strip()
+def _names_a_file(line: str) -> bool:
+    name = line.strip()
     return (
-        0 < len(name) < 300
+        " " not in name
+        and 0 < len(name) < 300
         and ("/" in name or "." in name)
-        and " " not in name
         and not _is_context(name)
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container, Mapping
 from typing import Final, Literal
 
 from ..tools.use import Content
@@ -33,6 +34,22 @@ _ENTRY = re.compile(
 )
 _HEADINGS: Final = ("\n# ", "\n## ", "\n### ", "→# ", "→## ", "→### ", "\t# ", "\t## ", "\t### ")
 _HTML = re.compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
+
+
+_BY_HINT: Final[Mapping[Content | None, frozenset[Shape]]] = {
+    "code": frozenset(("json", "diff", "code", "page")),
+    "page": frozenset(("json", "diff", "page")),
+    "test": frozenset(("json", "diff", "test", "table", "log")),
+    "log": frozenset(("json", "diff", "test", "table", "log")),
+    "hits": frozenset(("json", "hits")),
+    "listing": frozenset(("json", "diff", "listing")),
+}
+
+
+def may_be(kinds: Container[Shape], hint: Content | None) -> bool:
+    """Whether a text with this hint may be of one of these kinds, before a look at it."""
+    known = _BY_HINT.get(hint)
+    return known is None or any(kind in kinds for kind in known)
 
 
 def kind_of(text: str, hint: Content | None) -> Shape:
@@ -101,10 +118,15 @@ def _is_edit(text: str) -> bool:
 
 def _is_test(text: str, look: str) -> bool:
     ends = f"{look}\n{text[-1_000:]}"
-    return any(word in ends for word in _TESTED) or _COUNTED.search(text[-400:]) is not None
+    if any(word in ends for word in _TESTED):
+        return True
+    end = text[-400:]
+    return (" pass" in end or " fail" in end) and _COUNTED.search(end) is not None
 
 
 def _headings(look: str) -> int:
+    if "# " not in look:
+        return 0
     return sum(look.count(heading) for heading in _HEADINGS)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..failures import clipped, telling_line
 from ..tools.use import Span
 from .deeds import Deed, first_sentences, lines_read
 from .outcomes import clip, errors_in, first_error, last_word, opening
@@ -40,18 +41,28 @@ DETAILS: Final = (
 
 def told(deeds: Sequence[Deed], at_most: int, count: Count) -> str:
     """The batch in the most detail that fits into so many tokens."""
-    below = _common_folder(deeds)
-    where = f"; … stands for {below}" if below else ""
-    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant, in short{where}:"
-    joined = _joined(deeds)
     text = ""
-    for detail in DETAILS:
-        text = "\n".join([head, *_lines(joined, below, detail)])
+    for text in _tellings(deeds, DETAILS):
         if count(text) <= at_most:
             return text
     while count(text) > at_most and text:
         text = clip(text, len(text) * 3 // 4)
     return text
+
+
+def least_told(deeds: Sequence[Deed], count: Count) -> int:
+    """The tokens of the barest telling that names every changed file and every open error."""
+    return max(count(text) for text in _tellings(deeds, DETAILS[-1:]))
+
+
+def _tellings(deeds: Sequence[Deed], details: Sequence[Detail]) -> Iterator[str]:
+    """The batch in each of these details."""
+    below = _common_folder(deeds)
+    where = f"; … stands for {below}" if below else ""
+    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant, in short{where}:"
+    joined = _joined(deeds)
+    for detail in details:
+        yield "\n".join([head, *_lines(joined, below, detail)])
 
 
 def _joined(deeds: Sequence[Deed]) -> list[Deed]:
@@ -104,7 +115,7 @@ def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     lines = [_change(files, whys, detail) for whys, files in groups.items()]
     left = [name for files in list(groups.values())[: -detail.things] for name in files]
     if left:
-        lines = [*lines[-detail.things :], f"also {_some(left, 3 * detail.things)}"]
+        lines = [*lines[-detail.things :], f"also {', '.join(left)}"]
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
 
 
@@ -113,25 +124,30 @@ def _change(files: Sequence[str], whys: Sequence[str], detail: Detail) -> str:
     said = whys[-detail.whys :]
     earlier = "… " if len(said) < len(whys) else ""
     why = f": {earlier}{' '.join(f'“{one}”' for one in said)}" if said else ""
-    return _some(files, 3 * detail.things) + why
-
-
-def _some(names: Sequence[str], most: int) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+    return ", ".join(files) + why
 
 
 def _open_errors(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
-    """The errors that nothing has mended since, nearly as they stood."""
-    failed = [deed for deed in deeds if deed.ending.failed and not deed.resolved]
+    """The errors that nothing has mended since: the latest nearly as they stood, all by a line."""
+    failed: dict[tuple[str, str], list[Deed]] = {}
+    for deed in deeds:
+        if deed.ending.failed and not deed.resolved:
+            line = clipped(telling_line(deed.ending.body))
+            failed.setdefault((deed.what, line), []).append(deed)
     lines: list[str] = []
-    for deed in failed[-detail.errors :]:
-        status = f", exit {deed.ending.status}" if deed.ending.status else ""
-        lines.append(f"- failed{status}: {_what(deed, below, detail)}")
-        body = deed.ending.body
-        lines += [f"  {line}" for line in errors_in(body, detail.words * 2, detail.lines)]
-    left = len(failed) - detail.errors
-    return lines + ([f"- {left} earlier calls failed too"] if left > 0 else [])
+    for number, ((_, line), same) in enumerate(reversed(failed.items())):
+        status = f", exit {same[-1].ending.status}" if same[-1].ending.status else ""
+        times = f" ({len(same)} times)" if len(same) > 1 else ""
+        lines.append(f"- failed{status}: {_what(same[-1], below, detail)}{times}")
+        lines += _error(same[-1], line, detail) if number < detail.errors else [f"  {line}"]
+    return lines
+
+
+def _error(deed: Deed, main: str, detail: Detail) -> list[str]:
+    """The lines that say what went wrong, the main one among them."""
+    lines = errors_in(deed.ending.body, detail.words * 2, detail.lines)
+    said = any(main.removesuffix("…") in line for line in lines)
+    return [f"  {line}" for line in ([] if said else [main])] + [f"  {line}" for line in lines]
 
 
 def _mended(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
@@ -256,10 +272,10 @@ def _below(path: str, folder: str) -> str:
 
 
 def _common_folder(deeds: Sequence[Deed]) -> str:
-    """The folder above most of a batch's absolute paths, if there are several."""
+    """The folder above most of a batch's absolute paths, if several; of equals the first."""
     spans = [span for deed in deeds for span in (*deed.reads, *deed.writes)]
     roots: dict[str, set[str]] = {}
-    for path in {span.path for span in spans if span.path[:1] == "/"}:
+    for path in dict.fromkeys(span.path for span in spans if span.path[:1] == "/"):
         folder = posixpath.dirname(path)
         roots.setdefault("/".join(folder.split("/")[:4]), set()).add(folder)
     most = max(roots.values(), key=len, default=set[str]())

@@ -14,7 +14,7 @@ from .outcomes import Ending, clip, ending_of, strings_in
 _ASKED: Final = ("pattern", "query", "regex", "search", "q", "glob")  # arguments that say for what
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
-_HIT = re.compile(r"^([^\s:][^:\n]{0,300}):\d+[:-]", re.MULTILINE)
+_HIT = re.compile(r"([^\s:][^:\n]{0,300}):\d+[:-]")
 
 
 class Deed(Struct, frozen=True):
@@ -85,8 +85,9 @@ def lines_read(span: Span, shown: int) -> str:
 
 def hits_in(body: str) -> tuple[int, int]:
     """How many lines a search found, and in how many files; 0 files: it does not say."""
-    hits = sum(1 for line in body.split("\n") if line.strip())
-    return hits, len({found[1] for found in _HIT.finditer(body)})
+    lines = [line for line in body.split("\n") if line and not line.isspace()]
+    files = {found[1] for line in lines if ":" in line and (found := _HIT.match(line))}
+    return len(lines), len(files)
 
 
 def first_sentences(text: str, room: int) -> str:

@@ -41,6 +41,12 @@ _TELLING = re.compile(
     r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E>] ",
     re.IGNORECASE,
 )
+# One of these is in each line that tells, as long as it is ASCII: quick to look for.
+_TELLING_WORDS = (
+    "error", "fail", "except", "traceback", "fatal", "panic", "denied", "not", "no such", "abort",
+    "undefined", "expected", "rejected", "refused", "t want", "the user said", "assert", "should",
+    "got",
+)  # fmt: skip
 _PLACE = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
 _SUMS_UP = re.compile(
     r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
@@ -48,6 +54,11 @@ _SUMS_UP = re.compile(
     r"|\bFinished\b|files? changed",
     re.MULTILINE,
 )
+# One of these is in each line that sums up.
+_SUMMING = (
+    "pass", "fail", "test", "example", "skipped", "error", "warning", "issue", "problem", "ok",
+    "PASS", "FAIL", "DONE", "Test", "BUILD", "Finished", "changed",
+)  # fmt: skip
 
 
 class Ending(Struct, frozen=True, gc=False):
@@ -157,9 +168,9 @@ def telling_lines(body: str, room: int, most: int) -> list[int]:
     """The numbers of the first lines that say what went wrong, or else of the last lines."""
     lines = body.split("\n")[:_MOST_LINES]
     found: list[int] = []
-    for pattern in (_TELLING, _PLACE):
+    for tells in (_tells, _names_a_place):
         for number, line in enumerate(lines):
-            if pattern.search(line, 0, _LONGEST_LINE) and number not in found:
+            if tells(line[:_LONGEST_LINE]) and number not in found:
                 room -= min(len(line), _LONGEST_LINE) + 1
                 if len(found) == most or (room < 0 and found):
                     return sorted(found)
@@ -169,18 +180,37 @@ def telling_lines(body: str, room: int, most: int) -> list[int]:
     return [n for n in range(max(0, len(lines) - 2), len(lines)) if lines[n].strip()]
 
 
+def _tells(line: str) -> bool:
+    """Whether a line says that something went wrong."""
+    if line.isascii() and line.lstrip()[:1] not in ("E", "e", ">"):
+        small = line.lower()
+        if not any(word in small for word in _TELLING_WORDS):
+            return False
+    return _TELLING.search(line) is not None
+
+
+def _names_a_place(line: str) -> bool:
+    """Whether a line names a line of a file."""
+    return ":" in line and _PLACE.search(line) is not None
+
+
+def _sums_up(line: str) -> bool:
+    """Whether a line counts what a run did, or says how it ended."""
+    return any(word in line for word in _SUMMING) and _SUMS_UP.search(line) is not None
+
+
 def first_error(body: str, room: int) -> str:
     """The first line that says what went wrong; a mere count of errors only if nothing else."""
     lines = body.split("\n")
     found = [" ".join(lines[number].split()) for number in telling_lines(body, 2_000, 8)]
-    better = [line for line in found if not _SUMS_UP.search(line)]
+    better = [line for line in found if not _sums_up(line)]
     return clip((better or found or [""])[0], room)
 
 
 def sum_line(body: str, room: int) -> str:
     """The line with counts among the last ones; nothing where there is none."""
     said = last_word(body, room)
-    return said if _SUMS_UP.search(said) else ""
+    return said if _sums_up(said) else ""
 
 
 def errors_in(body: str, room: int, most: int) -> list[str]:
@@ -195,7 +225,7 @@ def last_word(body: str, room: int) -> str:
     if not tail:
         return ""
     for line in reversed(tail[-_LAST_LINES:]):
-        if _SUMS_UP.search(line):
+        if _sums_up(line):
             return clip(" ".join(line.split()), room)
     return clip(" ".join(tail[-1].split()), room)
 

@@ -1,0 +1,242 @@
+"""Which reasoning is signed for all that stands before it, and what a change there takes along."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Literal, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .edits import DropReasoning, Edit, PlaceMark
+from .models import Model, Version, model_of
+from .touching import touched
+from .transcript import History, Unit
+
+# prefix: all that stands before the block; block: what it says itself; nothing: there is none.
+Signs = Literal["prefix", "block", "nothing"]
+# all: of any unit; turns: only of turns that are over; none: of none.
+Reach = Literal["all", "turns", "none"]
+
+
+class Binding(Struct, frozen=True, gc=False):
+    """What the reasoning of a request is signed for, and whose may be taken out."""
+
+    signs: Signs
+    reach: Reach
+    together: bool = False  # none may go before an older one
+    dropped: bool = False  # the API itself takes out what a change has made invalid
+
+    @property
+    def bound(self) -> bool:
+        """Whether a change of what was sent must take the reasoning behind it along."""
+        return self.loses and not self.dropped
+
+    @property
+    def loses(self) -> bool:
+        """Whether the model loses the reasoning behind a change, whoever takes it out."""
+        return self.signs == "prefix"
+
+
+class Row(Struct, frozen=True, gc=False):
+    """What holds for the models of one maker from one version on."""
+
+    wire: str
+    maker: str  # "" where the name does not tell
+    families: tuple[str, ...]  # empty: all
+    since: Version
+    binding: Binding
+
+
+_ANY = "*"
+_LARGEST, _OTHERS = ("fable", "mythos"), ("opus", "sonnet", "haiku")
+_ALL: tuple[str, ...] = ()
+
+# The first row that fits. Whose wire it is not stands for a router, which may ask for more.
+TABLE: tuple[Row, ...] = (
+    Row(_ANY, "demanding", _ALL, (0, 0), Binding("nothing", "none")),
+    Row("anthropic", "anthropic", _LARGEST, (5, 1), Binding("prefix", "all", together=True)),
+    Row("anthropic", "anthropic", _OTHERS, (5, 5), Binding("prefix", "all", together=True)),
+    Row("anthropic", "anthropic", _ALL, (0, 0), Binding("block", "all")),
+    Row("anthropic", "", _ALL, (0, 0), Binding("prefix", "none", together=True)),
+    Row("anthropic", _ANY, _ALL, (0, 0), Binding("block", "turns", together=True)),
+    Row(_ANY, "anthropic", _LARGEST, (5, 1), Binding("prefix", "turns", together=True)),
+    Row(_ANY, "anthropic", _OTHERS, (5, 5), Binding("prefix", "turns", together=True)),
+    Row("openai-chat", "", _ALL, (0, 0), Binding("prefix", "none", together=True)),
+    Row("openai-chat", _ANY, _ALL, (0, 0), Binding("block", "turns", together=True)),
+    Row("openai-responses", _ANY, _ALL, (0, 0), Binding("block", "all")),
+    Row("gemini", _ANY, _ALL, (0, 0), Binding("block", "all")),
+    Row(_ANY, _ANY, _ALL, (0, 0), Binding("prefix", "none", together=True)),
+)
+
+# Servers that sign nothing, and may demand every thought back (T4).
+_DEMANDING = re.compile(r"deepseek|kimi|moonshot|glm|qwen|qwq|minimax|mimo|gpt-oss|mistral|llama")
+
+
+def binding_of(format: str, fields: Mapping[str, Any] | None) -> Binding:
+    """What holds for this format, model and mode; what is not known may neither break nor go.
+
+    Whether an account is checked does not show in a request, so every model that signs for the
+    prefix counts as checked: reasoning that goes where it might have stayed fails nowhere. Of a
+    name that tells nothing neither is known, so there no change is made in front of reasoning at
+    all. That alone can never fail: were it taken for unbound, a newer Claude would reject what
+    stayed; were it taken for Claude, a server that demands thinking back would reject what went.
+    """
+    told = fields or {}
+    name = told.get("model")
+    model = model_of(name)
+    maker = model.maker if model else _maker_of(name)
+    found = next(row.binding for row in TABLE if _fits(row, format, maker, model))
+    return _in_mode(found, told.get("thinking")) if format == "anthropic" else found
+
+
+def _maker_of(name: object) -> str:
+    return "demanding" if isinstance(name, str) and _DEMANDING.search(name[:200].lower()) else ""
+
+
+def _fits(row: Row, format: str, maker: str, model: Model | None) -> bool:
+    if row.wire not in (format, _ANY) or row.maker not in (maker, _ANY):
+        return False
+    if model is None or not row.families:
+        return True
+    return model.family in row.families and model.version >= row.since
+
+
+def _in_mode(binding: Binding, thinking: object) -> Binding:
+    """In manual mode a running turn must open with its thinking (A10); the API may drop (A12)."""
+    mode = cast(dict[str, Any], thinking) if isinstance(thinking, dict) else {}
+    if mode.get("type") == "enabled" and binding.reach == "all":
+        binding = replace(binding, reach="turns", together=True)
+    controls = mode.get("block_binding")
+    told = cast(dict[str, Any], controls) if isinstance(controls, dict) else {}
+    if told.get("prefix_mismatch_behavior") == "drop_block":
+        binding = replace(binding, dropped=True)
+    return binding
+
+
+def cut_of(history: History, edits: Iterable[Edit], gone: Collection[int]) -> int | None:
+    """The first part whose change makes the reasoning behind it invalid, or None.
+
+    Cache marks never do, nor reasoning that goes while none that is older stays. `gone` are the
+    parts that edits in force have taken out.
+    """
+    taken = [(edit, touched(edit, history)) for edit in edits if not isinstance(edit, PlaceMark)]
+    out = {part for _, parts in taken for part in parts}
+    oldest = next(
+        (at for unit in history.units for at in unit.reasoning if at not in gone and at not in out),
+        len(history.parts),
+    )
+    breaking = (
+        min(parts)
+        for edit, parts in taken
+        if parts and not (isinstance(edit, DropReasoning) and parts[-1] < oldest)
+    )
+    return min(breaking, default=None)
+
+
+def may_cut(history: History, position: int, binding: Binding, gone: Collection[int]) -> bool:
+    """Whether a change at this part is possible: all that must go along with it may go."""
+    return position >= cut_from(history, binding, gone)
+
+
+def cut_from(history: History, binding: Binding, gone: Collection[int]) -> int:
+    """The first part from which on a change is possible."""
+    if not binding.bound or binding.reach == "all":
+        return 0
+    units = history.units
+    stays_from = running_from(history) if binding.reach == "turns" else 0
+    for number in range(len(units) - 1, stays_from - 1, -1):
+        if _stands_bound(history, units[number], gone):
+            return units[number].reasoning[-1] + 1
+    return 0
+
+
+def reasoning_behind(
+    history: History, position: int, gone: Collection[int], tokens_of: Callable[[int], int]
+) -> list[DropReasoning]:
+    """The edits that take out all signed reasoning behind this part, a whole unit each.
+
+    In the unit of the part itself, reasoning in front of it goes too: what the model thought in
+    one message stays as it came, or goes (A9). The latest unit is no exception: its reasoning was
+    signed for what was sent before this change. Once all of it is gone, nothing tells that there
+    was any, and outside manual mode none is demanded (A10).
+    """
+    return [
+        DropReasoning(
+            number,
+            history.parts[unit.reasoning[0]].ref,
+            "bound_reasoning",
+            f"{_blocks(len(unit.reasoning))} signed for what stood before",
+            sum(map(tokens_of, unit.reasoning)),
+        )
+        for number, unit in _bound_behind(history, position, gone)
+    ]
+
+
+def _blocks(count: int) -> str:
+    return "1 block" if count == 1 else f"{count} blocks"
+
+
+def _bound_behind(
+    history: History, position: int, gone: Collection[int]
+) -> Iterator[tuple[int, Unit]]:
+    """The units with signed reasoning behind a part that is still there."""
+    units = history.units
+    first = max(0, bisect_right(units, position, key=_first_part) - 1)
+    for number in range(first, len(units)):
+        unit = units[number]
+        if _stands_bound(history, unit, gone) and unit.reasoning[-1] > position:
+            yield number, unit
+
+
+def _stands_bound(history: History, unit: Unit, gone: Collection[int]) -> bool:
+    """Whether a unit still has reasoning, and it is signed; plain text is bound to nothing."""
+    if not unit.reasoning or unit.reasoning[0] in gone:
+        return False
+    return any(history.parts[at].signed for at in unit.reasoning)
+
+
+def _first_part(unit: Unit) -> int:
+    return unit.parts[0]
+
+
+_NEEDED, _LATER = 0.08, 3  # fitted: the chance at an age is never below what was recorded
+_OUTPUT = 5  # what a written token costs next to a read one, by Claude's price list
+
+
+def worth(age: int, tokens: int, refetch: float) -> float:
+    """What a unit's reasoning is still worth, in prompt tokens at full price.
+
+    `age` counts units from the end, the latest one is 1. The chance that a later action needs a
+    name, a path, a number or a line that stands in this unit's own words between calls, and
+    nowhere else, was .020, .012, .010, .006, .005, .002, .001 at the ages 1, 2, 3, 8, 11, 21, 41
+    (5,921 units of 108 recorded sessions). There they are thinking or text; models that sign for
+    the prefix give both as thinking. Who needs it has to find it again (`refetch`) and to write
+    it again. Conclusions without a name in them are not counted, so the chance is rounded up.
+    """
+    return _NEEDED / (age + _LATER) * (refetch + _OUTPUT * tokens)
+
+
+def running_from(history: History) -> int:
+    """The first unit of the turn that is not over; the number of units if none is running."""
+    units = history.units
+    if not units or (not units[-1].exchanges and opens_turn(history, len(units))):
+        return len(units)
+    return next(number for number in range(len(units) - 1, -1, -1) if opens_turn(history, number))
+
+
+def opens_turn(history: History, number: int) -> bool:
+    """Whether the user said something of their own right before this unit."""
+    if number == 0:
+        return True
+    unit = history.units[number - 1]
+    if unit.parts[1] - unit.answers == len(unit.exchanges) > 0:
+        return False  # results, and no more
+    answers = [history.parts[at] for at in range(unit.answers, unit.parts[1])]
+    results = {part.ref.row for part in answers if part.kind == "result"}
+    return any(
+        part.kind == "text" and part.speaker == "user" and part.ref.row not in results
+        for part in answers
+    )

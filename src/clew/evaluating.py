@@ -1,0 +1,290 @@
+"""What is done at a boundary: passes offer, and what pays by now is put in force."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from .binding import cut_from, cut_of, reasoning_behind
+from .choosing import choose
+from .edits import FOLDED, Offer, PlaceMark
+from .ledger import Ledger
+from .limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
+from .passes import OPT_IN, PASSES, Pass
+from .passes.moments import acts_at_arrival, acts_at_epochs
+from .passes.view import View
+from .planner import Moment, Priced, best_cut, priced, reasoning_lost, sent_tokens
+from .policy import Policy
+from .protections import Protections
+from .registered import name_of
+from .state import Setting, State, count_all
+from .touching import touched
+from .tracing import traced
+from .vetting import vet
+
+_NEAR = 0.8  # of a limit; from there on tokens are counted exactly
+
+
+def is_due(state: State, setting: Setting) -> bool:
+    """Whether another evaluation is worth its time: enough is new, or a limit is exceeded."""
+    projection = state.size - state.saved
+    if state.since >= max(setting.policy.step, setting.policy.growth * projection):
+        return True
+    return bool(_pressure(state, setting))
+
+
+def limits_of(state: State, setting: Setting) -> Limits:
+    """How much this conversation's requests may hold, by all that is known of its window."""
+    if state.window is None:
+        return setting.limits
+    return limits_for(setting.policy, setting.codec.name, setting.fields, state.window)
+
+
+def _pressure(state: State, setting: Setting) -> Pressure:
+    """Which limits the projection exceeds; its bytes are only estimated."""
+    limits = limits_of(state, setting)
+    tokens = _tokens_near(limits.tokens, state, setting)
+    standing = [one for one in state.held.values() if one.part not in state.claimed]
+    return pressure(
+        limits,
+        tokens=tokens + setting.head,
+        bytes=BYTES_A_TOKEN * tokens + sum(one.bytes for one in standing),
+        images=sum(one.unit == "image" for one in standing),
+        side=max((one.side for one in standing), default=0),
+    )
+
+
+def _tokens_near(limit: int | None, state: State, setting: Setting) -> int:
+    """The tokens of the projection without its head: exact where they come near a limit."""
+    about = state.size - state.saved
+    near = limit is not None and about + setting.head > _NEAR * limit
+    if not near or setting.sizer is setting.counter:
+        return about
+    return count_all(state, setting.counter) - state.saved
+
+
+def note_uses(state: State, setting: Setting) -> None:
+    """Write what the new calls did into the ledger; on a fork, all of them into a new one."""
+    exchanges, parts, tools = state.index.exchanges, state.index.parts, setting.policy.tools
+    new = exchanges[state.noted :]
+    if not state.ledger.extend(state.noted, new, parts, tools, setting.definitions):
+        state.ledger = Ledger()
+        state.ledger.extend(0, exchanges, parts, tools, setting.definitions)
+    state.noted = len(exchanges)
+
+
+def arrive(state: State, setting: Setting) -> None:
+    """Take what passes offer on results that just came: they were never sent, so it is free."""
+    arriving = [one for one in setting.passes if acts_at_arrival(one)]
+    unseen_from = state.index.units[-1].answers
+    if not arriving or unseen_from == len(state.index.parts):
+        return
+    view = view_of(state, setting, unseen_from, arrival=True)
+    made = _offers(state, setting, arriving, view)
+    offers = [offer for _, offer in made]
+    taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
+    _put_in_force(state, made, taken, view)
+
+
+def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
+    """Let every pass offer on what was sent, and take what pays by now.
+
+    `free`: the cache is cold, or another model's, so whatever goes out is written anyway.
+    """
+    unseen_from = state.index.units[-1].answers
+    state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
+    view = view_of(state, setting, unseen_from, arrival=False)
+    acting = [one for one in setting.passes if acts_at_epochs(one)]
+    made = _offers(state, setting, acting, view)
+    taken, freed = _planned(state, setting, view, made, free=free)
+    for part in freed:
+        state.withdraw(part)
+    gone = set(state.claimed)
+    state.epochs += _put_in_force(state, made, taken, view)
+    _let_go_of_bound(state, setting, view, taken, freed, gone)
+    state.fresh_from = unseen_from
+    state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
+
+
+def _planned(
+    state: State, setting: Setting, view: View, made: Sequence[tuple[str, Offer]], *, free: bool
+) -> tuple[list[Offer], set[int]]:
+    """The offers to take now, and the parts whose edits give way to them; the others wait."""
+    history = state.index
+    floor = cut_from(history, setting.binding, state.claimed)
+    if setting.policy.at_once:
+        offers = [offer for _, offer in made if _may_break(state, offer, floor)]
+        return choose(offers, state.edits, state.claimed, state.leaned_on(), history), set()
+    fresh = [offer for _, offer in made]
+    moment = _moment(state, setting, view, free=free)
+    found = [
+        one
+        for one in _standing(state, _worthwhile(state, setting, view, moment, fresh))
+        if _may_break(state, one.offer, floor)
+    ]
+    sent = sent_tokens(state.sizes, state.edits.items(), history.units[-1].parts[0])
+    lost = _reasoning_lost(state, setting, view, moment)
+    cut = best_cut(found, history, sent, setting.rates, moment, lost)
+    taken = [one for one in found if cut is not None and one.start >= cut.start]
+    state.cut = state.cut if cut is None else cut.start
+    _let_wait(state, made, taken)
+    marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
+    return [*(one.offer for one in taken), *marks], _freed(state, taken)
+
+
+def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[Priced]) -> None:
+    """Keep what was not taken for later."""
+    pool = dict(state.pool)
+    for name, offer in made:
+        pool[name, offer.level, touched(offer.edit, state.index)[0]] = offer
+    done = {id(one.offer) for one in taken}
+    state.pool = {
+        key: offer
+        for key, offer in pool.items()
+        if id(offer) not in done and not _is_of_the_moment(offer)
+    }
+
+
+def _is_of_the_moment(offer: Offer) -> bool:
+    """Whether an offer is made anew whenever there is need of it."""
+    return offer.edit.reason == FOLDED or isinstance(offer.edit, PlaceMark)
+
+
+def _may_break(state: State, offer: Offer, floor: int) -> bool:
+    """Whether an offer changes nothing in front of reasoning that must stay and is bound."""
+    if not floor:
+        return True
+    first = cut_of(state.index, offer.edits, state.claimed)
+    return first is None or first >= floor
+
+
+def _reasoning_lost(state: State, setting: Setting, view: View, moment: Moment) -> Sequence[float]:
+    """What goes with a cut in each unit, where the model loses what it thought behind one."""
+    if not setting.binding.loses:
+        return ()
+    bound = reasoning_behind(state.index, -1, state.claimed, view.tokens_of)
+    return reasoning_lost(state.index, bound, setting.rates, moment)
+
+
+def _let_go_of_bound(
+    state: State, setting: Setting, view: View, taken: Sequence[Offer], freed: Collection[int],
+    gone: Collection[int],
+) -> None:  # fmt: skip
+    """Drop all reasoning that is signed for what these edits changed, as a part of them."""
+    if not setting.binding.bound:
+        return
+    if state.prefix.hex() in setting.facts.changed:  # it was signed by another model, or for it
+        state.take(reasoning_behind(state.index, -1, state.claimed, view.tokens_of))
+        return
+    edits = [edit for offer in taken for edit in offer.edits]
+    first = cut_of(state.index, edits, gone)
+    first = min((one for one in (first, *freed) if one is not None), default=None)
+    if first is not None:
+        state.take(reasoning_behind(state.index, first, state.claimed, view.tokens_of))
+
+
+def _moment(state: State, setting: Setting, view: View, *, free: bool) -> Moment:
+    pressed = _pressure(state, setting).of("tokens") is not None
+    caution = setting.policy.caution
+    sent = view.projected if view.limits.tokens is None else min(view.projected, view.limits.tokens)
+    return Moment(state.requests, sent, free=free, pressed=pressed, caution=caution)
+
+
+def _worthwhile(
+    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer]
+) -> list[Priced]:
+    """The offers that are worth something: the new ones, and those that waited and still may be."""
+    waited = [offer for offer in state.pool.values() if _may_be_taken(offer, view)]
+    return priced(
+        [*waited, *fresh], state.index, state.edits, state.leaned_on(),
+        lambda offer: risk(offer, view), setting.rates, moment,
+    )  # fmt: skip
+
+
+def _standing(state: State, found: Sequence[Priced]) -> list[Priced]:
+    """Those of them that can stand together, and with the edits in force."""
+    worth = {id(one.offer): one.worth for one in found}
+    offers = [one.offer for one in found]
+    chosen = choose(
+        offers, state.edits, state.claimed, (), state.index, lambda offer: worth[id(offer)]
+    )
+    kept = {id(offer) for offer in chosen}
+    return [one for one in found if id(one.offer) in kept]
+
+
+def _freed(state: State, taken: Sequence[Priced]) -> set[int]:
+    """The parts whose edits lean on what goes now, where nothing else is put in their place."""
+    new = {part for one in taken for edit in one.offer.edits for part in touched(edit, state.index)}
+    return {part for one in taken for part in one.freed} - new
+
+
+_RISKS = {"trimmed": 0.15, "stubbed": 0.25, "stale": 0.05, "over_cap": 0.1, "folded": 1.0}
+
+
+def risk(offer: Offer, view: View) -> float:
+    return _RISKS.get(offer.edit.reason, 0.0)
+
+
+def _may_be_taken(offer: Offer, view: View) -> bool:
+    """Whether an offer that waited still may: what is protected is judged anew."""
+    return not any(
+        view.is_protected(part) for edit in offer.edits for part in touched(edit, view.transcript)
+    )
+
+
+def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) -> View:
+    """What passes may look at now."""
+    fetched = frozenset(state.fetched.values())
+    limits = limits_of(state, setting)
+    projected = setting.head + _tokens_near(limits.tokens, state, setting)
+    return View(
+        state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
+        setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
+        setting.policy.keep_recent,
+        Protections(state.index, state.ledger, setting.policy, fetched, arrival=arrival),
+        setting.fetch,
+        setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
+    )  # fmt: skip
+
+
+def _offers(
+    state: State, setting: Setting, passes: Iterable[Pass], view: View
+) -> list[tuple[str, Offer]]:
+    """All that the passes offer, each with its pass."""
+    return [
+        (name_of(offer_pass), offer)
+        for offer_pass in passes
+        for offer in _run(offer_pass, view, setting.policy, state.failures)
+    ]
+
+
+def _put_in_force(
+    state: State, made: Sequence[tuple[str, Offer]], taken: Sequence[Offer], view: View
+) -> bool:
+    """Put the edits of these offers in force; whether there were any."""
+    if state.trace is not None:
+        state.trace += traced(made, taken, view, state.messages)
+    for offer in taken:
+        state.take(offer.edits)
+        if offer.leans_on:
+            state.leans[touched(offer.edit, state.index)[0]] = offer.leans_on
+    return len(taken) > 0
+
+
+def chosen_passes(policy: Policy) -> tuple[Pass, ...]:
+    """The passes that the policy switches on, in its order."""
+    if policy.passes is None:
+        return tuple(one for one in PASSES if one.__name__ not in OPT_IN)
+    named = {name_of(one): one for one in PASSES}
+    return tuple(named[one] if isinstance(one, str) else one for one in policy.passes)
+
+
+def _run(offer_pass: Pass, view: View, policy: Policy, failures: dict[str, str]) -> list[Offer]:
+    """A pass's offers; a pass that fails is skipped, and the report says so."""
+    try:
+        offers = list(offer_pass(view, policy))
+        if offer_pass in (policy.passes or ()):  # the user's own: clew's are named there
+            vet(offers, view)
+    except Exception as error:  # noqa: BLE001 (a faulty pass must not cost the user a request)
+        failures[name_of(offer_pass)] = f"{type(error).__name__}: {error}"
+        return []
+    return offers

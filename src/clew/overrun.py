@@ -1,0 +1,45 @@
+"""A budget that cannot be met: the error, and what stands in the way."""
+
+from __future__ import annotations
+
+from .engine import Folded
+from .evaluating import limits_of, view_of
+from .limits import in_the_way, pressure, why_it_stays
+from .passes.view import View
+from .protections import Protections
+from .report import Report
+
+_SURELY = 0.8  # of the budget, by the estimate, is surely within it
+
+
+def refuse_over_budget(folded: Folded, report: Report) -> None:
+    """Raise when a budget that the policy sets is not met, and say what stands in the way.
+
+    A window that is only listed is no reason: the provider may accept what was estimated.
+    """
+    state, setting = folded.state, folded.setting
+    limits = limits_of(state, setting)
+    if limits.source != "budget" or limits.tokens is None or state.left_alone:
+        return
+    if state.size - state.saved + setting.head <= _SURELY * limits.tokens:
+        return  # exact counts are asked for only where they may matter
+    over = pressure(limits, tokens=report.tokens_after).of("tokens")
+    if over is not None:
+        raise over.error(_in_the_way(folded))
+
+
+def _in_the_way(folded: Folded) -> tuple[tuple[str, int], ...]:
+    state, setting = folded.state, folded.setting
+    sizes = list(state.sizes)
+    for position in state.claimed:
+        edit = state.edits.get(position)
+        sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)
+    unseen_from = state.index.units[-1].answers if state.index.units else 0
+    view = view_of(state, setting, unseen_from, arrival=False)
+    return in_the_way(state.index.parts, sizes, lambda at: _why(view, at), setting.head)
+
+
+def _why(view: View, position: int) -> str | None:
+    pins = view.pinned
+    assert isinstance(pins, Protections)
+    return why_it_stays(view.transcript, position, view.unseen_from, view.first_user, pins.kind)

@@ -1,0 +1,64 @@
+"""What a token of a request costs: read from the provider's cache, or written behind a cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from .policy import Policy
+from .prices import Terms, terms_for
+
+HOUR = 3_600.0  # seconds that a mark can ask for
+
+
+class Marking(Struct, frozen=True, gc=False):
+    """How a client marks its history: for how long, and whether one more mark fits."""
+
+    lifetime: float = 0  # seconds that its marks ask for; 0: it marks nothing
+    room: bool = False  # fewer than the four that a request may have
+
+
+class Rates(Struct, frozen=True, gc=False):
+    """Prices as multiples of plain input, and where a cached prefix may end."""
+
+    read: float = 1.0
+    write: float = 1.0
+    exact: bool = True  # a prefix is found wherever it ends; else only where a request ended
+    reach: int | None = None  # how many positions before the last mark are looked at; None: all
+    ends: int | None = None  # how many requests' ends before the last are looked at; None: all
+    room: bool = False  # one mark of our own fits, and is found wherever it stands
+
+    @property
+    def caches(self) -> bool:
+        """Whether a prefix that stays the same is cheaper than one that changes."""
+        return self.write > self.read
+
+
+NO_CACHE = Rates()
+
+
+def rates_for(
+    policy: Policy, format: str, fields: Mapping[str, Any] | None, marking: Marking
+) -> Rates:
+    """The rates of the model that a request names; what the policy sets comes first."""
+    terms = terms_for(format, (fields or {}).get("model"))
+    found = _rates(terms, marking)
+    read = found.read if policy.read_price is None else policy.read_price
+    write = found.write if policy.write_price is None else policy.write_price
+    return replace(found, read=read, write=write)
+
+
+def _rates(terms: Terms, marking: Marking) -> Rates:
+    match terms.cache:
+        case "marks" if marking.lifetime:
+            write = terms.write_1h if marking.lifetime >= HOUR else terms.write
+            return Rates(terms.read, write, exact=False, reach=terms.look_back, room=marking.room)
+        case "prefix" | "implicit":
+            return Rates(terms.read, terms.write)
+        case "breakpoints":
+            return Rates(terms.read, terms.write, exact=False, ends=terms.look_back)
+        case _:
+            return NO_CACHE  # nothing is cached, or nothing of the history is marked for it

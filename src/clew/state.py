@@ -1,0 +1,175 @@
+"""What a fold depends on, and what it knows after so many messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from .binding import Binding
+from .check.rules import Rules, Seen
+from .codecs.codec import Codec, Fields
+from .codecs.json_tree import JSON
+from .edits import Edit, Offer, PlaceMark, Replace
+from .facts import Facts
+from .ledger import Ledger
+from .limits import Held, Limits
+from .marker import reference
+from .mimicry import Mimicry
+from .passes import Pass
+from .policy import Policy
+from .rates import NO_CACHE, Rates
+from .repair.mending import Mender, Repair
+from .tokens import Counter, part_tokens
+from .touching import rows_of, touched
+from .tracing import Traced
+from .transcript import Index
+
+_UNBOUND = Binding("nothing", "all")
+_NO_LIMITS = Limits()
+
+
+class Setting(Struct, frozen=True):
+    """All that a fold depends on beside the history itself."""
+
+    codec: Codec
+    rules: Rules
+    mender: Mender
+    counter: Counter
+    sizer: Counter  # the counter where it is quick, else the estimate, which decides when to look
+    policy: Policy
+    passes: tuple[Pass, ...]
+    definitions: Mapping[str, Any]  # the request's own tools, by name
+    facts: Facts
+    fields: Fields | None
+    encode: Callable[[int | None, JSON], bytes | None]  # how the request spells a changed message
+    fetch: str | None = None  # which of those tools gives originals back
+    head: int = 0  # tokens of system prompt and tools
+    rates: Rates = NO_CACHE
+    binding: Binding = _UNBOUND
+    limits: Limits = _NO_LIMITS
+
+
+class MendedStep(Struct, frozen=True):
+    """A step that repair changed; one whose spelling may vary is mended anew in each request."""
+
+    at: int  # its first source message
+    length: int  # how many source messages it has
+    split: int  # how many of them are the model's
+    row: int  # its first row
+    changed: dict[int, JSON]  # rows that are not the source's own, as mended here
+    varies: bool  # has marks, or words that clients spell in two ways
+    seen: Seen  # of what had been seen before it, all that mending looked at
+
+
+_NO_FACTS = Facts()
+
+
+class State(Struct):
+    """What is known after so many messages; copied at a boundary, and then only extended."""
+
+    index: Index = field(default_factory=Index)
+    seen: Seen = field(default_factory=Seen)
+    sizes: list[int] = field(default_factory=list[int])  # of each part, about, in tokens
+    tokens: list[int] = field(default_factory=list[int])  # the same exactly; -1: not counted yet
+    sources: list[int | None] = field(default_factory=list[int | None])  # of each row
+    mended: list[MendedStep] = field(default_factory=list[MendedStep])
+    repairs: list[Repair] = field(default_factory=list[Repair])
+    edits: dict[int, Edit] = field(default_factory=dict[int, Edit])  # in force, by part
+    claimed: set[int] = field(default_factory=set[int])  # all parts that edits in force touch
+    leans: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by edit
+    originals: dict[str, str] = field(default_factory=dict[str, str])
+    failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
+    encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
+    messages: int = 0  # source messages read
+    size: int = 0  # of all parts together, about, in tokens
+    mended_by: int = 0  # tokens that repair added, or took away
+    saved: int = 0
+    fresh_from: int = 0  # the first part that no evaluation has looked at
+    since: int = 0  # tokens of the source since the last evaluation
+    epochs: int = 0  # evaluations that put edits in force
+    requests: int = 0  # boundaries at which a request was sent
+    pool: dict[tuple[str, str, int], Offer] = field(  # offers that wait, by pass, level and part
+        default_factory=dict[tuple[str, str, int], Offer]
+    )
+    held: dict[int, Held] = field(default_factory=dict[int, Held])  # images and files, by part
+    window: int | None = None  # what an overflow error said would fit
+    cut: int = -1  # the part before which the last epoch began; -1: there was none
+    left_alone: bool = False
+    prefix: bytes = b""  # the chained hash of the history so far, the same on every machine
+    boundaries: list[bytes] = field(default_factory=list[bytes])  # that hash after each step
+    facts: Facts = _NO_FACTS  # under which this was folded
+    first_user: tuple[int, int] = (-1, -1)
+    ledger: Ledger = field(default_factory=Ledger)  # shared along the conversation
+    noted: int = 0  # exchanges that stand in the ledger
+    aged_from: int = 0  # the first exchange that was recent at the last evaluation
+    fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
+    mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
+    trace: list[Traced] | None = None  # every offer made, where someone wants to know
+
+    def copy(self) -> State:
+        """A state that can grow apart from this one."""
+        return replace(self, **{name: getattr(self, name).copy() for name in _GROWING})
+
+    def leaned_on(self) -> dict[int, set[int]]:
+        """The parts that edits in force need whole, each with the parts of those edits."""
+        found: dict[int, set[int]] = {}
+        for leaner, parts in self.leans.items():
+            for part in parts:
+                found.setdefault(part, set()).add(leaner)
+        return found
+
+    def take(self, edits: Iterable[Edit]) -> None:
+        """Put edits in force, in place of those on the same parts, and keep the originals."""
+        for edit in edits:
+            parts = touched(edit, self.index)
+            for part in parts:
+                self._withdraw(part)
+            self.edits[parts[0]] = edit
+            self.claimed.update(parts)
+            self.saved += edit.saved
+            for row in rows_of(edit, self.index):
+                self.encoded.pop(row, None)
+            self._keep_originals(edit, parts)
+
+    def withdraw(self, part: int) -> None:
+        """Let a part say again what it said."""
+        edit = self.edits.get(part)
+        if edit is None:
+            return
+        parts, rows = touched(edit, self.index), rows_of(edit, self.index)
+        self._withdraw(part)
+        self.claimed.difference_update(parts)
+        for row in rows:
+            self.encoded.pop(row, None)
+
+    def _withdraw(self, part: int) -> None:
+        before = self.edits.pop(part, None)
+        self.leans.pop(part, None)
+        if before is not None:
+            self.saved -= before.saved
+
+    def _keep_originals(self, edit: Edit, parts: Iterable[int]) -> None:
+        if isinstance(edit, Replace):
+            if edit.part not in self.held:  # whose original is in the request at hand
+                self.originals[edit.original] = self.index.parts[edit.part].text
+        elif not isinstance(edit, PlaceMark):
+            texts = (self.index.parts[part].text for part in parts)
+            self.originals |= {reference(text): text for text in texts if text}
+
+
+_GROWING = (
+    "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
+    "leans", "originals", "failures", "encoded", "boundaries", "fetched", "mimicry", "pool", "held",
+)  # fmt: skip
+
+
+def count_all(state: State, counter: Counter) -> int:
+    """Tokens of all parts; what was not counted yet is counted now, and remembered."""
+    tokens, parts = state.tokens, state.index.parts
+    for position, known in enumerate(tokens):
+        if known < 0:
+            tokens[position] = part_tokens(parts[position], counter)
+    return sum(tokens)
