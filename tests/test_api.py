@@ -19,7 +19,7 @@ from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True)
+EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True, passes=("cap_results",))
 
 
 def session(format: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_repair_can_be_switched_off(format: str) -> None:
     whole = session(format)
     broken = {**whole, FIELD[format]: whole[FIELD[format]][:-1]}
     broken[FIELD[format]] += request(format, "and now?")[FIELD[format]]
-    quiet = Policy(repair=False, cap=None)
+    quiet = Policy(repair=False, passes=())
     assert clew.compact(broken, format=format, policy=quiet).request is broken
 
 
@@ -195,7 +195,7 @@ import clew
 from tests.laws.sessions import long_session
 for format in ("anthropic", "openai-chat", "openai-responses", "gemini"):
     body = json.dumps(long_session(format, 40, result=2000)).encode()
-    out = clew.compact(body, format=format, policy=clew.Policy(cap=500))
+    out = clew.compact(body, format=format, policy=clew.Policy(cap=500, at_once=True))
     print(hashlib.sha256(out.request).hexdigest(), out.report.prefix, len(out.report.edits))
 """
 

@@ -132,7 +132,7 @@ def forget(view: Any, policy: clew.Policy) -> Any:
 
 
 def test_what_is_gone_is_missed() -> None:
-    policy = clew.Policy(passes=(forget,), step=1, growth=0.0, errors_verbatim=False)
+    policy = clew.Policy(passes=(forget,), step=1, growth=0.0, errors_verbatim=False, at_once=True)
     follower = followed(chained([session("loom"), session("spool")]), policy)
     point, missing = point_at(follower, 0)
     assert point.edited.of == 8

@@ -25,7 +25,7 @@ EPHEMERAL = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 MARKS = ("cache_control", "prompt_cache_breakpoint")
 TURNS = 5
-AT_ONCE = clew.Policy(at_once=True)
+AT_ONCE = clew.Policy(at_once=True, passes=("tidy_results", "cap_results"))
 CAP = AT_ONCE.cap or 0
 LONG = [1, 3, 4]  # the turns whose result is over the cap
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}

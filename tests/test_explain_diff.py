@@ -20,6 +20,7 @@ from tests.formats import FORMATS, Exchange, request
 
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 EAGER = ("--set", "cap=1000", "--set", "step=1", "--set", "growth=0", "--set", "at_once=on")
+CLIPPED = ("--set", "passes=cap_results")
 
 
 def body(format: str = "anthropic", said: str = LINES) -> bytes:
@@ -35,8 +36,9 @@ def explain(*options: str, data: bytes, **about: Any) -> str:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_each_edited_part_is_shown_before_and_after(format: str) -> None:
-    shown = explain("--diff", "--format", format, data=body(format))
-    assert shown.startswith(explain("--format", format, data=body(format)).rstrip("\n"))
+    named = (*CLIPPED, "--format", format)
+    shown = explain("--diff", *named, data=body(format))
+    assert shown.startswith(explain(*named, data=body(format)).rstrip("\n"))
     lines = shown.split("\n")
     taken = [line for line in lines if line.startswith("- ")]
     added = [line for line in lines if line.startswith("+ ")]
@@ -142,12 +144,12 @@ def test_long_texts_are_compared_in_bounded_time(old: str, new: str) -> None:
 
 
 def test_debug_tells_every_offer() -> None:
-    shown = explain("--debug", data=body())
+    shown = explain("--debug", *CLIPPED, data=body())
     (row,) = [line.split() for line in shown.split("\n") if "cap_results" in line]
     assert row[:4] == ["5", "cap_results", "messages[2].content[0]", "trim"]
     assert row[-1] == "taken"
     assert "Offers, by the number" not in explain(data=body())
-    report = json.loads(explain("--debug", "--json", data=body()))
+    report = json.loads(explain("--debug", "--json", *CLIPPED, data=body()))
     assert [one["outcome"] for one in report["trace"]] == ["taken"]
     assert "trace" not in json.loads(explain("--json", data=body()))
 

@@ -276,7 +276,10 @@ def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -
 
     with monkeypatch.context() as patch:
         patch.setattr(clew.fold, "evaluate", counted)
-        fold("anthropic", long_session("anthropic", exchanges_, result=result), Policy(cap=500))
+        policy = Policy(cap=500, step=2_000, growth=0.1, passes=("cap_results",))
+        model = "claude-opus-5-5"  # whose window holds all of it
+        session = long_session("anthropic", exchanges_, result=result, model=model)
+        fold("anthropic", session, policy)
     return count
 
 

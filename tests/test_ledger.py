@@ -126,7 +126,7 @@ def test_lines_of_results_and_writes_are_found_up_to_the_reader() -> None:
     assert lines.places(WEFT, 1) == ()
     assert lines.places(line_of("never said by anyone"), 9) == ()
     for position, start in lines.places(WEFT, 9):
-        text = lines.text(position, story.parts[position])
+        text = lines.text(position)
         assert line_of(text[start:].partition("\n")[0]).bare == WEFT.bare
 
 

@@ -29,7 +29,7 @@ from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True)
-PRICED = Policy(cap=None, step=1, growth=0.0)
+PRICED = Policy(cap=None, step=1, growth=0.0, caution=0.0)
 FILE = [f"def weave_{number}(thread): return loom[{number}]" for number in range(1, 201)]
 OTHER = [f"class Spindle_{number}: turns = {number} * 3" for number in range(1, 201)]
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"
@@ -130,11 +130,11 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
             PART.replace("\n", "\r\n"), 23, f"{FILE[39]}\r", hole(23, "lines"), f"{FILE[63]}\r",
         ),
     ),
-    "a shell's frame stays": (
+    "a shell's frame stays, but for ids and idle times": (
         [shell("a", HEAD.format("aa11") + WHOLE)], shell("b", HEAD.format("bb22") + WHOLE),
         shown(
             HEAD.format("bb22") + WHOLE, 198,
-            *HEAD.format("bb22").splitlines(), FILE[0], hole(198, "lines"), FILE[199],
+            *HEAD.splitlines()[2:], FILE[0], hole(198, "lines"), FILE[199],
         ),
     ),
     "a note stays": (

@@ -25,7 +25,7 @@ from tests.judges.anthropic import judge
 from tests.laws.spans import unmarked
 
 LARGE = "\n".join(f"line {number} of what the tool printed" for number in range(900))
-POLICY = Policy(cap=500, step=1, growth=0.0, passes=("cap_results",))
+POLICY = Policy(cap=500, step=1, growth=0.0, caution=0.0, passes=("cap_results",))
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
 Where = tuple[int, int]  # a message, and a block of it
 

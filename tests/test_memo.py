@@ -133,3 +133,58 @@ def test_words_are_the_same_as_a_string_and_as_a_marked_block(
             cold = clew.compact(body, format=format, policy=POLICY, memo=None)
             assert warm.request == cold.request
         assert len(set(prefixes)) == 5
+
+
+FIELD = {
+    "anthropic": "messages",
+    "openai-chat": "messages",
+    "openai-responses": "input",
+    "gemini": "contents",
+}
+
+
+def told(format: str, seed: int) -> list[bytes]:
+    """A session's requests, one exchange longer each; all begin alike, with words in escapes."""
+    step = 3 if format == "openai-responses" else 2
+    alike, other = (long_session(format, 34, result=900, seed=one) for one in (1, seed))
+    parted = 1 + step * 26
+    history = [*alike[FIELD[format]][:parted], *other[FIELD[format]][parted:]]
+    escaped = json.loads(json.dumps(history).replace("value", "v\\u00e9rit\\u00e9"))
+    ends = range(1 + step * 20, len(history) + 1, step)
+    return [json.dumps({**alike, FIELD[format]: escaped[:end]}).encode() for end in ends]
+
+
+def with_marks(body: bytes, number: int) -> bytes:
+    """A request with four cache marks, on its last texts; now and then one is on an old text."""
+    text, end = b'"type": "text"', len(body)
+    for at in range(4):
+        end = body.rindex(text, 0, end if at < 3 or number % 3 else len(body) // 4)
+        body = b'%s"cache_control": {"type": "ephemeral"}, %s' % (body[:end], body[end:])
+    return body
+
+
+@pytest.mark.parametrize(
+    ("format", "marks"), [*((format, False) for format in FIELD), ("anthropic", True)]
+)
+def test_what_folds_goes_out_the_same_as_if_nothing_was_remembered(
+    format: str, marks: bool
+) -> None:
+    policy, memo, folds = Policy(budget=6_000, step=1, keep_recent=2), Memo(), 0
+    first, other = told(format, 1), told(format, 2)
+    for number, body in enumerate((*first[:9], *other[6:12], *first[9:], *other[12:])):
+        sent = with_marks(body, number) if marks else body
+        warm = clew.compact(sent, format=format, policy=policy, memo=memo)
+        cold = clew.compact(sent, format=format, policy=policy, memo=None)
+        assert warm.request == cold.request
+        assert warm.report.edits == cold.report.edits
+        folds += sum(edit.reason == "folded" for edit in cold.report.edits)
+    assert folds > 100
+
+
+def test_what_was_taken_in_one_state_does_not_go_out_in_another() -> None:
+    body, memo = grown(20), Memo()
+    prefix = clew.compact(body, policy=POLICY, memo=memo).report.prefix
+    assert prefix is not None
+    skipped = clew.Facts(skipped=frozenset({prefix}))
+    warm = clew.compact(body, policy=POLICY, facts=skipped, memo=memo)
+    assert warm.request == clew.compact(body, policy=POLICY, facts=skipped, memo=None).request

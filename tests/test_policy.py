@@ -213,7 +213,7 @@ class TestRefusals:
         with pytest.raises(PolicyError, match=r"unknown key 'zzz'.*allowed: cap, tools, passes"):
             Policy(zzz=None)  # pyright: ignore[reportCallIssue]
 
-    @pytest.mark.parametrize("name", ["lean", "", None, ["safe"]])
+    @pytest.mark.parametrize("name", ["leaner", "", None, ["safe"]])
     def test_an_unknown_preset_is_named_with_the_known_ones(self, name: Any):
         with pytest.raises(PolicyError, match=f"{re.escape(repr(name))}.*allowed: safe"):
             Policy.preset(name)
@@ -408,7 +408,7 @@ class TestFingerprint:
         {"counter": "estimate"},
         {"step": 1},
         {"growth": 0.0},
-        {"keep_recent": 0},
+        {"keep_recent": 6},
         {"tools": Tools([Tool("Bash", kind="run")])},
         {"tools": Tools([Tool("Bash", target=str)])},
         {"tools": Tools([Tool("Bash", target=repr)])},

@@ -103,7 +103,7 @@ def test_an_unknown_policy_is_refused_with_what_is_allowed(name: str) -> None:
 
 def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text("cap = 1000\nstep = 1\nat_once = true\n", "utf-8")
+    path.write_text("cap = 1000\nstep = 1\nat_once = true\npasses = ['cap_results']\n", "utf-8")
     got = run(str(path), recording_of("anthropic", SESSION))
     assert [cut.reason for cut in got.cuts] == ["over_cap"]
     assert [one.cause for one in got.breaks] == ["over_cap"]

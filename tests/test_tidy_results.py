@@ -259,7 +259,8 @@ def test_hostile_texts_take_no_longer(piece: str) -> None:
 def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
     coloured = "\n".join(f"{ESC}[31mline {n} of what the build printed{ESC}[0m" for n in range(200))
     steps = ("go", [Exchange(coloured, id="a", **RUN)], [Exchange("ok", id="b", **RUN)])
-    policy = Policy(cap=2_000, step=1, growth=0.0, at_once=True)
+    passes = ("tidy_results", "cap_results")
+    policy = Policy(cap=2_000, step=1, growth=0.0, at_once=True, passes=passes)
     first = clew.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in first.report.edits] == ["tidied"]
     later = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)

@@ -145,7 +145,7 @@ def test_code_stays_unless_its_kind_is_switched_on(
     monkeypatch.setattr(module, "DEFAULT_KINDS", kinds)
     _, texts = trimmed(format, reading, *later(AGE + 1))
     kept = texts[0].split("\n")
-    assert kept[0] == "     1→def weave_0(thread):"
+    assert kept[0] == "1→def weave_0(thread):", "without the blanks before its number"
     assert kept[-2] == "[… 9 lines]"
     assert sum("def weave_" in line for line in kept) == 30
     assert find_marker(kept[-1]) is not None

@@ -16,6 +16,7 @@ Reason = Literal[
 ]  # fmt: skip
 REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
 FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
+KEPT_LINES = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
+
+from msgspec.structs import replace
 
 from .binding import cut_from, cut_of, reasoning_behind
 from .choosing import choose
-from .edits import FOLDED, Offer, PlaceMark
+from .edits import FOLDED, TIDIED, Offer, PlaceMark, Replace
+from .forecast.mentions import Mentions
+from .forecast.risks import Risks
 from .ledger import Ledger
 from .limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
 from .passes import OPT_IN, PASSES, Pass
+from .passes.keep_lines import keep_lines
 from .passes.moments import acts_at_arrival, acts_at_epochs
+from .passes.plain import plain
 from .passes.view import View
-from .planner import Moment, Priced, best_cut, priced, reasoning_lost, sent_tokens
+from .planner import Cut, Moment, Priced, best_cut, priced, reasoning_lost, sent_tokens
 from .policy import Policy
 from .protections import Protections
 from .registered import name_of
@@ -21,15 +28,25 @@ from .touching import touched
 from .tracing import traced
 from .vetting import vet
 
+_MORE = 1.03  # times what was left at the last look
 _NEAR = 0.8  # of a limit; from there on tokens are counted exactly
+_NO_PRESSURE = Pressure()
 
 
 def is_due(state: State, setting: Setting) -> bool:
-    """Whether another evaluation is worth its time: enough is new, or a limit is exceeded."""
+    """Whether another evaluation is worth its time: enough is new, or a limit is exceeded.
+
+    A window that is only listed has slack: where all that may go has gone and it is still
+    exceeded, the next look waits until a little more has come.
+    """
     projection = state.size - state.saved
     if state.since >= max(setting.policy.step, setting.policy.growth * projection):
         return True
-    return bool(_pressure(state, setting))
+    over = _pressure(state, setting)
+    tokens = over.of("tokens")
+    if tokens is None or limits_of(state, setting).source != "window":
+        return bool(over)
+    return len(over.over) > 1 or projection >= _MORE * state.left_over
 
 
 def limits_of(state: State, setting: Setting) -> Limits:
@@ -43,6 +60,8 @@ def _pressure(state: State, setting: Setting) -> Pressure:
     """Which limits the projection exceeds; its bytes are only estimated."""
     limits = limits_of(state, setting)
     tokens = _tokens_near(limits.tokens, state, setting)
+    if not state.held and _is_far_from(limits, tokens + setting.head):
+        return _NO_PRESSURE  # most boundaries
     standing = [one for one in state.held.values() if one.part not in state.claimed]
     return pressure(
         limits,
@@ -50,6 +69,13 @@ def _pressure(state: State, setting: Setting) -> Pressure:
         bytes=BYTES_A_TOKEN * tokens + sum(one.bytes for one in standing),
         images=sum(one.unit == "image" for one in standing),
         side=max((one.side for one in standing), default=0),
+    )
+
+
+def _is_far_from(limits: Limits, tokens: int) -> bool:
+    """Whether a request of so many tokens, without images and files, exceeds no limit."""
+    return (limits.tokens is None or tokens <= limits.tokens) and (
+        limits.bytes is None or BYTES_A_TOKEN * tokens <= limits.bytes
     )
 
 
@@ -72,6 +98,28 @@ def note_uses(state: State, setting: Setting) -> None:
     state.noted = len(exchanges)
 
 
+@contextmanager
+def words_noted(state: State, setting: Setting) -> Generator[None]:
+    """Note where the words of new units stand; on a fork, all of them in a new index.
+
+    As long as this is open, nobody else notes more in the same index: what is decided by it must
+    not depend on who comes first.
+    """
+    if setting.policy.at_once and keep_lines not in setting.passes:
+        yield  # nobody asks for them
+        return
+    units, parts, first = state.index.units, state.index.parts, state.mentioned
+    state.mentioned = len(units)
+    with state.mentions.lock:
+        if state.mentions.extend(units, parts, first):
+            yield
+            return
+    state.mentions = Mentions()
+    with state.mentions.lock:
+        state.mentions.extend(units, parts, 0)
+        yield
+
+
 def arrive(state: State, setting: Setting) -> None:
     """Take what passes offer on results that just came: they were never sent, so it is free."""
     arriving = [one for one in setting.passes if acts_at_arrival(one)]
@@ -80,9 +128,10 @@ def arrive(state: State, setting: Setting) -> None:
         return
     view = view_of(state, setting, unseen_from, arrival=True)
     made = _offers(state, setting, arriving, view)
-    offers = [offer for _, offer in made]
-    taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
-    _put_in_force(state, made, taken, view)
+    if made:
+        offers = [offer for _, offer in made]
+        taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
+        _put_in_force(state, made, taken, view)
 
 
 def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
@@ -90,6 +139,11 @@ def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
 
     `free`: the cache is cold, or another model's, so whatever goes out is written anyway.
     """
+    with words_noted(state, setting):
+        _evaluate(state, setting, free=free)
+
+
+def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     unseen_from = state.index.units[-1].answers
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
     view = view_of(state, setting, unseen_from, arrival=False)
@@ -98,9 +152,10 @@ def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
     taken, freed = _planned(state, setting, view, made, free=free)
     for part in freed:
         state.withdraw(part)
-    gone = set(state.claimed)
+    gone = set(state.claimed) if setting.binding.bound else ()
     state.epochs += _put_in_force(state, made, taken, view)
     _let_go_of_bound(state, setting, view, taken, freed, gone)
+    state.left_over = state.size - state.saved
     state.fresh_from = unseen_from
     state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
 
@@ -116,32 +171,92 @@ def _planned(
         return choose(offers, state.edits, state.claimed, state.leaned_on(), history), set()
     fresh = [offer for _, offer in made]
     moment = _moment(state, setting, view, free=free)
-    found = [
-        one
-        for one in _standing(state, _worthwhile(state, setting, view, moment, fresh))
-        if _may_break(state, one.offer, floor)
-    ]
-    sent = sent_tokens(state.sizes, state.edits.items(), history.units[-1].parts[0])
-    lost = _reasoning_lost(state, setting, view, moment)
-    cut = best_cut(found, history, sent, setting.rates, moment, lost)
+    risks = Risks(view, view.mentions)
+    found = _found(state, setting, view, moment, fresh, risks, floor)
+    if moment.pressed and _stays_over(view, found):  # then whatever may go goes
+        moment = replace(moment, caution=0.0)
+        found = _found(state, setting, view, moment, fresh, risks, floor)
+    cut = _cut(state, setting, view, found, moment)
     taken = [one for one in found if cut is not None and one.start >= cut.start]
     state.cut = state.cut if cut is None else cut.start
     _let_wait(state, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
-    return [*(one.offer for one in taken), *marks], _freed(state, taken)
+    freed = _freed(state, taken)
+    if cut is not None and taken and not moment.pressed:
+        freed |= _regretted(state, setting, moment, taken, cut, risks)
+    return [*(one.offer for one in taken), *marks], freed
+
+
+def _found(
+    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer],
+    risks: Risks, floor: int,
+) -> list[Priced]:  # fmt: skip
+    """The offers that are worth something, and may be taken together."""
+    if not _may_pay(state, setting, view, moment, fresh):
+        return []
+    worthwhile = _worthwhile(state, setting, view, moment, fresh, risks.of)
+    return [one for one in _standing(state, worthwhile) if _may_break(state, one.offer, floor)]
+
+
+def _may_pay(
+    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer]
+) -> bool:
+    """Whether any cut would pay if nothing were ever missed: a quick look before a close one."""
+    if moment.pressed or moment.free:
+        return True
+    riskless = _worthwhile(state, setting, view, moment, fresh, lambda _: 0.0)
+    return _cut(state, setting, view, riskless, moment) is not None
+
+
+def _stays_over(view: View, found: Sequence[Priced]) -> bool:
+    """Whether the limit is exceeded even when all of these are taken."""
+    saved = sum(one.offer.saved for one in found)
+    return view.limits.tokens is not None and view.projected - saved > view.limits.tokens
+
+
+_GUESSED = frozenset({"unlikely_needed", "stubbed", "trimmed", "over_cap"})
+
+
+def _regretted(
+    state: State, setting: Setting, moment: Moment, taken: Sequence[Priced], cut: Cut, risks: Risks
+) -> set[int]:
+    """The parts behind a cut that were cut before and would not be cut now: they say all again."""
+    new = {part for one in taken for edit in one.offer.edits for part in touched(edit, state.index)}
+    new |= state.leans.keys()
+    old = [
+        Offer("trim", edit)
+        for part, edit in state.edits.items()
+        if part >= cut.start and part not in new and edit.reason in _GUESSED
+    ]
+    found = priced(old, state.index, {}, {}, risks.of, setting.rates, moment)
+    kept = {id(one.offer) for one in found}
+    return {touched(o.edit, state.index)[0] for o in old if id(o) not in kept}
+
+
+def _cut(
+    state: State, setting: Setting, view: View, found: Sequence[Priced], moment: Moment
+) -> Cut | None:
+    """The cut that pays best, if there is anything to take."""
+    if not found:
+        return None
+    if moment.pressed:
+        return best_cut(found, state.index, (), setting.rates, moment)
+    sent = sent_tokens(state.sizes, state.edits.items(), state.index.units[-1].parts[0])
+    lost = _reasoning_lost(state, setting, view, moment)
+    return best_cut(found, state.index, sent, setting.rates, moment, lost)
 
 
 def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[Priced]) -> None:
-    """Keep what was not taken for later."""
-    pool = dict(state.pool)
+    """Keep what was not taken for later; what a pass offers anew stands for what it offered."""
+    fresh: dict[tuple[str, int], list[Offer]] = {}
     for name, offer in made:
-        pool[name, offer.level, touched(offer.edit, state.index)[0]] = offer
+        if not _is_of_the_moment(offer):
+            key = name, touched(offer.edit, state.index)[0]
+            fresh.setdefault(key, []).append(offer)
     done = {id(one.offer) for one in taken}
-    state.pool = {
-        key: offer
-        for key, offer in pool.items()
-        if id(offer) not in done and not _is_of_the_moment(offer)
-    }
+    pool = {**state.pool, **{key: tuple(offers) for key, offers in fresh.items()}}
+    left = ((key, tuple(o for o in offers if id(o) not in done)) for key, offers in pool.items())
+    state.pool = {key: offers for key, offers in left if offers}
 
 
 def _is_of_the_moment(offer: Offer) -> bool:
@@ -190,13 +305,16 @@ def _moment(state: State, setting: Setting, view: View, *, free: bool) -> Moment
 
 
 def _worthwhile(
-    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer]
-) -> list[Priced]:
+    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer],
+    risk: Callable[[Offer], float],
+) -> list[Priced]:  # fmt: skip
     """The offers that are worth something: the new ones, and those that waited and still may be."""
-    waited = [offer for offer in state.pool.values() if _may_be_taken(offer, view)]
+    waited = [
+        offer for offers in state.pool.values() for offer in offers if _may_be_taken(offer, view)
+    ]
     return priced(
         [*waited, *fresh], state.index, state.edits, state.leaned_on(),
-        lambda offer: risk(offer, view), setting.rates, moment,
+        risk, setting.rates, moment,
     )  # fmt: skip
 
 
@@ -215,13 +333,6 @@ def _freed(state: State, taken: Sequence[Priced]) -> set[int]:
     """The parts whose edits lean on what goes now, where nothing else is put in their place."""
     new = {part for one in taken for edit in one.offer.edits for part in touched(edit, state.index)}
     return {part for one in taken for part in one.freed} - new
-
-
-_RISKS = {"trimmed": 0.15, "stubbed": 0.25, "stale": 0.05, "over_cap": 0.1, "folded": 1.0}
-
-
-def risk(offer: Offer, view: View) -> float:
-    return _RISKS.get(offer.edit.reason, 0.0)
 
 
 def _may_be_taken(offer: Offer, view: View) -> bool:
@@ -243,6 +354,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
         Protections(state.index, state.ledger, setting.policy, fetched, arrival=arrival),
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
+        state.mentions,
     )  # fmt: skip
 
 
@@ -251,10 +363,22 @@ def _offers(
 ) -> list[tuple[str, Offer]]:
     """All that the passes offer, each with its pass."""
     return [
-        (name_of(offer_pass), offer)
+        (name_of(offer_pass), _plainer(offer, view))
         for offer_pass in passes
         for offer in _run(offer_pass, view, setting.policy, state.failures)
     ]
+
+
+def _plainer(offer: Offer, view: View) -> Offer:
+    """An offer of a result's own lines without what tidying would take out of them."""
+    edit = offer.edit
+    if not isinstance(edit, Replace) or edit.reason == TIDIED:
+        return offer
+    text = plain(edit.text) if view.transcript.parts[edit.part].kind == "result" else edit.text
+    if len(text) == len(edit.text):
+        return offer
+    saved = view.saved_by(edit.part, text)
+    return replace(offer, edit=replace(edit, text=text, saved=saved))
 
 
 def _put_in_force(

@@ -83,9 +83,11 @@ class Ledger:
         """Note the lines of what calls wrote and of whole results, in the order of the history."""
         wrote = [x.call for x in exchanges if self.uses[x.ordinal].kind == "write"]
         results = [x.result for x in exchanges if x.result is not None]
-        for position in sorted((*wrote, *results)):
-            if find_marker(parts[position].text) is None:  # else nothing may lean on it
-                self.lines.note(position, parts[position])
+        self.lines.extend(
+            (position, parts[position])
+            for position in sorted((*wrote, *results))
+            if find_marker(parts[position].text) is None  # else nothing may lean on it
+        )
 
     def _note(self, ordinal: int, call: Part, use: Use, result: Part | None) -> None:
         self.uses.append(use)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Final, cast
 
 import msgspec
-import xxhash
 
 from .transcript import Part
 
 # How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
-_NUMBERED: Final = re.compile(r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)")
+_NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
+_NUMBERED: Final = re.compile(_NUMBER)
+_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
 _LONGEST_NUMBER: Final = 18  # characters that such a number takes at most
 _LEAST_LINE: Final = 8  # characters; a shorter line stands everywhere
 _LONGEST_LINE: Final = 2_000  # characters of a line that is looked for
 _LEAST_TEXT: Final = 200  # characters; a shorter text is not worth a look
 _MOST_PLACES: Final = 8  # of one line that are remembered after the first
 _MOST_LINES: Final = 500_000  # places that one conversation may take
-_OFFSET_BITS: Final = 32
 
 NO_NUMBER: Final = -1
 Place = tuple[int, int]  # a part, and where in what it says a line begins
@@ -108,56 +109,100 @@ def _is_same(lines: Sequence[Line], at: int, other: str) -> bool:
     return before != NO_NUMBER and line.number == before + 1
 
 
+def bare_lines(text: str) -> list[str]:
+    """What the lines of a text say behind the numbers that a tool put before them."""
+    if _NUMBERED_AFTER.search(text) is None and _NUMBERED.match(text) is None:
+        return text.split("\n")  # most texts
+    return _NUMBERED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")
+
+
+def _keys(text: str) -> list[int]:
+    """The hashes of the lines of a text that tell, in their order.
+
+    They differ from process to process, so nothing may depend on which of them is less.
+    """
+    return [hash(bare) for bare in bare_lines(text) if _LEAST_LINE <= len(bare) <= _LONGEST_LINE]
+
+
 class Lines:
-    """The first places of every line that tells; append-only, and written by one at a time."""
+    """The first places of every line that tells; append-only, and written by one at a time.
+
+    Most lines are shown once, so only the part is noted that each stands in, by its hash. Where in
+    the part it stands is found out when it is looked for.
+    """
 
     def __init__(self) -> None:
-        self._first: dict[int, int] = {}  # by the hash of a line
-        self._more: dict[int, list[int]] = {}  # the places after the first, of lines shown again
-        self._calls: dict[int, str] = {}  # what calls show, which takes decoding
+        self._first: dict[int, int] = {}  # by the hash of a line: the first part it stands in
+        self._more: dict[int, list[int]] = {}  # the parts after the first, of lines shown again
+        self._said: dict[int, str] = {}  # what the parts show
+        self._latest: dict[int, list[int]] = {}  # the hashes in the parts that were noted last
+        self._starts: dict[int, dict[int, list[int]]] = {}  # where lines begin, by part and hash
         self._count = 0
 
-    def note(self, position: int, part: Part) -> None:
-        """Remember where the lines of one part stand; parts come in the order of the history."""
-        text = said(part)
-        if not _LEAST_TEXT <= len(text) < 1 << _OFFSET_BITS:
-            return
-        if part.kind == "call":
-            self._calls[position] = text
-        place = position << _OFFSET_BITS
-        for whole in text.split("\n"):
-            if _LEAST_LINE <= len(whole) <= _LONGEST_LINE + _LONGEST_NUMBER:
-                line = line_of(whole)
-                if line.tells:
-                    self._add(_hash(line.bare), place)
-            place += len(whole) + 1
+    def extend(self, parts: Iterable[tuple[int, Part]]) -> None:
+        """Remember which lines stand in these parts, which come in the order of the history."""
+        latest: dict[int, list[int]] = {}
+        for position, part in parts:
+            text = said(part)
+            if len(text) >= _LEAST_TEXT and self._count < _MOST_LINES:
+                self._said[position] = text
+                keys = latest[position] = _keys(text)
+                self._note(position, keys)
+        self._latest = latest
 
-    def _add(self, key: int, place: int) -> None:
-        if self._count >= _MOST_LINES:
-            return
-        if self._first.setdefault(key, place) != place:
+    def _note(self, position: int, keys: Sequence[int]) -> None:
+        room = _MOST_LINES - self._count
+        new = dict.fromkeys(keys if len(keys) <= room else keys[:room], position)
+        again = () if self._first.keys().isdisjoint(new) else self._first.keys() & new
+        for key in again:
+            del new[key]
             more = self._more.setdefault(key, [])
-            if len(more) >= _MOST_PLACES:
-                return
-            more.append(place)
-        self._count += 1
+            if len(more) < _MOST_PLACES:
+                more.append(position)
+                self._count += 1
+        self._first.update(new)
+        self._count += len(new)
+
+    def may_stand_before(self, position: int, part: Part) -> bool:
+        """Whether a line of this part, or one with the same hash, stands in a part before it."""
+        keys = self._latest.get(position)
+        if keys is None:
+            keys = _keys(said(part))
+        first = map(self._first.get, keys, repeat(position))
+        return min(first, default=position) < position
 
     def places(self, line: Line, before: int) -> Sequence[Place]:
         """Where a line, or one with the same hash, stands in parts before this one."""
-        key = _hash(line.bare)
-        first = self._first.get(key)
-        end = before << _OFFSET_BITS
-        if first is None or first >= end:
+        key = hash(line.bare)
+        first = self._first.get(key, before)
+        if first >= before:
             return ()
         more = self._more.get(key, ())
-        found = (first, *more[: bisect_left(more, end)])
-        return [(place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)) for place in found]
+        found: list[Place] = []
+        for position in (first, *more[: bisect_left(more, before)]):
+            starts = self._starts_in(position)[key][: _MOST_PLACES + 1 - len(found)]
+            found += [(position, start) for start in starts]
+            if len(found) > _MOST_PLACES:
+                break
+        return found
 
-    def text(self, position: int, part: Part) -> str:
+    def _starts_in(self, position: int) -> dict[int, list[int]]:
+        """Where the lines of a part begin that tell, by their hashes."""
+        known = self._starts.get(position)
+        if known is None:
+            known = self._starts[position] = _starts(self._said[position])
+        return known
+
+    def text(self, position: int) -> str:
         """What a part that was noted shows, in which its places are."""
-        return self._calls.get(position, part.text)
+        return self._said[position]
 
 
-def _hash(line: str) -> int:
-    """The same in every process: which lines share one may decide which are found."""
-    return xxhash.xxh3_64_intdigest(line.encode("utf-8", "surrogatepass"))
+def _starts(text: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    start = 0
+    for whole, bare in zip(text.split("\n"), bare_lines(text), strict=True):
+        if _LEAST_LINE <= len(bare) <= _LONGEST_LINE:
+            found.setdefault(hash(bare), []).append(start)
+        start += len(whole) + 1
+    return found

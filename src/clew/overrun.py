@@ -30,7 +30,7 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
 
 def _in_the_way(folded: Folded) -> tuple[tuple[str, int], ...]:
     state, setting = folded.state, folded.setting
-    sizes = list(state.sizes)
+    sizes = list(state.tokens)  # exact by now, for the report has counted them
     for position in state.claimed:
         edit = state.edits.get(position)
         sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)

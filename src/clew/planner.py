@@ -15,18 +15,18 @@ from itertools import accumulate, islice
 from msgspec import Struct
 
 from .binding import worth
-from .edits import DropReasoning, Edit, Offer
+from .edits import DropReasoning, Edit, Offer, Replace
 from .rates import Rates
 from .touching import touched
 from .transcript import History, Unit
 
 # Fitted on recorded sessions by bench/fit_forecast.py: how many requests are still to come.
 _STILL_TO_COME = 0.5  # of those so far
-_AT_LEAST = 4.0
+_AT_LEAST = 40.0  # the median, however many there were
 # What a lost turn costs: the model asks again, in so many tokens, and carries the answer.
 _ANSWER, _ASKED, _OUTPUT = 1_500, 150, 5.0
 _MUST = frozenset({"folded", "over_limit"})  # made only where a limit is exceeded
-_MARGIN = 1.1  # how much more than its price an epoch must be worth: each one is also a risk
+_MARGIN = 2.0  # times its price an epoch must be worth: what is worth less now is surer later
 
 
 class Moment(Struct, frozen=True, gc=False):
@@ -78,12 +78,20 @@ def priced(
         parts = {part for edit in offer.edits for part in touched(edit, history)}
         freed = {one for part in parts for one in leaners.get(part, ())} - parts
         more = offer.saved - sum(edits[part].saved for part in parts | freed if part in edits)
-        value = more * kept - risk(offer) * again if more > 0 and parts else 0.0
+        value = more * kept - _more_risk(offer, edits, risk) * again if more > 0 and parts else 0.0
         if more > 0 and offer.edit.reason in _MUST:
             value = max(value, 1.0)
         if value > 0:
             found.append(Priced(offer, value, min(parts | freed), tuple(sorted(freed))))
     return found
+
+
+def _more_risk(offer: Offer, edits: Mapping[int, Edit], risk: Callable[[Offer], float]) -> float:
+    """What an offer risks beyond what the edit in force in its place risks already."""
+    before = edits.get(offer.edit.part) if isinstance(offer.edit, Replace) else None
+    if not isinstance(before, Replace):
+        return risk(offer)
+    return max(0.0, risk(offer) - risk(Offer("trim", before)))
 
 
 def refetch(rates: Rates, moment: Moment) -> float:

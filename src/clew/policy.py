@@ -187,8 +187,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "keep_recent",
         _EXCHANGES,
-        "How many of the latest exchanges count as recent and are left alone by passes that cut by "
-        "age. Zero means none. Six is what most agents look back at step by step.",
+        "How many of the latest exchanges that the model has seen are left alone by passes that "
+        "cut by age. None by default: what will be needed is forecast, and age tells little of it.",
         lambda value: whole(value, 0, _EXCHANGES),
     ),
     Setting(
@@ -243,8 +243,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "budget",
         _BUDGET,
-        "How many tokens a request may have in all. Unlimited by default: clew then cuts only what "
-        "pays, and leaves the window to the client.",
+        "How many tokens a request may have in all. Unlimited by default: clew then cuts what pays, "
+        "and more only where a request comes near the window of its model.",
         _budget,
     ),
     Setting(
@@ -278,7 +278,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
-PRESETS: Final[Mapping[str, Mapping[str, object]]] = {"safe": {}}  # what differs from the defaults
+# What differs from the defaults. Each is a point on the frontier in docs/presets.md.
+PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
+    "safe": {},
+    "lean": {"caution": 2.5, "shape_arrivals": True},
+    "tight": {"caution": 2.5, "shape_arrivals": True, "budget": 120_000},
+}
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
@@ -296,16 +301,16 @@ class Policy:
     passes: tuple[str | Pass, ...] | None = None
     repair: bool = True
     counter: CounterName = "auto"
-    keep_recent: int = 6
-    step: int = 2_000
-    growth: float = 0.1
+    keep_recent: int = 0
+    step: int = 3_000
+    growth: float = 0.15
     pin_tools: tuple[str, ...] = ()
     pin_paths: tuple[str, ...] = ()
     pin_calls: tuple[str, ...] = ()
     errors_verbatim: bool = True
     shape_arrivals: bool = False
     budget: int | None = None
-    caution: float = 1.0
+    caution: float = 3.0
     at_once: bool = False
     read_price: float | None = None
     write_price: float | None = None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
-from msgspec import Struct, field
+from msgspec.structs import replace
 
 from .check.rules import Step
 from .codecs.body import Body, Changed, Kept, Piece
@@ -17,18 +18,12 @@ from .codecs.marks import marks_in
 from .edits import DropExchange, DropReasoning, PlaceMark, Replace
 from .marking import own_mark
 from .repair.mending import Ending, Repair
-from .state import MendedStep, Setting, State
+from .state import MendedStep, RowChanges, Setting, Settled, State
 from .touching import touched
 from .transcript import Index, Part
 
-
-class RowChanges(Struct):
-    """All that edits do to one row."""
-
-    replaced: list[Replace] = field(default_factory=list[Replace])
-    marked: list[PlaceMark] = field(default_factory=list[PlaceMark])
-    removed: list[Part] = field(default_factory=list[Part])
-    unbound: bool = False
+_NOTHING = b""  # what is remembered of a row of which nothing is left
+_APART = 2  # untouched rows: one may be joined to what is before, the next one never is
 
 
 def project(body: Body, state: State, setting: Setting) -> tuple[list[Piece], list[Repair]]:
@@ -48,11 +43,13 @@ class _Projection:
         self._body = body
         self._state = state
         self._codec = setting.codec
-        self._changes = changes_by_row(state)
+        self._changes = _changes_of(state)
         self._place_own_mark(setting)
-        self._not_remembered = _rebuilt_each_time(self._changes, state.index.parts)
+        self._spelled_anew = _spelled_each_time(self._changes, state.index.parts)
+        self._before_gone = {row - 1 for row, one in self._changes.items() if one.removed}
+        self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._marked = set(body.marked())
-        rebuilt = self._changes.keys() | self._not_remembered
+        rebuilt = self._changes.keys() | self._spelled_anew | self._before_gone
         self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
         self.ending = self._end(setting) if setting.policy.repair else Ending()
         if not self._mended.keys().isdisjoint(self.ending.changes):
@@ -68,21 +65,22 @@ class _Projection:
         gone = [at for at in state.claimed if not isinstance(state.edits.get(at), Replace)]
         mark = own_mark(self._body, state.index, state.sources, state.cut, gone)
         if mark is not None:
-            self._changes.setdefault(mark.ref.row, RowChanges()).marked.append(mark)
+            row = mark.ref.row
+            change = self._changes.get(row, RowChanges())
+            marked = replace(change, marked=(*change.marked, mark))
+            self._changes = {**self._changes, row: marked}
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
         sources, inserts = self._state.sources, self.ending.inserts
         touched = self._changes.keys() | self._mended.keys() | self.ending.changes.keys()
         stops = sorted(touched | inserts.keys())
-        pieces: list[Piece] = []
-        seam, row = False, 0
-        for stop in (*stops, len(sources)):
+        pieces, start = self._settled()
+        row, seam = start, False
+        for stop in stops[bisect_left(stops, row) :]:
             if row < stop:
                 self._keep(pieces, row, stop, seam)
                 seam = False
-            if stop == len(sources):
-                break
             piece = self._changed(stop) if stop in touched else self._kept(stop)
             seam = piece is None or seam
             if piece is not None:
@@ -90,7 +88,48 @@ class _Projection:
                 pieces += [Changed(None, message) for message in inserts.get(stop, ())]
                 seam = False
             row = stop + 1
+        if start < row <= len(sources) - _APART:
+            self._keep(pieces, row, row + _APART, seam)
+            row, seam = row + _APART, False
+            self._settle(pieces, row)
+        if row < len(sources):
+            self._keep(pieces, row, len(sources), seam)
         return pieces
+
+    def _settled(self) -> tuple[list[Piece], int]:
+        """The pieces that are known to be the same as the last time, and the first row after."""
+        known, boundaries = self._state.outgoing.settled, self._state.boundaries
+        if known is None or not self._may_settle(known.end):
+            return [], 0
+        if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
+            return [], 0  # of another history that begins in the same way
+        return (list(known.pieces), known.end) if self._marked.isdisjoint(known.loose) else ([], 0)
+
+    def _may_settle(self, end: int) -> bool:
+        """Whether the rows before this one will be the same in the next request, edits aside."""
+        changing = (self._spelled_anew, self.ending.changes, self.ending.inserts)
+        return not self._state.mended and not any(row < end for rows in changing for row in rows)
+
+    def _settle(self, pieces: Sequence[Piece], end: int) -> None:
+        """Remember the pieces of the rows before this one, all of their bytes included."""
+        state = self._state
+        if not self._may_settle(end):
+            return
+        encoded = [one if isinstance(one, Kept) else self._spelled(one) for one in pieces]
+        whole = {at for one in pieces if isinstance(one, Kept) for at in range(one.start, one.stop)}
+        loose = frozenset(range(end)) - whole
+        if self._marked.isdisjoint(loose) and None not in encoded:
+            settled = tuple(one for one in encoded if one is not None)
+            state.outgoing.settled = Settled(
+                end, settled, loose, len(state.boundaries), state.prefix
+            )
+
+    def _spelled(self, piece: Changed) -> Changed | None:
+        """A changed message as its bytes alone; None: the request has none."""
+        encoded = piece.encoded
+        if encoded is None:
+            encoded = self._body.encode(piece.source, piece.message)
+        return None if encoded is None else Changed(piece.source, None, encoded)
 
     def with_fewer_marks(
         self, pieces: list[Piece], setting: Setting
@@ -157,25 +196,43 @@ class _Projection:
 
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""
+        plain = self._may_remember(row)
+        known = self._state.encoded.get(row) if plain else None
+        if known is None:
+            return self._rebuilt(row, remember=plain)
         source = self._state.sources[row]
-        plain = (
+        if source is not None:
+            self._known[source] = row
+        return Changed(source, None, known) if known != _NOTHING else None
+
+    def _may_remember(self, row: int) -> bool:
+        """Whether a row has the same bytes in every request, until an edit changes them.
+
+        One that may be joined to another must be one that can be built again for that.
+        """
+        source = self._state.sources[row]
+        return (
             row not in self.ending.changes
-            and row not in self._not_remembered
+            and row not in self._spelled_anew
             and row not in self._varying
             and source not in self._marked
+            and (row not in self._before_gone or (source is not None and row not in self._mended))
         )
-        if plain and (known := self._state.encoded.get(row)) is not None:
-            return Changed(source, None, known)
+
+    def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
+        source = self._state.sources[row]
         message = self.ending.changes.get(row, self._message(row))
         change = self._changes.get(row)
         if change is not None:
             message = change_row(self._codec, message, change, self._state.index.parts)
         if message is None:
+            if remember:
+                self._state.encoded[row] = _NOTHING
             return None
         if source is not None and message is self._body.message(source):
             return self._kept(row)
         encoded = self._body.encode(source, message)
-        if plain and encoded is not None:
+        if remember and encoded is not None:
             self._state.encoded[row] = encoded
         return Changed(source, message, encoded)
 
@@ -191,11 +248,11 @@ class _Projection:
 
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
-        before, after = self._said(pieces[-1]), self._said(piece)
-        joined = self._codec.join(before, after)
-        if joined is None:
+        if self._codec.join(self._said(pieces[-1]), self._said(piece)) is None:
             return False
-        last = pieces.pop()
+        last, piece = self._built(pieces.pop()), self._built(piece)
+        before, after = self._said(last), self._said(piece)
+        joined = self._codec.join(before, after) or ()
         if isinstance(last, Kept) and last.stop - last.start > 1:
             pieces.append(Kept(last.start, last.stop - 1))
             last = Kept(last.stop - 1, last.stop)
@@ -209,6 +266,12 @@ class _Projection:
                 merged = not any(one is before for one in joined)
                 pieces.append(Changed(source if merged else None, message))
         return True
+
+    def _built(self, piece: Piece) -> Piece:
+        """A piece with its message: only in that, blocks that did not change have their bytes."""
+        if isinstance(piece, Kept) or piece.message is not None or piece.source not in self._known:
+            return piece
+        return self._rebuilt(self._known[piece.source], remember=False) or piece
 
     def _said(self, piece: Piece) -> JSON:
         """The last message of a piece."""
@@ -242,16 +305,23 @@ def _apart(piece: Piece, single: set[int]) -> list[Piece]:
     return found
 
 
+def _changes_of(state: State) -> dict[int, RowChanges]:
+    """The edits in force by row, sorted out anew only when there are others."""
+    if state.outgoing.changes is None:
+        state.outgoing.changes = changes_by_row(state)
+    return state.outgoing.changes
+
+
 def changes_by_row(state: State) -> dict[int, RowChanges]:
     """The edits in force, sorted by the rows they touch."""
-    found: dict[int, RowChanges] = {}
+    found: defaultdict[int, RowChanges] = defaultdict(RowChanges)
     gone: set[int] = set()
     for edit in state.edits.values():
         match edit:
             case Replace():
-                found.setdefault(edit.ref.row, RowChanges()).replaced.append(edit)
+                found[edit.ref.row].replaced += (edit,)
             case PlaceMark():
-                found.setdefault(edit.ref.row, RowChanges()).marked.append(edit)
+                found[edit.ref.row].marked += (edit,)
             case DropExchange():
                 gone.update(touched(edit, state.index))
                 _unbind(found, state.index, state.index.exchanges[edit.exchange].unit)
@@ -262,29 +332,28 @@ def changes_by_row(state: State) -> dict[int, RowChanges]:
                 assert_never(edit)
     for position in sorted(gone):
         part = state.index.parts[position]
-        found.setdefault(part.ref.row, RowChanges()).removed.append(part)
-    return found
+        found[part.ref.row].removed += (part,)
+    return dict(found)
 
 
-def _rebuilt_each_time(changes: Mapping[int, RowChanges], parts: Sequence[Part]) -> set[int]:
+def _spelled_each_time(changes: Mapping[int, RowChanges], parts: Sequence[Part]) -> set[int]:
     """Edited rows whose bytes cannot be remembered.
 
-    A mark of ours may be taken off again, words may be spelled in another way next time, and a
-    row may be joined to the next one when the one between them vanishes.
+    A mark of ours may be taken off again, and words may be spelled in another way next time.
     """
-    found = {row - 1 for row, change in changes.items() if change.removed}
-    for row, change in changes.items():
-        if change.marked or any(parts[edit.part].kind == "text" for edit in change.replaced):
-            found.add(row)
-    return found
+    return {
+        row
+        for row, change in changes.items()
+        if change.marked or any(parts[edit.part].kind == "text" for edit in change.replaced)
+    }
 
 
-def _unbind(found: dict[int, RowChanges], index: Index, number: int) -> None:
+def _unbind(found: defaultdict[int, RowChanges], index: Index, number: int) -> None:
     """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
     unit = index.units[number]
     if unit.reasoning:
         for part in index.parts[unit.parts[0] : unit.answers]:
-            found.setdefault(part.ref.row, RowChanges()).unbound = True
+            found[part.ref.row].unbound = True
 
 
 def mended_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from .binding import Binding
 from .check.rules import Rules, Seen
+from .codecs.body import Piece
 from .codecs.codec import Codec, Fields
 from .codecs.json_tree import JSON
 from .edits import Edit, Offer, PlaceMark, Replace
 from .facts import Facts
+from .forecast.mentions import Mentions
 from .ledger import Ledger
 from .limits import Held, Limits
 from .marker import reference
@@ -25,7 +27,7 @@ from .repair.mending import Mender, Repair
 from .tokens import Counter, part_tokens
 from .touching import rows_of, touched
 from .tracing import Traced
-from .transcript import Index
+from .transcript import Index, Part
 
 _UNBOUND = Binding("nothing", "all")
 _NO_LIMITS = Limits()
@@ -64,6 +66,32 @@ class MendedStep(Struct, frozen=True):
     seen: Seen  # of what had been seen before it, all that mending looked at
 
 
+class RowChanges(Struct, gc=False):
+    """All that edits do to one row."""
+
+    replaced: tuple[Replace, ...] = ()
+    marked: tuple[PlaceMark, ...] = ()
+    removed: tuple[Part, ...] = ()
+    unbound: bool = False
+
+
+class Settled(Struct, frozen=True):
+    """What the first rows of a history go out as, until an edit changes one of them."""
+
+    end: int  # the first row after them
+    pieces: tuple[Piece, ...]
+    loose: frozenset[int]  # source messages among them that do not go out as they came
+    steps: int  # after how many steps that was known
+    prefix: bytes  # the hash of the history there
+
+
+class Outgoing(Struct):
+    """What is remembered of a projection; shared by all states with the same edits in force."""
+
+    changes: dict[int, RowChanges] | None = None  # by row
+    settled: Settled | None = None
+
+
 _NO_FACTS = Facts()
 
 
@@ -83,16 +111,20 @@ class State(Struct):
     originals: dict[str, str] = field(default_factory=dict[str, str])
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
+    outgoing: Outgoing = field(default_factory=Outgoing)
     messages: int = 0  # source messages read
     size: int = 0  # of all parts together, about, in tokens
+    exact: int = 0  # of the first parts, exactly
+    counted: int = 0  # how many parts those are
     mended_by: int = 0  # tokens that repair added, or took away
     saved: int = 0
     fresh_from: int = 0  # the first part that no evaluation has looked at
+    left_over: int = 0  # tokens of the projection after the last evaluation, about
     since: int = 0  # tokens of the source since the last evaluation
     epochs: int = 0  # evaluations that put edits in force
     requests: int = 0  # boundaries at which a request was sent
-    pool: dict[tuple[str, str, int], Offer] = field(  # offers that wait, by pass, level and part
-        default_factory=dict[tuple[str, str, int], Offer]
+    pool: dict[tuple[str, int], tuple[Offer, ...]] = field(  # that wait, by pass and part
+        default_factory=dict[tuple[str, int], tuple[Offer, ...]]
     )
     held: dict[int, Held] = field(default_factory=dict[int, Held])  # images and files, by part
     window: int | None = None  # what an overflow error said would fit
@@ -104,6 +136,8 @@ class State(Struct):
     first_user: tuple[int, int] = (-1, -1)
     ledger: Ledger = field(default_factory=Ledger)  # shared along the conversation
     noted: int = 0  # exchanges that stand in the ledger
+    mentions: Mentions = field(default_factory=Mentions)  # shared along the conversation, too
+    mentioned: int = 0  # units that stand in it
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
@@ -130,8 +164,7 @@ class State(Struct):
             self.edits[parts[0]] = edit
             self.claimed.update(parts)
             self.saved += edit.saved
-            for row in rows_of(edit, self.index):
-                self.encoded.pop(row, None)
+            self._forget(rows_of(edit, self.index))
             self._keep_originals(edit, parts)
 
     def withdraw(self, part: int) -> None:
@@ -142,8 +175,16 @@ class State(Struct):
         parts, rows = touched(edit, self.index), rows_of(edit, self.index)
         self._withdraw(part)
         self.claimed.difference_update(parts)
+        self._forget(rows)
+
+    def _forget(self, rows: Collection[int]) -> None:
+        """Forget how these rows, and what may hang together with them, go out."""
         for row in rows:
             self.encoded.pop(row, None)
+        settled = self.outgoing.settled
+        if settled is not None and min(rows, default=0) < settled.end:
+            settled = None
+        self.outgoing = Outgoing(None, settled)  # not the one that others share
 
     def _withdraw(self, part: int) -> None:
         before = self.edits.pop(part, None)
@@ -169,7 +210,9 @@ _GROWING = (
 def count_all(state: State, counter: Counter) -> int:
     """Tokens of all parts; what was not counted yet is counted now, and remembered."""
     tokens, parts = state.tokens, state.index.parts
-    for position, known in enumerate(tokens):
-        if known < 0:
+    for position in range(state.counted, len(parts)):
+        if tokens[position] < 0:
             tokens[position] = part_tokens(parts[position], counter)
-    return sum(tokens)
+        state.exact += tokens[position]
+    state.counted = len(parts)
+    return state.exact

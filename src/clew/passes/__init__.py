@@ -11,6 +11,7 @@ from .contained_results import contained_results
 from .covered_reads import covered_reads
 from .fold_exchanges import fold_exchanges
 from .identical_results import identical_results
+from .keep_lines import keep_lines
 from .lines_shown import lines_shown
 from .old_reasoning import old_reasoning
 from .repeated_calls import repeated_calls
@@ -38,6 +39,7 @@ PASSES: tuple[Pass, ...] = (
     superseded_writes,
     resolved_errors,
     old_reasoning,
+    keep_lines,
     trim_results,
     stub_results,
     fold_exchanges,
@@ -45,11 +47,6 @@ PASSES: tuple[Pass, ...] = (
     squeeze_prose,
 )
 
-# Passes that run only where a policy names them. Most edit what was sent before: their cuts are
-# sound, but each breaks a cached prefix, and nothing weighs that yet; docs/passes.md has figures.
-OPT_IN: frozenset[str] = frozenset(
-    {
-        "covered_reads", "stale_reads", "superseded_writes", "resolved_errors", "old_reasoning",
-        "trim_results", "stub_results", "repeated_calls", "squeeze_prose",
-    }
-)  # fmt: skip
+# Passes that run only where a policy names them: what they cut is seldom worth its risk, or is
+# prose; docs/passes.md has figures. Of all others the planner takes what pays.
+OPT_IN: frozenset[str] = frozenset({"repeated_calls", "squeeze_prose"})

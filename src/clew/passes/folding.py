@@ -25,6 +25,7 @@ from .view import View
 
 REASON: Final = "folded"
 _NO_LIMITS: Final = Limits()
+_RECENT: Final = 6  # what most agents look back at step by step
 _TURN: Final = 8  # calls after which a word of the user ends a batch
 
 
@@ -39,19 +40,21 @@ class Tiers(Struct, frozen=True):
     batch: int = 40  # calls that one summary tells of at most, until summaries merge
     standing: int = 6  # summaries that may stand beside one another before they merge
     least: int = 1_000  # tokens that a batch must save
+    recent: int = 0  # of the latest exchanges, how many never fold
 
 
 def tiers_of(policy: Policy, limits: Limits = _NO_LIMITS) -> Tiers:
     """What the policy and the window of the request's model say of folding."""
     high = policy.budget if limits.tokens is None else limits.tokens
-    return Tiers(high, threshold=getattr(policy, "fold_over", None))
+    return Tiers(high, threshold=getattr(policy, "fold_over", None), recent=_RECENT)
 
 
 def fold(view: View, tiers: Tiers) -> Iterator[Offer]:
     """The offers of one evaluation, the oldest exchanges first, until enough is saved."""
     if view.arrival or (tiers.threshold is None and not _is_over(view, tiers)):
         return
-    old = max(0, view.seen_exchanges() - view.keep)  # the exchanges before it are old
+    keep = max(view.keep, tiers.recent)
+    old = max(0, view.seen_exchanges() - keep)  # the exchanges before it are old
     first = _after_last_summary(view, old)
     wanted = _wanted(view, tiers, first)
     if wanted <= 0:
@@ -97,7 +100,7 @@ class Group(Struct, frozen=True):
     """Neighbouring exchanges that one summary tells of; the last one's result is the summary."""
 
     first: int  # where they begin; what stays may stand between them
-    told: tuple[int, ...] = ()  # those that a summary in force tells of already
+    told: Sequence[int] = ()  # those that a summary in force tells of already
     new: tuple[int, ...] = ()  # those that are to fold now
 
     @property
@@ -144,19 +147,41 @@ def _after_last_summary(view: View, old: int) -> int:
 
 def _groups_before(view: View, first: int) -> list[Group]:
     """What the summaries in force tell of, the oldest first; most of each is jumped over."""
-    ends: list[int] = []
+    ends: list[tuple[int, int]] = []  # where each summary stands, and how many calls it tells of
     ordinal = first - 1
     while ordinal >= 0:
         calls = _calls_told(view, ordinal)
         if calls is not None:
-            ends.append(ordinal)
+            ends.append((ordinal, calls))
         ordinal -= calls or 1
     ends.reverse()
-    begins = [0, *(end + 1 for end in ends)]
+    begins = [0, *(end + 1 for end, _ in ends)]
     return [
-        Group(begin, tuple(o for o in range(begin, end + 1) if _is_told(view, o)))
-        for begin, end in zip(begins, ends, strict=False)
+        Group(begin, _told_up_to(view, begin, end, calls))
+        for begin, (end, calls) in zip(begins, ends, strict=False)
     ]
+
+
+def _told_up_to(view: View, first: int, last: int, calls: int) -> Sequence[int]:
+    """The exchanges from one to another that a summary of so many calls, in the last one, tells of.
+
+    Where these are all that there are, all but those beside the summary are gone for good.
+    """
+    beside = view.transcript.units[view.transcript.exchanges[last].unit].exchanges
+    if calls == last - first + 1 and all(_is_told(view, o) for o in beside if first <= o <= last):
+        return range(first, last + 1)
+    return _told_among(view, first, last + 1)
+
+
+def _told_among(view: View, first: int, end: int) -> tuple[int, ...]:
+    """Those of the exchanges from one to before another that a summary tells of."""
+    claimed, in_force = view.claimed, view.in_force
+    results = [exchange.result for exchange in view.transcript.exchanges[first:end]]
+    edits = [None if result is None else in_force.get(result) for result in results]
+    told = zip(range(first, end), results, edits, strict=True)
+    return tuple(
+        [o for o, at, edit in told if (at in claimed if edit is None else edit.reason == REASON)]
+    )
 
 
 def _is_told(view: View, ordinal: int) -> bool:

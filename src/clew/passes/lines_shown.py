@@ -83,7 +83,9 @@ def lines_shown(view: View, policy: Policy) -> Iterator[Offer]:
 
 def _may_be_cut(view: View, policy: Policy, exchange: Exchange, position: int) -> bool:
     part = view.transcript.parts[position]
-    if len(part.text) < _LEAST or not view.may_rewrite(position) or _has_gaps(part.text):
+    if len(part.text) < _LEAST or not view.ledger.lines.may_stand_before(position, part):
+        return False  # most results
+    if not view.may_rewrite(position) or _has_gaps(part.text):
         return False
     if policy.errors_verbatim and len(part.text) <= VERBATIM and failed(part.text, part.error):
         return False
@@ -145,7 +147,7 @@ def _longest(search: _Search, at: int, end: int, sources: set[int]) -> _Run | No
     for source, start in search.known.places(search.lines[at], search.position):
         if (full and source not in sources) or not search.stands(source):
             continue
-        text = search.known.text(source, search.view.transcript.parts[source])
+        text = search.known.text(source)
         until = same_until(search.lines, at, end, text, start)
         longer = best is None or until > best.end
         if longer and until - at >= search.least_run(source):

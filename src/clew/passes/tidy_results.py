@@ -12,6 +12,7 @@ from ..marker import find_marker, hole, reference
 from ..policy import Policy
 from ..tools.use import Use
 from .moments import acts
+from .plain import plain
 from .view import View
 
 _LEAST = 16  # characters; what takes out less is not counted any further
@@ -37,7 +38,7 @@ _BLANK_LINES = re.compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
 
 @acts(at_arrival=True, at_epochs=False)
 def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer results as a terminal would show them; what shows a file stays exact."""
+    """Offer results as a terminal would show them; a file's own lines stay exact."""
     transcript = view.transcript
     for position in view.fresh_results():
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
@@ -57,6 +58,7 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
 def _tidied(text: str, use: Use) -> tuple[str, list[str]]:
     """A result without what nobody misses in it, and what that was."""
     done: list[str] = []
+    text = _noted(text, plain(text), "numbering and notes", done)
     if _is_exact(use):
         return text, done
     printed = _is_printed(use)

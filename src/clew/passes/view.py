@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..edits import TIDIED, Edit
+from ..forecast.mentions import Mentions
 from ..ledger import Ledger
 from ..limits import Held, Limits
 from ..tokens import Counter, part_tokens
@@ -18,6 +19,7 @@ from ..transcript import Exchange, History, Part
 
 _NO_LEDGER = Ledger()
 _NO_LIMITS = Limits()
+_NO_MENTIONS = Mentions()
 
 
 class View(Struct, frozen=True, dict=True):
@@ -47,6 +49,7 @@ class View(Struct, frozen=True, dict=True):
     leans: Mapping[int, tuple[int, ...]] = {}  # by part with an edit: the parts it needs whole
     limits: Limits = _NO_LIMITS
     held: Mapping[int, Held] = {}  # images and files, by part
+    mentions: Mentions = _NO_MENTIONS
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""

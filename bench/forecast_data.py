@@ -1,0 +1,175 @@
+"""What later turns needed of each result and line, beside all that was known of them before."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from msgspec import Struct
+
+from clew.check.rules import steps_of
+from clew.forecast.features import Known, known
+from clew.forecast.mentions import Mentions
+from clew.ledger import Ledger
+from clew.replay.recording import Recording
+from clew.replay.senders import Place
+from clew.tools import Tools
+from clew.transcript import Index, Part
+
+LEAST = 200  # characters; shorter results are never cut
+
+
+class Walk:
+    """A session read unit by unit; what is known stands at the end of the last one."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.index, self.ledger, self.mentions = Index(), Ledger(), Mentions()
+        self._steps = list(steps_of(recording.codec, recording.session.messages))
+        self._tools = Tools()
+        self._noted = 0
+
+    @property
+    def transcript(self) -> Index:
+        """The history so far."""
+        return self.index
+
+    def until(self, row: int) -> None:
+        """Read on up to a row."""
+        while len(self.index.units) < len(self._steps):
+            step = self._steps[len(self.index.units)]
+            if step.at + len(step.messages) > row:
+                return
+            codec, model, answers = self.recording.codec, list[Part](), list[Part]()
+            for at, message in enumerate(step.messages, step.at):
+                made = codec.model_made(message)
+                (model if made else answers).extend(codec.read(at, message))
+            rows = (step.at, step.at + len(step.messages))
+            self.index.add_unit(rows, model, answers, False)
+            self.mentions.extend(self.index.units, self.index.parts, len(self.index.units) - 1)
+            exchanges = self.index.exchanges
+            new = exchanges[self._noted :]
+            self.ledger.extend(self._noted, new, self.index.parts, self._tools, {})
+            self._noted = len(exchanges)
+
+    def aged(self) -> Iterator[tuple[int, int]]:
+        """The results whose age is a power of two, by number and position."""
+        now = len(self.index.units) - 1
+        for number, position in enumerate(self.own_results()):
+            age = now - self.mentions.results[position].unit
+            if age > 0 and age & (age - 1) == 0:
+                yield number, position
+
+    def own_results(self) -> list[int]:
+        """The results of tools that the client ran, as the replay numbers them."""
+        return [at for at in self.index.results if not self.index.parts[at].server]
+
+
+class Need(Struct, frozen=True):
+    """What one turn needed of one result: lines as such, and lines with names."""
+
+    request: int
+    whole: frozenset[int]
+    named: frozenset[int]
+
+
+def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]:
+    """For each result the turns that needed something of which it was the newest source.
+
+    What a call or a talk before says too does not count: that stays.
+    """
+    number_of = {(place.row, place.block): n for n, place in enumerate(results)}
+    homes: dict[int, list[int]] = {}
+    stays: dict[int, int] = {}
+    for source in recording.sources:
+        number = number_of.get((source.row, source.block))
+        for need in source.carries:
+            if number is None:
+                stays.setdefault(need, source.row)
+            else:
+                homes.setdefault(need, []).append(number)
+    rows = [place.row for place in results]
+    found: list[list[Need]] = [[] for _ in results]
+    starts = [_line_starts(place.part.text) for place in results]
+    for request, needed in enumerate(recording.needed):
+        cut = recording.cuts[request]
+        before = bisect_left(rows, cut)
+        lines: dict[int, tuple[set[int], set[int]]] = {}
+        for need in {*needed.atoms, *needed.lines}:
+            at = bisect_right(homes.get(need, ()), before - 1)
+            if not at or stays.get(need, cut) < cut:
+                continue
+            result = homes[need][at - 1]
+            place = results[result].part.text.find(recording.finder.needs[need])
+            line = bisect_right(starts[result], max(0, place)) - 1
+            lines.setdefault(result, (set(), set()))[need not in needed.lines].add(line)
+        for result, (whole, named) in lines.items():
+            found[result].append(Need(request, frozenset(whole), frozenset(named - whole)))
+    return found
+
+
+def _line_starts(text: str) -> list[int]:
+    lengths = [len(line) + 1 for line in text.split("\n")]
+    return [0, *accumulate(lengths)][: len(lengths)]
+
+
+class Row(Struct, frozen=True):
+    """One result at one moment: what was known, and the share of later turns on each line."""
+
+    known: Known
+    sizes: Sequence[int]  # characters of each line
+    whole: dict[int, float]
+    named: dict[int, float]
+
+
+def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
+    """Every result of a session, at each age that is a power of two."""
+    needs = needs_of(recording, results)
+    walk = Walk(recording)
+    for request, cut in enumerate(recording.cuts):
+        walk.until(cut)
+        for number, position in walk.aged():
+            text = walk.index.parts[position].text
+            if len(text) < LEAST:
+                continue
+            one = known(position, walk.index, walk.ledger, walk.mentions)
+            if one is not None:
+                later = [need for need in needs[number] if need.request >= request]
+                sizes = [len(line) + 1 for line in text.split("\n")]
+                yield Row(one, sizes, _shares(later, True), _shares(later, False))
+
+
+def _shares(needs: Sequence[Need], whole: bool) -> dict[int, float]:
+    """The turns by line: each is shared by all lines that it needed of this result."""
+    shares: dict[int, float] = {}
+    for need in needs:
+        each = 1 / (len(need.whole) + len(need.named))
+        for line in need.whole if whole else need.named:
+            shares[line] = shares.get(line, 0) + each
+    return shares
+
+
+def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
+    """Every call at each such age: its kind, age, lines, and the later turns that needed it."""
+    last: dict[int, list[int]] = {}  # source -> the requests that had something only from there
+    for request, needed in enumerate(recording.needed):
+        cut = recording.cuts[request]
+        for source in {recording.newest(need, cut) for need in {*needed.atoms, *needed.lines}}:
+            if source is not None:
+                last.setdefault(source, []).append(request)
+    walk = Walk(recording)
+    walk.until(len(recording.rows))
+    calls = {part.id: at for at, part in enumerate(walk.index.parts) if part.kind == "call"}
+    for number, source in enumerate(recording.sources):
+        block = recording.rows[source.row].blocks[source.block]
+        at = calls.get(block.call) if block.kind == "call" else None
+        if at is None or len(block.found) < LEAST:
+            continue
+        kind = walk.ledger.uses[walk.index.exchange_of[at]].kind
+        first = bisect_right(recording.cuts, source.row)
+        age = 1
+        while first + age < len(recording.cuts):
+            later = sum(request >= first + age for request in last.get(number, ()))
+            yield kind, age, block.found.count("\n"), later
+            age *= 2

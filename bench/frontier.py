@@ -1,0 +1,107 @@
+"""The planner and the predictor on recorded sessions: all-in against lost turns, by caution.
+
+    python -m bench.frontier [CORPUS] [--rest] [--weights FOLDER] [--caution N ...] [--lean]
+
+CORPUS (default: ../shared/corpus beside the repository). Counted and priced as the published
+baselines are, on their sessions, or with --rest on all other long ones of the same files. --weights
+takes for each session the weights that `bench.fit_forecast --cross FOLDER` fitted without its
+repository. Without --caution, the presets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tomllib
+from collections.abc import Iterator, Sequence
+from multiprocessing import Pool
+from pathlib import Path
+
+import clew
+import clew.forecast.model as shipped
+from bench.passes import panel, recording_of
+from clew.forecast.model import read_model
+from clew.policy import PRESETS
+from clew.replay.projected import Projected
+from clew.replay.score import score
+from clew.replay.senders import AsSent
+from clew.sessions.session import Session
+
+CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
+Row = tuple[str, str, float, float, float, int, int, bool, int, int, float]
+
+
+def policies(cautions: Sequence[float], *, lean: bool) -> dict[str, clew.Policy]:
+    """The presets, or one of them at several degrees of caution."""
+    if not cautions:
+        return {name: clew.Policy.preset(name) for name in PRESETS if name != "tight"}
+    shape = {"shape_arrivals": lean}
+    return {f"caution {one:g}": clew.Policy(caution=one, **shape) for one in cautions}
+
+
+def measured(task: tuple[Session, dict[str, clew.Policy], str | None]) -> list[Row]:
+    """One session under each policy."""
+    session, tried, weights = task
+    if weights is not None:
+        model = read_model(tomllib.loads(Path(weights).read_text("utf-8")))
+        shipped.shipped = lambda: model  # type: ignore[assignment]
+    recording = recording_of(session, real=False)
+    base = score(recording, AsSent(recording), "none")
+    rows: list[Row] = []
+    for name, policy in tried.items():
+        got = score(recording, Projected(recording, policy), name)
+        worse = got.all_in > 1.01 * base.all_in
+        rows.append(
+            (
+                name, session.format, base.bill.cost, got.bill.cost, got.all_in, got.lost_turns,
+                got.requests, worse, len(got.invalid), len(got.breaks), got.seconds,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def weights_for(session: Session, folder: Path | None) -> str | None:
+    """The file that was fitted without this session's repository."""
+    if folder is None:
+        return None
+    found = [one for one in folder.glob("*.toml") if one.stem.replace("+", "/") in session.id]
+    if len(found) != 1:
+        raise SystemExit(f"{session.id}: no weights of its own in {folder}")
+    return str(found[0])
+
+
+def told(rows: Sequence[Row]) -> Iterator[str]:
+    """A line for each policy and format."""
+    keys = list(dict.fromkeys((row[1], row[0]) for row in rows))
+    for format, name in sorted(keys, key=lambda key: key[0]):
+        of = [row for row in rows if (row[1], row[0]) == (format, name)]
+        base, bill, all_in = (sum(row[at] for row in of) for at in (2, 3, 4))
+        lost, requests, worse = (sum(row[at] for row in of) for at in (5, 6, 7))
+        invalid, breaks = (sum(row[at] for row in of) for at in (8, 9))
+        seconds = sum(row[10] for row in of)
+        yield (
+            f"{format:17} {name:13} bill {bill / base:.3f}  all-in {all_in / base:.3f}  "
+            f"lost {lost / requests:.4f} ({lost} of {requests})  "
+            f"worse {worse} of {len(of)}  invalid {invalid}  breaks {breaks}  "
+            f"{1e3 * seconds / requests:.1f} ms"
+        )
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
+    parser.add_argument("--rest", action="store_true")
+    parser.add_argument("--lean", action="store_true")
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--caution", type=float, nargs="*", default=())
+    given = parser.parse_args()
+    tried = policies(given.caution, lean=given.lean)
+    sessions = panel(given.corpus, rest=given.rest)
+    tasks = ((one, tried, weights_for(one, given.weights)) for one in sessions)
+    with Pool() as pool:
+        rows = [row for found in pool.imap_unordered(measured, tasks) for row in found]
+    print("\n".join(told(rows)))
+
+
+if __name__ == "__main__":
+    main()

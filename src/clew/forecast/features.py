@@ -1,0 +1,329 @@
+"""What is known of a result and of each of its lines, in bins: all that the forecast looks at."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Sequence
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Final
+
+from msgspec import Struct, field
+
+from ..ledger import Event, Ledger
+from ..shapes import Shape, kind_of
+from ..tools.use import Content, Span, Use
+from ..transcript import History, Part
+from .looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of
+from .mentions import Mentions
+from .owned import OWNED, Words
+
+Bins = tuple[int, ...]
+
+AGES: Final = ("1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+")  # in requests
+_SINCE: Final = ("never", "0-2", "3-6", "7-15", "16+")
+_NEARS: Final = ("none", "0", "1-2", "3-5", "6-12", "13-30", "31+")  # in lines
+RESULT: Final[dict[str, tuple[str, ...]]] = {
+    "kind": ("read code", "read page", "read diff", "read other", "run test", "run log",
+             "run page", "run other", "search hits", "search other", "write", "other"),
+    "age": AGES,
+    "lines": ("1-5", "6-20", "21-60", "61-200", "201-600", "601+"),
+    "taken up": ("0", "1", "2", "3-4", "5+"),  # calls that took something from it
+    "taken up last": ("never", "0-1", "2-4", "5-9", "10-20", "21+"),
+    "file": ("none", "several", "in part", "untouched", "edited before", "edited since",
+             "edited before and since"),
+    "edited last": _SINCE,
+    "named last": _SINCE,
+    "range": ("none", "whole file", "lines of it"),
+    "recent edits": ("0", "1-2", "3-4", "5+"),
+    "read again": ("no", "in part", "whole"),
+    "asked since": ("no", "once", "more"),
+    "requests": ("1-8", "9-16", "17-32", "33-64", "65-128", "129+"),
+    "any edit": ("never", "0-3", "4-10", "11-30", "31+"),
+    "path": ("none", "source", "test", "prose", "settings"),
+    "own lines": ("0-.1", ".1-.3", ".3-.6", ".6-.9", ".9-1"),
+    "own names": ("0", "1-3", "4-12", "13-40", "41+"),
+    "failed": ("no", "yes"),
+    "reuse": ("0", "0-.05", ".05-.1", ".1-.2", ".2-.4", ".4+"),  # late ones, for each request
+}  # fmt: skip
+LINE: Final[dict[str, tuple[str, ...]]] = {
+    "own": ("short", "newer copy", "said", "only here"),
+    "names": ("0", "1", "2", "3+"),
+    "paths": ("0", "1", "2+"),
+    "figures": ("0", "1", "2+"),
+    "repeated": ("0", "1", "2", "3-5", "6+"),
+    "said": ("0", "1", "2+"),
+    "near use": _NEARS,
+    "near said": _NEARS,
+    "near talk": _NEARS,
+    "place": ("first 3", "first 15", "last 5", "middle"),
+    "form": FORMS,
+    "length": LENGTHS,
+    "indent": INDENTS,
+}
+ONLY_HERE: Final = 3  # of "own"
+DEFINITION: Final = FORMS.index("definition")
+
+_AGES, _LINES, _TAKEN = (1, 2, 4, 8, 16, 32, 64), (5, 20, 60, 200, 600), (0, 1, 2, 4)
+_LAST, _EDITED, _REQUESTS = (1, 4, 9, 20), (2, 6, 15), (8, 16, 32, 64, 128)
+_ANY, _OWN, _NAMES = (3, 10, 30), (0.1, 0.3, 0.6, 0.9), (0, 3, 12, 40)
+_REUSE = (0, 0.05, 0.1, 0.2, 0.4)
+_RECENT, _LATEST = (0, 2, 4), 10  # edits among the latest calls
+_NEAR = (0, 2, 5, 12, 30)
+_STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))  # by distance
+_OWN_BINS: Final = tuple(bins[0] for bins in OWNED)
+_NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in OWNED)
+_TEST = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
+_PROSE = re.compile(r"\.(?:md|mdx|txt|rst|adoc|html?)$", re.IGNORECASE)
+_SETTINGS = re.compile(
+    r"\.(?:json|ya?ml|toml|ini|cfg|conf|lock|mod|sum|xml|env|mk)$|(?:^|/)(?:Makefile|Dockerfile)",
+    re.IGNORECASE,
+)
+
+
+class Shares(Struct, frozen=True, gc=False):
+    """What each line's bins multiply a result's rate by, and the most that any does."""
+
+    whole: Sequence[float]
+    names: Sequence[float]
+    most_whole: float
+    most_names: float
+
+
+class Lines(Struct, frozen=True, dict=True):
+    """The bins of a result's lines: what each has for itself, what it looks like, what is near."""
+
+    owned: Sequence[int]
+    looks: bytes
+    used: bytes
+    said: bytes
+    talked: bytes
+    # What was worked out from them by the shipped weights, and for texts in their place.
+    shares: dict[None, Shares] = field(default_factory=dict[None, Shares])
+    sums: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
+    names: dict[int, list[str]] = field(default_factory=dict[int, list[str]])  # own ones, by line
+
+    @cached_property
+    def bins(self) -> Sequence[Bins]:
+        """All bins of each line."""
+        near = zip(self.used, self.said, self.talked, strict=True)
+        return [
+            (*OWNED[owned], *near, place, form_of(look), length_of(look), indent_of(look))
+            for owned, near, place, look in zip(
+                self.owned, near, self.places, self.looks, strict=True
+            )
+        ]
+
+    @property
+    def places(self) -> bytes:
+        """Where each line stands: at the beginning, at the end, or between."""
+        return _places(len(self.looks))
+
+    @cached_property
+    def alone(self) -> tuple[int, int]:
+        """How much of the result stands nowhere else."""
+        own = [_OWN_BINS[one] for one in self.owned]
+        share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
+        names = sum(_NAME_BINS[one] for one in self.owned)
+        return bisect_left(_OWN, share), bisect_left(_NAMES, names)
+
+
+class Known(Struct, frozen=True):
+    """A result at one moment: its words, its bins, and those of its lines."""
+
+    words: Words
+    bins: Bins
+    all: Lines
+
+    @property
+    def lines(self) -> Sequence[Bins]:
+        """The bins of each line."""
+        return self.all.bins
+
+
+def bin_of(names: Sequence[str], age: int) -> int:
+    """The bin of an age in requests."""
+    return min(bisect_left(_AGES, age), len(names) - 1)
+
+
+class Session(Struct, frozen=True, gc=False):
+    """What is the same for all results at one moment, in bins."""
+
+    recent: int  # edits among the latest calls
+    requests: int
+    edited: int  # when anything was
+    reuse: int
+
+
+def session_of(history: History, ledger: Ledger, mentions: Mentions) -> Session:
+    """How a session stands at its end."""
+    now, uses = len(history.units) - 1, ledger.uses
+    last = next((at for at in range(len(uses) - 1, -1, -1) if uses[at].writes), None)
+    edited = 0 if last is None else 1 + bisect_left(_ANY, now - history.exchanges[last].unit)
+    return Session(
+        bisect_left(_RECENT, sum(bool(one.writes) for one in uses[-_LATEST:])),
+        bisect_left(_REQUESTS, now + 1),
+        edited,
+        bisect_left(_REUSE, mentions.late / max(1, now + 1)),
+    )
+
+
+def known(
+    position: int, history: History, ledger: Ledger, mentions: Mentions,
+    session: Session | None = None,
+) -> Known | None:  # fmt: skip
+    """What is known of a result at the end of a history; None: nothing was noted of it."""
+    words = mentions.results.get(position)
+    ordinal = history.exchange_of[position]
+    if words is None or not 0 <= ordinal < len(ledger.uses):
+        return None
+    now = len(history.units) - 1
+    part, use = history.parts[position], ledger.uses[ordinal]
+    lines = lines_of(words, mentions)
+    session = session or session_of(history, ledger, mentions)
+    state, edited, again = _file(ordinal, use, history, ledger)
+    bins = (
+        _kind(part, use),
+        bisect_left(_AGES, now - words.unit),
+        bisect_left(_LINES, words.lines),
+        *_taken(words, mentions, now),
+        state,
+        edited,
+        _named(use, words, mentions, now),
+        _range(use),
+        session.recent,
+        again,
+        min(2, len(mentions.asked) - bisect_right(mentions.asked, words.unit)),
+        session.requests,
+        session.edited,
+        _path(use),
+        *lines.alone,
+        int(part.error),
+        session.reuse,
+    )
+    return Known(words, bins, lines)
+
+
+def _taken(words: Words, mentions: Mentions, now: int) -> tuple[int, int]:
+    """How often calls took something from it, and how long ago."""
+    units = mentions.taken[words.number].units
+    last = 1 + bisect_left(_LAST, now - units[-1]) if units else 0
+    return bisect_left(_TAKEN, len(units)), last
+
+
+def lines_of(words: Words, mentions: Mentions) -> Lines:
+    """The bins of a result's lines, the same object as long as none of them has changed."""
+    owned, changed = mentions.owned(words)
+    taken = mentions.taken[words.number]
+    stamp = len(taken.calls), len(taken.talk)
+    if changed or not isinstance(owned.lines, Lines) or owned.stamp != stamp:
+        total = words.lines
+        used, said, talked = (_near(one, total) for one in (taken.calls, owned.told, taken.talk))
+        owned.lines = Lines(tuple(owned.codes), words.looks, used, said, talked)
+        owned.stamp = stamp
+    assert isinstance(owned.lines, Lines)
+    return owned.lines
+
+
+@lru_cache(maxsize=1_024)
+def _places(total: int) -> bytes:
+    last = max(0, min(5, total - 15))
+    middle = max(0, total - 15 - last)
+    return (bytes(3) + b"\1" * 12 + b"\3" * middle + b"\2" * last)[:total]
+
+
+def _near(places: Collection[int], total: int) -> bytes:
+    """For each line how far the nearest of these places is, as a bin."""
+    if not places:
+        return bytes(total)
+    ordered = sorted(places)
+    found = [_rising(ordered[0] + 1)[:0:-1]]
+    for here, there in pairwise(ordered):
+        half = (there - here) // 2
+        found += (_rising(there - here - half), _rising(half + 1)[:0:-1])
+    found.append(_rising(total - ordered[-1]))
+    return b"".join(found)
+
+
+def _rising(count: int) -> bytes:
+    """The bins of the distances 0, 1, 2 and so on."""
+    more = count - len(_STEPS)
+    return _STEPS[:count] if more <= 0 else _STEPS + _STEPS[-1:] * more
+
+
+@lru_cache(maxsize=2_048)
+def _shape(text: str, content: Content | None) -> Shape:
+    return kind_of(text, content)
+
+
+def _kind(part: Part, use: Use) -> int:
+    failed = part.error and use.content != "test"
+    shape: Shape = "log" if failed else _shape(part.text, use.content)
+    match use.kind:
+        case "read":
+            return {"code": 0, "page": 1, "diff": 2}.get(shape, 3)
+        case "run":
+            return {"test": 4, "log": 5, "page": 6}.get(shape, 7)
+        case "search":
+            return 8 if shape == "hits" else 9
+        case "write":
+            return 10
+        case _:
+            return 11
+
+
+def _file(ordinal: int, use: Use, history: History, ledger: Ledger) -> tuple[int, int, int]:
+    """The state of the file that was read, when it was edited, whether it was read again."""
+    if len(use.reads) != 1:
+        return int(len(use.reads) > 1), 0, 0
+    span = use.reads[0]
+    if span.part:
+        return 2, 0, 0
+    events = ledger.events(span.path, len(ledger.uses))
+    before = any(event.wrote and event.ordinal < ordinal for event in events)
+    later = [event for event in events if event.ordinal > ordinal]
+    writes = [event.ordinal for event in later if event.wrote]
+    last = 0
+    if writes:
+        ago = len(history.units) - 1 - history.exchanges[writes[-1]].unit
+        last = 1 + bisect_left(_EDITED, ago)
+    return 3 + before + 2 * bool(writes), last, _read_again(span, later)
+
+
+def _read_again(span: Span, later: Sequence[Event]) -> int:
+    again = [event.span for event in later if not event.wrote]
+    return 2 if any(_covers(one, span) for one in again) else int(bool(again))
+
+
+def _covers(later: Span, earlier: Span) -> bool:
+    """Whether a read shows all that an earlier one of the same file showed."""
+    if later.part:
+        return False
+    if later.lines is None or earlier.lines is None:
+        return later.lines is None
+    return later.lines[0] <= earlier.lines[0] and earlier.lines[1] <= later.lines[1]
+
+
+def _named(use: Use, words: Words, mentions: Mentions, now: int) -> int:
+    """How long ago a call or a talk named the file that was read."""
+    if len(use.reads) != 1:
+        return 0
+    last = mentions.said_last(use.reads[0].path)
+    return 0 if last <= words.unit else 1 + bisect_left(_EDITED, now - last)
+
+
+def _range(use: Use) -> int:
+    """Whether a whole file was read, or lines of it."""
+    if len(use.reads) != 1 or use.reads[0].part:
+        return 0
+    return 1 if use.reads[0].lines is None else 2
+
+
+def _path(use: Use) -> int:
+    if not use.reads or use.reads[0].part:
+        return 0
+    path = use.reads[0].path
+    if _TEST.search(path):
+        return 2
+    return 3 if _PROSE.search(path) else 4 if _SETTINGS.search(path) else 1

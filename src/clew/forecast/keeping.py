@@ -1,0 +1,173 @@
+"""What remains of a text: the lines that will probably be needed, and the names in the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ..marker import hole
+from ..shapes.frame import framed
+from .features import DEFINITION, RESULT, Known
+from .looks import LOOKS
+from .mentions import Mentions
+from .model import Forecast
+from .owned import HAS_NAMES
+
+_TOKEN: Final = 4  # characters, about
+_SHORT_RUN: Final = 60  # characters; a hole instead of so few would save next to nothing
+_LEAST_SIZE: Final = 7  # characters that telling a name takes at least
+_MOST_NAMES: Final = 12  # that are told for one hole
+_CODE: Final = RESULT["kind"].index("read code")  # whose outermost definitions stay
+_OUTLINE: Final = bytes(
+    at for at, (form, _, set_in) in enumerate(LOOKS) if form == DEFINITION and set_in == 0
+)
+_RUNS: Final = frozenset(n for n, kind in enumerate(RESULT["kind"]) if kind.startswith("run"))
+_ENDING: Final = 2  # lines of a run that tell how it ended
+
+
+class Kept(Struct, frozen=True):
+    """What remains of a text, which of its lines are gone, and what that risks."""
+
+    text: str
+    lines: Sequence[int]
+    all: int
+    risk: float
+
+    @property
+    def gone(self) -> int:
+        """How many lines are gone."""
+        return len(self.lines)
+
+
+def kept_of(
+    text: str, found: Known, expected: Forecast, mentions: Mentions, rate: float, *,
+    named: bool = True, gone_before: Collection[int] = (),
+) -> Kept | None:  # fmt: skip
+    """The lines of a text that risk more than a rate for each token; None: all of them stay.
+
+    Lines that an earlier cut took out do not come back, and are no risk any more.
+    """
+    lines = text.split("\n")
+    names = _names(found, expected, mentions, rate) if named else {}
+    stays = _staying(text, lines, found, expected, names, rate)
+    for line in gone_before:
+        stays[line] = False
+    if not lines[-1]:
+        stays[-1] = True  # the end of the last line is not another
+    _fill_short_runs(lines, stays, gone_before)
+    pieces: list[str] = []
+    gone: list[int] = []
+    risk, at = 0.0, 0
+    while (start := stays.find(0, at)) >= 0:
+        end = stays.find(1, start)
+        end = len(lines) if end < 0 else end
+        told = _told(names, expected, start, end)
+        pieces += lines[at:start]
+        pieces += _hole(end - start, [name for line in sorted(told) for name in names[line]])
+        gone += range(start, end)
+        risk += _risk(expected, start, end, told, gone_before)
+        at = end
+    pieces += lines[at:]
+    all = len(lines) - (not lines[-1])
+    return Kept("\n".join(pieces), gone, all, risk) if gone else None
+
+
+def _risk(
+    expected: Forecast, start: int, end: int, told: Collection[int], gone_before: Collection[int]
+) -> float:
+    """What is at risk where these lines go and some of their names are told."""
+    risk = sum(expected.whole[start:end]) + sum(expected.names[start:end])
+    risk -= sum(expected.names[line] for line in told)
+    for line in range(start, end) if gone_before else ():
+        if line in gone_before:
+            risk -= expected.whole[line] + (0 if line in told else expected.names[line])
+    return risk
+
+
+def _hole(gone: int, names: Sequence[str]) -> list[str]:
+    said = [f"[names only there: {', '.join(names)}]"] if names else []
+    return [hole(gone, "lines"), *said]
+
+
+def _names(
+    found: Known, expected: Forecast, mentions: Mentions, rate: float
+) -> dict[int, list[str]]:
+    """The own names of the lines for which these are worth being told when the line goes."""
+    told: dict[int, list[str]] = {}
+    known = found.all.names
+    least, owned = rate * _LEAST_SIZE / _TOKEN, found.all.owned
+    for line in [line for line, need in enumerate(expected.names) if need > least]:
+        if not HAS_NAMES[owned[line]]:
+            continue
+        names = known.get(line)
+        if names is None:
+            names = known[line] = mentions.names_only_in(found.words, line)
+        if names and expected.names[line] * _TOKEN > rate * _size(names):
+            told[line] = names
+    return told
+
+
+def _size(names: Sequence[str]) -> int:
+    return sum(map(len, names)) + 2 * len(names)
+
+
+def _staying(
+    text: str, lines: Sequence[str], found: Known, expected: Forecast,
+    names: Mapping[int, list[str]], rate: float,
+) -> bytearray:  # fmt: skip
+    """Which lines stay: the frame, the outline of code, what will be needed."""
+    sizes = map(len, lines)
+    needs = zip(expected.whole, expected.names, sizes, strict=True)
+    limit = rate / _TOKEN
+    stays = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
+    for line, told in names.items():
+        need = expected.whole[line] + 0.1 * expected.names[line]
+        stays[line] = need > limit * max(1, len(lines[line]) + 1 - _size(told))
+    if found.bins[0] == _CODE:
+        for line, look in enumerate(found.all.looks):
+            if look in _OUTLINE:
+                stays[line] = True
+    first, last = _framing(text, lines, is_run=found.bins[0] in _RUNS)
+    stays[:first] = b"\1" * len(stays[:first])
+    stays[last:] = b"\1" * len(stays[last:])
+    return stays
+
+
+def _framing(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:
+    """Where the lines end that stand before an output, and where those behind it begin."""
+    frame = framed(text)
+    first = max(1, frame.head.count("\n"))
+    last = len(lines) - (frame.note.count("\n") + 1 if frame.note else 0)
+    last -= _ENDING + (not lines[last - 1]) if is_run else 0
+    return first, max(0, last)
+
+
+def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collection[int]) -> None:
+    """A few characters between lines that stay are not worth a hole."""
+    at = 0
+    while (start := stays.find(0, at)) >= 0:
+        end = stays.find(1, start)
+        at = end if end >= 0 else len(stays)
+        room = _SHORT_RUN - (at - start)
+        is_short = room > 0 and sum(map(len, lines[start:at])) < room
+        if is_short and not _any_in(gone_before, start, at):
+            stays[start:at] = b"\1" * (at - start)
+
+
+def _any_in(lines: Collection[int], start: int, end: int) -> bool:
+    return bool(lines) and any(line in lines for line in range(start, end))
+
+
+def _told(names: Mapping[int, list[str]], expected: Forecast, start: int, end: int) -> set[int]:
+    """The lines whose names are told for one hole; of too many, those needed most."""
+    lines = [line for line in names if start <= line < end]
+    told: set[int] = set()
+    count = 0
+    for line in sorted(lines, key=lambda line: -expected.names[line]):
+        count += len(names[line])
+        if count > _MOST_NAMES:
+            break
+        told.add(line)
+    return told

@@ -1,0 +1,91 @@
+"""Keep of a seen result the lines that will probably be needed, and the names in the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from ..edits import KEPT_LINES, TIDIED, Offer, Replace
+from ..forecast.features import Known, known
+from ..forecast.keeping import kept_of
+from ..forecast.mentions import Mentions
+from ..forecast.model import forecast
+from ..marker import Short, find_marker, reference
+from ..policy import Policy
+from ..transcript import Unit
+from .view import View
+
+# Turns that will miss something, for each token that goes: a line under this goes. By the prices of
+# real sessions, a token that is carried for some forty requests and not written again is worth two
+# to three ten-thousandths of a turn; the first rate is for those who would rather lose nothing.
+RATES: Final = (1e-4, 5e-4)
+
+LEAST: Final = 800  # characters; of shorter results nothing worth having can go
+_LEAST_SAVED: Final = 20  # tokens
+
+
+def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut each result, whenever it has come to twice its age, to what will be needed."""
+    mentions = view.mentions
+    for position in _due(view, mentions):
+        text = view.transcript.parts[position].text
+        if len(text) < LEAST or not view.may_rewrite(position) or find_marker(text) is not None:
+            continue
+        found = known(position, view.transcript, view.ledger, mentions)
+        if found is not None:
+            yield from _offers(view, position, found, mentions)
+
+
+def _due(view: View, mentions: Mentions) -> Iterator[int]:
+    """The seen results whose age has come to a power of two since the last evaluation."""
+    units = view.transcript.units
+    now = len(units) - 1
+    last = bisect_right(units, view.fresh_from, key=_answers) - 1
+    for position in view.transcript.results:
+        if position >= view.unseen_from:
+            return
+        words = mentions.results.get(position)
+        if words is None or now <= words.unit:
+            continue
+        if (now - words.unit).bit_length() != max(0, last - words.unit).bit_length():
+            yield position
+
+
+def _answers(unit: Unit) -> int:
+    return unit.answers
+
+
+def _offers(view: View, position: int, found: Known, mentions: Mentions) -> Iterator[Offer]:
+    part = view.transcript.parts[position]
+    ref = reference(part.text)
+    use = view.use(view.transcript.exchange_of[position])
+    expected = forecast(found)
+    least, longest = _LEAST_SAVED, len(part.text) - _LEAST_SAVED
+    gone = _gone(view, position)
+    for rate in RATES:
+        kept = kept_of(part.text, found, expected, mentions, rate, gone_before=gone)
+        if kept is None:
+            continue
+        marker = Short(kept.gone, "lines", ref, kept.all, rerun=use.rerun, fetch=view.fetch)
+        text = f"{kept.text}\n{marker}"
+        if len(text) > longest:
+            continue
+        saved = view.saved_by(position, text)
+        if saved < least:
+            continue
+        longest = len(text) - _LEAST_SAVED  # a longer one saves too little more, uncounted
+        least = saved + _LEAST_SAVED
+        evidence = f"{kept.gone:,} of {kept.all:,} lines, {kept.risk:.3f} turns may miss one"
+        edit = Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved)
+        yield Offer("trim", edit)
+
+
+def _gone(view: View, position: int) -> frozenset[int]:
+    """The lines that an edit in force has taken out of a result."""
+    edit = view.in_force.get(position)
+    if not isinstance(edit, Replace) or edit.reason == TIDIED:
+        return frozenset()
+    stays = {line.strip() for line in edit.text.split("\n")}
+    lines = view.transcript.parts[position].text.split("\n")
+    return frozenset(line for line, said in enumerate(lines) if said.strip() not in stays)

@@ -1,0 +1,455 @@
+"""When offers are taken: they wait, go together, give way and come back, just as facts say."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import clew
+from clew import Facts, Memo, Policy, evaluating
+from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
+from clew.edits import DropReasoning, Offer, Replace
+from clew.engine import Folded, fold_request
+from clew.marker import Short, reference
+from clew.passes import Pass
+from clew.passes.moments import acts
+from clew.passes.view import View
+from tests.anthropic_messages import MARK, NEW, OLD, m, res, text, u, use
+from tests.formats import FORMATS, Exchange, request, results
+from tests.judges import judge
+
+formats = pytest.mark.parametrize("format", FORMATS)
+SMALL, LARGE = 60, 900  # lines
+
+
+def lines(name: str, count: int) -> str:
+    return "\n".join(f"{name} {number} of what the tool printed" for number in range(count))
+
+
+def step(number: int, count: int = SMALL) -> list[Exchange]:
+    return [Exchange(lines(f"r{number}", count), id=f"c{number}")]
+
+
+def grown(format: str, count: int, *large: int) -> dict[str, Any]:
+    """A session of so many calls; these have large results."""
+    steps = [step(at, LARGE if at in large else SMALL) for at in range(count)]
+    return request(format, "go", *steps)
+
+
+def short(view: View, position: int, reason: str = "trial") -> Offer:
+    """An offer to cut a part to a marker."""
+    part = view.transcript.parts[position]
+    ref = reference(part.text)
+    cut = str(Short(part.text.count("\n") + 1, "lines", ref))
+    saved = view.saved_by(position, cut)
+    return Offer("trim", Replace(position, part.ref, cut, ref, reason, "", saved))
+
+
+@acts(at_arrival=False, at_epochs=True)
+def cut_once(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer each result once, at the first look after it was seen."""
+    for position in view.fresh_results():
+        if view.may_rewrite(position):
+            yield short(view, position)
+
+
+@acts(at_arrival=False, at_epochs=True)
+def cut_old(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer each result once, as soon as it is old."""
+    for exchange in view.aged_exchanges():
+        if exchange.result is not None and view.may_rewrite(exchange.result):
+            yield short(view, exchange.result)
+
+
+PRICED = Policy(cap=None, step=1, growth=0.0, caution=0.0, passes=(cut_once,))
+# Four results stay; what a cut saves pays for all that is written again only behind a large one.
+KEEP = 4
+WAITING = PRICED.replace(passes=(cut_old,), keep_recent=KEEP, read_price=0.04, write_price=1.0)
+DEAR = WAITING.replace(read_price=0.001)  # it never does
+
+
+def folded(
+    format: str, body: Any, policy: Policy = PRICED, facts: Facts | None = None,
+    passes: tuple[Pass, ...] | None = None,
+) -> Folded:  # fmt: skip
+    return fold_request(body, format, policy, facts or Facts(), None, passes)
+
+
+def cut_results(format: str, body: Any, out: Any) -> list[int]:
+    """Which results are not as they came, by number."""
+    came, left = results(format, body), results(format, out)
+    return [at for at, (one, other) in enumerate(zip(came, left, strict=True)) if one != other]
+
+
+def compact(format: str, body: Any, policy: Policy = PRICED, facts: Facts | None = None) -> Any:
+    return clew.compact(body, format=format, policy=policy, facts=facts, memo=None)
+
+
+def prefix(format: str, body: Any) -> str:
+    found = compact(format, body).report.prefix
+    assert found is not None
+    return found
+
+
+# Offers wait until they pay, and are then taken together.
+
+
+@formats
+def test_offers_wait_and_are_taken_later(format: str) -> None:
+    """Small results are not worth writing all behind them again; with a large one, all go."""
+    counts = range(2, 16)
+    bodies = [grown(format, count, 6) for count in counts]
+    states = [folded(format, body, WAITING).state for body in bodies]
+    outs = [compact(format, body, WAITING) for body in bodies]
+    sent = [out.request for out in outs]
+    taken = [cut_results(format, *pair) for pair in zip(bodies, sent, strict=True)]
+    for count, state, gone in zip(counts, states, taken, strict=True):
+        old = max(0, count - 1 - KEEP)  # the latest result is not seen yet
+        assert gone == ([] if old <= 6 else list(range(7))), count
+        cut = {state.index.results[at] for at in gone}
+        offered = {state.index.results[at] for at in range(old)}
+        assert {part for _, part in state.pool} == offered - cut
+    assert [out.report.epochs for out in outs] == [0] * 10 + [1] * 4
+
+
+@formats
+def test_what_never_pays_waits_for_good(format: str) -> None:
+    body = grown(format, 12)
+    done = folded(format, body, DEAR)
+    assert done.state.edits == {}
+    assert len(done.state.pool) == 7
+    assert compact(format, body, DEAR).request is body
+
+
+# Facts.
+
+
+@formats
+@pytest.mark.parametrize("kind", ["cold", "changed"])
+def test_a_cold_or_changed_cache_takes_all_that_is_worth_it_at_once(format: str, kind: str) -> None:
+    body = grown(format, 12)
+    facts = Facts(**{kind: frozenset({prefix(format, body)})})
+    out = compact(format, body, DEAR, facts)
+    assert cut_results(format, body, out.request) == list(range(7)), "all that waited"
+    assert out.report.epochs == 1
+    assert folded(format, body, DEAR, facts).state.pool == {}
+
+
+@formats
+def test_a_cold_cache_takes_nothing_that_is_worth_nothing(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What will surely be asked for again costs more than it saves, whatever the cache does."""
+    body = grown(format, 12)
+    facts = Facts(cold=frozenset({prefix(format, body)}))
+    monkeypatch.setattr(evaluating, "Risks", forecasting(lambda result, results: result < 5))
+    out = compact(format, body, DEAR.replace(caution=1.0), facts)
+    assert cut_results(format, body, out.request) == [5, 6]
+
+
+@formats
+def test_a_cold_prefix_counts_in_every_later_request(format: str) -> None:
+    facts = Facts(cold=frozenset({prefix(format, grown(format, 12))}))
+    memo = Memo()
+    for count in range(9, 16):
+        body = grown(format, count)
+        warm = clew.compact(body, format=format, policy=DEAR, facts=facts, memo=memo)
+        assert warm.request == compact(format, body, DEAR, facts).request
+        expected = list(range(7)) if count >= 12 else []
+        assert cut_results(format, body, warm.request) == expected
+
+
+def forecasting(is_needed: Callable[[int, int], bool]) -> type:
+    """A forecast that is sure: which result will be needed, at how many results so far."""
+
+    class Sure:
+        def __init__(self, view: View, *_: object) -> None:
+            self.results = view.transcript.results
+
+        def of(self, offer: Offer) -> float:
+            assert isinstance(offer.edit, Replace)
+            at = self.results.index(offer.edit.part)
+            return 100.0 if is_needed(at, len(self.results)) else 0.0
+
+    return Sure
+
+
+@formats
+def test_a_window_lowers_the_limit_from_its_prefix_on(format: str) -> None:
+    # OpenAI's models have their own, larger ones.
+    policy = Policy(passes=("fold_exchanges",), step=1, growth=0.0)
+    window = 8_000
+    at = prefix(format, grown(format, 20))
+    facts = Facts(windows=((at, window),))
+    for count, limit in ((19, None), (20, window), (24, window)):
+        body = grown(format, count)
+        done = folded(format, body, policy, facts)
+        assert done.state.window == limit
+        out = compact(format, body, policy, facts)
+        if limit is None:
+            assert out.request is body
+            assert out.report.tokens_after > window
+        else:
+            assert out.report.tokens_after <= window
+            assert compact(format, body, policy).request is body, "without it nothing is over"
+
+
+@formats
+def test_of_two_windows_the_smaller_one_counts_wherever_it_was_named(format: str) -> None:
+    first, later = (prefix(format, grown(format, count)) for count in (10, 14))
+    policy = Policy(passes=())
+    for windows in (((first, 9_000), (later, 12_000)), ((first, 12_000), (later, 9_000))):
+        facts = Facts(windows=windows)
+        assert folded(format, grown(format, 16), policy, facts).state.window == 9_000
+        assert folded(format, grown(format, 9), policy, facts).state.window is None
+
+
+# Edits that lean on a text that goes, and cuts that are regretted.
+
+
+@acts(at_arrival=True, at_epochs=False)
+def lean_on_the_first(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer the second result in the words of the first, on which it leans."""
+    found = view.transcript.results
+    if len(found) == 2 and view.may_rewrite(found[1]):
+        offer = short(view, found[1], "shown_before")
+        yield Offer("trim", offer.edit, leans_on=(found[0],))
+
+
+@acts(at_arrival=False, at_epochs=True)
+def cut_the_first(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut the first result once there are three."""
+    found = view.transcript.results
+    if len(found) > 2 and view.may_rewrite(found[0]):
+        yield short(view, found[0])
+
+
+@formats
+def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str) -> None:
+    both = PRICED.replace(
+        passes=(lean_on_the_first, cut_the_first), read_price=1.0, write_price=1.0
+    )
+    two, three = grown(format, 2, 0), grown(format, 3, 0)
+    assert cut_results(format, two, compact(format, two, both).request) == [1]
+    out = compact(format, three, both)
+    assert cut_results(format, three, out.request) == [0]
+    assert results(format, out.request)[1] == lines("r1", SMALL)
+    state = folded(format, three, both).state
+    assert state.leans == {}
+    assert state.claimed == {state.index.results[0]}
+    assert state.saved == state.edits[state.index.results[0]].saved == out.report.tokens_saved
+    memo = Memo()
+    warm = [clew.compact(b, format=format, policy=both, memo=memo) for b in (two, three)]
+    assert warm[1].request == out.request
+
+
+@acts(at_arrival=False, at_epochs=True)
+def guess(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer each result that was just seen, for a reason that is a guess."""
+    for position in view.fresh_results():
+        if view.may_rewrite(position) and position != view.transcript.results[0]:
+            yield short(view, position, "unlikely_needed")
+
+
+@formats
+def test_a_regretted_cut_comes_back_only_at_an_epoch(
+    format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Result 1 is cut; later all that it says is needed, and the next cut before it brings it."""
+    policy = PRICED.replace(passes=(guess, cut_the_first_late), caution=1.0, read_price=0.1)
+    sure = forecasting(lambda result, results: result > 1 or (result == 1 and results > 5))
+    monkeypatch.setattr(evaluating, "Risks", sure)
+    told, epochs = list[list[int]](), list[int]()
+    for count in range(3, 13):
+        body = grown(format, count, 0)
+        out = compact(format, body, policy)
+        told.append(cut_results(format, body, out.request))
+        epochs.append(out.report.epochs)
+    # Result 0 is offered when there are nine: until then nothing can change before result 1.
+    assert told == [[1]] * 6 + [[0]] * 4
+    assert epochs == [1] * 6 + [2] * 4
+    assert results(format, out.request)[1] == lines("r1", SMALL)
+
+
+@acts(at_arrival=False, at_epochs=True)
+def cut_the_first_late(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut the first result once there are nine."""
+    found = view.transcript.results
+    if len(found) > 8 and view.may_rewrite(found[0]):
+        yield short(view, found[0])
+
+
+# The mark of our own.
+
+
+def marked(count: int, *large: int, **fields: Any) -> dict[str, Any]:
+    """The Anthropic session with the client's one mark on its newest block."""
+    body = copy.deepcopy(grown("anthropic", count, *large))
+    body["messages"][-1]["content"][-1]["cache_control"] = MARK
+    return {**body, **fields}
+
+
+def marks(body: Any) -> set[tuple[int, int]]:
+    found = ((ref.row, int(ref.path[1])) for ref, block in blocks_in(body["messages"])
+             if "cache_control" in block)  # fmt: skip
+    return set(found)
+
+
+HEADS: list[tuple[int, dict[str, Any]]] = [
+    (0, {}),
+    (1, {"system": [text("Be careful.", cache_control=MARK)]}),
+    (
+        3,
+        {
+            "system": [text("Be careful.", cache_control=MARK), text("Go.", cache_control=MARK)],
+            "tools": [{"name": "shell", "input_schema": {"type": "object"}, "cache_control": MARK}],
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("count", "head"), HEADS, ids=["none", "one", "three"])
+def test_own_mark_moves_with_the_epoch_and_never_makes_a_fifth(
+    count: int, head: dict[str, Any]
+) -> None:
+    own: list[tuple[int, set[tuple[int, int]]]] = []
+    for calls in range(3, 24):
+        body = marked(calls, 1, 8, 15, **head)
+        out = compact("anthropic", body)
+        added = marks(out.request) - marks(body)
+        assert len(added) <= 1
+        assert len(marks(out.request)) + len(marks_of_head(body)) <= MOST_MARKS
+        assert judge("anthropic", out.request) == []
+        own.append((out.report.epochs, added))
+    if count == 3:
+        assert all(not added for _, added in own), "there is no room for one"
+        return
+    by_epoch: dict[int, set[tuple[int, int]]] = {}
+    for epochs, added in own:
+        if epochs and added:
+            by_epoch.setdefault(epochs, added)
+            assert by_epoch[epochs] == added, "it moved between epochs"
+    places = [next(iter(place)) for _, place in sorted(by_epoch.items())]
+    assert len(set(places)) > 1, "it never moved"
+
+
+# Reasoning that is bound to what stands before it.
+
+
+def thought(number: int) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": f"thought {number}", "signature": f"c2ln{number:04}"}
+
+
+def thinking(count: int, model: str, *large: int, **fields: Any) -> dict[str, Any]:
+    """A session in which the model thinks before every call; the user speaks up after five."""
+    messages: list[Any] = [u(text("go"))]
+    for number in range(count):
+        said = lines(f"r{number}", LARGE if number in large else 3)
+        messages += [m(thought(number), use(f"t{number}")), u(res(f"t{number}", said))]
+        if number == 4:
+            messages += [m(text("Done.")), u(text("And now the rest."))]
+    tools = [{"name": "read", "input_schema": {"type": "object"}}]
+    return {"model": model, "max_tokens": 9_000, "tools": tools, "messages": messages} | fields
+
+
+def thoughts(body: Any) -> list[int]:
+    """Which thoughts still stand, by number."""
+    blocks = (block for _, block in blocks_in(body["messages"]))
+    return [int(b["thinking"].split()[1]) for b in blocks if b["type"] == "thinking"]
+
+
+def rows_changed(body: Any, out: Any) -> list[int]:
+    """The results that changed, by number."""
+    return cut_results("anthropic", body, out)
+
+
+BOUND = PRICED.replace(read_price=0.1, write_price=1.25)
+
+
+@pytest.mark.parametrize("large", [0, 2, 6])
+def test_on_bound_models_no_signed_reasoning_stands_behind_a_cut(large: int) -> None:
+    for count in range(large + 2, 12):
+        body = thinking(count, NEW, large)
+        out = compact("anthropic", body, BOUND)
+        gone = rows_changed(body, out.request)
+        assert large in gone, "nothing was cut, so this shows nothing"
+        assert judge("anthropic", out.request) == []
+        first = min(gone)
+        # Thought 0 stands before call 0: what is signed before the first cut result stays.
+        behind = [one for one in thoughts(out.request) if one > first]
+        since = _thoughts_since_last_epoch(count, large)
+        assert set(behind) <= since, "signed for words that are gone"
+        assert set(range(first + 1)) >= set(thoughts(out.request)) - since
+
+
+def _thoughts_since_last_epoch(count: int, large: int) -> set[int]:
+    """Thoughts that came when the last epoch's projection had been sent: those are sound."""
+    epochs, last = 0, 0
+    for calls in range(1, count + 1):
+        now = compact("anthropic", thinking(calls, NEW, large), BOUND).report.epochs
+        if now > epochs:
+            epochs, last = now, calls
+    return set(range(last, count))
+
+
+@acts(at_arrival=True, at_epochs=False)
+def shape_new(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut what just came."""
+    for position in view.fresh_results():
+        if view.may_rewrite(position):
+            yield short(view, position)
+
+
+@pytest.mark.parametrize("model", [OLD, NEW])
+def test_shaping_at_arrival_leaves_all_reasoning(model: str) -> None:
+    policy = BOUND.replace(passes=(shape_new,))
+    body = thinking(9, model, 0, 2, 6)
+    out = compact("anthropic", body, policy)
+    assert rows_changed(body, out.request) == list(range(9))
+    assert thoughts(out.request) == list(range(9))
+
+
+@pytest.mark.parametrize("large", [0, 2, 6])
+def test_on_other_models_reasoning_stays(large: int) -> None:
+    body = thinking(9, OLD, large)
+    out = compact("anthropic", body, BOUND)
+    assert large in rows_changed(body, out.request)
+    assert thoughts(out.request) == list(range(9))
+    assert not any(isinstance(edit, DropReasoning) for edit in out.report.edits)
+
+
+MANUAL = {"type": "enabled", "budget_tokens": 1_024}
+
+
+def test_in_manual_mode_no_cut_stands_in_front_of_a_running_turns_thinking() -> None:
+    """The turn that runs began with call 5; only what stands behind its last thought may go."""
+    for count in range(7, 12):
+        body = thinking(count, NEW, 0, 2, thinking=MANUAL)
+        out = compact("anthropic", body, BOUND)
+        running = [one for one in thoughts(out.request) if one >= 5]
+        assert running == list(range(5, count)), "a running turn lost its thinking"
+        assert judge("anthropic", out.request) == []
+    ended = thinking(5, NEW, 0, 2, thinking=MANUAL)
+    out = compact("anthropic", ended, BOUND)
+    assert {0, 2} <= set(rows_changed(ended, out.request)), "no turn runs, so all may go"
+
+
+def test_a_changed_model_takes_all_reasoning_that_was_signed() -> None:
+    body = thinking(9, NEW)
+    facts = Facts(changed=frozenset({prefix("anthropic", body)}))
+    out = compact("anthropic", body, BOUND, facts)
+    assert thoughts(out.request) == []
+    assert judge("anthropic", out.request) == []
+    assert thoughts(compact("anthropic", thinking(9, OLD), BOUND, facts).request) == list(range(9))
+
+
+def test_what_is_done_to_objects_is_done_to_bytes() -> None:
+    for body in (thinking(9, NEW, 0, 6), marked(12, 1, 8)):
+        out = compact("anthropic", body, BOUND)
+        assert json.loads(compact("anthropic", json.dumps(body).encode(), BOUND).request) == (
+            out.request
+        )

@@ -1,0 +1,337 @@
+"""What of a history will be needed: words and their sources, bins, rates, risks of offers."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from time import perf_counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.edits import DropExchange, DropReasoning, Offer, Replace
+from clew.forecast.features import AGES, LINE, RESULT, bin_of, known
+from clew.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of, look_of
+from clew.forecast.mentions import Mentions, atoms_in, bare, spoken
+from clew.forecast.model import call_rate, forecast, shipped
+from clew.forecast.risks import line_risks, risk
+from clew.transcript import Ref
+from tests.forecasting import Told, Turn, add, edits, numbered, reads, result, runs, told
+
+LOOM = [
+    "import threading",
+    "",
+    "def weave_all(threads, warp_count):",
+    "    for one_thread in threads:",
+    "        pull(one_thread, warp_count)",
+    "    return finished_cloth",
+]
+HERE = Ref(0, ())
+OTHER = Turn("Bash", {"command": "true"}, "ok")
+CALIBRATED = 0.3  # turns that really missed a kept text's lines, for each one expected
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("line", "atoms"),
+        [
+            ("plain words only", []),
+            ("weave_all(threads)", ["weave_all"]),
+            ("src/loom.py:12: error", ["src/loom.py:12", "src/loom.py"]),
+            ("cloth.WeaveAll()", ["cloth.WeaveAll", "WeaveAll"]),
+            ("see ./docs/a.md.", ["docs/a.md"]),
+            ("x = 1234", []),
+            ("took 12345 ms", ["12345"]),
+        ],
+    )
+    def test_identifiers(self, line: str, atoms: list[str]):
+        assert list(atoms_in(line)) == atoms
+
+    @pytest.mark.parametrize(
+        ("line", "whole"),
+        [
+            ("    12→  return x  ", "return x"),
+            ("7\tfoo", "foo"),
+            ("src/a.py:7:import os", "import os"),
+            ("no number: here", "no number: here"),
+            ("", ""),
+        ],
+    )
+    def test_a_line_without_its_place(self, line: str, whole: str):
+        assert bare(line) == whole
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ('{"a": "x", "b": ["y", {"c": "z"}], "n": 3}', "x\ny\nz"),
+            ("not json", "not json"),
+            ("[" * 5_000, "[" * 5_000),
+        ],
+    )
+    def test_arguments_are_read_as_their_strings(self, arguments: str, said: str):
+        assert spoken(arguments) == said
+
+    @pytest.mark.parametrize("text", ["a" * 50_000, "/" * 50_000, "a:" * 25_000, " 1" * 25_000])
+    def test_no_line_takes_long(self, text: str):
+        started = perf_counter()
+        list(atoms_in(text))
+        look_of(text, bare(text))
+        assert perf_counter() - started < 0.5
+
+
+class TestLooks:
+    @pytest.mark.parametrize(
+        ("line", "form"),
+        [
+            ("", "blank"),
+            ("def weave(x):", "definition"),
+            ("export async function weave() {", "definition"),
+            ("import os", "import"),
+            ("// why", "comment"),
+            ("FAIL src/loom.py", "failure"),
+            ("loom.py", "path"),
+            ("});", "closing"),
+            ("while (true) {", "block"),
+            ("x = 1", "other"),
+        ],
+    )
+    def test_form(self, line: str, form: str):
+        assert FORMS[form_of(look_of(line, line))] == form
+
+    @given(st.text(max_size=300))
+    def test_one_byte_holds_all_three(self, line: str):
+        look = look_of(line, bare(line))
+        assert 0 <= look < 256
+        assert form_of(look) < len(FORMS)
+        assert length_of(look) < len(LENGTHS)
+        assert indent_of(look) < len(INDENTS)
+
+
+class TestMentions:
+    def test_a_word_is_at_home_in_its_newest_result(self):
+        history = told(reads("/a.py", "old weave_all"), reads("/b.py", "new weave_all"), OTHER)
+        first, second = (history.mentions.results[result(history, n)] for n in (0, 1))
+        assert history.mentions.names_only_in(first, 0) == []
+        assert history.mentions.names_only_in(second, 0) == ["weave_all"]
+
+    def test_what_was_said_is_nobodys_own(self):
+        history = told(reads("/a.py", "weave_all"), Turn(said="I call weave_all next"))
+        words = history.mentions.results[result(history)]
+        assert history.mentions.names_only_in(words, 0) == []
+
+    def test_calls_take_lines_up(self):
+        text = numbered(LOOM)
+        history = told(reads("/loom.py", text), edits("/loom.py", LOOM[4], "        rest()"))
+        taken = history.mentions.taken[0]
+        assert 4 in taken.calls
+        assert taken.units == [1]
+
+    def test_a_file_is_named_by_its_name_too(self):
+        history = told(reads("/w/loom.py", "x"), Turn(said="now src/loom.py"))
+        assert history.mentions.said_last("/w/loom.py") == 1
+        assert history.mentions.said_last("/w/other.py") == -1
+
+    def test_a_fork_is_refused(self):
+        history = told(reads("/a.py", "one"), OTHER)
+        index = history.transcript
+        assert not history.mentions.extend(index.units, index.parts, 1)
+        fresh = Mentions()
+        assert fresh.extend(index.units, index.parts, 0)
+        assert fresh.home == history.mentions.home
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.sampled_from([*LOOM, "weave_all", "/w/a.py", ""]), min_size=1, max_size=8))
+    def test_noted_at_once_or_one_by_one_is_the_same(self, lines: list[str]):
+        turns = [reads("/a.py", "\n".join(lines[:n])) for n in range(1, len(lines) + 1)]
+        history = told(*turns, Turn(said=lines[-1]))
+        at_once = Mentions()
+        assert at_once.extend(history.transcript.units, history.transcript.parts, 0)
+        one = history.mentions
+        assert (at_once.home, at_once.said, at_once.count) == (one.home, one.said, one.count)
+        assert at_once.results == one.results
+
+
+class TestFeatures:
+    @pytest.mark.parametrize(
+        ("turns", "feature", "bin"),
+        [
+            ([reads("/a.py", "x")], "file", "untouched"),
+            ([edits("/a.py", "x", "y"), reads("/a.py", "x")], "file", "edited before"),
+            ([reads("/a.py", "x"), edits("/a.py", "x", "y")], "file", "edited since"),
+            ([reads("/a.py", "x"), reads("/a.py", "x")], "read again", "whole"),
+            ([reads("/a.py", "x", asked="and now?")], "asked since", "no"),
+            ([reads("/a.py", "x"), Turn(said="so", asked="go on")], "asked since", "once"),
+            ([reads("/tests/a_test.py", "x")], "path", "test"),
+            ([reads("/notes.md", "x")], "path", "prose"),
+            ([runs("pytest", "3 passed in 1s")], "kind", "run test"),
+            ([runs("pytest", "3 passed in 1s"), OTHER], "age", "2"),
+        ],
+    )
+    def test_of_a_result(self, turns: list[Turn], feature: str, bin: str):
+        history = told(*turns, OTHER)
+        at = next(n for n, turn in enumerate(turns) if turn.tool in ("Read", "Bash"))
+        one = known(result(history, at), history.transcript, history.ledger, history.mentions)
+        assert one is not None
+        assert RESULT[feature][one.bins[list(RESULT).index(feature)]] == bin
+
+    @pytest.mark.parametrize(
+        ("line", "feature", "bin"),
+        [
+            (0, "own", "only here"),
+            (1, "own", "short"),
+            (4, "own", "said"),
+            (4, "near use", "0"),
+            (0, "near use", "1-2"),
+            (2, "names", "1"),
+            (2, "form", "definition"),
+            (4, "indent", "5-8"),
+        ],
+    )
+    def test_of_a_line(self, line: int, feature: str, bin: str):
+        called = edits("/loom.py", LOOM[4], "        rest()")
+        history = told(reads("/loom.py", numbered(LOOM)), called, OTHER)
+        one = known(result(history), history.transcript, history.ledger, history.mentions)
+        assert one is not None
+        assert LINE[feature][one.lines[line][list(LINE).index(feature)]] == bin
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
+    def test_every_bin_is_one_that_has_a_weight(self, texts: list[str]):
+        history = told(*(runs("ls", text) for text in texts), OTHER)
+        for position in history.transcript.results:
+            one = known(position, history.transcript, history.ledger, history.mentions)
+            assert one is not None
+            assert len(one.lines) == history.transcript.parts[position].text.count("\n") + 1
+            assert all(at < len(b) for at, b in zip(one.bins, RESULT.values(), strict=True))
+            for bins in one.lines:
+                assert all(at < len(b) for at, b in zip(bins, LINE.values(), strict=True))
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 8))), max_size=9))
+    def test_looked_at_after_each_turn_or_once_is_the_same(self, turns: list[tuple[int, set[int]]]):
+        history = told()
+        for number, (sort, chosen) in enumerate(turns):
+            text = "\n".join(WORDS[n] for n in sorted(chosen))
+            turn = [reads("/w/loom.py", text), Turn(said=text), runs(text, "ok")][sort]
+            add(history, number, turn)
+            assert all_known(history, history.mentions) == all_known(history, noted_anew(history))
+
+    @pytest.mark.parametrize(
+        ("age", "bin"), [(0, "1"), (1, "1"), (3, "3-4"), (64, "33-64"), (999, "65+")]
+    )
+    def test_ages(self, age: int, bin: str):
+        assert AGES[bin_of(AGES, age)] == bin
+
+
+WORDS = [*LOOM, "now /w/loom.py and", "loom.py", "weave_all of 12345 loom_parts"]
+
+
+def noted_anew(history: Told) -> Mentions:
+    mentions = Mentions()
+    assert mentions.extend(history.transcript.units, history.transcript.parts, 0)
+    return mentions
+
+
+def all_known(history: Told, mentions: Mentions) -> list[object]:
+    """All that is looked at of each result: its bins, those of its lines, their names, risks."""
+    found: list[object] = []
+    for position in history.transcript.results:
+        one = known(position, history.transcript, history.ledger, mentions)
+        assert one is not None
+        names = [mentions.names_only_in(one.words, line) for line in range(one.words.lines)]
+        for line, remembered in one.all.names.items():
+            assert remembered == names[line]
+        one.all.names.update(enumerate(names))
+        offer = Offer("trim", Replace(position, HERE, WORDS[2], "r", "unlikely_needed", "", 1))
+        found += [one.bins, one.lines, names, risk(offer, history, mentions)]
+    return found
+
+
+class TestModel:
+    def test_the_weights_say_where_they_come_from(self):
+        text = files("clew.forecast").joinpath("weights.toml").read_text("utf-8")
+        document = tomllib.loads(text)
+        assert document["date"]
+        assert document["data"]
+        assert all(score["auc"] > 0.7 for score in document["scores"])
+        assert {score["forecast"] for score in document["scores"]} == {"whole", "names"}
+
+    def test_a_copy_elsewhere_makes_a_line_worth_less(self):
+        text = numbered(LOOM)
+        alone = told(reads("/loom.py", text), OTHER, OTHER)
+        twice = told(reads("/loom.py", text), reads("/loom.py", text), OTHER)
+        assert rates(twice)[2] < rates(alone)[2] / 10
+
+    def test_what_cannot_be_needed_has_no_rate(self):
+        assert rates(told(reads("/loom.py", numbered(LOOM)), OTHER))[1] == 0
+
+    def test_older_is_less(self):
+        text = numbered(LOOM)
+        new, old = (told(reads("/loom.py", text), *[OTHER] * n) for n in (1, 40))
+        assert sum(rates(old)) < sum(rates(new))
+
+    @pytest.mark.parametrize("kind", ["write", "read", "other"])
+    def test_calls(self, kind: str):
+        assert all(0 <= call_rate(kind, age) < 1 for age in (0, 1, 5, 500))
+
+    def test_read_once(self):
+        assert shipped() is shipped()
+
+
+def rates(history: Told) -> list[float]:
+    one = known(result(history), history.transcript, history.ledger, history.mentions)
+    assert one is not None
+    found = forecast(one)
+    return [found.of(line) for line in range(len(one.lines))]
+
+
+def replaced(text: str, reason: str = "unlikely_needed") -> Replace:
+    return Replace(1, HERE, text, "r", reason, "", 1)
+
+
+class TestRisk:
+    history = told(reads("/loom.py", "\n".join(LOOM)), OTHER, OTHER)
+
+    def of(self, *edits: Replace | DropExchange | DropReasoning, leans: bool = False) -> float:
+        offer = Offer("trim", edits[0], (0,) if leans else (), edits[1:])
+        return risk(offer, self.history, self.history.mentions)
+
+    def test_all_lines_together_are_the_whole(self):
+        lines = line_risks(1, self.history, self.history.mentions)
+        assert self.of(replaced("")) == pytest.approx(CALIBRATED * sum(lines))
+        assert sum(lines) > 0
+
+    @pytest.mark.parametrize(
+        ("offered", "leans"),
+        [
+            (replaced("\n".join(LOOM)), False),
+            (replaced("", "tidied"), False),
+            (replaced(""), True),
+        ],
+    )
+    def test_nothing_is_at_risk(self, offered: Replace, leans: bool):
+        assert self.of(offered, leans=leans) == 0
+
+    def test_reasoning_is_seldom_missed(self):
+        assert 0 < self.of(DropReasoning(0, HERE, "old_reasoning", "", 1)) < 0.05
+
+    def test_names_that_are_told_are_not_lost(self):
+        told_names = "\n".join(list(atoms_in(LOOM[2])))
+        assert self.of(replaced(told_names)) < self.of(replaced(""))
+
+    def test_a_dropped_exchange_risks_its_call_too(self):
+        dropped = DropExchange(0, HERE, "folded", "", 1)
+        assert self.of(dropped) > self.of(replaced(""))
+        assert self.of(dropped, replaced("")) > self.of(dropped)
+
+    @given(st.sets(st.integers(0, len(LOOM) - 1)), st.sets(st.integers(0, len(LOOM) - 1)))
+    def test_taking_more_never_risks_less(self, some: set[int], more: set[int]):
+        def left(gone: set[int]) -> Replace:
+            return replaced("\n".join(x for n, x in enumerate(LOOM) if n not in gone))
+
+        assert self.of(left(some)) <= self.of(left(some | more)) + 1e-12
+
+    def test_what_is_not_known_is_no_risk(self):
+        assert line_risks(1, self.history, Mentions()) == []
+        assert risk(Offer("trim", replaced("")), self.history, Mentions()) == 0
