@@ -15,6 +15,7 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from multiprocessing import Pool
 from pathlib import Path
+from typing import NamedTuple
 
 import clew
 import clew.forecast.model as shipped
@@ -27,15 +28,29 @@ from clew.replay.senders import AsSent
 from clew.sessions.session import Session
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
-Row = tuple[str, str, float, float, float, int, int, bool, int, int, float]
+
+
+class Row(NamedTuple):
+    """One session under one policy."""
+
+    policy: str
+    format: str
+    base: float
+    bill: float
+    all_in: float
+    lost: int
+    requests: int
+    worse: bool
+    invalid: int
+    breaks: int
+    seconds: float
 
 
 def policies(cautions: Sequence[float], *, lean: bool) -> dict[str, clew.Policy]:
     """The presets, or one of them at several degrees of caution."""
     if not cautions:
         return {name: clew.Policy.preset(name) for name in PRESETS if name != "tight"}
-    shape = {"shape_arrivals": lean}
-    return {f"caution {one:g}": clew.Policy(caution=one, **shape) for one in cautions}
+    return {f"caution {one:g}": clew.Policy(caution=one, shape_arrivals=lean) for one in cautions}
 
 
 def measured(task: tuple[Session, dict[str, clew.Policy], str | None]) -> list[Row]:
@@ -51,7 +66,7 @@ def measured(task: tuple[Session, dict[str, clew.Policy], str | None]) -> list[R
         got = score(recording, Projected(recording, policy), name)
         worse = got.all_in > 1.01 * base.all_in
         rows.append(
-            (
+            Row(
                 name, session.format, base.bill.cost, got.bill.cost, got.all_in, got.lost_turns,
                 got.requests, worse, len(got.invalid), len(got.breaks), got.seconds,
             )
@@ -71,13 +86,14 @@ def weights_for(session: Session, folder: Path | None) -> str | None:
 
 def told(rows: Sequence[Row]) -> Iterator[str]:
     """A line for each policy and format."""
-    keys = list(dict.fromkeys((row[1], row[0]) for row in rows))
+    keys = list(dict.fromkeys((row.format, row.policy) for row in rows))
     for format, name in sorted(keys, key=lambda key: key[0]):
-        of = [row for row in rows if (row[1], row[0]) == (format, name)]
-        base, bill, all_in = (sum(row[at] for row in of) for at in (2, 3, 4))
-        lost, requests, worse = (sum(row[at] for row in of) for at in (5, 6, 7))
-        invalid, breaks = (sum(row[at] for row in of) for at in (8, 9))
-        seconds = sum(row[10] for row in of)
+        of = [row for row in rows if (row.format, row.policy) == (format, name)]
+        base, bill = sum(row.base for row in of), sum(row.bill for row in of)
+        all_in, seconds = sum(row.all_in for row in of), sum(row.seconds for row in of)
+        lost, requests = sum(row.lost for row in of), sum(row.requests for row in of)
+        worse, invalid = sum(row.worse for row in of), sum(row.invalid for row in of)
+        breaks = sum(row.breaks for row in of)
         yield (
             f"{format:17} {name:13} bill {bill / base:.3f}  all-in {all_in / base:.3f}  "
             f"lost {lost / requests:.4f} ({lost} of {requests})  "
@@ -88,7 +104,7 @@ def told(rows: Sequence[Row]) -> Iterator[str]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--lean", action="store_true")

@@ -142,10 +142,10 @@ def _compactor(offer_pass: Pass, format: str) -> Compact:
     eager = Policy(step=1, growth=0.0, at_once=True, keep_recent=1)
 
     def compact(
-        request: Any, *, policy: Policy = eager, memo: Memo | None = None
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
     ) -> Compaction[Any]:
         passes = () if policy is IDLE else (offer_pass,)
-        folded = fold_request(request, format, policy, Facts(), memo, passes=passes)
+        folded = fold_request(request, format, policy or eager, Facts(), memo, passes=passes)
         return compacted(folded, request)
 
     return compact

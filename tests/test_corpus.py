@@ -65,8 +65,12 @@ policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.key
 def under(policy: Policy) -> Compact:
     """What the laws take for a compactor: the public one, under this policy."""
 
-    def run(request: Any, *, policy: Policy = policy, memo: Memo | None = None) -> Compaction[Any]:
-        return compact(request, policy=policy, memo=memo)
+    usual = policy
+
+    def run(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
+        return compact(request, policy=policy or usual, memo=memo)
 
     return run
 

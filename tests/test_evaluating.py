@@ -132,7 +132,8 @@ def test_what_never_pays_waits_for_good(format: str) -> None:
 @pytest.mark.parametrize("kind", ["cold", "changed"])
 def test_a_cold_or_changed_cache_takes_all_that_is_worth_it_at_once(format: str, kind: str) -> None:
     body = grown(format, 12)
-    facts = Facts(**{kind: frozenset({prefix(format, body)})})
+    here = frozenset({prefix(format, body)})
+    facts = Facts(cold=here) if kind == "cold" else Facts(changed=here)
     out = compact(format, body, DEAR, facts)
     assert cut_results(format, body, out.request) == list(range(7)), "all that waited"
     assert out.report.epochs == 1
@@ -264,6 +265,7 @@ def test_a_regretted_cut_comes_back_only_at_an_epoch(
     sure = forecasting(lambda result, results: result > 1 or (result == 1 and results > 5))
     monkeypatch.setattr(evaluating, "Risks", sure)
     told, epochs = list[list[int]](), list[int]()
+    out = compact(format, grown(format, 3, 0), policy)
     for count in range(3, 13):
         body = grown(format, count, 0)
         out = compact(format, body, policy)

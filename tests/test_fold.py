@@ -246,7 +246,7 @@ def test_when_an_evaluation_is_due(case: str) -> None:
     counts, policy, due = DUE[case]
     setting = fold("anthropic", request("anthropic", "go")).setting
     setting = replace(setting, policy=Policy(**policy))  # type: ignore[arg-type]
-    assert is_due(State(**counts), setting) is due
+    assert is_due(State(**counts), setting) is due  # type: ignore[arg-type]
 
 
 def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_else_came() -> None:

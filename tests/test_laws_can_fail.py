@@ -28,8 +28,10 @@ GROWING = [{**REQUEST, "messages": REQUEST["messages"][: 2 * k + 1]} for k in ra
 def changed(change: Any) -> Compact:
     """The real compactor with its output changed by hand."""
 
-    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
-        out = real(request, policy=policy, memo=memo)
+    def run(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
+        out = real(request, policy=policy or EAGER, memo=memo)
         return Compaction(change(out.request), out.report, out.originals)
 
     return run
@@ -105,7 +107,9 @@ def test_longer_is_seen() -> None:
 
 
 def test_unstable_is_seen() -> None:
-    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+    def run(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
         out = real(request, policy=IDLE)
         first = {**request["messages"][0], "content": f"{len(request['messages'])} messages"}
         return Compaction(
@@ -144,8 +148,10 @@ def test_a_text_that_does_not_lead_back_is_seen() -> None:
 
 
 def test_a_lost_original_is_seen() -> None:
-    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
-        out = real(request, policy=policy)
+    def run(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
+        out = real(request, policy=policy or EAGER)
         return Compaction(out.request, out.report, dict.fromkeys(out.originals, "other"))
 
     with pytest.raises(AssertionError):
@@ -188,7 +194,9 @@ def test_a_pass_that_cuts_its_own_output_is_seen() -> None:
 
 
 def test_an_error_that_escapes_is_seen() -> None:
-    def run(request: Any, *, policy: Policy = EAGER, memo: Memo | None = None) -> Compaction[Any]:
+    def run(
+        request: Any, *, policy: Policy | None = None, memo: Memo | None = None
+    ) -> Compaction[Any]:
         raise ValueError("not contained")
 
     with pytest.raises(ValueError, match="not contained"):

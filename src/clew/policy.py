@@ -243,8 +243,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "budget",
         _BUDGET,
-        "How many tokens a request may have in all. Unlimited by default: clew then cuts what pays, "
-        "and more only where a request comes near the window of its model.",
+        "How many tokens a request may have in all. Unlimited by default: clew then cuts what "
+        "pays, and more only where a request comes near the window of its model.",
         _budget,
     ),
     Setting(
