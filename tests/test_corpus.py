@@ -11,8 +11,9 @@ import pytest
 
 from clew import Policy, compact, repair
 from clew.check.anthropic_request import MOST_MARKS
-from clew.edits import TIDIED
+from clew.edits import TIDIED, Replace
 from clew.engine import Compaction
+from clew.marker import reference
 from clew.memo import Memo
 from clew.policy import PRESETS
 from tests.corpus.sessions import MARK, READERS, History, corpus, encode, sessions, shards
@@ -113,8 +114,13 @@ def assert_shaped_stay(run: Compact, request: Any) -> None:
     """No pass shapes what it has shaped, whenever it looks at it again."""
     once = run(request)
     twice = run(once.request, policy=EAGEREST)
-    shaped = {edit.ref for edit in once.report.edits if edit.reason != TIDIED}
-    assert not shaped & {edit.ref for edit in twice.report.edits}
+    shaped = {
+        reference(edit.text)
+        for edit in once.report.edits
+        if isinstance(edit, Replace) and edit.reason != TIDIED
+    }
+    again = {edit.original for edit in twice.report.edits if isinstance(edit, Replace)}
+    assert not shaped & again
 
 
 def assert_bytes_are_objects(run: Compact, request: Any) -> None:
