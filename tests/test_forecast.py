@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from clew.edits import DropExchange, DropReasoning, Offer, Replace
 from clew.forecast.features import AGES, LINE, RESULT, bin_of, known
 from clew.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of, look_of
-from clew.forecast.mentions import Mentions, atoms_in, bare, spoken
+from clew.forecast.mentions import Mentions, atoms_in, bare
 from clew.forecast.model import call_rate, forecast, shipped
 from clew.forecast.risks import line_risks, risk
+from clew.lines import spoken
 from clew.transcript import Ref
 from tests.forecasting import Told, Turn, add, edits, numbered, reads, result, runs, told
 

@@ -14,7 +14,7 @@ from .transcript import Part
 
 # How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
 _NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
-_NUMBERED: Final = re.compile(_NUMBER)
+NUMBERED: Final = re.compile(_NUMBER)
 _NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
 _LONGEST_NUMBER: Final = 18  # characters that such a number takes at most
 _LEAST_LINE: Final = 8  # characters; a shorter line stands everywhere
@@ -46,7 +46,7 @@ def line_of(whole: str) -> Line:
     >>> line_of("    12→return loom")
     Line(whole='    12→return loom', number=12, bare='return loom')
     """
-    found = _NUMBERED.match(whole)
+    found = NUMBERED.match(whole)
     if found is None:
         return Line(whole, NO_NUMBER, whole)
     return Line(whole, int(found[1]), whole[found.end() :])
@@ -54,12 +54,15 @@ def line_of(whole: str) -> Line:
 
 def said(part: Part) -> str:
     """What a part shows a reader: of a call the strings among its arguments."""
-    if part.kind != "call":
-        return part.text
+    return spoken(part.text) if part.kind == "call" else part.text
+
+
+def spoken(arguments: str) -> str:
+    """What stands in a call's arguments, as the strings they are."""
     try:
-        return "\n".join(_strings(msgspec.json.decode(part.text)))
+        return "\n".join(_strings(msgspec.json.decode(arguments)))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return part.text
+        return arguments
 
 
 def _strings(value: object) -> list[str]:
@@ -111,7 +114,7 @@ def _is_same(lines: Sequence[Line], at: int, other: str) -> bool:
 
 def bare_lines(text: str) -> list[str]:
     """What the lines of a text say behind the numbers that a tool put before them."""
-    if _NUMBERED_AFTER.search(text) is None and _NUMBERED.match(text) is None:
+    if _NUMBERED_AFTER.search(text) is None and NUMBERED.match(text) is None:
         return text.split("\n")  # most texts
     return _NUMBERED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")
 

@@ -123,7 +123,7 @@ class Protections:
         after = bisect_right(events, ordinal, key=_ordinal)
         edited = False
         for event in events[after : after + _MOST_EVENTS]:
-            if event.replaced or (not event.wrote and _covers(event.span, span)):
+            if event.replaced or (not event.wrote and event.span.covers(span)):
                 return False
             edited = edited or event.wrote
         return edited and len(events) - after <= _MOST_EVENTS
@@ -131,15 +131,6 @@ class Protections:
 
 def _ordinal(event: Event) -> int:
     return event.ordinal
-
-
-def _covers(later: Span, earlier: Span) -> bool:
-    """Whether a read shows all that an earlier one of the same file showed."""
-    if later.part:
-        return False
-    if later.lines is None or earlier.lines is None:
-        return later.lines is None
-    return later.lines[0] <= earlier.lines[0] and earlier.lines[1] <= later.lines[1]
 
 
 def _exchange_at(history: History, position: int) -> int:

@@ -293,16 +293,7 @@ def _file(ordinal: int, use: Use, history: History, ledger: Ledger) -> tuple[int
 
 def _read_again(span: Span, later: Sequence[Event]) -> int:
     again = [event.span for event in later if not event.wrote]
-    return 2 if any(_covers(one, span) for one in again) else int(bool(again))
-
-
-def _covers(later: Span, earlier: Span) -> bool:
-    """Whether a read shows all that an earlier one of the same file showed."""
-    if later.part:
-        return False
-    if later.lines is None or earlier.lines is None:
-        return later.lines is None
-    return later.lines[0] <= earlier.lines[0] and earlier.lines[1] <= later.lines[1]
+    return 2 if any(one.covers(span) for one in again) else int(bool(again))
 
 
 def _named(use: Use, words: Words, mentions: Mentions, now: int) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from threading import RLock
 from typing import Final, cast
 
-import msgspec
 from msgspec import Struct
 
+from ..lines import spoken
 from ..transcript import Part, Unit
 from .looks import look_of
 from .owned import LINE_BITS, NO_WORD, RARE, Gone, Known, Owned, Words
@@ -278,22 +278,3 @@ def _sort(atom: str) -> int:
     if _FIGURE.match(atom):
         return FIGURE
     return PATH if _PATH.search(atom) else NAME
-
-
-def spoken(arguments: str) -> str:
-    """What stands in a call's arguments, as the strings they are."""
-    try:
-        return "\n".join(_strings(msgspec.json.decode(arguments)))
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return arguments
-
-
-def _strings(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for inner in cast(dict[str, object], value).values():
-            yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in cast(list[object], value):
-            yield from _strings(inner)

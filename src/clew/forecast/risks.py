@@ -8,9 +8,10 @@ from typing import Final, Protocol
 
 from ..edits import KEPT_LINES, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
 from ..ledger import Ledger
+from ..lines import spoken
 from ..transcript import History
 from .features import Known, known, session_of
-from .mentions import Mentions, spoken
+from .mentions import Mentions
 from .model import Forecast, bases, call_rate, expected_of, forecast
 
 

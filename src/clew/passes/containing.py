@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 
 from ..edits import Offer, Replace
 from ..ledger import Event
+from ..lines import NUMBERED
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..tools.use import TO_THE_END, Span
@@ -20,9 +20,6 @@ _LEAST = 256  # characters; a shorter read is left as it is
 _READS = 32  # so many of the latest dealings with a file are looked at
 _FRAME = 12  # lines that a tool may put in front of a file's own; they stay
 _FRAME_ENDS = ("Output:", "<output>")  # the last line in front of what a shell command printed
-
-# How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
-_NUMBERED = re.compile(r" {0,8}\d{1,8}(?:→|\t|: ?|\| ?)")
 
 
 def offers_in(view: View, policy: Policy) -> Iterator[Offer]:
@@ -165,9 +162,9 @@ def _body(lines: Sequence[str]) -> tuple[int, int, bool]:
     """Where a file's own lines begin and end in what a tool shows, and whether it numbers them."""
     size = len(lines) - (not lines[-1])
     middle = size // 2
-    if all(map(_NUMBERED.match, lines[middle : middle + 2])):
-        first = next(at for at, line in enumerate(lines) if _NUMBERED.match(line))
-        after = next(at for at in range(size, 0, -1) if _NUMBERED.match(lines[at - 1]))
+    if all(map(NUMBERED.match, lines[middle : middle + 2])):
+        first = next(at for at, line in enumerate(lines) if NUMBERED.match(line))
+        after = next(at for at in range(size, 0, -1) if NUMBERED.match(lines[at - 1]))
         return first, after, True
     ends = [at for at, line in enumerate(lines[:_FRAME], 1) if line in _FRAME_ENDS]
     return (ends[0] if ends else 0), size, False
@@ -183,7 +180,7 @@ def _without_numbers(text: str) -> str | None:
     first, end, numbered = _body(lines)
     if not numbered:
         return None
-    return "\n".join(_NUMBERED.sub("", line, count=1) for line in lines[first:end])
+    return "\n".join(NUMBERED.sub("", line, count=1) for line in lines[first:end])
 
 
 def _with_its_frame(lines: list[str], first: int, end: int, others: list[str]) -> _Run:

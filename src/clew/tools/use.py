@@ -26,6 +26,14 @@ class Span(Struct, frozen=True, gc=False):
     lines: tuple[int, int] | None = None  # 1-based, inclusive; None: all of it
     part: bool = False  # True: some part of it (or of what is below it), it is not known which
 
+    def covers(self, other: Span) -> bool:
+        """Whether this is all of another part of the same thing, as far as that is known."""
+        if self.part:
+            return False
+        if self.lines is None or other.lines is None:
+            return self.lines is None
+        return self.lines[0] <= other.lines[0] and other.lines[1] <= self.lines[1]
+
 
 class Use(Struct, frozen=True):
     """What one call does, as far as it is known."""
