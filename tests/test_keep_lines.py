@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from clew.edits import Edit, Offer, Replace
 from clew.forecast.features import known
@@ -14,7 +15,7 @@ from clew.forecast.keeping import kept_of
 from clew.forecast.mentions import Mentions
 from clew.forecast.model import Forecast
 from clew.marker import Short, find_marker, hole_in, reference
-from clew.passes.keep_lines import RATES, keep_lines
+from clew.passes.keep_lines import keep_lines
 from clew.passes.view import View
 from clew.policy import Policy
 from clew.tokens import counter_for
@@ -160,9 +161,11 @@ def view(history: Told, fresh_from: int = 0, in_force: dict[int, Edit] | None = 
 
 
 def offers(
-    history: Told, fresh_from: int = 0, in_force: dict[int, Edit] | None = None
-) -> list[Offer]:
-    return list(keep_lines(view(history, fresh_from, in_force), Policy()))
+    history: Told, fresh_from: int = 0, in_force: dict[int, Edit] | None = None,
+    fair_risk: float = 1e-4,
+) -> list[Offer]:  # fmt: skip
+    seen = replace(view(history, fresh_from, in_force), fair_risk=fair_risk)
+    return list(keep_lines(seen, Policy()))
 
 
 LOG = "\n".join(
@@ -185,11 +188,11 @@ class TestPass:
         assert edit.text.startswith("step 0:")
         assert len(edit.text) < len(LOG) / 4
 
-    def test_each_further_rate_saves_more(self):
+    @pytest.mark.parametrize(("less", "more"), [(1e-6, 1e-4), (1e-4, 1e-2)])
+    def test_the_more_a_token_is_worth_the_more_goes(self, less: float, more: float):
         history = told(reads("/loom.py", numbered(CODE * 9)), *[OTHER] * 16)
-        saved = [offer.saved for offer in offers(history)]
-        assert saved == sorted(set(saved))
-        assert 0 < len(saved) <= len(RATES)
+        saved = [sum(one.saved for one in offers(history, fair_risk=risk)) for risk in (less, more)]
+        assert saved[0] < saved[1]
 
     def test_what_nobody_has_seen_yet_stays(self):
         assert offers(told(OTHER, runs("make", LOG))) == []

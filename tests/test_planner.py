@@ -17,6 +17,7 @@ from clew.planner import (
     Priced,
     best_cut,
     cut_start,
+    fair_risk,
     priced,
     reasoning_lost,
     refetch,
@@ -162,6 +163,21 @@ REFETCHES: dict[str, tuple[Rates, Moment, float]] = {
 def test_asking_again(case: str) -> None:
     rates, moment, cost = REFETCHES[case]
     assert refetch(rates, moment) == pytest.approx(cost)
+
+
+# How many turns may miss something for each token: what a token costs, by what asking again does.
+FAIR: dict[str, tuple[Rates, Moment, float]] = {
+    "five minutes": (FOR_MINUTES, Moment(10, 20_000), (0.1 * 30 + 1.25) / 9_125),
+    "a prefix": (PREFIX, Moment(10, 20_000), (0.1 * 30 + 1) / 8_750),
+    "with caution": (PREFIX, Moment(10, 20_000, caution=2.5), (0.1 * 30 + 1) / (2.5 * 8_750)),
+    "whatever may go goes": (PREFIX, Moment(10, 20_000, caution=0.0), 0.01),
+}
+
+
+@pytest.mark.parametrize("case", FAIR)
+def test_the_risk_that_is_fair(case: str) -> None:
+    rates, moment, risk = FAIR[case]
+    assert fair_risk(rates, moment) == pytest.approx(risk)
 
 
 # What an offer is worth: 1,000 tokens less, in ten requests of 20,000 tokens so far.

@@ -19,7 +19,7 @@ from .passes.keep_lines import keep_lines
 from .passes.moments import acts_at_arrival, acts_at_epochs
 from .passes.plain import plain
 from .passes.view import View
-from .planner import Cut, Moment, Priced, best_cut, priced, reasoning_lost, sent_tokens
+from .planner import Cut, Moment, Priced, best_cut, fair_risk, priced, reasoning_lost, sent_tokens
 from .policy import Policy
 from .protections import Protections
 from .registered import name_of
@@ -170,7 +170,8 @@ def _planned(
         offers = [offer for _, offer in made if _may_break(state, offer, floor)]
         return choose(offers, state.edits, state.claimed, state.leaned_on(), history), set()
     fresh = [offer for _, offer in made]
-    moment = _moment(state, setting, view, free=free)
+    pressed = _pressure(state, setting).of("tokens") is not None
+    moment = _moment(state, setting, view.limits, view.projected, free=free, pressed=pressed)
     risks = Risks(view, view.mentions)
     found = _found(state, setting, view, moment, fresh, risks, floor)
     if moment.pressed and _stays_over(view, found):  # then whatever may go goes
@@ -297,10 +298,12 @@ def _let_go_of_bound(
         state.take(reasoning_behind(state.index, first, state.claimed, view.tokens_of))
 
 
-def _moment(state: State, setting: Setting, view: View, *, free: bool) -> Moment:
-    pressed = _pressure(state, setting).of("tokens") is not None
+def _moment(
+    state: State, setting: Setting, limits: Limits, projected: int, *,
+    free: bool = False, pressed: bool = False,
+) -> Moment:  # fmt: skip
+    sent = projected if limits.tokens is None else min(projected, limits.tokens)
     caution = setting.policy.caution
-    sent = view.projected if view.limits.tokens is None else min(view.projected, view.limits.tokens)
     return Moment(state.requests, sent, free=free, pressed=pressed, caution=caution)
 
 
@@ -354,7 +357,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
         Protections(state.index, state.ledger, setting.policy, fetched, arrival=arrival),
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
-        state.mentions,
+        state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, projected)),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ _AT_LEAST = 40.0  # the median, however many there were
 # What a lost turn costs: the model asks again, in so many tokens, and carries the answer.
 _ANSWER, _ASKED, _OUTPUT = 1_500, 150, 5.0
 _MUST = frozenset({"folded", "over_limit"})  # made only where a limit is exceeded
+_MOST_RISK = 0.01  # turns for each token, whatever is paid for one that misses something
 _MARGIN = 2.0  # times its price an epoch must be worth: what is worth less now is surer later
 
 
@@ -98,6 +99,12 @@ def refetch(rates: Rates, moment: Moment) -> float:
     """What it costs to ask again for one thing that was taken out and is missed."""
     carried = _ANSWER * (rates.write + rates.read * moment.horizon)
     return rates.read * moment.projected + _OUTPUT * _ASKED + carried
+
+
+def fair_risk(rates: Rates, moment: Moment) -> float:
+    """How many turns may miss something for each token that goes, so that it still pays."""
+    kept = rates.read * moment.horizon + rates.write
+    return min(_MOST_RISK, kept / max(1e-9, refetch(rates, moment) * moment.caution))
 
 
 def best_cut(

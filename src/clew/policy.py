@@ -281,8 +281,8 @@ NAMES: Final = tuple(setting.name for setting in SETTINGS)
 # What differs from the defaults. Each is a point on the frontier in docs/presets.md.
 PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "safe": {},
-    "lean": {"caution": 2.5, "shape_arrivals": True},
-    "tight": {"caution": 2.5, "shape_arrivals": True, "budget": 120_000},
+    "lean": {"shape_arrivals": True},
+    "tight": {"shape_arrivals": True, "budget": 120_000},
 }
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -310,7 +310,7 @@ class Policy:
     errors_verbatim: bool = True
     shape_arrivals: bool = False
     budget: int | None = None
-    caution: float = 3.0
+    caution: float = 2.5
     at_once: bool = False
     read_price: float | None = None
     write_price: float | None = None

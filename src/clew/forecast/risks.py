@@ -89,7 +89,7 @@ class Risks:
 
 # What was really missed for each turn that the forecast expected, in 91 recorded sessions that are
 # not among those of the published figures: it counts a need even where another copy is kept.
-_KEPT_LINES: Final = 0.3
+KEPT_LINES_MISSED: Final = 0.3
 _WHOLE: Final[Mapping[str, float]] = {"code": 0.45, "diff": 1.2, "hits": 0.4, "test": 0.2}
 _OTHERS: Final = 0.6
 _REASONING: Final = 0.012  # turns that miss something of one unit's reasoning
@@ -100,7 +100,7 @@ def _calibration(edit: Edit, moment: Moment) -> float:
     if not isinstance(edit, Replace):
         return 1.0
     if edit.reason == KEPT_LINES:
-        return _KEPT_LINES
+        return KEPT_LINES_MISSED
     ordinal = moment.transcript.exchange_of[edit.part]
     uses = moment.ledger.uses
     content = uses[ordinal].content if 0 <= ordinal < len(uses) else None

@@ -11,15 +11,11 @@ from ..forecast.features import Known, known
 from ..forecast.keeping import kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
+from ..forecast.risks import KEPT_LINES_MISSED
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..transcript import Unit
 from .view import View
-
-# Turns that will miss something, for each token that goes: a line under this goes. By the prices of
-# real sessions, a token that is carried for some forty requests and not written again is worth two
-# to three ten-thousandths of a turn; the first rate is for those who would rather lose nothing.
-RATES: Final = (1e-4, 5e-4)
 
 LEAST: Final = 800  # characters; of shorter results nothing worth having can go
 _LEAST_SAVED: Final = 20  # tokens
@@ -33,8 +29,9 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
         if len(text) < LEAST or not view.may_rewrite(position) or find_marker(text) is not None:
             continue
         found = known(position, view.transcript, view.ledger, mentions)
-        if found is not None:
-            yield from _offers(view, position, found, mentions)
+        offer = None if found is None else _offer(view, position, found, mentions)
+        if offer is not None:
+            yield offer
 
 
 def _due(view: View, mentions: Mentions) -> Iterator[int]:
@@ -56,29 +53,22 @@ def _answers(unit: Unit) -> int:
     return unit.answers
 
 
-def _offers(view: View, position: int, found: Known, mentions: Mentions) -> Iterator[Offer]:
+def _offer(view: View, position: int, found: Known, mentions: Mentions) -> Offer | None:
+    """A result without the lines that cost more to carry than missing them would."""
     part = view.transcript.parts[position]
-    ref = reference(part.text)
-    use = view.use(view.transcript.exchange_of[position])
-    expected = forecast(found)
-    least, longest = _LEAST_SAVED, len(part.text) - _LEAST_SAVED
+    rate = view.fair_risk / KEPT_LINES_MISSED
     gone = _gone(view, position)
-    for rate in RATES:
-        kept = kept_of(part.text, found, expected, mentions, rate, gone_before=gone)
-        if kept is None:
-            continue
-        marker = Short(kept.gone, "lines", ref, kept.all, rerun=use.rerun, fetch=view.fetch)
-        text = f"{kept.text}\n{marker}"
-        if len(text) > longest:
-            continue
-        saved = view.saved_by(position, text)
-        if saved < least:
-            continue
-        longest = len(text) - _LEAST_SAVED  # a longer one saves too little more, uncounted
-        least = saved + _LEAST_SAVED
-        evidence = f"{kept.gone:,} of {kept.all:,} lines, {kept.risk:.3f} turns may miss one"
-        edit = Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved)
-        yield Offer("trim", edit)
+    kept = kept_of(part.text, found, forecast(found), mentions, rate, gone_before=gone)
+    if kept is None:
+        return None
+    ref, rerun = reference(part.text), view.use(view.transcript.exchange_of[position]).rerun
+    marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
+    text = f"{kept.text}\n{marker}"
+    saved = view.saved_by(position, text) if len(text) <= len(part.text) - _LEAST_SAVED else 0
+    if saved < _LEAST_SAVED:
+        return None
+    evidence = f"{kept.gone:,} of {kept.all:,} lines, {kept.risk:.3f} turns may miss one"
+    return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
 
 
 def _gone(view: View, position: int) -> frozenset[int]:

@@ -50,6 +50,7 @@ class View(Struct, frozen=True, dict=True):
     limits: Limits = _NO_LIMITS
     held: Mapping[int, Held] = {}  # images and files, by part
     mentions: Mentions = _NO_MENTIONS
+    fair_risk: float = 1e-4  # turns that may miss something for each token that goes
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""
