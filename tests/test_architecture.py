@@ -36,7 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"fold"}),
     frozenset({"memo", "projection"}),
     frozenset({"engine"}),
-    frozenset({"overrun"}),
+    frozenset({"fallback", "overrun"}),
     frozenset({"api"}),
     frozenset({"__init__"}),
     frozenset({"integrations", "sessions", "store"}),

@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import xxhash
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .binding import binding_of
 from .check.formats import RULES
@@ -85,6 +86,30 @@ def fold_on(
     for step in _steps(body, setting, state.messages):
         fold_step(state, step, _identities(body, step), setting)
     return Folded(body, state, setting)
+
+
+def fold_known(
+    request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo
+) -> tuple[Folded, Facts] | None:
+    """Fold on from the longest known prefix without a new edit; None: no prefix is known.
+
+    The facts say which boundaries were passed over.
+    """
+    body = read_body(request)
+    setting = _setting(body, detect(body, format), policy, facts, None)
+    state, known = _resume(memo, prefix_keys(body, setting), body, setting)
+    if known is None:
+        return None
+    steps = _steps(body, setting, state.messages)
+    skipped, prefix = set[str](), state.prefix
+    for step in steps:
+        prefix = next_prefix(prefix, _identities(body, step))
+        skipped.add(prefix.hex())
+    passed_over = Facts(skipped=frozenset(skipped))
+    setting = replace(setting, facts=facts.merge(passed_over))
+    for step in steps:
+        fold_step(state, step, _identities(body, step), setting)
+    return Folded(body, state, setting), passed_over
 
 
 def prefix_of(body: Body, format: FormatName, before: Folded | None) -> str:
@@ -291,6 +316,6 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
 
 
 __all__ = [
-    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_on", "fold_request",
-    "prefix_of",
+    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_known", "fold_on",
+    "fold_request", "prefix_of",
 ]  # fmt: skip
