@@ -232,3 +232,25 @@ def test_a_plan_without_repair_repairs_nothing() -> None:
 def test_arguments_of_the_wrong_kind_are_named(call: Any, named: str) -> None:
     with pytest.raises(ValueError, match=re.escape(named)):
         call()
+
+
+class TestModelOutsideTheRequest:
+    """Gemini's model stands in the URL: what depends on it is told beside the request."""
+
+    BODY = request("gemini", "go on", [Exchange("done")])
+
+    def test_its_rules_are_judged(self):
+        assert [one.code for one in clew.check(self.BODY, model="gemini-3-pro")] == ["G3"]
+        assert clew.check(self.BODY, model="gemini-2.5-pro") == clew.check(self.BODY) == []
+
+    def test_its_repairs_are_made_and_its_name_is_told(self):
+        memo = Memo()
+        newer = clew.compact(self.BODY, model="gemini-3-pro", memo=memo)
+        assert clew.check(newer.request, model="gemini-3-pro") == []
+        assert newer.report.model == "gemini-3-pro"
+        older = clew.compact(self.BODY, model="gemini-2.5-pro", memo=memo)
+        assert older.request is self.BODY  # what was remembered is another model's
+
+    def test_what_the_request_says_itself_counts(self):
+        named = {**self.BODY, "model": "gemini-2.5-pro"}
+        assert clew.compact(named, format="gemini", model="gemini-3-pro").request is named

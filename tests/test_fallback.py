@@ -89,7 +89,7 @@ class TestKnownEdits:
 
 def thought(steps: int, model: str = "claude-opus-5-5") -> dict[str, Any]:
     """A conversation with a signed thought before each call."""
-    body = request("anthropic", "go on", *STEPS[:steps]) | {"model": model}
+    body: dict[str, Any] = {**request("anthropic", "go on", *STEPS[:steps]), "model": model}
     for at, message in enumerate(body["messages"]):
         if message["role"] == "assistant":
             thinking = {"type": "thinking", "thinking": f"thought {at}", "signature": "c2ln"}

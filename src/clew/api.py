@@ -14,7 +14,7 @@ from .codecs.detect import detect, refuse_server_held
 from .codecs.formats import CODECS
 from .codecs.reading import read_body
 from .edits import Edit
-from .engine import Compaction, compacted, edits_of, fold_request
+from .engine import Compaction, compacted, edits_of, fields_with, fold_request
 from .errors import (
     PassedThrough,
     PlainText,
@@ -58,9 +58,11 @@ def compact(
     policy: Policy | None = None,
     facts: Facts | None = None,
     memo: Memo | None = _MEMO,
+    model: str | None = None,
 ) -> Compaction[_Request]:
     """The request made smaller, in its own format and type; as it came when it cannot be read.
 
+    `model` is for requests that do not name it themselves: Gemini's stands in the URL.
     Raises BudgetError when the policy's budget cannot be met; the error names what is in the way.
 
     >>> history = [{"role": "user", "content": "hello"}]
@@ -68,7 +70,7 @@ def compact(
     True
     """
     try:
-        folded = fold_request(request, format, _policy(policy), _facts(facts), memo)
+        folded = fold_request(request, format, _policy(policy), _facts(facts), memo, model=model)
         done = compacted(folded, request)
         refuse_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
@@ -121,7 +123,7 @@ def apply(
     return compacted(folded, request)
 
 
-def check(request: object, *, format: str | None = None) -> list[Problem]:
+def check(request: object, *, format: str | None = None, model: str | None = None) -> list[Problem]:
     """What the provider would reject: a list of problems, empty when there are none."""
     try:
         body = read_body(request)
@@ -132,7 +134,10 @@ def check(request: object, *, format: str | None = None) -> list[Problem]:
         refuse_server_held(codec.name, body.fields)
     messages = [body.message(at) for at in range(len(body))]
     size = len(request) if isinstance(request, str | bytes) else 0
-    return [*problems_in(codec, messages, body.fields), *size_problems(codec.name, size)]
+    return [
+        *problems_in(codec, messages, fields_with(body.fields, model)),
+        *size_problems(codec.name, size),
+    ]
 
 
 def repair(request: _Request, *, format: str | None = None) -> Compaction[_Request]:

@@ -15,7 +15,7 @@ from .check.formats import RULES
 from .check.rules import Step, steps_of
 from .codecs.attachments import attachment_of
 from .codecs.body import Body, Kept, Piece
-from .codecs.codec import Codec, FormatName
+from .codecs.codec import Codec, Fields, FormatName
 from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
@@ -58,16 +58,17 @@ class Folded(Struct, frozen=True):
     setting: Setting
 
 
-def fold_request(
+def fold_request(  # noqa: PLR0913 - all that a fold depends on
     request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo | None,
-    passes: tuple[Pass, ...] | None = None, *, trace: bool = False,
+    passes: tuple[Pass, ...] | None = None, *, trace: bool = False, model: str | None = None,
 ) -> Folded:  # fmt: skip
     """Read a request and fold over its boundaries, from the longest prefix already known.
 
-    A trace tells of every boundary, so what is remembered is not used for it.
+    A trace tells of every boundary, so what is remembered is not used for it. `model` is for
+    requests that do not name it themselves.
     """
     body = read_body(request)
-    setting = _setting(body, detect(body, format), policy, facts, passes)
+    setting = _setting(body, detect(body, format), policy, facts, passes, model=model)
     if memo is None or trace:
         return Folded(body, _fold_anew(body, setting, trace), setting)
     return Folded(body, _fold_on(body, setting, memo), setting)
@@ -89,14 +90,15 @@ def fold_on(
 
 
 def fold_known(
-    request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo
-) -> tuple[Folded, Facts] | None:
+    request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo,
+    model: str | None = None,
+) -> tuple[Folded, Facts] | None:  # fmt: skip
     """Fold on from the longest known prefix without a new edit; None: no prefix is known.
 
     The facts say which boundaries were passed over.
     """
     body = read_body(request)
-    setting = _setting(body, detect(body, format), policy, facts, None)
+    setting = _setting(body, detect(body, format), policy, facts, None, model=model)
     state, known = _resume(memo, prefix_keys(body, setting), body, setting)
     if known is None:
         return None
@@ -165,20 +167,20 @@ _MOST_HEADS = 64
 
 def _setting(
     body: Body, format: FormatName, policy: Policy, facts: Facts,
-    passes: tuple[Pass, ...] | None, head: int | None = None,
+    passes: tuple[Pass, ...] | None, head: int | None = None, model: str | None = None,
 ) -> Setting:  # fmt: skip
-    model = (body.fields or {}).get("model")
-    counter = counter_for(format, model if isinstance(model, str) else None, policy.counter)
-    codec, definitions = CODECS[format], definitions_in(body.fields)
+    fields = fields_with(body.fields, model)
+    counter = counter_for(format, _model(fields), policy.counter)
+    codec, definitions = CODECS[format], definitions_in(fields)
     sizer = sizer_for(counter)
     if head is None:
         head = _head_tokens(body, codec, counter if policy.budget is not None else sizer)
-    rates = rates_for(policy, format, body.fields, marking_of(body, format))
+    rates = rates_for(policy, format, fields, marking_of(body, format))
     return Setting(
         codec, RULES[format], MENDERS[format], counter, sizer, policy,
-        chosen_passes(policy) if passes is None else passes, definitions, facts, body.fields,
+        chosen_passes(policy) if passes is None else passes, definitions, facts, fields,
         body.encode, fetching_tool(definitions), head, rates,
-        binding_of(format, body.fields), limits_for(policy, format, body.fields),
+        binding_of(format, fields), limits_for(policy, format, fields),
     )  # fmt: skip
 
 
@@ -196,6 +198,7 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     passes = ",".join(token_of(one) for one in setting.passes)
     told = (
         f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|{passes}|"
+        f"{_model(setting.fields)}|"
     )
     chain = xxhash.xxh3_128(told.encode() + setting.policy.fingerprint(), seed=_SECRET)
     update, digest = chain.update, chain.digest
@@ -260,7 +263,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
     state = folded.state
     report = Report(
         format=folded.setting.codec.name,
-        model=_model(folded),
+        model=_model(folded.setting.fields),
         counter=folded.setting.counter.name,
         tally=_Tally(folded),
         messages=len(folded.body),
@@ -306,8 +309,17 @@ def edits_of(state: State) -> tuple[Edit, ...]:
     return tuple(state.edits[position] for position in sorted(state.edits))
 
 
-def _model(folded: Folded) -> str | None:
-    model = (folded.body.fields or {}).get("model")
+def fields_with(fields: Fields | None, model: str | None) -> Fields | None:
+    """The fields of a request that says its model elsewhere: in its URL, say."""
+    return (
+        fields
+        if model is None or (fields and "model" in fields)
+        else {**(fields or {}), "model": model}
+    )
+
+
+def _model(fields: Fields | None) -> str | None:
+    model = (fields or {}).get("model")
     return model if isinstance(model, str) else None
 
 
@@ -316,6 +328,6 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
 
 
 __all__ = [
-    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fold_known", "fold_on",
-    "fold_request", "prefix_of",
+    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fields_with", "fold_known",
+    "fold_on", "fold_request", "prefix_of",
 ]  # fmt: skip

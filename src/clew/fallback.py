@@ -30,13 +30,14 @@ class Fallback(Struct, Generic[_Request], frozen=True):
 
 
 def with_known_edits(
-    request: _Request, *, format: str | None, policy: Policy, facts: Facts, memo: Memo
-) -> Fallback[_Request] | None:
+    request: _Request, *, format: str | None, policy: Policy, facts: Facts, memo: Memo,
+    model: str | None = None,
+) -> Fallback[_Request] | None:  # fmt: skip
     """The request with the edits of its longest known prefix and no others; None: none is known.
 
     The facts say which boundaries were skipped, so that no edit is made at them later either.
     """
-    found = fold_known(request, format, policy, facts, memo)
+    found = fold_known(request, format, policy, facts, memo, model)
     if found is None:
         return None
     folded, skipped = found
@@ -44,8 +45,9 @@ def with_known_edits(
 
 
 def as_it_came(
-    request: _Request, *, format: str | None = None, sent: Facts | None = None
-) -> Fallback[_Request]:
+    request: _Request, *, format: str | None = None, sent: Facts | None = None,
+    model: str | None = None,
+) -> Fallback[_Request]:  # fmt: skip
     """The request without the reasoning that was signed for what was sent in its place.
 
     `sent.left_alone` are the prefixes up to which projections were sent; without them, all of it.
@@ -54,5 +56,5 @@ def as_it_came(
     here = prefix_of(body, detect(body, format), None)
     until = frozenset({here}) if sent is None else sent.left_alone
     facts = Facts(changed=until)
-    folded = fold_request(request, format, _AS_IT_CAME, facts, None)
+    folded = fold_request(request, format, _AS_IT_CAME, facts, None, model=model)
     return Fallback(compacted(folded, request), Facts(left_alone=until))
