@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -138,8 +139,15 @@ def reference(text: str) -> str:
     >>> reference("hello")
     'bbidnwiqv5awc2eneyyx'
     """
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    bits = int.from_bytes(digest[:13]) >> 4  # the hundred that twenty characters hold
+    return reference_of((text,))
+
+
+def reference_of(pieces: Iterable[str]) -> str:
+    """The reference of a text that is given in pieces, and need not be put together for it."""
+    told = hashlib.sha256()
+    for piece in pieces:
+        told.update(piece.encode("utf-8", "surrogatepass"))
+    bits = int.from_bytes(told.digest()[:13]) >> 4  # the hundred that twenty characters hold
     return "".join([_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
 
 
