@@ -48,6 +48,7 @@ class _Projection:
         self._spelled_anew = _spelled_each_time(self._changes, state.index.parts)
         self._before_gone = {row - 1 for row, one in self._changes.items() if one.removed}
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
+        self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
         self._marked = set(body.marked())
         rebuilt = self._changes.keys() | self._spelled_anew | self._before_gone
         self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
@@ -85,7 +86,8 @@ class _Projection:
             seam = piece is None or seam
             if piece is not None:
                 self._append(pieces, piece, seam=seam)
-                pieces += [Changed(None, message) for message in inserts.get(stop, ())]
+                for message in inserts.get(stop, ()):
+                    self._append(pieces, Changed(None, message), seam=False)
                 seam = False
             row = stop + 1
         if start < row <= len(sources) - _APART:
@@ -94,6 +96,7 @@ class _Projection:
             self._settle(pieces, row)
         if row < len(sources):
             self._keep(pieces, row, len(sources), seam)
+        self._close_run(pieces)
         return pieces
 
     def _settled(self) -> tuple[list[Piece], int]:
@@ -240,6 +243,7 @@ class _Projection:
         """Add a row; a row that vanished may have left two that must become one."""
         if seam and pieces and self._join(pieces, piece):
             return
+        self._close_run(pieces)
         last = pieces[-1] if pieces else None
         if isinstance(piece, Kept) and isinstance(last, Kept) and last.stop == piece.start:
             pieces[-1] = Kept(last.start, piece.stop)
@@ -248,9 +252,14 @@ class _Projection:
 
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
-        if self._codec.join(self._said(pieces[-1]), self._said(piece)) is None:
+        before = self._run[-1] if self._run else self._said(pieces[-1])
+        if self._codec.join(before, self._said(piece)) is None:
             return False
-        last, piece = self._built(pieces.pop()), self._built(piece)
+        piece = self._built(piece)
+        if self._run:
+            self._run.append(self._said(piece))
+            return True
+        last = self._built(pieces.pop())
         before, after = self._said(last), self._said(piece)
         joined = self._codec.join(before, after) or ()
         if isinstance(last, Kept) and last.stop - last.start > 1:
@@ -265,7 +274,15 @@ class _Projection:
             else:
                 merged = not any(one is before for one in joined)
                 pieces.append(Changed(source if merged else None, message))
+                self._run = [before, after] if merged else []
         return True
+
+    def _close_run(self, pieces: list[Piece]) -> None:
+        """Make one message of a run that nothing more is joined to: once, however long it is."""
+        last = pieces[-1] if self._run else None
+        if isinstance(last, Changed) and len(self._run) > 2:
+            pieces[-1] = Changed(last.source, self._codec.merge(self._run))
+        self._run = []
 
     def _built(self, piece: Piece) -> Piece:
         """A piece with its message: only in that, blocks that did not change have their bytes."""
