@@ -65,6 +65,8 @@ _SHORT = re.compile(
     re.ASCII,
 )
 _HOLE = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
+_TOLD = r"[A-Za-z0-9_./:@\\-]{5,}"
+_NAMES = re.compile(rf"\[names only there: {_TOLD}(?:, {_TOLD}){{0,11}}\]", re.ASCII)
 
 
 class Short(Struct, frozen=True, gc=False):
@@ -101,6 +103,15 @@ def hole_in(line: str) -> tuple[int, str] | None:
 def is_hole(line: str) -> bool:
     """Whether a line stands for what was taken out in its place."""
     return _HOLE.fullmatch(line) is not None
+
+
+def is_names(line: str) -> bool:
+    """Whether a line tells the names that stood only where a hole is.
+
+    >>> is_names("[names only there: one_thread, src/cloth.py]")
+    True
+    """
+    return _NAMES.fullmatch(line) is not None
 
 
 class Marker(Struct, frozen=True, gc=False):
