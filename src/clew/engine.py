@@ -209,7 +209,7 @@ def _remember(
     if key != parent:
         kept = state.copy()
         if shares_results:  # so that what is encoded and counted next is remembered too
-            kept.encoded, kept.tokens = state.encoded, state.tokens
+            kept.encoded, kept.ended, kept.tokens = state.encoded, state.ended, state.tokens
         memo.put(key, kept, parent, state.size * 4)
     return key
 

@@ -53,10 +53,11 @@ class _Projection:
         rebuilt = self._changes.keys() | self._spelled_anew | self._before_gone
         self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
         self.ending = self._end(setting) if setting.policy.repair else Ending()
-        if not self._mended.keys().isdisjoint(self.ending.changes):
-            rebuilt |= self.ending.changes.keys()
+        if not self._mended.keys().isdisjoint(self.ending.changed()):
+            rebuilt |= self.ending.changed()
             self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
             self.ending = self._end(setting)
+        self._ended = self.ending.changed()
 
     def _place_own_mark(self, setting: Setting) -> None:
         """Mark the end of the prefix before the last epoch, where one more mark fits."""
@@ -74,7 +75,7 @@ class _Projection:
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
         sources, inserts = self._state.sources, self.ending.inserts
-        touched = self._changes.keys() | self._mended.keys() | self.ending.changes.keys()
+        touched = self._changes.keys() | self._mended.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
         row, seam = start, False
@@ -110,7 +111,7 @@ class _Projection:
 
     def _may_settle(self, end: int) -> bool:
         """Whether the rows before this one will be the same in the next request, edits aside."""
-        changing = (self._spelled_anew, self.ending.changes, self.ending.inserts)
+        changing = (self._spelled_anew, self._ended, self.ending.inserts)
         return not self._state.mended and not any(row < end for rows in changing for row in rows)
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
@@ -200,13 +201,17 @@ class _Projection:
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""
         plain = self._may_remember(row)
-        known = self._state.encoded.get(row) if plain else None
+        known = self._bytes(row).get(row) if plain else None
         if known is None:
             return self._rebuilt(row, remember=plain)
         source = self._state.sources[row]
         if source is not None:
             self._known[source] = row
         return Changed(source, None, known) if known != _NOTHING else None
+
+    def _bytes(self, row: int) -> dict[int, bytes]:
+        """Where the bytes of a row are remembered, by row."""
+        return self._state.ended if row in self._ended else self._state.encoded
 
     def _may_remember(self, row: int) -> bool:
         """Whether a row has the same bytes in every request, until an edit changes them.
@@ -215,7 +220,7 @@ class _Projection:
         """
         source = self._state.sources[row]
         return (
-            row not in self.ending.changes
+            row not in self.ending.changes  # which say another thing at the next end
             and row not in self._spelled_anew
             and row not in self._varying
             and source not in self._marked
@@ -224,19 +229,19 @@ class _Projection:
 
     def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
         source = self._state.sources[row]
-        message = self.ending.changes.get(row, self._message(row))
+        message = self.ending.message(row) if row in self._ended else self._message(row)
         change = self._changes.get(row)
         if change is not None:
             message = change_row(self._codec, message, change, self._state.index.parts)
         if message is None:
             if remember:
-                self._state.encoded[row] = _NOTHING
+                self._bytes(row)[row] = _NOTHING
             return None
         if source is not None and message is self._body.message(source):
             return self._kept(row)
         encoded = self._body.encode(source, message)
         if remember and encoded is not None:
-            self._state.encoded[row] = encoded
+            self._bytes(row)[row] = encoded
         return Changed(source, message, encoded)
 
     def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:

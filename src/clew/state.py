@@ -112,6 +112,7 @@ class State(Struct):
     originals: dict[str, Original] = field(default_factory=dict[str, Original])
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
+    ended: dict[int, bytes] = field(default_factory=dict[int, bytes])  # as the end needs them
     outgoing: Outgoing = field(default_factory=Outgoing)
     messages: int = 0  # source messages read
     size: int = 0  # of all parts together, about, in tokens
@@ -182,6 +183,7 @@ class State(Struct):
         """Forget how these rows, and what may hang together with them, go out."""
         for row in rows:
             self.encoded.pop(row, None)
+            self.ended.pop(row, None)
         settled = self.outgoing.settled
         if settled is not None and min(rows, default=0) < settled.end:
             settled = None
@@ -206,7 +208,8 @@ class State(Struct):
 
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
-    "leans", "originals", "failures", "encoded", "boundaries", "fetched", "mimicry", "pool", "held",
+    "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "mimicry",
+    "pool", "held",
 )  # fmt: skip
 
 
