@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.codecs.formats import CODECS
+from clew.forecast import keeping
 from clew.marker import Marker, Short, hole, reference
 from clew.mimicry import mimicry_in
 from clew.transcript import Part, Ref
@@ -101,6 +102,15 @@ def test_what_only_looks_like_it_is_not(case: str) -> None:
 def test_a_whole_line_is_found_in_any_text(before: str, after: str) -> None:
     (one,) = mimicry_in([call({"content": f"{before}\n{SHORT}\n{after}"})])
     assert one.kind == "marker"
+
+
+ATOMS = st.from_regex(r"[A-Za-z0-9_./:@\\-]{5,30}", fullmatch=True)
+
+
+@given(st.lists(ATOMS, min_size=1, max_size=12))
+def test_whatever_names_are_told_of_a_hole_they_are_known_again(names: list[str]) -> None:
+    _, told = keeping._hole(7, names)
+    assert found(text(told)) == [("names", "", told[:120])]
 
 
 def session(format: str, written: str, answer: str = "ok") -> dict[str, Any]:
