@@ -229,7 +229,7 @@ def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
     tiers = folding(Tiers(budget=1, down_to=0.0, yields=math.inf, least=1, batch=4, standing=2))
     memo = Memo()
     turns = [
-        said(format, "", ran(format, f"echo {k}", f"thread {k} of the cloth\n" * 9, f"n{k}"))
+        said(format, f"{k}!", ran(format, f"echo {k}", f"thread {k} of the cloth\n" * 9, f"n{k}"))
         for k in range(40)
     ]
     seen: dict[str, str] = {}
@@ -238,6 +238,7 @@ def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
         out = folded(format, session(format, *turns[:end]), tiers, memo=memo)
         cold = folded(format, session(format, *turns[:end]), tiers)
         assert out.originals == cold.originals
+        assert out.request == cold.request, "words that are left become neighbours, and are joined"
         seen |= out.originals
     told = [edit for edit in out.report.edits if isinstance(edit, Replace) and edit.stands_for]
     assert max(len(edit.stands_for) for edit in told) > 8, "summaries merged"
