@@ -28,7 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"edits", "lines", "prices", "ranges", "tokens"}),
     frozenset({"codecs", "facts", "marker", "registered", "tools", "touching"}),
     frozenset({"binding", "check", "ledger", "mimicry", "policy", "shapes", "summaries"}),
-    frozenset({"forecast", "limits", "protections", "rates"}),
+    frozenset({"forecast", "limits", "originals", "protections", "rates"}),
     frozenset({"passes", "repair", "settings"}),
     frozenset({"choosing", "marking", "planner", "tracing"}),
     frozenset({"report", "state", "vetting"}),

@@ -325,6 +325,21 @@ def test_two_turns_of_the_model_become_one() -> None:
     assert CODEC.join(None, second) is None
 
 
+turns = st.builds(
+    lambda texts, extra: {**content(*texts), **extra},
+    st.lists(st.builds(lambda said: {"text": said}, st.text()), min_size=1, max_size=3),
+    st.sampled_from([{}, {"kept": 1}]),
+)
+
+
+@given(st.lists(turns, min_size=2, max_size=6))
+def test_a_run_becomes_what_its_turns_become_one_by_one(run: list[Any]) -> None:
+    whole = run[0]
+    for turn in run[1:]:
+        (whole,) = CODEC.join(whole, turn) or [None]
+    assert msgspec.json.encode(CODEC.merge(run)) == msgspec.json.encode(whole)
+
+
 def test_marks_and_bonds_do_not_exist() -> None:
     message = content({"text": "a"})
     assert CODEC.mark(message, CODEC.read(0, message)[0], {"type": "ephemeral"}) is message

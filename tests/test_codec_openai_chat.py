@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -493,6 +494,22 @@ def test_two_turns_of_the_model_become_one() -> None:
     assert CODEC.join(two, one) is None
     assert CODEC.join({"role": "user", "content": "a"}, one) is None
     assert CODEC.unbind(one) is one
+
+
+contents = st.sampled_from([None, "", "a", "b\n", [], [text("c")], [text("d"), text("e")]])
+turns = st.fixed_dictionaries(
+    {"role": st.just("assistant")},
+    optional={"content": contents, "refusal": st.text(), "reasoning": st.text()},
+)
+
+
+@given(st.lists(turns, min_size=2, max_size=6), st.booleans())
+def test_a_run_becomes_what_its_turns_become_one_by_one(run: list[Any], calls: bool) -> None:
+    run = [*run, assistant("so", call("c"))] if calls else run
+    whole = run[0]
+    for turn in run[1:]:
+        (whole,) = CODEC.join(whole, turn) or [None]
+    assert json.dumps(CODEC.merge(run)) == json.dumps(whole), "the order of keys counts too"
 
 
 def test_only_assistant_messages_are_the_models() -> None:

@@ -7,7 +7,10 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import clew
 from clew import Policy
@@ -22,8 +25,11 @@ from clew.passes.folding import Tiers, fold, tiers_of
 from clew.passes.stub_results import stub_results
 from clew.passes.view import View
 from clew.tokens import counter_for
-from tests.formats import FIELD, FORMATS, Exchange, request, results
+from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
+from tests.laws import laws
+from tests.laws.subject import compactor
 from tests.laws.trial_passes import drop_old_reasoning
+from tests.strategies import requests
 
 formats = pytest.mark.parametrize("format", FORMATS)
 TOOL = {
@@ -34,6 +40,7 @@ TOOL = {
 }
 CODE = "\n".join(f"def thread_{number}(spool): return spool.turn({number})" for number in range(40))
 HEAD = "Earlier in this session, "
+EVERY_TIME = Policy(step=1, growth=0.0, at_once=True, keep_recent=1, errors_verbatim=False)
 EAGER = Tiers(budget=1, down_to=0.0, yields=math.inf, least=1)
 
 
@@ -136,11 +143,16 @@ Earlier in this session, 7 tool calls of the assistant, in short:
 def one_fold(format: str, bound: str = "") -> Compaction[Any]:
     """A session of which all old exchanges fold at once."""
     source = session(format, *work(format, bound=bound), *quiet(format, 3))
+    return folded(format, source, at_the_end(9), keep=2)
+
+
+def at_the_end(count: int) -> Pass:
+    """The pass, once the model has seen so many exchanges."""
 
     def fold_at_the_end(view: View, policy: Policy) -> Iterator[Offer]:
-        return fold(view, EAGER) if view.seen_exchanges() == 9 else iter(())
+        return fold(view, EAGER) if view.seen_exchanges() == count else iter(())
 
-    return folded(format, source, fold_at_the_end, keep=2)
+    return fold_at_the_end
 
 
 @formats
@@ -163,6 +175,87 @@ def test_the_others_are_gone_and_kept_under_their_own_hashes(format: str) -> Non
     assert told.evidence == "7 calls told in one result"
     assert out.originals[reference(CODE)] == CODE
     assert CODE not in str(out.request)
+
+
+RECORD = """\
+=== 1 of 7: {tool} call_0_0
+{{"command":"cat docs/loom.md"}}
+--- result
+{code}
+=== 2 of 7: {tool} call_0_1
+{{"command":"rg -n turn src"}}
+--- result
+src/loom.py:1: turn
+=== 3 of 7: {tool} call_0_2
+"""
+
+
+@formats
+def test_its_reference_leads_back_to_all_that_it_stands_for(format: str) -> None:
+    out = one_fold(format)
+    (text,) = summaries(format, out)
+    marker = find_marker(text)
+    assert marker is not None
+    given_back = clew.expand(marker.ref, out)
+    assert reference(given_back) == marker.ref
+    spelled = given_back.replace('": "', '":"')  # arguments are told as they came
+    assert spelled.startswith(RECORD.format(tool=TOOL[format], code=CODE))
+    assert given_back.endswith("--- result\nExit code 1\nE assert 1 == 2\n1 failed\n")
+    assert clew.expand(marker.ref, out, pattern="^=== ").count("\n") == 7
+    assert clew.expand(reference("made"), out) == "made", "and each is found on its own"
+
+
+@formats
+def test_what_goes_with_an_exchange_is_in_the_record_too(format: str) -> None:
+    looks = [[ran(format, "look", CODE, f"{k}{n}", image=True) for n in "ab"] for k in range(3)]
+    bound = "c2ln" * 8 if format == "anthropic" else ""
+    turns = [said(format, "", *step, bound=bound) for step in looks]
+    source = session(format, *turns, *quiet(format, 4))
+    for n in range(6):  # each image is another one
+        source = json.loads(json.dumps(source).replace(PIXEL, f"{n}" * 8, 1))
+    out = folded(format, source, at_the_end(9))
+    (edit,) = [one for one in out.report.edits if isinstance(one, Replace) and one.stands_for]
+    assert len(edit.stands_for) == 7
+    refs = clew.expand(edit.original, out, pattern="^--- image; ref ").split("\n")[:-1]
+    kept = [clew.expand(line.split()[-1], out) for line in refs]
+    assert [f"{n}" * 8 in text for n, text in enumerate(kept)] == [True] * len(kept)
+    assert len(kept) == (0 if format == "openai-chat" else 6)
+    thoughts = clew.expand(edit.original, out, pattern="^hm, hm$")
+    assert thoughts == "hm, hm\n" * (3 if bound else 0)
+
+
+@formats
+def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
+    tiers = folding(Tiers(budget=1, down_to=0.0, yields=math.inf, least=1, batch=4, standing=2))
+    memo = Memo()
+    turns = [
+        said(format, f"{k}!", ran(format, f"echo {k}", f"thread {k} of the cloth\n" * 9, f"n{k}"))
+        for k in range(40)
+    ]
+    seen: dict[str, str] = {}
+    out = folded(format, session(format), tiers)
+    for end in range(1, len(turns) + 1):
+        out = folded(format, session(format, *turns[:end]), tiers, memo=memo)
+        cold = folded(format, session(format, *turns[:end]), tiers)
+        assert out.originals == cold.originals
+        assert out.request == cold.request, "words that are left become neighbours, and are joined"
+        seen |= out.originals
+    told = [edit for edit in out.report.edits if isinstance(edit, Replace) and edit.stands_for]
+    assert max(len(edit.stands_for) for edit in told) > 8, "summaries merged"
+    back = "".join(clew.expand(edit.original, out) for edit in told)
+    for k in range(out.report.edits[-1].stands_for[-1] + 1):  # type: ignore[union-attr]
+        assert back.count(f"thread {k} of the cloth\n" * 9) == 1, "each once"
+    assert seen.items() == out.originals.items(), "what was named once is still there"
+
+
+@formats
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_reversible_whatever_folds(format: str, data: st.DataObject) -> None:
+    example = data.draw(requests(format))
+    if isinstance(example[FIELD[format]], list):
+        compact = compactor(folding(EAGER), format=format, usual=EVERY_TIME)
+        laws.reversible(compact, format, example)
 
 
 @formats
@@ -441,3 +534,19 @@ def test_the_policys_budget_is_what_counts() -> None:
     assert tiers_of(Policy(budget=60_000)).budget == 60_000
     assert tiers_of(Policy()) == Tiers(recent=6), "as its source has it"
     assert Tiers().summary == 500, "as its source has it"
+
+
+@formats
+def test_a_plan_that_was_stored_leads_back_as_well(format: str) -> None:
+    source = session(format, *work(format, count=8))
+    policy = Policy(budget=3_500, passes=("fold_exchanges",))
+    made = clew.plan(source, format=format, policy=policy, memo=None)
+    kept = msgspec.json.decode(msgspec.json.encode(made), type=clew.Plan)
+    out = clew.compact(source, format=format, policy=policy, memo=None)
+    applied = clew.apply(source, kept)
+    told = [one for one in applied.report.edits if isinstance(one, Replace) and one.stands_for]
+    assert told
+    assert all(CODE in clew.expand(edit.original, applied) for edit in told[:1])
+    assert {
+        ref: applied.originals[ref] for ref in applied.originals
+    }.items() <= out.originals.items()

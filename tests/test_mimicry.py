@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.codecs.formats import CODECS
+from clew.forecast import keeping
 from clew.marker import Marker, Short, hole, reference
 from clew.mimicry import mimicry_in
 from clew.transcript import Part, Ref
@@ -20,6 +21,7 @@ formats = pytest.mark.parametrize("format", FORMATS)
 REF = reference("what was there")
 SHORT = str(Short(12, "lines", REF))
 CAPPED = str(Marker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "toolu_01", False, REF))
+NAMES = "[names only there: one_thread, src/cloth.py]"
 PLACE = Ref(0, ())
 
 
@@ -40,6 +42,11 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
     "a marker in words": (text(f"Here:\n{SHORT}\nDone."), [("marker", "", SHORT)]),
     "the marker of a cap": (text(CAPPED), [("marker", "", CAPPED[:120])]),
     "a hole": (text(f"a\n{hole(37, 'lines')}\nb"), [("hole", "", "[… 37 lines]")]),
+    "names that stood in a hole": (text(f"a\n{NAMES}\nb"), [("names", "", NAMES)]),
+    "names in arguments": (call({"content": f"import os\n{NAMES}"}), [("names", "Write", NAMES)]),
+    "a hole and its names, which is one place": (
+        text(f"{hole(37, 'lines')}\n{NAMES}"), [("hole", "", "[… 37 lines]")]
+    ),
     "a marker in arguments": (
         call({"path": "a.py", "content": f"import os\n{SHORT}\n"}), [("marker", "Write", SHORT)]
     ),
@@ -66,6 +73,9 @@ SOUND: dict[str, Part] = {
     "a marker within a line": text(f"It says {SHORT} there."),
     "a marker cut short": text(SHORT[:-1]),
     "a made-up unit": text(SHORT.replace("lines", "stanzas")),
+    "names within a line": text(f"It says {NAMES} there."),
+    "no names": text("[names only there: ]\n[names only there: of it]"),
+    "more names than are ever told": text(f"{NAMES[:-1]}{', warp_7' * 11}]"),
     "an ellipsis": text("[… and so on]\n[…]"),
     "the words alone": text('{"repeat_of": "call_1"}'),
     "a tool that has such an argument": call({"repeat_of": "event 7", "every": "week"}),
@@ -92,6 +102,15 @@ def test_what_only_looks_like_it_is_not(case: str) -> None:
 def test_a_whole_line_is_found_in_any_text(before: str, after: str) -> None:
     (one,) = mimicry_in([call({"content": f"{before}\n{SHORT}\n{after}"})])
     assert one.kind == "marker"
+
+
+ATOMS = st.from_regex(r"[A-Za-z0-9_./:@\\-]{5,30}", fullmatch=True)
+
+
+@given(st.lists(ATOMS, min_size=1, max_size=12))
+def test_whatever_names_are_told_of_a_hole_they_are_known_again(names: list[str]) -> None:
+    _, told = keeping._hole(7, names)
+    assert found(text(told)) == [("names", "", told[:120])]
 
 
 def session(format: str, written: str, answer: str = "ok") -> dict[str, Any]:

@@ -166,6 +166,13 @@ def wrong_original(view: View, policy: Policy) -> Iterator[Offer]:
         yield Offer("stub", Replace(position, ref, "gone", reference("x"), "stubbed", "", 9))
 
 
+def no_record(view: View, policy: Policy) -> Iterator[Offer]:
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        ref, told = reference(part.text), (view.transcript.exchange_of[position],)
+        yield Offer("stub", Replace(position, part.ref, "gone", ref, "folded", "", 9, told))
+
+
 def longer(view: View, policy: Policy) -> Iterator[Offer]:
     for position in view.fresh_results():
         part = view.transcript.parts[position]
@@ -187,6 +194,7 @@ FAULTS = {
     no_list: "TypeError",
     unseen: "touches what is protected",
     wrong_original: "names another original",
+    no_record: "names another original",
     longer: "tokens, not 9",
     nowhere: "IndexError",
     nothing_there: "takes out nothing",

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
+import sys
 import time
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 
+import clew
 from clew.check.gemini import GeminiRules
 from clew.check.problem import Problem
 from clew.check.rules import Seen, Step, steps_of
 from clew.codecs.gemini import GeminiCodec
+from clew.memo import Memo
+from clew.policy import Policy
+from clew.repair import gemini as repairing
 from clew.repair.gemini import UNNAMED, UNSIGNED, GeminiMender
 from clew.repair.words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
 from tests.judges import gemini as sdk
+from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, histories, requests
 
 CODEC, RULES, MENDER = GeminiCodec(), GeminiRules(), GeminiMender()
@@ -52,7 +60,10 @@ def repair(contents: list[Any], fields: Fields = None) -> list[Any]:
         return rows
     out: list[Any] = []
     for row, message in enumerate(rows):
-        out += [ending.changes.get(row, message), *ending.inserts.get(row, ())]
+        out += [
+            ending.message(row) if row in ending.changed() else message,
+            *ending.inserts.get(row, ()),
+        ]
     return out
 
 
@@ -460,3 +471,41 @@ def _seconds(count: int) -> float:
 def test_ten_thousand_calls_are_mended_in_linear_time() -> None:
     small, large = min(_seconds(1000) for _ in range(3)), _seconds(10_000)
     assert large < 40 * small
+
+
+def _bodies(count: int) -> list[bytes]:
+    """A turn of Gemini 3 that grows by an unsigned call at a time, then the user speaks."""
+    whole = long_session("gemini", count, result=2_000, model=GEMINI_3["model"])
+    contents = [*whole["contents"], ASK, *whole["contents"][1:3]]
+    ends = [*range(3, 2 * count + 2, 2), len(contents)]
+    return [json.dumps({**whole, "contents": contents[:end]}).encode() for end in ends]
+
+
+def test_each_call_of_a_turn_is_signed_once_in_all_its_requests() -> None:
+    signed = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal signed
+        signed += event == "call" and frame.f_code is repairing._signed.__code__
+
+    memo, bodies = Memo(), _bodies(40)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        for body in bodies:
+            clew.compact(body, format="gemini", memo=memo, policy=Policy(passes=()))
+    finally:
+        sys.setprofile(before)
+    assert signed == len(bodies)
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(cap=300, step=1, growth=0.0, at_once=True)])
+def test_what_is_remembered_of_signatures_is_what_a_new_process_makes(policy: Policy) -> None:
+    memo = Memo()
+    for body in _bodies(24):
+        warm = clew.compact(body, format="gemini", memo=memo, policy=policy)
+        cold = clew.compact(body, format="gemini", memo=None, policy=policy)
+        assert warm.request == cold.request
+        assert warm.report.repairs == cold.report.repairs
+        unsigned = sum(one.code == "G3" for one in warm.report.repairs)
+        assert warm.request.count(UNSIGNED.encode()) == unsigned > 0

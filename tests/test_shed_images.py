@@ -137,6 +137,31 @@ def test_with_the_default_policy_too(case: str) -> None:
     assert shed(session(shots), Policy()) == expected
 
 
+ICON, SMALL = (64, 64), (120, 120)  # 6 tokens, which no marker is worth; 20, which the shortest is
+
+
+@pytest.mark.parametrize(
+    ("shots", "expected"),
+    [
+        ([*few(40, size=ICON), *few(61)], list(range(40, 71))),
+        ([*few(80, size=ICON), *few(21)], list(range(80, 100))),
+        (few(101, size=SMALL), OLD_OF_100),
+        (few(101, size=ICON), []),
+    ],
+    ids=["larger ones go", "all larger ones go", "the shortest marker", "none is worth a marker"],
+)
+def test_what_takes_fewer_tokens_than_a_marker_stays(
+    shots: list[Shot], expected: list[int]
+) -> None:
+    request = session(shots)
+    for policy in (ALONE, Policy()):
+        assert shed(request, policy) == expected
+        out = clew.compact(request, policy=policy, memo=None)
+        assert out.report.tokens_after <= out.report.tokens_before
+        left = [one.code for one in clew.check(out.request)]
+        assert left == ([] if expected else ["A22"]), "what is still too many is told"
+
+
 def test_a_larger_model_may_have_more() -> None:
     assert shed(session(few(300), OPUS)) == []
 

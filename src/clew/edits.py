@@ -20,8 +20,11 @@ KEPT_LINES = "unlikely_needed"  # the reason of edits that keep the lines that m
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 
-class Replace(Struct, frozen=True, tag="replace"):
-    """Put `text` in place of what a part says; its original is kept under `original`."""
+class Replace(Struct, frozen=True, tag="replace", omit_defaults=True):
+    """Put `text` in place of what a part says; its original is kept under `original`.
+
+    Where it stands for whole exchanges, that original is the record of them all.
+    """
 
     part: int
     ref: Ref
@@ -30,6 +33,7 @@ class Replace(Struct, frozen=True, tag="replace"):
     reason: str
     evidence: str
     saved: int
+    stands_for: tuple[int, ...] = ()  # the exchanges that it tells of, this one's own the last
 
 
 class DropExchange(Struct, frozen=True, tag="drop_exchange"):

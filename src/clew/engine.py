@@ -20,13 +20,14 @@ from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
 from .codecs.reading import read_body
-from .edits import Edit, Replace
+from .edits import Edit
 from .evaluating import chosen_passes
 from .facts import Facts
 from .fold import agrees, first_prefix, fold_step, next_prefix
 from .limits import limits_for
 from .marking import marking_of
 from .memo import Memo
+from .originals import Originals
 from .passes import Pass
 from .policy import Policy
 from .projection import project
@@ -236,7 +237,7 @@ def _remember(
     if key != parent:
         kept = state.copy()
         if shares_results:  # so that what is encoded and counted next is remembered too
-            kept.encoded, kept.tokens = state.encoded, state.tokens
+            kept.encoded, kept.ended, kept.tokens = state.encoded, state.ended, state.tokens
         memo.put(key, kept, parent, state.size * 4)
     return key
 
@@ -275,20 +276,31 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         mimicry=tuple(state.mimicry),
         trace=None if state.trace is None else tuple(state.trace),
     )
-    return Compaction(projection, report, state.originals | _held_back(folded))
+    return Compaction(projection, report, _originals(folded))
 
 
-def _held_back(folded: Folded) -> dict[str, str]:
-    """The originals of images and files that were left out, as JSON, by reference."""
-    state, found = folded.state, dict[str, str]()
-    for position in state.held.keys() & state.claimed:
-        edit, part = state.edits.get(position), state.index.parts[position]
-        source = state.sources[part.ref.row]
-        if isinstance(edit, Replace) and source is not None:
-            attachment = attachment_of(folded.body.message(source), part)
-            if attachment is not None:
-                found[edit.original] = attachment.original
-    return found
+def _originals(folded: Folded) -> Originals:
+    """All that edits put aside, by reference; images and files are in the request at hand."""
+    state = folded.state
+    gone = (state.held[position] for position in sorted(state.held.keys() & state.claimed))
+    images = {one.ref: one.part for one in gone if _source_of(folded, one.part) is not None}
+    return Originals(
+        state.originals.copy(), images, state.index, state.held, lambda at: _block(folded, at)
+    )
+
+
+def _source_of(folded: Folded, position: int) -> int | None:
+    """The source message that a part stands in; None: repair put it there."""
+    return folded.state.sources[folded.state.index.parts[position].ref.row]
+
+
+def _block(folded: Folded, position: int) -> str:
+    """The block of an image or a file, as JSON."""
+    source = _source_of(folded, position)
+    assert source is not None  # as in _originals
+    found = attachment_of(folded.body.message(source), folded.state.index.parts[position])
+    assert found is not None  # for it is among those held
+    return found.original
 
 
 class _Tally:

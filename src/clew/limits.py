@@ -256,6 +256,10 @@ class Held(Struct, frozen=True):
         why = f"{self.side} px on its longer side" if self.side else ""
         return str(Short(1, self.unit, self.ref, why=why, fetch=fetch))
 
+    def shortest_marker(self) -> str:
+        """The least that leads back to it."""
+        return str(Short(1, self.unit, self.ref))
+
 
 def held(position: int, part: Part, message: JSON) -> Held | None:
     """The image or file that a part of this message is; None: it is something else."""
@@ -271,7 +275,7 @@ def to_leave_out(
 ) -> tuple[int, ...]:
     """The parts to put markers in place of, so that number, size and bytes are in their limits.
 
-    `bytes` are those of the whole body; `may_go` says of a part that it is seen and not protected.
+    `bytes` are those of the whole body; `may_go` says of a part that a marker may take its place.
     Those in results go before those that the user sent, the oldest first. If all that may go is
     not enough, it goes nevertheless, and `pressure` tells what is left.
     """

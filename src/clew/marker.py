@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -64,6 +65,8 @@ _SHORT = re.compile(
     re.ASCII,
 )
 _HOLE = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
+_TOLD = r"[A-Za-z0-9_./:@\\-]{5,}"
+_NAMES = re.compile(rf"\[names only there: {_TOLD}(?:, {_TOLD}){{0,11}}\]", re.ASCII)
 
 
 class Short(Struct, frozen=True, gc=False):
@@ -102,6 +105,15 @@ def is_hole(line: str) -> bool:
     return _HOLE.fullmatch(line) is not None
 
 
+def is_names(line: str) -> bool:
+    """Whether a line tells the names that stood only where a hole is.
+
+    >>> is_names("[names only there: one_thread, src/cloth.py]")
+    True
+    """
+    return _NAMES.fullmatch(line) is not None
+
+
 class Marker(Struct, frozen=True, gc=False):
     """What the marker of a result over its cap says, in its own fields."""
 
@@ -138,8 +150,15 @@ def reference(text: str) -> str:
     >>> reference("hello")
     'bbidnwiqv5awc2eneyyx'
     """
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-    bits = int.from_bytes(digest[:13]) >> 4  # the hundred that twenty characters hold
+    return reference_of((text,))
+
+
+def reference_of(pieces: Iterable[str]) -> str:
+    """The reference of a text that is given in pieces, and need not be put together for it."""
+    told = hashlib.sha256()
+    for piece in pieces:
+        told.update(piece.encode("utf-8", "surrogatepass"))
+    bits = int.from_bytes(told.digest()[:13]) >> 4  # the hundred that twenty characters hold
     return "".join([_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
 
 

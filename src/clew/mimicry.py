@@ -8,12 +8,13 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from .marker import find_marker, is_hole
+from .marker import find_marker, is_hole, is_names
 from .transcript import Part, Ref
 
-Mimicked = Literal["marker", "hole", "repeat"]
+Mimicked = Literal["marker", "hole", "names", "repeat"]
 
-_SIGNS = ("[clew: ", "[… ", "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
+_LINES = ("[… ", "[names only there: ")  # how holes begin, and what is told of them
+_SIGNS = ("[clew: ", *_LINES, "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
 _REPEAT = "repeat_of"
 _BESIDE = {_REPEAT, "bytes", "ref"}  # all that stands in an object of ours
 _SHOWN = 120  # characters of what was written that a report quotes
@@ -56,15 +57,16 @@ def _said(part: Part) -> Iterator[tuple[Mimicked, str]]:
 
 
 def _in_text(text: str) -> Iterator[tuple[Mimicked, str]]:
-    """The first marker in a text, or else the first hole: one is enough to know."""
+    """The first marker in a text, or else the first hole or its names: one is enough to know."""
     marker = find_marker(text)
     if marker is not None:
         yield "marker", str(marker)
         return
-    if "[… " in text:
-        hole = next((line for line in text.split("\n") if is_hole(line)), None)
-        if hole is not None:
-            yield "hole", hole
+    if any(sign in text for sign in _LINES):
+        for line in text.split("\n"):
+            if is_hole(line) or is_names(line):
+                yield ("hole" if is_hole(line) else "names"), line
+                return
 
 
 def _in_value(value: Any, depth: int) -> Iterator[tuple[Mimicked, str]]:

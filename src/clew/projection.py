@@ -48,14 +48,16 @@ class _Projection:
         self._spelled_anew = _spelled_each_time(self._changes, state.index.parts)
         self._before_gone = {row - 1 for row, one in self._changes.items() if one.removed}
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
+        self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
         self._marked = set(body.marked())
         rebuilt = self._changes.keys() | self._spelled_anew | self._before_gone
         self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
         self.ending = self._end(setting) if setting.policy.repair else Ending()
-        if not self._mended.keys().isdisjoint(self.ending.changes):
-            rebuilt |= self.ending.changes.keys()
+        if not self._mended.keys().isdisjoint(self.ending.changed()):
+            rebuilt |= self.ending.changed()
             self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
             self.ending = self._end(setting)
+        self._ended = self.ending.changed()
 
     def _place_own_mark(self, setting: Setting) -> None:
         """Mark the end of the prefix before the last epoch, where one more mark fits."""
@@ -73,7 +75,7 @@ class _Projection:
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
         sources, inserts = self._state.sources, self.ending.inserts
-        touched = self._changes.keys() | self._mended.keys() | self.ending.changes.keys()
+        touched = self._changes.keys() | self._mended.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
         row, seam = start, False
@@ -85,7 +87,8 @@ class _Projection:
             seam = piece is None or seam
             if piece is not None:
                 self._append(pieces, piece, seam=seam)
-                pieces += [Changed(None, message) for message in inserts.get(stop, ())]
+                for message in inserts.get(stop, ()):
+                    self._append(pieces, Changed(None, message), seam=False)
                 seam = False
             row = stop + 1
         if start < row <= len(sources) - _APART:
@@ -94,6 +97,7 @@ class _Projection:
             self._settle(pieces, row)
         if row < len(sources):
             self._keep(pieces, row, len(sources), seam)
+        self._close_run(pieces)
         return pieces
 
     def _settled(self) -> tuple[list[Piece], int]:
@@ -107,7 +111,7 @@ class _Projection:
 
     def _may_settle(self, end: int) -> bool:
         """Whether the rows before this one will be the same in the next request, edits aside."""
-        changing = (self._spelled_anew, self.ending.changes, self.ending.inserts)
+        changing = (self._spelled_anew, self._ended, self.ending.inserts)
         return not self._state.mended and not any(row < end for rows in changing for row in rows)
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
@@ -197,13 +201,17 @@ class _Projection:
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""
         plain = self._may_remember(row)
-        known = self._state.encoded.get(row) if plain else None
+        known = self._bytes(row).get(row) if plain else None
         if known is None:
             return self._rebuilt(row, remember=plain)
         source = self._state.sources[row]
         if source is not None:
             self._known[source] = row
         return Changed(source, None, known) if known != _NOTHING else None
+
+    def _bytes(self, row: int) -> dict[int, bytes]:
+        """Where the bytes of a row are remembered, by row."""
+        return self._state.ended if row in self._ended else self._state.encoded
 
     def _may_remember(self, row: int) -> bool:
         """Whether a row has the same bytes in every request, until an edit changes them.
@@ -212,7 +220,7 @@ class _Projection:
         """
         source = self._state.sources[row]
         return (
-            row not in self.ending.changes
+            row not in self.ending.changes  # which say another thing at the next end
             and row not in self._spelled_anew
             and row not in self._varying
             and source not in self._marked
@@ -221,25 +229,26 @@ class _Projection:
 
     def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
         source = self._state.sources[row]
-        message = self.ending.changes.get(row, self._message(row))
+        message = self.ending.message(row) if row in self._ended else self._message(row)
         change = self._changes.get(row)
         if change is not None:
             message = change_row(self._codec, message, change, self._state.index.parts)
         if message is None:
             if remember:
-                self._state.encoded[row] = _NOTHING
+                self._bytes(row)[row] = _NOTHING
             return None
         if source is not None and message is self._body.message(source):
             return self._kept(row)
         encoded = self._body.encode(source, message)
         if remember and encoded is not None:
-            self._state.encoded[row] = encoded
+            self._bytes(row)[row] = encoded
         return Changed(source, message, encoded)
 
     def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:
         """Add a row; a row that vanished may have left two that must become one."""
         if seam and pieces and self._join(pieces, piece):
             return
+        self._close_run(pieces)
         last = pieces[-1] if pieces else None
         if isinstance(piece, Kept) and isinstance(last, Kept) and last.stop == piece.start:
             pieces[-1] = Kept(last.start, piece.stop)
@@ -248,9 +257,14 @@ class _Projection:
 
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
-        if self._codec.join(self._said(pieces[-1]), self._said(piece)) is None:
+        before = self._run[-1] if self._run else self._said(pieces[-1])
+        if self._codec.join(before, self._said(piece)) is None:
             return False
-        last, piece = self._built(pieces.pop()), self._built(piece)
+        piece = self._built(piece)
+        if self._run:
+            self._run.append(self._said(piece))
+            return True
+        last = self._built(pieces.pop())
         before, after = self._said(last), self._said(piece)
         joined = self._codec.join(before, after) or ()
         if isinstance(last, Kept) and last.stop - last.start > 1:
@@ -265,7 +279,15 @@ class _Projection:
             else:
                 merged = not any(one is before for one in joined)
                 pieces.append(Changed(source if merged else None, message))
+                self._run = [before, after] if merged else []
         return True
+
+    def _close_run(self, pieces: list[Piece]) -> None:
+        """Make one message of a run that nothing more is joined to: once, however long it is."""
+        last = pieces[-1] if self._run else None
+        if isinstance(last, Changed) and len(self._run) > 2:
+            pieces[-1] = Changed(last.source, self._codec.merge(self._run))
+        self._run = []
 
     def _built(self, piece: Piece) -> Piece:
         """A piece with its message: only in that, blocks that did not change have their bytes."""

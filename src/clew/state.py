@@ -20,6 +20,7 @@ from .ledger import Ledger
 from .limits import Held, Limits
 from .marker import reference
 from .mimicry import Mimicry
+from .originals import Original
 from .passes import Pass
 from .policy import Policy
 from .rates import NO_CACHE, Rates
@@ -108,9 +109,10 @@ class State(Struct):
     edits: dict[int, Edit] = field(default_factory=dict[int, Edit])  # in force, by part
     claimed: set[int] = field(default_factory=set[int])  # all parts that edits in force touch
     leans: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by edit
-    originals: dict[str, str] = field(default_factory=dict[str, str])
+    originals: dict[str, Original] = field(default_factory=dict[str, Original])
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
+    ended: dict[int, bytes] = field(default_factory=dict[int, bytes])  # as the end needs them
     outgoing: Outgoing = field(default_factory=Outgoing)
     messages: int = 0  # source messages read
     size: int = 0  # of all parts together, about, in tokens
@@ -181,6 +183,7 @@ class State(Struct):
         """Forget how these rows, and what may hang together with them, go out."""
         for row in rows:
             self.encoded.pop(row, None)
+            self.ended.pop(row, None)
         settled = self.outgoing.settled
         if settled is not None and min(rows, default=0) < settled.end:
             settled = None
@@ -194,7 +197,9 @@ class State(Struct):
 
     def _keep_originals(self, edit: Edit, parts: Iterable[int]) -> None:
         if isinstance(edit, Replace):
-            if edit.part not in self.held:  # whose original is in the request at hand
+            if edit.stands_for:
+                self.originals[edit.original] = edit.stands_for
+            elif edit.part not in self.held:  # whose original is in the request at hand
                 self.originals[edit.original] = self.index.parts[edit.part].text
         elif not isinstance(edit, PlaceMark):
             texts = (self.index.parts[part].text for part in parts)
@@ -203,7 +208,8 @@ class State(Struct):
 
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
-    "leans", "originals", "failures", "encoded", "boundaries", "fetched", "mimicry", "pool", "held",
+    "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "mimicry",
+    "pool", "held",
 )  # fmt: skip
 
 

@@ -43,11 +43,11 @@ def closure(transcript: History, exchange: int) -> tuple[int, ...]:
         pair = transcript.exchanges[ordinal]
         parts.append(pair.call)
         if pair.result is not None:
-            parts += _with_media(transcript, pair.result)
+            parts += with_media(transcript, pair.result)
     return (*parts, *unit.reasoning)
 
 
-def _with_media(transcript: History, result: int) -> list[int]:
+def with_media(transcript: History, result: int) -> list[int]:
     """A result and the images and documents inside it."""
     ref = transcript.parts[result].ref
     depth = len(ref.path)

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 from .edits import Edit, Offer, PlaceMark, Replace
 from .errors import ClewError
-from .marker import reference
+from .marker import reference, reference_of
 from .passes.view import View
+from .summaries.record import record
 from .touching import touched
 
 
@@ -44,8 +45,15 @@ def _vet_replaced(edit: Replace, view: View) -> None:
         raise UnsoundOffer(f"The edit at {edit.ref} is of the part at {part.ref}.")
     if part.signed:
         raise UnsoundOffer(f"What stands at {edit.ref} is signed: it stays intact, or goes.")
-    if edit.original != reference(part.text):
+    if edit.original != _original(edit, view):
         raise UnsoundOffer(f"The edit at {edit.ref} names another original than the one there.")
     saved = view.saved_by(edit.part, edit.text)
     if edit.saved != saved:
         raise UnsoundOffer(f"The edit at {edit.ref} saves {saved:,} tokens, not {edit.saved:,}.")
+
+
+def _original(edit: Replace, view: View) -> str:
+    """The reference of what an edit puts aside: what the part says, or a record of exchanges."""
+    if edit.stands_for:
+        return reference_of(record(view.transcript, edit.stands_for, view.held))
+    return reference(view.transcript.parts[edit.part].text)

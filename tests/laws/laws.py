@@ -19,6 +19,7 @@ from clew.marker import Marker, Short, find_marker, hole_in, reference
 from clew.memo import Memo
 from clew.policy import Policy
 from clew.tokens import counter_for, part_tokens
+from clew.transcript import Index
 from tests.judges import JUDGES
 from tests.strategies import HISTORY
 
@@ -145,13 +146,34 @@ def reproducible(compact: Compact, format: str, requests: Sequence[Any]) -> None
 def reversible(compact: Compact, format: str, request: Any) -> None:
     """Every original that is elided comes back exactly, under the hash that its marker names."""
     out = compact(request)
-    said = {part.text for part in _parts(format, compact(request, policy=IDLE).request)}
+    source = compact(request, policy=IDLE).request
+    said = {part.text for part in _parts(format, source)}
     for edit in out.report.edits:
         if isinstance(edit, Replace):
             original = expand(edit.original, out)
-            assert original in said, "the original is not what the request said"
+            if edit.stands_for:
+                _is_record_of_all(edit.stands_for, original, format, source)
+            else:
+                assert original in said, "the original is not what the request said"
             if edit.reason not in MARKLESS:
                 assert edit.original in edit.text, "the text does not name its original"
+
+
+def _is_record_of_all(ordinals: Sequence[int], original: str, format: str, request: Any) -> None:
+    """A summary leads back to every call and every result that it tells of, in their order."""
+    index, codec = Index(), CODECS[format]  # type: ignore[index]
+    for step in steps_of(codec, request[HISTORY[format]]):
+        model = [part for message in step.model for part in codec.read(0, message)]
+        answers = [part for message in step.answers for part in codec.read(0, message)]
+        index.add_unit((0, 0), model, answers, codec.locks(model))
+    at = 0
+    for ordinal in ordinals:
+        pair = index.exchanges[ordinal]
+        for position in (pair.call, pair.result):
+            text = index.parts[position].text if position is not None else ""
+            at = original.find(text, at)
+            assert at >= 0, "the record lacks what a call or its result said"
+            at += len(text)
 
 
 def honest(compact: Compact, format: str, request: Any) -> None:

@@ -289,7 +289,7 @@ class GeminiRules:
             return [Problem("G8", "contents", "The history is empty: it needs a user content.")]
         if fields is None:
             return []
-        found = _signature_problems(seen, message_at) if asks_for_signatures(fields) else []
+        found = _signature_problems(seen) if asks_for_signatures(fields) else []
         last = message_at(count - 1)
         if made_by_model(last) and first_call(last) is None:
             place = f"contents[{count - 1}]"
@@ -322,12 +322,12 @@ def judged(step: Step, seen: Seen) -> list[Problem]:
 def _note_calls(row: int, content: JSON, seen: Seen) -> None:
     """Note the ids of a content's calls, and its row when the first of them is unsigned."""
     first = True
-    for part in parts_of(content):
+    for position, part in enumerate(parts_of(content)):
         key = data_key(part)
         if key is None or KINDS[key] != "functionCall":
             continue
         if first and not signature_of(part):
-            seen.rows.append(row)
+            seen.rows[row] = position
         first = False
         id = string_of(part[key], "id")
         if id:
@@ -476,12 +476,12 @@ def _id_faults(where: str, holder: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("G9", f"{where}.id", "An id must be a string.")
 
 
-def _signature_problems(seen: Seen, message_at: Callable[[int], JSON]) -> list[Problem]:
+def _signature_problems(seen: Seen) -> list[Problem]:
     """Unsigned first calls of the current turn; those that only a mixed content keeps in it."""
     found: list[Problem] = []
     mixed = seen.items.get(MIXED, -1)
-    for row in seen.rows:
-        place = f"contents[{row}].parts[{first_call(message_at(row))}]"
+    for row, position in seen.rows.items():
+        place = f"contents[{row}].parts[{position}]"
         if row < mixed:
             text = (
                 f"The text in contents[{mixed}] opens no turn, as it stands beside a response: "

@@ -209,7 +209,7 @@ def note_any(step: Step, kinds: Sequence[str], seen: Seen) -> None:
     for id in pairing.foreign:
         seen.items[f"foreign {id}"] = step.at
     if kinds and kinds[-1] == "compaction_trigger":
-        seen.rows.append(step.at + len(kinds) - 1)
+        seen.rows[step.at + len(kinds) - 1] = 0
 
 
 def note_plain(step: Step, kinds: Sequence[str], seen: Seen) -> None:

@@ -40,7 +40,7 @@ class Seen(Struct):
     calls: dict[str, int] = field(default_factory=dict[str, int])  # call id -> times seen
     items: dict[str, int] = field(default_factory=dict[str, int])  # item id -> row
     open: dict[str, int] = field(default_factory=dict[str, int])  # unanswered call id -> row
-    rows: list[int] = field(default_factory=list[int])  # rows to look at again at the end
+    rows: dict[int, int] = field(default_factory=dict[int, int])  # to look at again: row -> place
 
     def copy(self) -> Seen:
         """What was seen, free to grow apart."""

@@ -68,4 +68,4 @@ def what_was_seen(seen: Seen) -> Seen:
         one.asked() if isinstance(one, _Watched) else one.copy()
         for one in (seen.calls, seen.items, seen.open)
     ]
-    return Seen(found[0], found[1], found[2], [])
+    return Seen(found[0], found[1], found[2], {})

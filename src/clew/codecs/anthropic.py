@@ -113,6 +113,10 @@ class AnthropicCodec:
             return [before, said, after]
         return [after, before] if roles == ("system", "user") else None
 
+    def merge(self, messages: Sequence[JSON]) -> JSON | None:
+        """Neighbours stay what they are."""
+        return None
+
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The message with a cache mark on the part's block; thinking cannot carry one."""
         part = settled(message, part)

@@ -62,6 +62,10 @@ class Codec(Protocol):
         """What must stand in place of two messages that a removal made neighbours; None: both."""
         ...
 
+    def merge(self, messages: Sequence[JSON]) -> JSON | None:
+        """One message in place of a run of which `join` makes one; None: this wire has none."""
+        ...
+
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The message with a cache mark on the block that holds this part."""
         ...

@@ -247,7 +247,12 @@ class GeminiCodec:
         """
         if not (isinstance(before, dict) and made_by_model(before) and made_by_model(after)):
             return None
-        return [{**cast(Object, before), "parts": [*parts_of(before), *parts_of(after)]}]
+        return [self.merge((cast(Object, before), after))]
+
+    def merge(self, messages: Sequence[JSON]) -> JSON:
+        """The parts of all of these turns in the first one."""
+        parts = [part for message in messages for part in parts_of(message)]
+        return {**cast(Object, messages[0]), "parts": parts}
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """Gemini has no cache marks."""

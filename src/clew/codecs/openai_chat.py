@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import cast
 
 from ..media import document_tokens, image_tokens, stands_for_media
@@ -133,8 +134,16 @@ class OpenAIChatCodec:
         """Two turns of the model become one: OpenAI takes both, strict chat templates do not."""
         if not (self.model_made(before) and self.model_made(after)) or "tool_calls" in before:
             return None
-        content = _joined(before.get("content"), after.get("content"))
-        return [{**before, **after, "content": content}]
+        return [self.merge((before, after))]
+
+    def merge(self, messages: Sequence[JSON]) -> JSON:
+        """One turn with all that these say; of other fields the last one counts."""
+        turns = [cast(Object, message) for message in messages]
+        whole: Object = {**turns[0], **turns[1]}
+        whole.setdefault("content", None)
+        for turn in turns[2:]:
+            whole |= turn
+        return {**whole, "content": _joined([turn.get("content") for turn in turns])}
 
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The message with a cache mark on the content part that holds this part.
@@ -163,16 +172,18 @@ class OpenAIChatCodec:
         return put(holder, ("content", at, name), mark)
 
 
-def _joined(first: JSON, second: JSON) -> JSON:
-    """The contents of two messages as one."""
-    if not first or not second:
-        return first or second
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    both: list[JSON] = []
-    for content in (first, second):
-        both += [{"type": "text", "text": content}] if isinstance(content, str) else content
-    return both
+def _joined(contents: Sequence[JSON]) -> JSON:
+    """The contents of several messages as one; words before the first list of items are one."""
+    said = [content for content in contents if content]
+    if len(said) < 2:
+        return said[0] if said else contents[-1]
+    words = list(takewhile(lambda content: isinstance(content, str), said))
+    if len(words) == len(said):
+        return "\n\n".join(words)
+    items: list[JSON] = [{"type": "text", "text": "\n\n".join(words)}] if words else []
+    for content in said[len(words) :]:
+        items += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return items
 
 
 def _items(value: object) -> list[JSON]:

@@ -222,6 +222,10 @@ class OpenAIResponsesCodec:
         """Neighbours may stay: every item stands on its own."""
         return None
 
+    def merge(self, messages: Sequence[JSON]) -> JSON | None:
+        """Neighbours stay what they are."""
+        return None
+
     def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
         """The item with a cache mark on the part's block; unchanged where none can stand."""
         kind = kind_of(message)

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from ..edits import DropExchange, DropReasoning, Edit, Offer, Replace
 from ..limits import Limits
-from ..marker import Short, find_marker, reference
+from ..marker import Short, find_marker, reference, reference_of
 from ..policy import Policy
 from ..protections import Protections
 from ..summaries.batch import least_told, told
 from ..summaries.deeds import Deed
 from ..summaries.outcomes import count_lines
+from ..summaries.record import record, stays_beside
 from ..touching import closure, touched
 from ..transcript import Exchange, Unit
 from .telling import told_deed
@@ -362,19 +363,19 @@ def _net(view: View, offer: Offer) -> int:
 
 def _offer(view: View, tiers: Tiers, group: Group) -> Offer:
     """The last member's result becomes the summary, and the others go."""
-    members = group.members
+    members = tuple(group.members)
     keeper = view.transcript.exchanges[members[-1]]
     assert keeper.result is not None
     deeds = _deeds(view, members)
     original = view.transcript.parts[keeper.result]
-    ref = reference(original.text)
+    ref = reference_of(record(view.transcript, members, view.held))
     marker = Short(len(members) - 1, "calls", ref, why="told above", fetch=view.fetch)
     count = view.counter.count
     room = max(tiers.summary - count(f"\n{marker}"), least_told(deeds, count) + tiers.summary // 2)
     text = f"{told(deeds, room, count)}\n{marker}"
     evidence = f"{len(members):,} calls told in one result"
     saved = view.saved_by(keeper.result, text)
-    edit = Replace(keeper.result, original.ref, text, ref, REASON, evidence, saved)
+    edit = Replace(keeper.result, original.ref, text, ref, REASON, evidence, saved, members)
     others = tuple(_other_edits(view, members, keeper))
     return Offer("drop", edit, also=others)
 
@@ -406,7 +407,7 @@ def _other_edits(view: View, members: Sequence[int], keeper: Exchange) -> Iterat
     """What becomes of the other members: they go; beside the keeper they may have to stay."""
     transcript = view.transcript
     home = transcript.units[keeper.unit]
-    beside = home.locked or bool(home.reasoning)
+    beside = stays_beside(home)
     counted: set[int] = set()  # parts that an edit before takes along
     call = transcript.parts[keeper.call].id or f"no. {keeper.ordinal + 1}"
     evidence = f"told in the result of call {call}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..edits import Offer, Replace
-from ..limits import BYTES_A_TOKEN, to_leave_out
+from ..limits import BYTES_A_TOKEN, pressure, to_leave_out
 from ..policy import Policy
 from .view import View
 
@@ -14,23 +14,38 @@ REASON: Final = "over_limit"
 
 
 def shed_images(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to leave out the oldest images and files, as many as the limits demand."""
+    """Offer to leave out the oldest images and files, as many as the limits demand.
+
+    One that takes no more tokens than its marker would stays: others go in its place.
+    """
     standing = [one for one in view.held.values() if view.is_whole(one.part)]
     if not standing:
         return
     size = BYTES_A_TOKEN * view.projected + sum(one.bytes for one in standing)
-    gone = to_leave_out(standing, view.limits, size, lambda part: not view.is_protected(part))
-    for position in gone:
-        offer = _offer(view, position)
+    images = sum(one.unit == "image" for one in standing)
+    side = max(one.side for one in standing)
+    if not pressure(view.limits, bytes=size, images=images, side=side):
+        return
+    known: dict[int, Offer | None] = {}
+
+    def offer_for(part: int) -> Offer | None:
+        if part not in known:
+            known[part] = None if view.is_protected(part) else _offer(view, part)
+        return known[part]
+
+    for position in to_leave_out(standing, view.limits, size, lambda p: offer_for(p) is not None):
+        offer = offer_for(position)
         if offer is not None:
             yield offer
 
 
 def _offer(view: View, position: int) -> Offer | None:
+    """The first marker that is shorter than what it stands for; None: none is."""
     held, part = view.held[position], view.transcript.parts[position]
-    text = held.marker(view.fetch)
-    saved = view.tokens_of(position) - view.counter.count(text)
-    if saved <= 0:
-        return None
     evidence = f"{held.unit} of {held.bytes:,} bytes"
-    return Offer("stub", Replace(position, part.ref, text, held.ref, REASON, evidence, saved))
+    for text in (held.marker(view.fetch), held.shortest_marker()):
+        saved = view.tokens_of(position) - view.counter.count(text)
+        if saved > 0:
+            edit = Replace(position, part.ref, text, held.ref, REASON, evidence, saved)
+            return Offer("stub", edit)
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
 import msgspec
@@ -12,7 +12,6 @@ from ..check.gemini import (
     Mention,
     Pairs,
     Turn,
-    first_call,
     is_empty,
     known_data,
     pair_faults,
@@ -84,7 +83,7 @@ class GeminiMender:
         if any(p.code == "G7" for p in problems):
             # The new user turn opens a turn of its own, in which no unsigned call stands.
             return Ending({}, {count - 1: [_user(CONTINUE)]}, repairs)
-        return Ending({row: _signed(message_at(row)) for row in seen.rows}, {}, repairs)
+        return Ending(repairs=repairs, lasting=_Signed(seen.rows, message_at))
 
     def limit_marks(
         self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
@@ -97,12 +96,26 @@ def _user(text: str) -> Object:
     return {"role": "user", "parts": [{"text": text}]}
 
 
-def _signed(content: JSON) -> JSON:
-    """The content with the stand-in signature on its first call."""
+class _Signed(Mapping[int, JSON]):
+    """Rows with the stand-in signature on their first call, each made when it is asked for."""
+
+    def __init__(self, rows: Mapping[int, int], message_at: Callable[[int], JSON]) -> None:
+        self._rows = dict(rows)  # each with the position of that call
+        self._message_at = message_at
+
+    def __getitem__(self, row: int) -> JSON:
+        return _signed(self._message_at(row), self._rows[row])
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def _signed(content: JSON, at: int) -> JSON:
+    """The content with the stand-in signature on the call at this position."""
     parts = list(parts_of(content))
-    at = first_call(content)
-    if at is None:
-        return content
     part = cast(Object, parts[at])
     key = spelled(part, "thoughtSignature") or spell_like(data_key(part) or "", "thoughtSignature")
     parts[at] = {**part, key: UNSIGNED}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct, field
@@ -40,6 +40,16 @@ class Ending(Struct, frozen=True):
     changes: dict[int, JSON] = field(default_factory=dict[int, JSON])
     inserts: dict[int, list[JSON]] = field(default_factory=dict[int, list[JSON]])
     repairs: list[Repair] = field(default_factory=list[Repair])
+    # Rows that every request changes in the same way, as long as it does; made when asked for.
+    lasting: Mapping[int, JSON] = field(default_factory=dict[int, JSON])
+
+    def changed(self) -> set[int]:
+        """All rows that are changed."""
+        return self.changes.keys() | self.lasting.keys()
+
+    def message(self, row: int) -> JSON:
+        """A changed row as it goes out."""
+        return self.changes[row] if row in self.changes else self.lasting[row]
 
 
 class Mender(Protocol):
