@@ -23,9 +23,7 @@ class _Step(Struct, frozen=True):
     def equals(self, other: _Step) -> bool:
         """Whether it is the same call with the same result."""
         one, two = self.seen, other.seen
-        return (
-            one.hash == two.hash and one.failed == two.failed and one.asked.call == two.asked.call
-        )
+        return one.says_the_same(two) and one.asked.call == two.asked.call
 
 
 class Cycles:

@@ -31,10 +31,9 @@ _OPENING: Final = 30  # characters; a shorter line that ends in a colon says not
 _TAIL: Final = 1_200  # characters at the end of a result in which an advice of ours may stand
 _WORD = re.compile(r"\w+|[^\w\s]")
 # What differs from run to run and tells nothing: durations, times of day, dates, addresses.
-_VOLATILE = re.compile(
-    r"(?<![\w.])\d{1,9}(?:\.\d{1,9})? ?(?:ns|µs|us|ms|s|m|min|secs?|seconds?|minutes?)\b"
-    r"|(?<!\d)\d{1,2}:\d{2}:\d{2}(?:[.,]\d{1,9})?|(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)"
-    r"|\b0x[0-9a-f]{1,16}\b"
+_VOLATILE = re.compile(  # each begins with a digit, which is looked for fast
+    r"\d(?:(?<![\w.]\d)\d{0,8}(?:\.\d{1,9})? ?(?:[nmµu]?s|m|min|secs?|seconds?|minutes?)\b"
+    r"|\d?:\d{2}:\d{2}(?:[.,]\d{1,9})?|(?<!\d\d)\d{3}-\d{2}-\d{2}(?!\d)|(?<=0)x[0-9a-f]{1,16}\b)"
 )
 _PLACE = re.compile(r"[:(]\d{1,7}(?:[:,]\d{1,7})?\)?")  # in a file; edits move it
 _QUOTES = re.compile(r"[`\"'].{12,}$")  # what an error quotes, and all behind it
@@ -86,14 +85,14 @@ class Seen(Struct, frozen=True):
     fault: str  # the same for failures that are the same failure; "" without one
     waits: bool  # it waits for something that is still going on
     wrote: bool  # something may be another thing after it
+    void: bool  # an edit that its tool refused: nothing was done, and again nothing would be
     tells: bool  # the result shows whether anything changed
     long: bool  # too long to be compared line by line
 
-    @property
-    def is_certain(self) -> bool:
-        """Whether the same call must end the same way again: an edit that did not fit the file."""
-        use = self.asked.use
-        return self.failed and use.kind == "write" and not use.barrier
+    def says_the_same(self, other: Seen) -> bool:
+        """Whether the results tell no difference: what they say, and whether it is done or bad."""
+        ended = self.failed == other.failed and self.waits == other.waits
+        return ended and self.hash == other.hash
 
 
 def asked(name: str, arguments: str, use: Use) -> Asked:
@@ -112,15 +111,17 @@ def answered(asked: Asked, result: str, error: bool) -> Seen | None:
     body = framed(text).body
     said = _VOLATILE.sub("~", body).strip()
     why = _why(text) if bad else ""
+    void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
     return Seen(
         asked,
         said if len(said) <= _MOST_SAID else "",
         text_hash(said),
         bad,
         why,
-        _fault(use, why, said) if bad else "",
+        _fault(why, said, void) if bad else "",
         asked.waits or _is_pending(text, body),
-        use.may_write and (use.barrier or not bad),  # an edit that failed changed nothing
+        use.may_write and not void,
+        void,
         bad or not use.may_write or len(said) >= _TELLING,
         len(said) > _MOST_SAID,
     )
@@ -142,13 +143,13 @@ def _why(text: str) -> str:
     return clipped(_TAG.sub("", line).strip())
 
 
-def _fault(use: Use, why: str, said: str) -> str:
+def _fault(why: str, said: str, void: bool) -> str:
     """What two failures share that are the same one.
 
     An edit's own words stand in its error, and are another matter each time. A run is where it was
     only if all that it printed is the same: one error less is progress.
     """
-    if use.kind == "write" and not use.barrier:
+    if void:
         return _QUOTES.sub("", why)
     return f"{text_hash(_PLACE.sub('', said)):x}"
 

@@ -13,7 +13,7 @@ from .seen import Asked, Seen, lines_in, variation
 REACH: Final = 30  # calls; one that comes back later is another occasion
 _MOST: Final = 256  # that may be open at once; the oldest is forgotten
 _VARIED: Final = 2  # variations from which on it is no plain repeat
-_FOUND: Final = 40  # characters; a shorter result of a search says that there is nothing
+_FOUND: Final = 40  # characters; a shorter result may say that there is nothing
 _MOST_LINES: Final = 2_000  # that are remembered of what variations showed
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -35,7 +35,7 @@ class _Streak(Struct):
     ) -> Round:
         """The round that the call of this number is."""
         exact, waits = kind == "repeat", self.seen.waits
-        sure = exact and self.seen.is_certain  # then one call less tells as much
+        sure = exact and self.seen.void  # then one call less tells as much
         worth, before = (
             limits.worth(number + sure, loose=not exact, waits=waits)
             for number in (count, count - 1)
@@ -104,7 +104,7 @@ class Repeats:
         return streak.round(self._limits, "repeat", streak.count, seen.asked, streak.members())
 
     def _is_again(self, streak: _Streak, seen: Seen, at: Moment) -> bool:
-        same = streak.seen.hash == seen.hash and streak.seen.failed == seen.failed
+        same = streak.seen.says_the_same(seen)
         return same and seen.tells and streak.goes_on(at.now, at.changes_before)
 
 
@@ -151,11 +151,12 @@ class Variations:
     def _nothing_new(self, streak: _Streak, seen: Seen, at: Moment) -> frozenset[int] | None:
         """What the calls have shown by now, if this one added nothing to it; else None."""
         before = streak.seen
-        if not streak.goes_on(at.now, at.changes_before) or before.failed != seen.failed:
+        ended = before.failed == seen.failed and before.waits == seen.waits
+        if not ended or not streak.goes_on(at.now, at.changes_before):
             return None
         varied = variation(before.asked.words, seen.asked.words)
         if varied is None:
-            return streak.lines if before.hash == seen.hash else None
+            return streak.lines if before.says_the_same(seen) else None
         known = streak.lines | lines_in(before.said, varied[0])
         if len(known) > _MOST_LINES or not lines_in(seen.said, varied[1]) <= known:
             return None
@@ -166,10 +167,10 @@ def _can_vary(seen: Seen) -> bool:
     """Whether a call with one word changed may be the same attempt.
 
     Not one that wrote: it did another thing. Not one without a target: it may be about another.
-    Not a search that found nothing: that is news, for each word. Nor one whose result is too long
-    to be compared line by line.
+    Not a search, nor what shows hardly anything: that there is nothing is news, for each word. Nor
+    one whose result is too long to be compared line by line.
     """
     use = seen.asked.use
-    found = use.kind != "search" or len(seen.said) >= _FOUND or seen.failed
+    found = seen.failed or (use.kind != "search" and len(seen.said) >= _FOUND)
     told = use.target is not None and bool(seen.asked.words)
     return told and found and not seen.wrote and not seen.long

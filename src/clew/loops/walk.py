@@ -36,7 +36,7 @@ class Walk:
         with self._lock:
             for ordinal in range(self._done, known):
                 exchange = history.exchanges[ordinal]
-                if _heard(history, self._place, exchange.call):
+                if heard(history, self._place, exchange.call):
                     self._watch.heard()
                 self._place = exchange.call + 1
                 self._note(history, ledger, exchange)
@@ -83,7 +83,7 @@ def _in_time(history: History, exchange: Exchange) -> Part | None:
     return history.parts[at]
 
 
-def _heard(history: History, start: int, end: int) -> bool:
+def heard(history: History, start: int, end: int) -> bool:
     """Whether the user said something among these parts: words in a message without results."""
     parts = history.parts
     answering = {parts[at].ref.row for at in range(start, end) if parts[at].kind == "result"}
