@@ -108,9 +108,10 @@ def answered(asked: Asked, result: str, error: bool) -> Seen | None:
         return None
     use = asked.use
     bad = _is_bad(use, text, error)
+    why = _why(text) if bad else ""
+    bad = bad and (bool(why) or use.kind not in ("read", "search"))  # a filter that let nothing by
     body = framed(text).body
     said = _VOLATILE.sub("~", body).strip()
-    why = _why(text) if bad else ""
     void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
     return Seen(
         asked,
