@@ -46,7 +46,7 @@ class Read(NamedTuple):
     """One session, read for its circles."""
 
     session: Session
-    index: Index
+    history: Index
     ledger: Ledger
 
 
@@ -93,10 +93,10 @@ def show(read: Read, circle: Circle) -> None:
     print(f"\n{circle.kind} x{circle.count} {circle.level}, said at {circle.spoke}: {named}")
     print(f"    {circle.message}")
     for ordinal in (*circle.calls[:3], *circle.calls[3:][-2:]):
-        print(f"  {ordinal:5} {_shown(read.index, read.index.exchanges[ordinal])}")
+        print(f"  {ordinal:5} {_shown(read.history, read.history.exchanges[ordinal])}")
     inside = set(range(circle.calls[0], circle.calls[-1])) - set(circle.calls)
     for ordinal in sorted(inside)[:4]:
-        call = read.index.parts[read.index.exchanges[ordinal].call]
+        call = read.history.parts[read.history.exchanges[ordinal].call]
         print(f"        between: {call.name} {' '.join(call.text.split())[:_WIDTH]}")
 
 
@@ -109,15 +109,15 @@ def _shown(index: Index, exchange: Exchange) -> str:
 
 def left_out(read: Read) -> Iterator[tuple[str, int, int]]:
     """Calls that were made before with the same result and are not counted: why, and which."""
-    index, ledger = read.index, read.ledger
+    history, ledger = read.history, read.ledger
     last: dict[tuple[str, str], tuple[int, Seen]] = {}
-    for exchange in index.exchanges:
+    for exchange in history.exchanges:
         seen = _seen(read, exchange)
         if seen is None:
             continue
         at, before = last.get(seen.asked.call, (-1, None))
         if before is not None and before.hash == seen.hash:
-            why = _why(index, ledger, at, exchange, seen)
+            why = _why(history, ledger, at, exchange, seen)
             if why:
                 yield why, at, exchange.ordinal
         last[seen.asked.call] = exchange.ordinal, seen
@@ -126,7 +126,7 @@ def left_out(read: Read) -> Iterator[tuple[str, int, int]]:
 def _seen(read: Read, exchange: Exchange) -> Seen | None:
     if exchange.result is None:
         return None
-    call, result = read.index.parts[exchange.call], read.index.parts[exchange.result]
+    call, result = read.history.parts[exchange.call], read.history.parts[exchange.result]
     use = read.ledger.uses[exchange.ordinal]
     return answered(asked(call.name, call.text, use), result.text, result.error)
 
@@ -157,14 +157,14 @@ def main() -> None:
     calls, count, spent = 0, 0, 0.0
     for read in sessions(chosen.corpus):
         began = time.perf_counter()
-        found = circles_in(read.index, read.ledger, limits)
+        found = circles_in(read.history, read.ledger, limits)
         spent += time.perf_counter() - began
-        calls, count = calls + len(read.index.exchanges), count + 1
+        calls, count = calls + len(read.history.exchanges), count + 1
         kinds.update(circle.kind for circle in found)
         for circle in found:
             show(read, circle)
         if chosen.left_out:
-            others += [(why, read, *pair) for why, *pair in left_out(read)]
+            others += [(why, read, at, again) for why, at, again in left_out(read)]
     print(f"\n{kinds.total()} circles in {count:,} sessions with {calls:,} calls: {dict(kinds)}")
     print(f"{spent / max(1, calls) * 1e6:.0f} µs a call")
     if chosen.left_out:
@@ -177,7 +177,7 @@ def show_left_out(others: list[tuple[str, Read, int, int]], most: int, seed: int
     for why, read, at, ordinal in random.Random(seed).sample(others, min(most, len(others))):
         between = ordinal - at - 1
         print(f"\n{why}, {between} calls between: {read.session.agent} {read.session.id}")
-        print(f"  {ordinal:5} {_shown(read.index, read.index.exchanges[ordinal])}")
+        print(f"  {ordinal:5} {_shown(read.history, read.history.exchanges[ordinal])}")
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ class Circle(Struct, frozen=True, kw_only=True):
     message: str  # what was said last
 
     @property
-    def spoke_after(self) -> int:
+    def told_after(self) -> int:
         """After how many of the calls the detector would first have spoken."""
         return sum(one <= self.spoke[0] for one in self.calls)
 
