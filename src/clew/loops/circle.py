@@ -70,6 +70,9 @@ class Limits(Struct, frozen=True):
         return 3 + (worth - self.stop) // (self.stop - self.insist)
 
 
+MOST_MEMBERS: Final = 200  # exchanges of one circle that are told; a longer one is bad enough
+
+
 class Moment(Struct, frozen=True, gc=False):
     """When a call was made."""
 
@@ -89,7 +92,7 @@ class Round(Struct, frozen=True, kw_only=True):
     count: int  # how often by now: calls, or laps of a cycle
     level: Level | None
     speaks: bool  # whether it is said at this call
-    members: tuple[int, ...] = ()  # the exchanges that are known with this one to belong to it
+    members: tuple[int, ...] = ()  # its exchange; when it is said, those before it too
     why: str = ""  # the error that came back
     waits: bool = False  # it waits for something
     exact: bool = False  # the same call had the same result: nothing is lost by not making it

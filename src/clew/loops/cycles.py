@@ -36,11 +36,10 @@ class Cycles:
 
     def foresee(self, asked: Asked) -> Round | None:
         """What the call is if it goes on with the lap."""
-        for lap in range(2, min(LONGEST, len(self._steps)) + 1):
-            expected = self._steps[-lap].seen.asked
-            if self._same[lap] >= lap and expected.call == asked.call:
-                return self._round(lap, self._same[lap] + 1, asked, ())
-        return None
+        lap = self._lap()
+        if lap is None or self._steps[-lap].seen.asked.call != asked.call:
+            return None
+        return self._round(lap, self._same[lap] + 1, asked, ())
 
     def note(self, seen: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from .circle import Limits, Moment, Round
+from .circle import MOST_MEMBERS, Limits, Moment, Round
 from .seen import Asked, Seen
 from .streaks import kept
 
@@ -20,6 +20,7 @@ class _Error(Struct):
     first: Moment
     last: Moment
     why: str
+    ordinals: list[int]
     count: int = 1
     still: int = 1  # of them, those with nothing changed since the one before
     told: int = 0  # how bad it was when it was last said
@@ -37,7 +38,7 @@ class Errors:
         error = self._worst(asked, now)
         if error is None:
             return None
-        return self._round(error, asked, ())
+        return self._round(error, asked)
 
     def say(self, asked: Asked, now: int) -> None:
         """What is known of the target has been said."""
@@ -56,7 +57,7 @@ class Errors:
         error = lines.get(seen.fault)
         if error is None or at.now - error.last.now > _REACH:
             lines.pop(seen.fault, None)
-            lines[seen.fault] = _Error(at, at, seen.why)
+            lines[seen.fault] = _Error(at, at, seen.why, [at.ordinal])
             if len(lines) > _MOST_LINES:
                 del lines[next(iter(lines))]
             return None
@@ -65,8 +66,9 @@ class Errors:
         error.count += 1
         error.still = error.still + 1 if at.changes_before == error.last.changes_after else 1
         error.last = at
-        members = (error.first.ordinal, at.ordinal) if error.count == 2 else (at.ordinal,)
-        return self._round(error, seen.asked, members)
+        if len(error.ordinals) < MOST_MEMBERS:
+            error.ordinals.append(at.ordinal)
+        return self._round(error, seen.asked)
 
     def _ease(self, matter: tuple[str, ...]) -> None:
         """Take one off every error of a target."""
@@ -90,15 +92,16 @@ class Errors:
         """How bad an error is: a change in between makes each try a new attempt."""
         return max(self._limits.worth(error.count, loose=True), error.still)
 
-    def _round(self, error: _Error, asked: Asked, members: tuple[int, ...]) -> Round:
+    def _round(self, error: _Error, asked: Asked) -> Round:
         worth = self._worth(error)
+        speaks = self._limits.speaks(worth, error.told)
         return Round(
             kind="error",
             circle=error.first.now,
             asked=asked,
             count=error.count,
             level=self._limits.level(worth),
-            speaks=self._limits.speaks(worth, error.told),
-            members=members,
+            speaks=speaks,
+            members=tuple(error.ordinals if speaks else error.ordinals[-1:]),
             why=error.why,
         )

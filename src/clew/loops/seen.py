@@ -136,8 +136,10 @@ def _is_bad(use: Use, text: str, error: bool) -> bool:
 
 
 def _why(text: str) -> str:
-    """The line that tells of a failure, and the one behind it if it only opens."""
+    """The line that tells of a failure, and the one behind it if it only opens; "" if none does."""
     line = telling_line(text)
+    if exit_code(line) is not None:
+        return ""
     if line.endswith(":") and len(line) < _OPENING:
         rest = text[text.find(line) + len(line) :].split("\n", 3)
         line = f"{line} {next((one.strip() for one in rest if one.strip()), '')}"

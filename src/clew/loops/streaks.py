@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from .circle import Kind, Limits, Moment, Round
+from .circle import MOST_MEMBERS, Kind, Limits, Moment, Round
 from .seen import Asked, Seen, lines_in, variation
 
 REACH: Final = 30  # calls; one that comes back later is another occasion
@@ -26,13 +26,12 @@ class _Streak(Struct):
     first: Moment
     last: Moment
     seen: Seen  # the last of them
+    ordinals: list[int]  # of their exchanges
     count: int = 1
     lines: frozenset[int] = frozenset()  # what all of them showed
     varied: int = 0
 
-    def round(
-        self, limits: Limits, kind: Kind, count: int, asked: Asked, members: tuple[int, ...]
-    ) -> Round:
+    def round(self, limits: Limits, kind: Kind, count: int, asked: Asked) -> Round:
         """The round that the call of this number is."""
         exact, waits = kind == "repeat", self.seen.waits
         sure = exact and self.seen.void  # then one call less tells as much
@@ -40,23 +39,26 @@ class _Streak(Struct):
             limits.worth(number + sure, loose=not exact, waits=waits)
             for number in (count, count - 1)
         )
+        speaks = limits.speaks(worth, before)
         return Round(
             kind=kind,
             circle=self.first.now,
             asked=asked,
             count=count,
             level=limits.level(worth),
-            speaks=limits.speaks(worth, before),
-            members=members,
+            speaks=speaks,
+            members=tuple(self.ordinals if speaks else self.ordinals[-1:]),
             why=self.seen.why,
             waits=waits,
             exact=exact,
         )
 
-    def members(self) -> tuple[int, ...]:
-        """The exchanges that are known to belong to it since its last call."""
-        last = self.last.ordinal
-        return (self.first.ordinal, last) if self.count == 2 else (last,)
+    def go_on(self, seen: Seen, at: Moment) -> None:
+        """One more of them."""
+        self.count += 1
+        self.last, self.seen = at, seen
+        if len(self.ordinals) < MOST_MEMBERS:
+            self.ordinals.append(at.ordinal)
 
     def goes_on(self, now: int, changes: int) -> bool:
         """Whether a call that comes now can belong to it: nobody else changed anything since."""
@@ -83,7 +85,7 @@ class Repeats:
         streak = self._open.get(asked.call)
         if streak is None or not streak.goes_on(now, changes):
             return None
-        return streak.round(self._limits, "repeat", streak.count + 1, asked, ())
+        return streak.round(self._limits, "repeat", streak.count + 1, asked)
 
     def note(self, seen: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""
@@ -91,17 +93,16 @@ class Repeats:
         streak = self._open.get(call)
         if streak is None or not self._is_again(streak, seen, at):
             if seen.tells:
-                kept(self._open, call, _Streak(at, at, seen))
+                kept(self._open, call, _Streak(at, at, seen, [at.ordinal]))
             else:
                 self._open.pop(call, None)
             return None
-        again = streak.last.batch != at.batch  # else the model had not seen the other's result
-        streak.count += again
-        streak.last, streak.seen = at, seen
         kept(self._open, call, streak)
-        if not again:
+        if streak.last.batch == at.batch:  # the model had not seen the other's result
+            streak.last, streak.seen = at, seen
             return None
-        return streak.round(self._limits, "repeat", streak.count, seen.asked, streak.members())
+        streak.go_on(seen, at)
+        return streak.round(self._limits, "repeat", streak.count, seen.asked)
 
     def _is_again(self, streak: _Streak, seen: Seen, at: Moment) -> bool:
         same = streak.seen.says_the_same(seen)
@@ -122,7 +123,7 @@ class Variations:
             return None
         if variation(streak.seen.asked.words, asked.words) is None:
             return None
-        return streak.round(self._limits, "variation", streak.count + 1, asked, ())
+        return streak.round(self._limits, "variation", streak.count + 1, asked)
 
     def note(self, seen: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""
@@ -135,18 +136,15 @@ class Variations:
             return None
         lines = None if streak is None else self._nothing_new(streak, seen, at)
         if streak is None or lines is None:
-            kept(self._open, group, _Streak(at, at, seen))
+            kept(self._open, group, _Streak(at, at, seen, [at.ordinal]))
             return None
         streak.varied += streak.seen.asked.words != seen.asked.words
-        streak.count += 1
-        streak.last, streak.seen, streak.lines = at, seen, lines
+        streak.lines = lines
+        streak.go_on(seen, at)
         kept(self._open, group, streak)
-        members = (streak.first.ordinal, at.ordinal) if streak.count == 2 else (at.ordinal,)
-        return (
-            streak.round(self._limits, "variation", streak.count, seen.asked, members)
-            if streak.varied > 1
-            else None
-        )
+        if streak.varied < _VARIED:
+            return None
+        return streak.round(self._limits, "variation", streak.count, seen.asked)
 
     def _nothing_new(self, streak: _Streak, seen: Seen, at: Moment) -> frozenset[int] | None:
         """What the calls have shown by now, if this one added nothing to it; else None."""
@@ -157,6 +155,8 @@ class Variations:
         varied = variation(before.asked.words, seen.asked.words)
         if varied is None:
             return streak.lines if before.says_the_same(seen) else None
+        if not seen.failed and before.asked.use.reads != seen.asked.use.reads:
+            return None  # it reads on
         known = streak.lines | lines_in(before.said, varied[0])
         if len(known) > _MOST_LINES or not lines_in(seen.said, varied[1]) <= known:
             return None

@@ -35,8 +35,7 @@ class Watch:
     def foresee(self, asked: Asked) -> Round | None:
         """The circle that this call would be a part of if it brought nothing new."""
         now, changes = self._now + 1, self._changes
-        return _worst(
-            self._cycles.foresee(asked),
+        return self._cycles.foresee(asked) or _worst(
             self._repeats.foresee(asked, now, changes),
             self._variations.foresee(asked, now, changes),
             self._errors.foresee(asked, now),
@@ -53,12 +52,13 @@ class Watch:
         before = self._changes
         self._changes += seen.wrote
         at = Moment(self._now, ordinal, batch, before, self._changes)
-        found = _worst(
-            self._cycles.note(seen, at),
+        cycle = self._cycles.note(seen, at)
+        alone = _worst(
             self._repeats.note(seen, at),
             self._variations.note(seen, at),
             self._errors.note(seen, at),
         )
+        found = cycle or alone  # each call of a cycle is repeated too, but that says less
         if not ahead and found is not None and found.speaks:
             self._errors.say(seen.asked, self._now)
         return found
