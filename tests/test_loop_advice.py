@@ -66,7 +66,8 @@ def test_it_goes_to_the_result_that_closes_the_circle(format: str) -> None:
 
 
 def test_it_is_no_marker_and_nobody_takes_it_for_one() -> None:
-    said = advised("anthropic", [read()] * 8 + [edit("weft", result=MISSING)] * 2)
+    steps: list[Step] = [*[read()] * 8, *[edit("weft", result=MISSING)] * 2]
+    said = advised("anthropic", steps)
     assert len(said) == 4
     for text in said.values():
         assert "\n" not in text
@@ -108,6 +109,7 @@ STEPS: list[Step] = [
     read(), read("weft.py"), read(result="another text"), run("make", FAILED),
     run("make | tail -5", FAILED), run("make | tail -9", FAILED), run("make", "all is even now"),
     edit("weft", result=MISSING), edit("warp", result=MISSING), edit("weft"), "And now?",
+    edit("loose ends", result="Error: The file was changed."),
     [read(), run("make", FAILED)], [read(), read()],
 ]  # fmt: skip
 

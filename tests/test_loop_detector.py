@@ -17,7 +17,7 @@ ANSWERS: dict[str, tuple[list[Step], str]] = {  # a: allowed, !: advised, x: ref
     "the same call": ([read()] * 12, "aa!a!aaxxxxx"),
     "the same edit that does not fit": ([edit("weft", result=MISSING)] * 8, "a!a!aaxx"),
     "a result that changes": ([read(result=f"{n}") for n in range(9)], "aaaaaaaaa"),
-    "something written in between": ([read(), edit("weft")] * 2 + [read()] * 3, "aaaaaa!"),
+    "something written in between": ([read(), edit("weft"), *[read()] * 3], "aaaa!"),
     "the user spoke": ([read(), read(), "again", read(), read(), read()], "aaaa!"),
     "two calls in turn": (
         [read(), run("make", FAILED)] * 9,

@@ -26,7 +26,7 @@ from tests.looping import (
     run,
 )
 
-TAILS = [run(f"pytest -q 2>&1 | tail -{n}", PASSED) for n in (5, 10, 20, 30, 40)]
+TAILS: list[Step] = [run(f"pytest -q 2>&1 | tail -{n}", PASSED) for n in (5, 10, 20, 30, 40)]
 FRAME = "Chunk ID: {0}\nWall time: {0}.5 seconds\nProcess exited with code 0\nOutput:\nno loom here"
 SCREEN = "| the same screen of the loom, forty threads wide |\n" * 5
 

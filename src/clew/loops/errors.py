@@ -40,9 +40,10 @@ class Errors:
             return None
         return self._round(error, asked)
 
-    def say(self, asked: Asked, now: int) -> None:
-        """What is known of the target has been said."""
-        error = self._worst(asked, now)
+    def say(self, asked: Asked, now: int, fault: str | None = None) -> None:
+        """What is known of the target has been said: of one fault, or of its most frequent one."""
+        lines = self._open.get(asked.matter, {})
+        error = self._worst(asked, now) if fault is None else lines.get(fault)
         if error is not None:
             error.told = max(error.told, self._worth(error))
 

@@ -59,14 +59,14 @@ class Watch:
             self._errors.note(seen, at),
         )
         found = cycle or alone  # each call of a cycle is repeated too, but that says less
-        if not ahead and found is not None and found.speaks:
-            self._errors.say(seen.asked, self._now)
+        if not ahead and found is not None and found.level is not None:
+            self._errors.say(seen.asked, self._now, seen.fault)
         return found
 
     def _said(self, asked: Asked) -> None:
-        """Note what was said when this call was asked about."""
+        """Note what is known to be bad since this call was asked about: it is not told twice."""
         told = self.foresee(asked)
-        if told is not None and told.speaks:
+        if told is not None and told.level is not None:
             self._errors.say(asked, self._now + 1)
 
 
