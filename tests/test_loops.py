@@ -38,6 +38,11 @@ CIRCLES: dict[str, tuple[list[Step], str, int]] = {
         "repeat",
         3,
     ),
+    "the same read of a file that speaks of waiting": (
+        [read(result="queue = pending  # still running\n")] * 3,
+        "repeat",
+        3,
+    ),
     "the same command, described otherwise each time": (
         [run("git status", "nothing to commit", description=said) for said in ("a", "b", "c")],
         "repeat",
@@ -133,6 +138,9 @@ NO_CIRCLES: dict[str, list[Step]] = {
         call("write_stdin", "Process running with session ID 7\nOutput:\n", session_id=7, chars="")
     ]
     * 9,
+    "a file whose times change": [
+        read("build.txt", f"started at 12:00:0{n}, in 0.{n} seconds") for n in range(5)
+    ],
     "what ran has ended": [
         run("jobs", "running in the background with ID: 7"),
         run("jobs", "running in the background with ID: 7"),

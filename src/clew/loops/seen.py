@@ -29,6 +29,7 @@ _MOST_SAID: Final = 8_000  # characters of a result whose lines are compared one
 _TELLING: Final = 200  # characters; fewer from a call that may write do not show what it changed
 _OPENING: Final = 30  # characters; a shorter line that ends in a colon says nothing yet
 _TAIL: Final = 1_200  # characters at the end of a result in which an advice of ours may stand
+_WRITTEN: Final = ("code", "diff", "hits")  # what stands in files: no run made it up
 _WORD = re.compile(r"\w+|[^\w\s]")
 # What differs from run to run and tells nothing: durations, times of day, dates, addresses.
 _VOLATILE = re.compile(  # each begins with a digit, which is looked for fast
@@ -111,7 +112,8 @@ def answered(asked: Asked, result: str, error: bool) -> Seen | None:
     why = _why(text) if bad else ""
     bad = bad and (bool(why) or use.kind not in ("read", "search"))  # a filter that let nothing by
     body = framed(text).body
-    said = _VOLATILE.sub("~", body).strip()
+    printed = use.content not in _WRITTEN
+    said = (_VOLATILE.sub("~", body) if printed else body).strip()
     void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
     return Seen(
         asked,
@@ -120,7 +122,7 @@ def answered(asked: Asked, result: str, error: bool) -> Seen | None:
         bad,
         why,
         _fault(why, said, void) if bad else "",
-        asked.waits or _is_pending(text, body),
+        asked.waits or (printed and _is_pending(text, body)),
         use.may_write and not void,
         void,
         bad or not use.may_write or len(said) >= _TELLING,
