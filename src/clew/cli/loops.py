@@ -135,27 +135,27 @@ def _read(file: str, format: str | None, tools: Tools) -> _Read:
     """The circles of a transcript, or of a request where it is none."""
     if file == STANDARD or format is not None:
         return _of_request(file, format, tools)
-    sessions, why = _sessions(file)
-    if sessions:
-        parts = [_of_session(session, tools) for session in sessions]
-        found = [one for part in parts for one in part.found]
-        return _Read(found, len(sessions), sum(part.calls for part in parts))
+    read, why = _of_transcript(file, tools)
+    if read.conversations:
+        return read
     try:
         return _of_request(file, None, tools)
     except ClewError:
-        raise Failure(f"{shown_name(file)}: {why}, and no request.") from None
+        raise Failure(f"{shown_name(file)}: This is no transcript{why}, and no request.") from None
 
 
-def _sessions(file: str) -> tuple[list[Session], str]:
-    """The conversations in a file; if there is none, why."""
-    why = "This is no transcript"
-    sessions: list[Session] = []
+def _of_transcript(file: str, tools: Tools) -> tuple[_Read, str]:
+    """The circles of all conversations in a file, one after the other; if it has none, why."""
+    found: list[_Found] = []
+    conversations, calls, why = 0, 0, ""
     for one in _items(file):
         if isinstance(one, Skipped):
-            why = f"This is no transcript ({one.why})"
-        else:
-            sessions.append(one)
-    return sessions, why
+            why = f" ({one.why})"
+            continue
+        read = _of_session(one, tools)
+        found += read.found
+        conversations, calls = conversations + 1, calls + read.calls
+    return _Read(found, conversations, calls), why
 
 
 def _items(file: str) -> Iterator[Session | Skipped]:

@@ -72,7 +72,7 @@ class Asked(Struct, frozen=True):
     @property
     def waits(self) -> bool:
         """Whether it waits before it looks."""
-        return "sleep" in self.words
+        return "sleep" in self.words and self.use.kind != "search"
 
 
 class Seen(Struct, frozen=True):
