@@ -58,9 +58,9 @@ class Walk:
 
 def rounds_of(history: History, ledger: Ledger) -> Mapping[int, Round]:
     """By exchange: the circle it is a part of, for all exchanges that the ledger has."""
-    walk: Walk | None = ledger.beside.get(_NAME)
-    if walk is None:
-        walk = ledger.beside.setdefault(_NAME, Walk(Limits()))  # of two at once, one is kept
+    if _NAME not in ledger.beside:
+        ledger.beside.setdefault(_NAME, Walk(Limits()))  # of two at once, one is kept
+    walk: Walk = ledger.beside[_NAME]
     walk.extend(history, ledger)
     return walk.rounds
 
