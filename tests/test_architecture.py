@@ -28,7 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"edits", "lines", "prices", "ranges", "tokens"}),
     frozenset({"codecs", "facts", "marker", "registered", "tools", "touching"}),
     frozenset({"binding", "check", "ledger", "mimicry", "policy", "shapes", "summaries"}),
-    frozenset({"forecast", "limits", "originals", "protections", "rates"}),
+    frozenset({"forecast", "limits", "loops", "originals", "protections", "rates"}),
     frozenset({"passes", "repair", "settings"}),
     frozenset({"choosing", "marking", "planner", "tracing"}),
     frozenset({"report", "state", "vetting"}),
@@ -73,7 +73,7 @@ MAY = {("engine", "secrets")}  # the memo's keys are this process's own, and nev
 CORE_NEEDS = {"bpe_openai", "msgspec", "rs_bpe", "tree_sitter", "tree_sitter_bash", "xxhash"}
 IO_CALLS = {"breakpoint", "eval", "exec", "input", "open", "print"}
 
-FACE = {"Facts", "Policy", "Tool", "Tools"}
+FACE = {"Facts", "LoopDetector", "Policy", "Tool", "Tools"}
 FACE |= {"apply", "check", "compact", "expand", "plan", "repair"}
 
 CODE = re.compile(r"[ACRG]\d+a?")

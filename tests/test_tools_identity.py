@@ -140,6 +140,25 @@ def test_paths_are_brought_to_one_spelling():
     assert identity(tool, {"path": "./a", "cwd": "/w/"}).target == "/w/a"
 
 
+@pytest.mark.parametrize("tool", ["Bash", "sh"])
+def test_a_shell_call_is_its_command_in_its_folder_whatever_is_said_beside_it(tool: str):
+    tools = Tools([Tool("sh", command="command", workdir="cwd")])
+
+    def key(**arguments: Any) -> str:
+        return tools.identity(tool, json.dumps(arguments)).key
+
+    one = key(command="make", description="Build it", timeout=3)
+    assert one == key(command="make", description="Build it again") == key(command="make")
+    assert one != key(command="make all", description="Build it", timeout=3)
+    assert key(description="Build it") != key(description="Build it again")
+    assert (one == key(command="make", cwd="/w")) == (tool == "Bash")  # which knows no folder
+
+
+def test_a_shell_that_declares_its_arguments_as_its_key_is_told_by_all_of_them():
+    tool = Tool("office", command="command", key="arguments")
+    assert identity(tool, {"command": "make", "x": 1}) != identity(tool, {"command": "make"})
+
+
 def test_long_arguments_have_a_short_key():
     found = identity(None, {"text": "x" * 10_000})
     assert len(found.key) < 100

@@ -16,6 +16,7 @@ from .errors import (
     UnreadableRequest,
 )
 from .facts import Facts
+from .loops import LoopDetector, Verdict
 from .memo import Memo
 from .policy import Policy
 from .report import Report
@@ -26,6 +27,7 @@ __all__ = [
     "ClewError",
     "Compaction",
     "Facts",
+    "LoopDetector",
     "Memo",
     "PassedThrough",
     "Plan",
@@ -40,6 +42,7 @@ __all__ = [
     "UnknownFormat",
     "UnknownReference",
     "UnreadableRequest",
+    "Verdict",
     "apply",
     "check",
     "compact",

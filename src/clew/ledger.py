@@ -57,6 +57,7 @@ class Ledger:
         self._calls: dict[tuple[str, str], list[int]] = {}
         self._outcomes: dict[tuple[str, str, str], list[Outcome]] = {}
         self._lock = Lock()
+        self.beside: dict[str, Any] = {}  # what others work out along with it, append-only too
 
     def extend(
         self,

@@ -9,6 +9,7 @@ from .compact import compact
 from .demo import demo
 from .ending import Commands
 from .explain import explain
+from .loops import loops
 from .replay import replay
 from .settings import settings
 
@@ -46,7 +47,7 @@ def main() -> None:
     """
 
 
-for _command in (compact, explain, check, replay, demo, settings):
+for _command in (compact, explain, check, replay, loops, demo, settings):
     main.add_command(_command)
 
 __all__ = ["main"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..replay.policies import told
-from ..replay.result import Bill, Left, Recorded, Replay, SessionResult, Share, Total
+from ..replay.result import Bill, Circles, Left, Recorded, Replay, SessionResult, Share, Total
 from ..replay.spending import AGES
 from ..replay.totals import conversations, total_bill
 from .showing import printable
@@ -47,7 +47,8 @@ def show_replay(replay: Replay) -> None:
         console.print()
         _show_spent(console, replay)
         _show_policies(console, replay)
-        for line in (*_charged(replay.sessions), *_left(replay.left, console.width)):
+        found = _circles(replay.circles, replay.totals[0].bill.cost)
+        for line in (*found, *_charged(replay.sessions), *_left(replay.left, console.width)):
             console.print(line)
     click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
@@ -218,6 +219,24 @@ def _cells(total: Total, money: bool, roomy: bool) -> dict[str, str]:
         "breaks": f"{sum(total.breaks.values()):,}",
         "ms": f"{total.ms:.1f}",
     }
+
+
+# --- circles -----------------------------------------------------------------------------------
+
+
+def _circles(circles: Circles, bill: float) -> Iterator[str]:
+    """How often agents went round, what that cost, and how early it would have been told."""
+    if not circles.count:
+        return
+    after, calls = circles.told_after / circles.count, circles.calls / circles.count
+    share = f", {100 * circles.cost / bill:.2f} % of the bill" if bill else ""
+    yield ""
+    yield (
+        f"Agents went round in {_count(circles.count, 'circle')} in "
+        f"{_count(circles.sessions, 'session')}: {_count(circles.again, 'call')} brought nothing "
+        f"new, {_large(circles.tokens)} tokens{share}. The detector would "
+        f"have spoken after {after:.1f} of {calls:.1f} calls on average."
+    )
 
 
 # --- what was really charged -------------------------------------------------------------------

@@ -9,6 +9,7 @@ from msgspec import Struct
 from ..sessions.session import Session
 from ..tokens import counter_for, family_of
 from .calibration import Evidence, calibrated, evidence_of
+from .circling import circled
 from .conditions import conditions_of, model_of_session
 from .policies import policy_named
 from .reading import Counted, Measure, Plain
@@ -16,7 +17,7 @@ from .reconcile import recorded
 from .recording import Conditions, Recording
 from .result import SessionResult
 from .score import score
-from .spending import spent_on
+from .spending import spent_on, times_of
 
 
 class Options(Struct, frozen=True):
@@ -55,6 +56,7 @@ def replayed(
     """A session under these conditions, whatever they were really."""
     recording = Recording(session, measure, conditions)
     scores = [score(recording, policy_named(name)(recording), name) for name in policies]
+    charged = times_of(recording)
     times = [sent.time for sent in session.requests if sent.time is not None]
     return SessionResult(
         id=session.id,
@@ -69,8 +71,9 @@ def replayed(
         requests=len(session.requests),
         window=conditions.window,
         scores=tuple(scores),
-        spent=spent_on(recording),
+        spent=spent_on(recording, charged),
         recorded=recorded(recording, scores[0], evidence) if scores else None,
         notes=session.notes,
         samples=evidence.growths if evidence is not None else (),
+        circles=circled(recording, charged[1]),
     )

@@ -126,6 +126,33 @@ class Growth(Struct, frozen=True, array_like=True, gc=False):
         return self.reported / self.counted
 
 
+class Circled(Struct, frozen=True, kw_only=True):
+    """Calls of a session that went round in a circle, and what that cost."""
+
+    kind: str
+    what: str  # the tool, its operation and its target, clipped
+    calls: int
+    again: int  # of them, those behind the first lap
+    tokens: int  # of those, with their results, once
+    cost: float  # of the same as often as they were sent, in tokens of plain input
+    told_after: int  # how many of the calls had been made when it would have been told
+    request: int  # the one that would have carried the first advice
+    level: str  # how far it came: "advise", "insist" or "stop"
+    message: str  # what was said last
+
+
+class Circles(Struct, frozen=True, kw_only=True):
+    """The circles of all sessions together."""
+
+    count: int = 0
+    sessions: int = 0  # that ran any
+    calls: int = 0
+    again: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    told_after: int = 0
+
+
 class SessionResult(Struct, frozen=True, kw_only=True):
     """One session: what it was, what it cost, and its score under each policy."""
 
@@ -145,6 +172,7 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     recorded: Recorded | None
     notes: tuple[str, ...] = ()
     samples: tuple[Growth, ...] = ()  # what its usage tells of its model's tokenizer
+    circles: tuple[Circled, ...] = ()  # where its agent went round
 
 
 class Total(Struct, frozen=True, kw_only=True):
@@ -200,3 +228,4 @@ class Replay(Struct, frozen=True, kw_only=True):
     calibrations: tuple[Calibration, ...]
     sessions: tuple[SessionResult, ...]
     left: tuple[Left, ...]
+    circles: Circles = Circles()

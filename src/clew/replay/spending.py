@@ -36,11 +36,12 @@ class _Weight(Struct):
 
 
 _Weights = defaultdict[str, _Weight]
+Times = tuple[list[int], list[float]]
 
 
-def spent_on(recording: Recording) -> Spent:
+def spent_on(recording: Recording, charged: Times | None = None) -> Spent:
     """A session's tokens, as often as they were sent, and what they cost."""
-    sent, paid = _times(recording)
+    sent, paid = charged or times_of(recording)
     unused = _unused(recording)
     kinds, tools, ages = (_Weights(_Weight) for _ in range(3))
     head = recording.conditions.head
@@ -68,7 +69,7 @@ def _blocks(recording: Recording) -> Iterable[Block]:
     return chain.from_iterable(row.blocks for row in recording.rows)
 
 
-def _times(recording: Recording) -> tuple[list[int], list[float]]:
+def times_of(recording: Recording) -> Times:
     """For the head and each block: how often it was sent, and what a token of it was charged."""
     conditions = recording.conditions
     prompt = Prompt(conditions.head)

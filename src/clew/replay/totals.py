@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from .circling import circles_of
 from .policies import FLOOR, NONE
 from .result import Bill, Calibration, Cut, Left, Replay, Score, SessionResult, Total
 from .spending import merged
@@ -35,6 +36,7 @@ def summed(
         calibrations=tuple(calibrations),
         sessions=tuple(sessions),
         left=tuple(left),
+        circles=circles_of(sessions),
     )
 
 

@@ -93,13 +93,27 @@ def key_of(
     arguments.
     """
     if tool is None or tool.key in (None, "arguments"):
-        return canonical(arguments), None
+        return canonical(_telling(tool, arguments)), None
     problem = None
     if callable(tool.key):
         key, problem = _asked(tool.key, arguments, f"{name}: key")
         if key is not None:
             return key, None
     return (canonical(arguments) if target is None else f"target={name}:{target}"), problem
+
+
+def _telling(tool: Tool | None, arguments: Arguments) -> Arguments:
+    """The arguments that make a call another one: of a shell, not what is said beside its command.
+
+    A command with another description, or more time, is the same command.
+    """
+    if tool is None or tool.key is not None or tool.command is None:
+        return arguments
+    command = tool.command.removesuffix("[]")
+    if command not in arguments:
+        return arguments
+    telling = (command, tool.workdir or command)
+    return {name: arguments[name] for name in telling if name in arguments}
 
 
 def _asked(function: Told, arguments: Arguments, what: str) -> tuple[str | None, str | None]:

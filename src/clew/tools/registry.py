@@ -117,9 +117,8 @@ class Tools:
             use = _UNDECLARED if row is None else use_by(row, arguments)
         if own is not None:
             use = replace(use, content=own.content or use.content, rerun=own.rerun or use.rerun)
-        return _identified(
-            use, own if own is not None and own.tells_identity else row, name, arguments
-        )
+        told = own if own is not None and (own.tells_identity or row is None) else row
+        return _identified(use, told, name, arguments)
 
 
 def _identified(use: Use, tool: Tool | None, name: str, arguments: Arguments) -> Use:

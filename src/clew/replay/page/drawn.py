@@ -131,6 +131,8 @@ def _session(session: SessionResult, limits: Limits, *, detailed: bool) -> dict[
         "scores": [_score(score, limits, detailed=detailed) for score in session.scores],
         "spent": _spent(session.spent, _TOOLS_OF_ONE),
         "samples": (),  # calibrations are made of them
+        "circles": session.circles[:_REQUESTS],
+        "circle_count": len(session.circles),
     }
 
 

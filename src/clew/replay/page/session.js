@@ -277,6 +277,15 @@ function aboutSession(session) {
   const found = [element("h4", {}, "Where its tokens went"), spentTables(session.spent)];
   if (session.recorded)
     found.push(element("h4", {}, "As charged and as replayed"), billTable(session.recorded));
+  if (session.circle_count)
+    found.push(
+      element("h4", {}, `Circles (${number(session.circle_count)})`),
+      element(
+        "ul",
+        { class: "plain" },
+        session.circles.map((one) => element("li", {}, `${one.kind}: ${one.message}`)),
+      ),
+    );
   if (session.notes.length)
     found.push(
       element("h4", {}, "Notes"),

@@ -7,6 +7,21 @@ function spent(section) {
     ),
   );
   section.append(spentTables(DATA.spent));
+  section.append(element("h3", {}, "Circles"), paragraph(circlesTold(DATA.circles)));
+}
+
+function circlesTold(circles) {
+  if (!circles.count) return "No session went in circles.";
+  const none = DATA.totals[0].bill.cost;
+  const share = none ? ` (${percent(circles.cost / none, 2)} of the bill)` : "";
+  const spoken = number(circles.told_after / circles.count, 1);
+  const made = number(circles.calls / circles.count, 1);
+  return (
+    `${plural(circles.count, "circle")} in ${plural(circles.sessions, "session")}: ` +
+    `${plural(circles.again, "call")} brought nothing new, ` +
+    `${tokens(circles.tokens)} tokens${share}. The detector would have spoken ` +
+    `after ${spoken} of ${made} calls on average.`
+  );
 }
 
 function spentTables(spending) {

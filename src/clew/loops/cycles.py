@@ -1,0 +1,84 @@
+"""Several calls in the same order, lap after lap, with the same results."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from msgspec import Struct
+
+from .circle import Limits, Moment, Round
+from .seen import Asked, Seen
+
+LONGEST: Final = 8  # calls in a lap
+_TWICE: Final = 2
+
+
+class _Step(Struct, frozen=True):
+    """One call of a lap."""
+
+    seen: Seen
+    at: Moment
+
+    def equals(self, other: _Step) -> bool:
+        """Whether it is the same call with the same result."""
+        one, two = self.seen, other.seen
+        return one.says_the_same(two) and one.asked.call == two.asked.call
+
+
+class Cycles:
+    """For every length of a lap: how many calls in a row equal those one lap before."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._steps: deque[_Step] = deque(maxlen=_TWICE * LONGEST)
+        self._same = [0] * (LONGEST + 1)
+
+    def foresee(self, asked: Asked) -> Round | None:
+        """What the call is if it goes on with the lap."""
+        lap = self._lap()
+        if lap is None or self._steps[-lap].seen.asked.call != asked.call:
+            return None
+        return self._round(lap, self._same[lap] + 1, asked, ())
+
+    def note(self, seen: Seen, at: Moment) -> Round | None:
+        """Take in a call with its result."""
+        step = _Step(seen, at)
+        for lap in range(1, LONGEST + 1):
+            again = len(self._steps) >= lap and step.equals(self._steps[-lap])
+            self._same[lap] = self._same[lap] + 1 if again else 0
+        self._steps.append(step)
+        lap = self._lap()
+        if lap is None:
+            return None
+        same = self._same[lap]
+        steps = list(self._steps)[-_TWICE * lap :] if same == lap else [step]
+        return self._round(lap, same, seen.asked, tuple(one.at.ordinal for one in steps))
+
+    def _lap(self) -> int | None:
+        """The shortest lap that was run twice, of several calls that show if anything changed."""
+        if self._same[1] >= _TWICE:
+            return None  # one call after itself is a repeat
+        for lap in range(2, LONGEST + 1):
+            if self._same[lap] >= lap:
+                steps = list(self._steps)[-lap:]
+                return lap if any(one.seen.tells for one in steps) else None
+        return None
+
+    def _round(self, lap: int, same: int, asked: Asked, members: tuple[int, ...]) -> Round:
+        """The circle after so many calls that equal those one lap before."""
+        steps = [one.seen for one in list(self._steps)[-lap:]]
+        laps, waits = same // lap + 1, any(one.waits for one in steps)
+        worth, before = (self._limits.worth(count, waits=waits) for count in (laps, laps - 1))
+        return Round(
+            kind="cycle",
+            circle=self._steps[-1].at.now - self._same[lap],
+            asked=asked,
+            count=laps,
+            level=self._limits.level(worth),
+            speaks=same % lap == 0 and self._limits.speaks(worth, before),
+            members=members,
+            waits=waits,
+            exact=True,
+            lap=tuple(one.asked for one in steps),
+        )

@@ -1,0 +1,85 @@
+"""What is said of a circle: what was called how often, what came of it, and what to try."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..failures import clipped
+from .circle import Kind, Level, Round
+from .seen import OURS, REFUSED
+
+_MOST_NAMED: Final = 4  # calls of a lap that are named
+_LONGEST: Final = 80  # characters of a target
+
+_TRY: Final[dict[Kind, str]] = {
+    "repeat": "Use what it returned, or change something before calling it again.",
+    "variation": "The change makes no difference: look for the cause elsewhere.",
+    "cycle": "Leave this order: decide by what is known by now, or try something else.",
+    "error": "Look at what the error names, or take another way to the same end.",
+}
+_FAILING: Final = "Look at what the error names before trying again, or take another way."
+_WAITING: Final = "Wait longer between two looks, or go on with something else."
+_FURTHER: Final[dict[Level, str]] = {
+    "advise": "",
+    "insist": " This was said before, and it goes on.",
+    "stop": " Stop this now; if there is no other way, say so and ask.",
+}
+
+
+def advice_for(one: Round) -> str:
+    """The text that goes to the end of a result."""
+    return f"{OURS}{told(one)}]"
+
+
+def warning_for(one: Round, *, refused: bool) -> str:
+    """The text that goes with the answer to a question: the call has not been made yet."""
+    return f"{REFUSED if refused else OURS}{told(one, ahead=True)}]"
+
+
+def told(one: Round, *, ahead: bool = False) -> str:
+    """A circle in two or three sentences; `ahead`: its last call is still to come."""
+    count = one.count - (ahead and one.kind != "error")
+    why = clipped(one.why).rstrip(".:")
+    ended = f" The error is: {why}." if why and one.kind != "error" else ""
+    happened = _happened(one, _times(count), why)
+    return f"{happened}{ended} {_advised(one)}{_FURTHER[one.level or 'advise']}"
+
+
+def _happened(one: Round, times: str, why: str) -> str:
+    what = named(one.tool, one.operation, one.target)
+    match one.kind:
+        case "repeat":
+            same = "the same result, and nothing was changed in between"
+            return f"{what} was called {times} with {same}."
+        case "variation":
+            return f"{what} was called {times} with one word changed, and brought nothing new."
+        case "cycle":
+            same = f"The same {len(one.lap)} calls in the same order had the same results {times}"
+            return f"{same}: {_lap(one)}."
+        case "error":
+            return f"{what} failed {times} with the same error: {why or 'it does not say which'}."
+
+
+def _advised(one: Round) -> str:
+    if one.waits:
+        return _WAITING
+    return _FAILING if one.why and one.kind == "repeat" else _TRY[one.kind]
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _lap(one: Round) -> str:
+    uses = [(call.name, call.use) for call in one.lap]
+    names = list(dict.fromkeys(named(name, use.operation, use.target) for name, use in uses))
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def named(tool: str, operation: str, target: str | None) -> str:
+    """A call by its tool, its operation and its target."""
+    what = " ".join((tool if operation == "default" else f"{tool} {operation}").split())
+    line = " ".join((target or "").split())
+    shown = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return f"{what or 'A call'} ({shown})" if shown else what or "A call"

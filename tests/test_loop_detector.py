@@ -1,0 +1,190 @@
+"""The detector of a host's own loop: asked before a call, told what came of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clew
+from clew.loops.seen import OURS, REFUSED
+from tests.looping import FAILED, LOOM, MISSING, Step, call, edit, read, run, told
+
+ANSWERS: dict[str, tuple[list[Step], str]] = {  # a: allowed, !: advised, x: refused
+    "the same call": ([read()] * 12, "aa!a!aaxxxxx"),
+    "the same edit that does not fit": ([edit("weft", result=MISSING)] * 8, "a!a!aaxx"),
+    "a result that changes": ([read(result=f"{n}") for n in range(9)], "aaaaaaaaa"),
+    "something written in between": ([read(), edit("weft"), *[read()] * 3], "aaaa!"),
+    "the user spoke": ([read(), read(), "again", read(), read(), read()], "aaaa!"),
+    "two calls in turn": (
+        [read(), run("make", FAILED)] * 9,
+        "aaaaa!aaa!aaaaaxxx",
+    ),
+    "waiting": (
+        [run("gh pr checks", "pending")] * 40,
+        "".join("!" if n in (12, 20, 32) else "a" for n in range(1, 41)),
+    ),
+    "one word changed": (
+        [run(f"make | tail -{n}", "make: all threads are even, none is loose") for n in range(12)],
+        "aaaa!a!aa!aa",
+    ),
+    "edits that never fit": (
+        [edit(f"weft {n} of {n * n}", result=MISSING) for n in range(12)],
+        "aaa!a!aa!aa!",
+    ),
+}  # fmt: skip
+_LETTER = {"allow": "a", "advise": "!", "refuse": "x"}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+def test_what_it_answers_before_each_call(case: str) -> None:
+    steps, answers = ANSWERS[case]
+    got = "".join(_LETTER[one] for one in told(clew.LoopDetector(), steps))
+    assert got == answers
+
+
+def test_it_says_what_happened_so_far_and_names_operation_and_target() -> None:
+    office = clew.Tool("office", kind="read", operation="action", target="path")
+    detector = clew.LoopDetector(tools=clew.Tools([office]))
+    asked = {"action": "fields", "path": "a.pdf"}
+    for _ in range(2):
+        detector.tell("office", asked, LOOM)
+    verdict = detector.ask("office", asked)
+    assert verdict == clew.Verdict(
+        "advise",
+        f"{OURS}office fields (a.pdf) was called twice with the same result, and nothing was "
+        "changed in between. Use what it returned, or change something before calling it again.]",
+        "repeat",
+        "advise",
+        "fields",
+        "a.pdf",
+        3,
+    )
+    for _ in range(5):
+        detector.tell("office", asked, LOOM)
+    refused = detector.ask("office", asked)
+    assert (refused.action, refused.level, refused.count) == ("refuse", "stop", 8)
+    assert refused.message.startswith(f"{REFUSED}office fields (a.pdf) was called 7 times")
+
+
+def test_arguments_may_be_an_object_or_text() -> None:
+    detector = clew.LoopDetector()
+    detector.tell("Read", {"file_path": "a.py", "limit": 3}, LOOM)
+    detector.tell("Read", '{"limit": 3,  "file_path": "a.py"}', LOOM)
+    assert detector.ask("Read", {"limit": 3, "file_path": "a.py"}).action == "advise"
+    assert detector.ask("Read", {"limit": 4, "file_path": "a.py"}).action == "allow"
+
+
+def test_asking_changes_nothing() -> None:
+    detector = clew.LoopDetector()
+    for _ in range(2):
+        detector.tell("Read", {"file_path": "a.py"}, LOOM)
+    verdicts = [detector.ask("Read", {"file_path": "a.py"}) for _ in range(9)]
+    assert verdicts == [verdicts[0]] * 9
+
+
+def test_a_refusal_that_is_told_as_a_result_does_not_count_as_news() -> None:
+    detector = clew.LoopDetector(advise=2, insist=3, stop=4)
+    for _ in range(3):
+        detector.tell("Read", {"file_path": "a.py"}, LOOM)
+    for _ in range(3):
+        verdict = detector.ask("Read", {"file_path": "a.py"})
+        assert verdict.action == "refuse"
+        detector.tell("Read", {"file_path": "a.py"}, verdict.message, error=True)
+
+
+def test_an_error_that_came_back_is_told_before_the_next_try() -> None:
+    """Failures of one target are counted across successes, and are never refused."""
+    detector = clew.LoopDetector()
+    for number in range(5):
+        detector.tell("Bash", {"command": "make"}, FAILED)
+        detector.tell("Edit", {"file_path": "a", "old_string": f"{number}"}, "Edited.")
+    verdict = detector.ask("Bash", {"command": "make"})
+    assert (verdict.action, verdict.kind, verdict.count) == ("advise", "error", 5)
+    assert "failed 5 times with the same error: FAILED tests/test_loom.py" in verdict.message
+    detector.tell("Bash", {"command": "make"}, FAILED)
+    assert detector.ask("Bash", {"command": "make"}).action == "allow"
+
+
+def test_limits_are_settings() -> None:
+    hasty = clew.LoopDetector(advise=2, insist=3, stop=4)
+    assert told(hasty, [read()] * 5) == ["allow", "advise", "advise", "refuse", "refuse"]
+    patient = clew.LoopDetector(patience=1)
+    assert told(patient, [run("gh pr checks", "pending")] * 3)[-1] == "advise"
+    strict = clew.LoopDetector(leeway=0)
+    steps = [run(f"make | tail -{n}", "make: all threads are even, none is loose") for n in "123"]
+    assert told(strict, steps)[-1] == "advise"
+
+
+REFUSED_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "one is no repeat": ({"advise": 1}, "LoopDetector: advise: 1 is not allowed; allowed: a whole"),
+    "out of order": ({"insist": 3}, "insist: 3 is not allowed; allowed: a whole number of calls, "),
+    "the last too": ({"stop": 5}, "stop: 5 is not allowed; allowed: a whole number of calls, each"),
+    "no number": ({"advise": "3"}, "advise: '3' is not allowed"),
+    "a switch": ({"advise": True}, "advise: True is not allowed"),
+    "leeway": ({"leeway": -1}, "leeway: -1 is not allowed; allowed: a whole number of calls"),
+    "patience": ({"patience": 0}, "patience: 0 is not allowed; allowed: a whole number from 1"),
+    "tools": ({"tools": ["Read"]}, "tools: ['Read'] is not allowed; allowed: a clew.Tools"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_SETTINGS)
+def test_a_setting_out_of_range_is_refused_with_a_sentence(case: str) -> None:
+    given_settings, message = REFUSED_SETTINGS[case]
+    with pytest.raises(clew.PolicyError) as error:
+        clew.LoopDetector(**given_settings)
+    assert message in str(error.value)
+
+
+def test_a_declared_function_that_fails_is_contained() -> None:
+    def failing(_: Any) -> str:
+        raise KeyError("no such thing")
+
+    tools = clew.Tools([clew.Tool("look", kind="read", target=failing, key=failing)])
+    detector = clew.LoopDetector(tools=tools)
+    assert told(detector, [call("look", LOOM, at=1)] * 3)[-1] == "advise"
+    assert told(detector, [call("look", LOOM, at=2)]) == ["allow"]
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["Bash", "Read", "Edit", "exec_command", "write_stdin", "mine", ""])
+ARGUMENTS = st.dictionaries(st.sampled_from(["command", "cmd", "file_path", "x"]), ANY) | st.text()
+RESULTS = st.text() | st.binary() | ANY | st.just({1: object()})
+
+
+@given(st.lists(st.tuples(NAMES, ARGUMENTS, RESULTS, st.booleans()), max_size=12))
+def test_it_never_raises_and_asking_never_matters(calls: list[Any]) -> None:
+    quiet, asked = clew.LoopDetector(), clew.LoopDetector()
+    for name, arguments, result, error in calls:
+        before = asked.ask(name, arguments)
+        assert before == asked.ask(name, arguments) == quiet.ask(name, arguments)
+        assert (before.action == "allow") == (before.message == "")
+        quiet.tell(name, arguments, result, error)
+        asked.tell(name, arguments, result, error)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["ok, nothing is new here", "other"])),
+        max_size=60,
+    )
+)
+def test_a_call_that_was_never_made_with_the_same_result_before_is_allowed(calls: Any) -> None:
+    """No false alarm: whatever is advised of a read was made before, twice, with one result."""
+    detector = clew.LoopDetector()
+    made: dict[str, list[str]] = {}
+    for name, result in calls:
+        arguments = {"file_path": name}
+        verdict = detector.ask("Read", arguments)
+        if verdict.action != "allow" and verdict.kind == "repeat":
+            assert len(set(made[name][-2:])) == 1
+            assert len(made[name]) >= 2
+        detector.tell("Read", json.dumps(arguments), result)
+        made.setdefault(name, []).append(result)

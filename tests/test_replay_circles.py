@@ -1,0 +1,106 @@
+"""Circles in the replay: how many, what they cost, how early they would have been told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from clew.cli import main
+from clew.cli.replay_screen import show_replay
+from clew.replay.circling import circled, circles_of
+from clew.replay.page import page
+from clew.replay.result import Circled, Circles
+from clew.replay.spending import times_of
+from tests.formats import FIELD, FORMATS
+from tests.looping import FAILED, LOOM, Step, edit, read, request_of, run
+from tests.replay_results import sample
+from tests.replaying import recording_of
+from tests.test_cli_loops import transcript
+
+STEPS: list[Step] = [read(), edit("weft"), *[read(result=LOOM * 9)] * 4, run("make", FAILED)]
+
+
+def recorded(format: str, steps: list[Step]) -> Any:
+    return recording_of(format, request_of(format, steps)[FIELD[format]], head=500)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_a_circle_cost(format: str) -> None:
+    recording = recorded(format, STEPS)
+    sent, paid = times_of(recording)
+    (one,) = circled(recording, paid)
+    assert (one.kind, one.what, one.calls, one.again) == ("repeat", "Read (loom.py)", 4, 3)
+    assert (one.told_after, one.level) == (3, "advise")
+    blocks = [(row, block) for row in recording.rows for block in row.blocks]
+    wasted = [
+        at
+        for at, (_, block) in enumerate(blocks)
+        if block.call in {"call_3_0", "call_4_0", "call_5_0"}
+    ]
+    assert len(wasted) == 6
+    assert one.tokens == sum(blocks[at][1].tokens for at in wasted)
+    expected = sum(blocks[at][1].tokens * paid[at + 1] for at in wasted)
+    assert one.cost == pytest.approx(expected, abs=0.06)
+    assert one.request == 5  # the fifth result is the third that is the same
+    assert sent[wasted[0] + 1] > 1
+
+
+def test_a_session_without_circles_has_none() -> None:
+    recording = recorded("anthropic", [read(), edit("weft"), read()])
+    assert circled(recording, times_of(recording)[1]) == ()
+
+
+CIRCLE = Circled(
+    kind="repeat", what="Read (a.py)", calls=5, again=4, tokens=1_200, cost=450.0, told_after=3,
+    request=7, level="insist", message="Read (a.py) was called 5 times.",
+)  # fmt: skip
+
+
+def test_all_together() -> None:
+    replay = sample(4)
+    some = [replace(replay.sessions[0], circles=(CIRCLE, CIRCLE)), *replay.sessions[1:]]
+    assert circles_of(some) == Circles(
+        count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=900.0, told_after=6
+    )
+    assert circles_of(replay.sessions) == Circles()
+
+
+def test_the_screen_says_it_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    replay = sample(4)
+    show_replay(replay)
+    assert "circle" not in capsys.readouterr().out
+    bill = replay.totals[0].bill.cost
+    found = Circles(count=2, sessions=1, calls=10, again=8, tokens=2_400, cost=bill / 50,
+                    told_after=6)  # fmt: skip
+    show_replay(replace(replay, circles=found))
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "Agents went round in 2 circles in 1 session: 8 calls brought nothing new, 2,400 tokens, "
+        "2.00 % of the bill. The detector would have spoken after 3.0 of 5.0 calls on average."
+    ) in said
+
+
+def test_the_page_holds_them() -> None:
+    replay = sample(4)
+    sessions = tuple(replace(one, circles=(CIRCLE,) * 30) for one in replay.sessions)
+    whole = page(replace(replay, sessions=sessions, circles=circles_of(sessions)))
+    text = whole.partition('type="application/json" id="data">')[2].partition("</script>")[0]
+    data = json.loads(text)
+    assert data["circles"]["count"] == 120
+    assert {len(one["circles"]) for one in data["sessions"]} == {12}
+    assert {one["circle_count"] for one in data["sessions"]} == {30}
+
+
+def test_from_a_transcript_to_json(tmp_path: Path) -> None:
+    file = transcript(tmp_path / "session.jsonl", STEPS)
+    result = CliRunner().invoke(main, ["replay", "--json", "--policy", "none", str(file)])
+    assert result.exit_code == 0
+    told = json.loads(result.stdout)
+    assert told["circles"]["count"] == 1
+    assert told["sessions"][0]["circles"][0]["what"] == "Read (loom.py)"
+    assert told["circles"]["cost"] == told["sessions"][0]["circles"][0]["cost"] > 0
