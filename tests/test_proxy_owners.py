@@ -155,7 +155,7 @@ def test_what_extends_a_request_is_the_same_conversation(
         cut = found(messages[:count], format)
         if first is not None and count > first:
             assert cut == whole
-        elif first is None or count == first:
+        elif count == (len(messages) if first is None else first):
             assert cut == Conversation(whole.opening)
         else:
             assert cut.id is None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 import tracemalloc
 import zlib
 from collections.abc import Iterable
 from typing import Any
 
-import brotli
 import pytest
-import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -356,15 +355,23 @@ def bare_deflate(data: bytes) -> bytes:
     return packing.compress(data) + packing.flush()
 
 
+def brotli(data: bytes) -> bytes:
+    return pytest.importorskip("brotli").compress(data)
+
+
+def zstd(data: bytes) -> bytes:
+    return pytest.importorskip("zstandard").ZstdCompressor().compress(data)
+
+
 PACKED = {
     "gzip": gzip.compress,
     "x-gzip": lambda data: gzip.compress(data[:40]) + gzip.compress(data[40:]),
     "deflate": zlib.compress,
     "Deflate": bare_deflate,
-    "br": brotli.compress,
-    "zstd": zstandard.ZstdCompressor().compress,
+    "br": brotli,
+    "zstd": zstd,
     "identity": bytes,
-    "gzip, br": lambda data: brotli.compress(gzip.compress(data)),
+    "gzip, br": lambda data: brotli(gzip.compress(data)),
 }
 
 
@@ -381,6 +388,14 @@ def test_packed_answers_are_read_wherever_they_are_cut(
 
 def test_an_unknown_encoding_tells_nothing() -> None:
     assert read("anthropic", [stream("anthropic")], "rot13") == Told()
+
+
+@pytest.mark.parametrize(("encoding", "package"), [("br", "brotli"), ("zstd", "zstandard")])
+def test_an_encoding_whose_package_is_missing_tells_nothing(
+    encoding: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    assert read("anthropic", [stream("anthropic")], encoding) == Told()
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
