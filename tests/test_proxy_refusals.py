@@ -282,6 +282,23 @@ def test_bytes_that_a_body_may_have() -> None:
     assert judged(413, other).bytes == 1_048_576
 
 
+@pytest.mark.parametrize(
+    ("message", "counted", "fitting"),
+    [
+        ("prompt is too long: 240000 tokens > 200000 maximum", 120_000, 100_000),
+        ("prompt is too long: 240000 tokens > 200000 maximum", 300_000, 250_000),
+        ("prompt is too long: 240000 tokens > 200000 maximum", 1000, 200_000),  # not the same text
+        ("prompt is too long: 240000 tokens > 200000 maximum", 0, 200_000),
+        (LONG, 199_759, 191_808),
+        ("Prompt is too long", 120_000, None),
+    ],
+)
+def test_what_fits_by_a_counter_of_ones_own(
+    message: str, counted: int, fitting: int | None
+) -> None:
+    assert judged(400, anthropic(message)).fitting(counted) == fitting
+
+
 def test_numbers_that_would_have_fitted_are_not_believed() -> None:
     found = judged(400, anthropic("prompt is too long: 100 tokens > 200000 maximum"))
     assert (found.kind, found.limit, found.count) == ("overflow", None, None)

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from ..codecs.json_tree import JSON, Object, get
 from ..ranges import MOST
+from ..replay.calibration import is_sane
 from .unpacking import Unpacking
 
 Kind = Literal["overflow", "invalid", "too_large", "rate", "auth", "overloaded", "other"]
@@ -46,6 +47,13 @@ class Refusal(Struct, frozen=True):
     def room(self) -> int | None:
         """The tokens that a prompt may have, by what the error names."""
         return None if self.limit is None else max(0, self.limit - self.output)
+
+    def fitting(self, counted: int) -> int | None:
+        """The same by a counter of one's own, which made the refused prompt `counted` tokens."""
+        room = self.room
+        if room is None or not self.count or counted <= 0 or not is_sane(self.count / counted):
+            return room
+        return room * counted // self.count
 
 
 def refusal_of(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> Refusal:
