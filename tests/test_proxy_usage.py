@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import time
 import tracemalloc
 import zlib
 from collections.abc import Iterable
@@ -444,3 +445,29 @@ def test_a_long_answer_needs_no_more_memory_than_a_short_one(name: str) -> None:
     assert peak < 4 * (LONGEST_HELD + LONGEST_MEMBER)
     if name in ("whole", "event", "events"):
         assert told == Told(Usage(3, 0, 0, 0, 2), "m", "completed")
+
+
+def seconds(format: FormatName, data: bytes, size: int) -> float:
+    chunks = [data[at : at + size] for at in range(0, len(data), size)]
+    begin = time.process_time()
+    read(format, chunks)
+    return time.process_time() - begin
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b'{"text": "some \\" words", "n": [1, {"a": []}]}, ',  # small members
+        b"words without an end \\n ",  # one long string
+    ],
+)
+def test_ten_times_the_answer_takes_about_ten_times_as_long(piece: bytes) -> None:
+    def answer(times: int) -> bytes:
+        inside = piece * times if piece[:1] == b"{" else b'"' + piece * times + b'", '
+        return b'data: {"output": [' + inside + b'0], "usage": {"input_tokens": 3}}\n\n'
+
+    few, many = answer(3000), answer(30_000)
+    assert read("openai-responses", [many]).usage == Usage(3)
+    for size in (16, 65_536):
+        base = min(seconds("openai-responses", few, size) for _ in range(3))
+        assert seconds("openai-responses", many, size) < 25 * base + 0.05

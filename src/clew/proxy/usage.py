@@ -100,8 +100,8 @@ def _newer(known: Object, usage: JSON, nested: bool = True) -> Object:
     """Both together; a number that came later counts, unless it is zero."""
     merged = dict(known)
     for name, value in cast(Object, usage).items() if isinstance(usage, dict) else ():
-        if len(merged) >= _MOST_COUNTS:
-            break
+        if name not in merged and len(merged) >= _MOST_COUNTS:
+            continue
         if isinstance(value, int) and (value or name not in merged):
             merged[name] = value
         elif isinstance(value, dict) and nested:
