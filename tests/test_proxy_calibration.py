@@ -86,3 +86,11 @@ def test_a_factor_lies_between_its_bounds(pairs: list[tuple[int, int]]) -> None:
         assert 0.5 <= found.low <= found.high <= 3.0
         assert 0.5 <= found.factor <= 3.0
         assert ENOUGH <= found.requests <= MOST_PAIRS
+
+
+def test_a_model_that_is_still_heard_of_stays() -> None:
+    known = taught(*[(1000, 1100)] * ENOUGH)
+    for at in range(2 * MOST_MODELS):
+        known.note("p", f"m{at}", 1000, 1100)
+        known.note("anthropic", "m", 1000, 1100)
+    assert known.of("anthropic", "m") is not None

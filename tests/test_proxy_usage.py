@@ -320,6 +320,18 @@ def test_a_value_may_span_data_lines() -> None:
     lines = (b'{"model": "m",', b'"choices": [],', b'"usage": {"prompt_tokens": 4}', b"}", b"")
     data = b"".join(b"data: " + line + b"\n" for line in lines) + b"\n"
     assert read("openai-chat", [data]) == Told(Usage(4), "m")
+    returned = data.replace(b"\n", b"\r\n")  # cut between the two, no line is empty
+    one_by_one = [returned[at : at + 1] for at in range(len(returned))]
+    assert read("openai-chat", one_by_one) == Told(Usage(4), "m")
+
+
+def test_an_escape_may_be_cut_in_two() -> None:
+    data = rb'{"a": "x\"}", "b": [{"c": "\\"}], "usage": {"d\"": "\\\""}}'
+    picked: list[Any] = []
+    values = Values(WANTED, picked.append)
+    for at in range(len(data)):
+        values.feed(data[at : at + 1])
+    assert picked == [{("usage",): {'d"': '\\"'}}]
 
 
 def test_a_stream_that_stops_without_a_line_end_is_read_to_its_end() -> None:
