@@ -100,7 +100,15 @@ class ModelServer:
         """The prompt that a Chat Completions request becomes."""
         return self._post("/apply-template", _told("openai-chat", request, False)).body["prompt"]
 
+    def bytes_of(self, format: str, request: dict[str, Any]) -> tuple[int, bytes]:
+        """Status and bytes of the answer to a request as it is."""
+        return self._send(_ANSWER[format], request)
+
     def _post(self, path: str, body: dict[str, Any]) -> Answer:
+        status, data = self._send(path, body)
+        return Answer(status, json.loads(data))
+
+    def _send(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         sent = urllib.request.Request(
             self._address + path,
             json.dumps(body).encode(),
@@ -108,10 +116,10 @@ class ModelServer:
         )
         try:
             with self._open(sent, timeout=ANSWER_WITHIN) as answer:
-                return Answer(answer.status, json.load(answer))
+                return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             with error:
-                return Answer(error.code, json.load(error))
+                return error.code, error.read()
 
 
 def _told(format: str, request: dict[str, Any], roles_may_repeat: bool) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def evidence_of(session: Session) -> Evidence | None:
     framing = FRAMING.get(family, Framing())
     growths = _growths(steps, framing)
     factor = _factor(growths)
-    known = family != "openai" and len(growths) >= ENOUGH and _is_sane(factor)
+    known = family != "openai" and len(growths) >= ENOUGH and is_sane(factor)
     bare = Scale(
         factor if known else PERMILLE[family] / 1000, framing, 0, len(growths) if known else 0
     )
@@ -124,7 +124,8 @@ def _family(session: Session) -> Family:
     return family_of(session.format, next(named, None))
 
 
-def _is_sane(factor: float) -> bool:
+def is_sane(factor: float) -> bool:
+    """Whether a tokenizer can have this factor."""
     return _SANE[0] <= factor <= _SANE[1]
 
 

@@ -33,16 +33,19 @@ def chat_usage(usage: JSON) -> Usage:
     """The prompt's tokens hold what was read from the cache and written to it."""
     read = count(usage, "prompt_tokens_details", "cached_tokens")
     read = read or count(usage, "cache_read_input_tokens")
-    written = count(usage, "cache_creation_input_tokens")
+    read = read or count(usage, "prompt_cache_hit_tokens")  # DeepSeek's word
+    written = count(usage, "prompt_tokens_details", "cache_write_tokens")
+    written = written or count(usage, "cache_creation_input_tokens")
     given = max(0, count(usage, "prompt_tokens") - read - written)
     return Usage(given, read, written, 0, count(usage, "completion_tokens"))
 
 
 def responses_usage(usage: JSON) -> Usage:
-    """The input holds what was read from the cache."""
+    """The input holds what was read from the cache and written to it."""
     read = count(usage, "input_tokens_details", "cached_tokens")
-    given = max(0, count(usage, "input_tokens") - read)
-    return Usage(given, read, 0, 0, count(usage, "output_tokens"))
+    written = count(usage, "input_tokens_details", "cache_write_tokens")
+    given = max(0, count(usage, "input_tokens") - read - written)
+    return Usage(given, read, written, 0, count(usage, "output_tokens"))
 
 
 def gemini_usage(usage: JSON) -> Usage:

@@ -1,0 +1,1 @@
+"""The proxy: requests on their way up, responses on their way down."""
