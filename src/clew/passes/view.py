@@ -104,6 +104,11 @@ class View(Struct, frozen=True, dict=True):
         end = self.unseen_from if self.kept_from is None else self.kept_from
         return self._results_between(first, min(end, self.unseen_from))
 
+    def kept_results(self) -> Sequence[int]:
+        """The results that the model has seen and the policy keeps for being recent."""
+        end = self.unseen_from
+        return self._results_between(end if self.kept_from is None else self.kept_from, end)
+
     def _results_between(self, first: int, end: int) -> Sequence[int]:
         results = self.transcript.results
         return results[bisect_left(results, first) : bisect_left(results, end)]
