@@ -203,15 +203,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "keep_messages",
         _MESSAGES,
-        "How many of the latest messages no pass touches, new ones counted. None by default, for "
-        "the same reason; the methods that presets reproduce count like this.",
+        "How many of the latest messages no pass touches, new ones counted. None by default: age "
+        "tells little of what will be needed. It is how other methods count.",
         lambda value: whole(value, 0, _MESSAGES),
     ),
     Setting(
         "keep_calls",
         _MESSAGES,
-        "How many of the latest calls, with their results, no pass touches, new ones counted. "
-        "None by default, as above. Calls that were made together are never parted.",
+        "How many of the latest calls, with their results, no pass touches, new ones counted; "
+        "calls that were made together are never parted. None by default: age tells little of "
+        "what will be needed.",
         lambda value: whole(value, 0, _MESSAGES),
     ),
     Setting(
