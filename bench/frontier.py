@@ -1,11 +1,12 @@
 """The planner and the predictor on recorded sessions: all-in against lost turns, by caution.
 
-    python -m bench.frontier [CORPUS] [--rest] [--weights FOLDER] [--caution N ...] [--lean]
+    python -m bench.frontier [CORPUS] [--rest] [--weights FOLDER] [--preset NAME ...]
+                             [--caution N ...] [--lean]
 
 CORPUS (default: ../shared/corpus beside the repository). Counted and priced as the published
 baselines are, on their sessions, or with --rest on all other long ones of the same files. --weights
 takes for each session the weights that `bench.fit_forecast --cross FOLDER` fitted without its
-repository. Without --caution, the presets.
+repository. Without --caution, presets: those named, else safe and lean.
 """
 
 from __future__ import annotations
@@ -46,10 +47,12 @@ class Row(NamedTuple):
     seconds: float
 
 
-def policies(cautions: Sequence[float], *, lean: bool) -> dict[str, clew.Policy]:
-    """The presets, or one of them at several degrees of caution."""
+def policies(
+    names: Sequence[str], cautions: Sequence[float], *, lean: bool
+) -> dict[str, clew.Policy]:
+    """Presets, or one of them at several degrees of caution."""
     if not cautions:
-        return {name: clew.Policy.preset(name) for name in PRESETS if name != "tight"}
+        return {name: clew.Policy.preset(name) for name in names}
     return {f"caution {one:g}": clew.Policy(caution=one, shape_arrivals=lean) for one in cautions}
 
 
@@ -109,9 +112,10 @@ def main() -> None:
     parser.add_argument("--rest", action="store_true")
     parser.add_argument("--lean", action="store_true")
     parser.add_argument("--weights", type=Path)
+    parser.add_argument("--preset", nargs="+", choices=PRESETS, default=("safe", "lean"))
     parser.add_argument("--caution", type=float, nargs="*", default=())
     given = parser.parse_args()
-    tried = policies(given.caution, lean=given.lean)
+    tried = policies(given.preset, given.caution, lean=given.lean)
     sessions = panel(given.corpus, rest=given.rest)
     tasks = ((one, tried, weights_for(one, given.weights)) for one in sessions)
     with Pool() as pool:

@@ -119,13 +119,18 @@ def hold_the_laws(offer_pass: Pass, format: str, body: dict[str, Any], field: st
     small(compact, format, body)
     reversible(compact, format, body)
     idempotent(compact, format, body)
-    sent = [
+    sent = requests_of(body, field)
+    stable(compact, format, sent)
+    reproducible(compact, format, sent)
+
+
+def requests_of(body: dict[str, Any], field: str) -> list[dict[str, Any]]:
+    """All requests of a session, the last one as it is."""
+    return [
         {**body, field: body[field][:end]}
         for end in range(1, len(body[field]) + 1)
         if end == len(body[field]) or _is_sent(body[field][end - 1], body[field][end])
     ]
-    stable(compact, format, sent)
-    reproducible(compact, format, sent)
 
 
 def _is_sent(message: Any, next_message: Any) -> bool:

@@ -25,10 +25,12 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Each module may import from the rows above its own. A new module needs a place here first.
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "failures", "media", "models", "searching", "transcript"}),
-    frozenset({"edits", "lines", "prices", "ranges", "tokens"}),
+    frozenset({"edits", "lines", "presets", "prices", "ranges", "tokens"}),
     frozenset({"codecs", "facts", "marker", "registered", "tools", "touching"}),
     frozenset({"binding", "check", "ledger", "mimicry", "policy", "shapes", "summaries"}),
-    frozenset({"forecast", "limits", "loops", "originals", "protections", "rates"}),
+    frozenset(
+        {"forecast", "limits", "loops", "originals", "protections", "rates", "recent"}
+    ),
     frozenset({"passes", "repair", "settings"}),
     frozenset({"choosing", "marking", "planner", "tracing"}),
     frozenset({"report", "state", "vetting"}),

@@ -8,11 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from clew.evaluating import chosen_passes
 from clew.passes import OPT_IN, PASSES, Pass
 from clew.policy import Policy
 from tests.laws import laws
 from tests.laws.sessions import long_session
-from tests.laws.subject import EAGER, MARKERS, ORDINARY, PRICED, SUBJECTS, compactor, real
+from tests.laws.subject import (
+    EAGER,
+    MARKERS,
+    ORDINARY,
+    PRICED,
+    SMALL_SOURCES,
+    SUBJECTS,
+    compactor,
+    real,
+)
 from tests.laws.trial_passes import fail
 from tests.strategies import (
     FORMATS,
@@ -39,6 +49,7 @@ CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     **{name: (passes, EAGER) for name, passes in SUBJECTS.items()},
     "priced": (USUAL, PRICED),
     "all, priced": (SUBJECTS["all"], PRICED),
+    **{name: (chosen_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
 }
 subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())
 # Edits that shape a part are recognised again; those that take parts out leave nothing to shape.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 
@@ -18,10 +19,11 @@ from .passes import OPT_IN, PASSES, Pass
 from .passes.keep_lines import keep_lines
 from .passes.moments import acts_at_arrival, acts_at_epochs
 from .passes.plain import plain
-from .passes.view import View
+from .passes.view import View, place_of
 from .planner import Cut, Moment, Priced, best_cut, fair_risk, priced, reasoning_lost, sent_tokens
 from .policy import Policy
 from .protections import Protections
+from .recent import kept_from
 from .registered import name_of
 from .state import Setting, State, count_all
 from .touching import touched
@@ -124,7 +126,7 @@ def arrive(state: State, setting: Setting) -> None:
     """Take what passes offer on results that just came: they were never sent, so it is free."""
     arriving = [one for one in setting.passes if acts_at_arrival(one)]
     unseen_from = state.index.units[-1].answers
-    if not arriving or unseen_from == len(state.index.parts):
+    if not arriving or _keeps_arrivals(setting) or unseen_from == len(state.index.parts):
         return
     view = view_of(state, setting, unseen_from, arrival=True)
     made = _offers(state, setting, arriving, view)
@@ -132,6 +134,11 @@ def arrive(state: State, setting: Setting) -> None:
         offers = [offer for _, offer in made]
         taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
         _put_in_force(state, made, taken, view)
+
+
+def _keeps_arrivals(setting: Setting) -> bool:
+    """Whether what arrives stays for a while: passes that act at arrival then act afterwards."""
+    return setting.policy.keep_messages > 0 or setting.policy.keep_calls > 0
 
 
 def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
@@ -147,7 +154,8 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     unseen_from = state.index.units[-1].answers
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
     view = view_of(state, setting, unseen_from, arrival=False)
-    acting = [one for one in setting.passes if acts_at_epochs(one)]
+    late = _keeps_arrivals(setting)
+    acting = [one for one in setting.passes if late or acts_at_epochs(one)]
     made = _offers(state, setting, acting, view)
     taken, freed = _planned(state, setting, view, made, free=free)
     for part in freed:
@@ -157,6 +165,7 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     _let_go_of_bound(state, setting, view, taken, freed, gone)
     state.left_over = state.size - state.saved
     state.fresh_from = unseen_from
+    state.due_from = unseen_from if view.kept_from is None else min(unseen_from, view.kept_from)
     state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
 
 
@@ -350,15 +359,27 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     fetched = frozenset(state.fetched.values())
     limits = limits_of(state, setting)
     projected = setting.head + _tokens_near(limits.tokens, state, setting)
+    kept = None if arrival else kept_from(state.index, setting.policy)
     return View(
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
         setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
-        setting.policy.keep_recent,
-        Protections(state.index, state.ledger, setting.policy, fetched, arrival=arrival),
+        max(setting.policy.keep_recent, _exchanges_between(state, kept, unseen_from)),
+        Protections(
+            state.index, state.ledger, setting.policy, fetched, arrival=arrival, kept_from=kept
+        ),
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
         state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, projected)),
+        kept, state.due_from,
     )  # fmt: skip
+
+
+def _exchanges_between(state: State, first: int | None, end: int) -> int:
+    """How many exchanges are done at or behind one part, and before another."""
+    if first is None:
+        return 0
+    done = state.index.exchanges
+    return max(0, bisect_left(done, end, key=place_of) - bisect_left(done, first, key=place_of))
 
 
 def _offers(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from msgspec import Struct
 
+from .presets import PRESETS
 from .ranges import (
     CHARACTERS,
     MOST,
@@ -43,6 +44,10 @@ _SHARE = "a number from 0 to 1"
 _PASSES = "a list of names of passes, each at most once, or default (None in code)"
 _LEAST_BUDGET = 2_000  # tokens; an agent's head alone is larger, so less is a slip
 _BUDGET = f"a whole number from {_LEAST_BUDGET:,} to {MOST:,}, or unlimited (None in code)"
+_MESSAGES = f"a whole number from 0 to {MOST:,}"
+_REASONING = f"a whole number from 0 to {MOST:,}, or same (None in code)"
+_FOLD_OVER = f"a whole number from 0 to {MOST:,}, or never (None in code)"
+_LEAST = f"a whole number from 0 to {MOST:,}, or usual (None in code)"
 _NAMES = "a list of texts, none of them empty"
 _FACTOR = "a number from 0 to 100"
 _PRICE = "a number from 0 to 100, or listed (None in code)"
@@ -138,6 +143,10 @@ def _budget(value: object) -> int | None:
     return None if value is None else whole(value, _LEAST_BUDGET, _BUDGET)
 
 
+def _whole_or_none(allowed: str) -> Callable[[object], int | None]:
+    return lambda value: None if value is None else whole(value, 0, allowed)
+
+
 def _price(value: object) -> float | None:
     return None if value is None else factor(value, _PRICE)
 
@@ -190,6 +199,28 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "How many of the latest exchanges that the model has seen are left alone by passes that "
         "cut by age. None by default: what will be needed is forecast, and age tells little of it.",
         lambda value: whole(value, 0, _EXCHANGES),
+    ),
+    Setting(
+        "keep_messages",
+        _MESSAGES,
+        "How many of the latest messages no pass touches, new ones counted. None by default: age "
+        "tells little of what will be needed. It is how other methods count.",
+        lambda value: whole(value, 0, _MESSAGES),
+    ),
+    Setting(
+        "keep_calls",
+        _MESSAGES,
+        "How many of the latest calls, with their results, no pass touches, new ones counted; "
+        "calls that were made together are never parted. None by default: age tells little of "
+        "what will be needed.",
+        lambda value: whole(value, 0, _MESSAGES),
+    ),
+    Setting(
+        "keep_reasoning",
+        _REASONING,
+        "How many of the latest messages keep their reasoning, where that is another number than "
+        "for everything else. The same by default.",
+        _whole_or_none(_REASONING),
     ),
     Setting(
         "step",
@@ -248,6 +279,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         _budget,
     ),
     Setting(
+        "fold_over",
+        _FOLD_OVER,
+        "Over how many characters of calls and results all old ones fold into a summary, without "
+        "any need of room. Never by default: what folds is gone until somebody asks for it.",
+        _whole_or_none(_FOLD_OVER),
+    ),
+    Setting(
+        "least",
+        _LEAST,
+        "How many characters a call or a result must have before a reference, a line or nothing "
+        "takes its place. By default each pass has its own limit, under which little is saved.",
+        _whole_or_none(_LEAST),
+    ),
+    Setting(
         "caution",
         _FACTOR,
         "How much more it counts when the model misses something than what asking again costs. "
@@ -278,13 +323,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
-# What differs from the defaults. Each is a point on the frontier in docs/presets.md.
-PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
-    "safe": {},
-    "lean": {"shape_arrivals": True},
-    "tight": {"shape_arrivals": True, "budget": 120_000},
-}
-
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
@@ -302,6 +340,9 @@ class Policy:
     repair: bool = True
     counter: CounterName = "auto"
     keep_recent: int = 0
+    keep_messages: int = 0
+    keep_calls: int = 0
+    keep_reasoning: int | None = None
     step: int = 3_000
     growth: float = 0.15
     pin_tools: tuple[str, ...] = ()
@@ -310,6 +351,8 @@ class Policy:
     errors_verbatim: bool = True
     shape_arrivals: bool = False
     budget: int | None = None
+    fold_over: int | None = None
+    least: int | None = None
     caution: float = 2.5
     at_once: bool = False
     read_price: float | None = None

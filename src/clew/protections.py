@@ -24,6 +24,7 @@ _LONGEST_ASKED = 4_000  # characters of arguments that are searched for referenc
 _REF = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
 # How reasons start, and what their parts are called together.
 _SUMMED = (
+    ("recent", "the latest messages and calls"),
     ("fetched back", "what was fetched back"),
     ("pinned", "what is pinned"),
     ("open error", "errors still open"),
@@ -42,12 +43,14 @@ class Protections:
         fetched: Collection[int],
         *,
         arrival: bool = False,
+        kept_from: int | None = None,
     ) -> None:
         self._history = history
         self._ledger = ledger
         self._policy = policy
         self._fetched = fetched
         self._arrival = arrival  # what just came is only tidied: an open error may be, too
+        self._kept_from = len(history.parts) if kept_from is None else kept_from
         self._until = min(len(ledger.uses), len(history.exchanges))
         self._known: dict[int, str | None] = {}
 
@@ -75,6 +78,8 @@ class Protections:
     def _judge(self, ordinal: int) -> str | None:
         exchange = self._history.exchanges[ordinal]
         call = self._history.parts[exchange.call]
+        if max(exchange.call, exchange.result or 0) >= self._kept_from:
+            return "recent, kept as it is"
         if ordinal in self._fetched:
             return "fetched back"
         if call.id and call.id in self._policy.pin_calls:

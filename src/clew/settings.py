@@ -20,6 +20,9 @@ _VARIABLES = {setting.variable: setting.name for setting in SETTINGS if setting.
 _WORDS = {  # what TOML has no value for
     "cap": {"unlimited": None},
     "budget": {"unlimited": None},
+    "keep_reasoning": {"same": None},
+    "fold_over": {"never": None},
+    "least": {"usual": None},
     "passes": {"default": None},
     "read_price": {"listed": None},
     "write_price": {"listed": None},

@@ -121,6 +121,7 @@ class State(Struct):
     mended_by: int = 0  # tokens that repair added, or took away
     saved: int = 0
     fresh_from: int = 0  # the first part that no evaluation has looked at
+    due_from: int = 0  # the first that none could touch
     left_over: int = 0  # tokens of the projection after the last evaluation, about
     since: int = 0  # tokens of the source since the last evaluation
     epochs: int = 0  # evaluations that put edits in force

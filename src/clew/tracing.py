@@ -56,6 +56,8 @@ def _kept(view: View, boundary: int) -> list[Traced]:
     if not isinstance(pins, Protections):
         return []
     history = view.transcript
+    for position in view.kept_results():
+        pins.why(position)  # what is kept for its age, passes need not ask about
     return [
         Traced(
             boundary=boundary,

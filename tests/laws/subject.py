@@ -24,6 +24,13 @@ EAGER = Policy(cap=200, step=1, growth=0.0, at_once=True)
 # Edits wait until they pay, at prices at which some do in histories of a few hundred tokens.
 PRICED = Policy(cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2)
 ORDINARY = Policy(cap=200)
+# What clew comes from, with constants that bite in sessions of a few calls.
+SMALL_SOURCES = {
+    "codetether": Policy.preset("codetether").replace(cap=700, keep_messages=2, keep_reasoning=1),
+    "clark": Policy.preset("clark").replace(cap=200),
+    "rfc013": Policy.preset("rfc013").replace(keep_calls=2, fold_over=200),
+    "pi-dcp": Policy.preset("pi-dcp").replace(keep_messages=2),
+}
 IDLE = Policy(cap=None, passes=())
 
 

@@ -14,4 +14,4 @@ from .view import View
 @acts(at_arrival=True, at_epochs=False)
 def contained_results(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer a reference to the earlier read that shows it all, before the new one is ever sent."""
-    return offers_in(view, policy)
+    return offers_in(view, policy, new=True)

@@ -22,15 +22,15 @@ _FRAME = 12  # lines that a tool may put in front of a file's own; they stay
 _FRAME_ENDS = ("Output:", "<output>")  # the last line in front of what a shell command printed
 
 
-def offers_in(view: View, policy: Policy) -> Iterator[Offer]:
-    """References to the larger read: at arrival in place of the new one, at an epoch of the old."""
+def offers_in(view: View, policy: Policy, *, new: bool) -> Iterator[Offer]:
+    """References to the larger read, in place of the new one or of old ones."""
     gone: set[int] = set()  # reads that are offered to go: no other one may lean on them
     for exchange in reversed(view.fresh_exchanges()):
         span = _span_read(view, exchange.ordinal)
         if span is None or exchange.result is None or exchange.ordinal in gone:
             continue
         earlier = _reads_since_written(view, span.path, exchange.ordinal)
-        pairs = _pairs(exchange.ordinal, span, earlier, new=view.arrival)
+        pairs = _pairs(exchange.ordinal, span, earlier, new=new)
         for inner, outer in pairs:
             offer = None if inner in gone else _offer(view, policy, inner, outer, earlier)
             if offer is not None:
@@ -83,7 +83,8 @@ def _offer(
     if position is None or other is None:
         return None
     part, kept = transcript.parts[position], transcript.parts[other]
-    if len(part.text) < _LEAST or part.error or kept.error or not view.may_rewrite(position):
+    least = _LEAST if policy.least is None else policy.least
+    if len(part.text) < least or part.error or kept.error or not view.may_rewrite(position):
         return None
     if not stands(view, policy, other) or find_marker(part.text) is not None:
         return None

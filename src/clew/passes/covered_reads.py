@@ -12,4 +12,4 @@ from .view import View
 
 def covered_reads(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer a reference to the later read that shows it all."""
-    return offers_in(view, policy)
+    return offers_in(view, policy, new=False)

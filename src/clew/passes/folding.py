@@ -47,7 +47,9 @@ class Tiers(Struct, frozen=True):
 def tiers_of(policy: Policy, limits: Limits = _NO_LIMITS) -> Tiers:
     """What the policy and the window of the request's model say of folding."""
     high = policy.budget if limits.tokens is None else limits.tokens
-    return Tiers(high, threshold=getattr(policy, "fold_over", None), recent=_RECENT)
+    if policy.fold_over is None:
+        return Tiers(high, recent=_RECENT)
+    return Tiers(high, threshold=policy.fold_over, least=1)  # what stays is the policy's to say
 
 
 def fold(view: View, tiers: Tiers) -> Iterator[Offer]:

@@ -24,10 +24,10 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
 
     The first one stays and the later one is shaped before it is ever sent, so no prefix breaks.
     """
-    transcript = view.transcript
+    transcript, least = view.transcript, LEAST if policy.least is None else policy.least
     for position in view.fresh_results():
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
-        if ordinal < 0 or not _is_long(part.text):
+        if ordinal < 0 or not _is_long(part.text, least):
             continue
         earlier = _first_that_stands(view, policy, ordinal, part.text)
         if earlier is None or not view.may_rewrite(position) or _is_open_error(part, policy):
@@ -43,10 +43,10 @@ def _is_open_error(part: Part, policy: Policy) -> bool:
     return policy.errors_verbatim and len(part.text) <= VERBATIM and failed(part.text, part.error)
 
 
-def _is_long(text: str) -> bool:
-    if len(text) >= LEAST or 4 * len(text) < LEAST:
-        return len(text) >= LEAST
-    return len(text.encode("utf-8", "surrogatepass")) >= LEAST
+def _is_long(text: str, least: int) -> bool:
+    if len(text) >= least or 4 * len(text) < least:
+        return len(text) >= least
+    return len(text.encode("utf-8", "surrogatepass")) >= least
 
 
 def _first_that_stands(view: View, policy: Policy, ordinal: int, text: str) -> int | None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from ..binding import Binding, binding_of, opens_turn
 from ..edits import DropReasoning, Offer
 from ..policy import Policy
+from ..recent import start_of_messages
 from .reasoning import droppable_until
 from .view import View
 
@@ -14,7 +18,12 @@ from .view import View
 def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to drop the reasoning of old units, each as a whole, the oldest first."""
     binding = binding_of(view.format, view.fields)
-    start, stop = _aged_units(view)
+    if policy.keep_reasoning is None:
+        start, stop = _aged_units(view)
+    else:
+        at = start_of_messages(view.transcript, policy.keep_reasoning)
+        view = replace(view, kept_from=at)
+        start, stop = _aged_units(view)[0], _units_before(view, at)
     if start >= stop or binding.reach == "none":
         return
     if binding.reach == "turns":
@@ -34,6 +43,12 @@ def _aged_units(view: View) -> tuple[int, int]:
     stop = exchanges[old].unit if old < len(exchanges) else len(view.transcript.units) - 1
     start = exchanges[view.aged_from - 1].unit if view.aged_from else 0
     return start, stop
+
+
+def _units_before(view: View, at: int) -> int:
+    """How many units the model began before a part; never the latest, which stays."""
+    units = view.transcript.units
+    return min(len(units) - 1, bisect_left(units, at, key=lambda unit: unit.parts[0]))
 
 
 def _start_of_wait(view: View, start: int) -> int:

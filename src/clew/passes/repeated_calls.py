@@ -24,13 +24,14 @@ def repeated_calls(view: View, policy: Policy) -> Iterator[Offer]:
     Only what reads, runs or searches: a placeholder in the arguments of a call that writes would
     find its way into files.
     """
+    least = _LEAST if policy.least is None else policy.least
     for exchange in view.aged_exchanges():
         call = view.transcript.parts[exchange.call]
-        if len(call.text) * 4 < _LEAST or not _may_shrink(view, exchange):
+        if len(call.text) * 4 < least or not _may_shrink(view, exchange):
             continue
         first = _first(view, exchange)
         if first is not None:
-            yield from _offers(view, exchange, first)
+            yield from _offers(view, exchange, first, least)
 
 
 def _may_shrink(view: View, exchange: Exchange) -> bool:
@@ -58,10 +59,10 @@ def _first(view: View, exchange: Exchange) -> Exchange | None:
     return first if view.is_whole(first.call) else None
 
 
-def _offers(view: View, exchange: Exchange, first: Exchange) -> Iterator[Offer]:
+def _offers(view: View, exchange: Exchange, first: Exchange, least: int) -> Iterator[Offer]:
     call, original = view.transcript.parts[exchange.call], view.transcript.parts[first.call]
     size = len(call.text.encode("utf-8", "surrogatepass"))
-    if size < _LEAST or not _say_the_same(call.text, original.text):
+    if size < least or not _say_the_same(call.text, original.text):
         return
     told_apart = original.id and original.id != call.id
     id = original.id if told_apart else f"call no. {first.ordinal + 1}"

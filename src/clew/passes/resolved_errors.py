@@ -27,7 +27,7 @@ _REACH = 20  # outcomes of one operation on one target that are looked at
 
 def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to keep of old errors that are resolved only the line that says what was wrong."""
-    judge = _Judge(view)
+    judge = _Judge(view, _LEAST if policy.least is None else policy.least)
     for exchange in view.aged_exchanges():
         later = judge.resolved_by(exchange)
         if later is not None:
@@ -35,7 +35,7 @@ def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
         elif judge.is_left_running(exchange):  # by now it is known how it ended
             for earlier in judge.resolved_now(exchange):
                 yield from _offers(view, earlier, exchange)
-    for exchange in view.fresh_exchanges():
+    for exchange in view.newly_seen():
         for earlier in judge.resolved_now(exchange):
             yield from _offers(view, earlier, exchange)
 
@@ -43,8 +43,9 @@ def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
 class _Judge:
     """How the calls of a view ended, each of them judged once."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, least: int) -> None:
         self._view = view
+        self._least = least  # characters of an error that is worth a stub
         self._failed: dict[int, bool] = {}
 
     def resolved_by(self, exchange: Exchange) -> Exchange | None:
@@ -98,7 +99,7 @@ class _Judge:
         """
         part = self._result(exchange)
         kind = self._view.use(exchange.ordinal).kind
-        if part is None or len(part.text) < _LEAST or kind in ("read", "search"):
+        if part is None or len(part.text) < self._least or kind in ("read", "search"):
             return False
         return _is_error(part, kind) and not is_refusal(part.text)
 

@@ -24,18 +24,19 @@ _LEAST_SAVED: Final = 30  # tokens
 def stub_results(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer a line for each result that left the recent exchanges."""
     verbatim = getattr(policy, "errors_verbatim", True)
+    least = LEAST if policy.least is None else policy.least
     for exchange in view.aged_exchanges():
-        offer = _offer(view, exchange, verbatim)
+        offer = _offer(view, exchange, verbatim, least)
         if offer is not None:
             yield offer
 
 
-def _offer(view: View, exchange: Exchange, verbatim: bool) -> Offer | None:
+def _offer(view: View, exchange: Exchange, verbatim: bool, least: int) -> Offer | None:
     position = exchange.result
     if position is None or exchange.server or not view.may_rewrite(position):
         return None
     part = view.transcript.parts[position]
-    if len(part.text) < LEAST or find_marker(part.text) is not None:
+    if len(part.text) < least or find_marker(part.text) is not None:
         return None
     if _is_report(view.use(exchange.ordinal)):
         return None

@@ -22,17 +22,18 @@ def superseded_writes(view: View, policy: Policy) -> Iterator[Offer]:
     An edit is no such write: it builds on what was there. No placeholder may stand in the
     arguments of a call that writes, so the exchange goes as a whole, or not at all.
     """
+    least = _LEAST if policy.least is None else policy.least
     offered: set[int] = set()
     for exchange in view.aged_exchanges():
-        yield from _offers(view, exchange, offered)
-    for exchange in view.fresh_exchanges():
-        for earlier in _written_before(view, exchange):
-            yield from _offers(view, earlier, offered)
+        yield from _offers(view, exchange, offered, least)
+    for exchange in view.newly_seen():
+        for earlier in _written_before(view, exchange, least):
+            yield from _offers(view, earlier, offered, least)
 
 
-def _written_before(view: View, exchange: Exchange) -> Iterator[Exchange]:
+def _written_before(view: View, exchange: Exchange, least: int) -> Iterator[Exchange]:
     """The last old whole write of each file that this exchange writes as a whole."""
-    if not _writes_wholly(view, exchange):
+    if not _writes_wholly(view, exchange, least):
         return
     for span in view.use(exchange.ordinal).writes:
         for event in reversed(view.ledger.events(span.path, exchange.ordinal)):
@@ -42,10 +43,10 @@ def _written_before(view: View, exchange: Exchange) -> Iterator[Exchange]:
                 break
 
 
-def _offers(view: View, exchange: Exchange, offered: set[int]) -> Iterator[Offer]:
-    if exchange.ordinal in offered or not _may_go(view, exchange):
+def _offers(view: View, exchange: Exchange, offered: set[int], least: int) -> Iterator[Offer]:
+    if exchange.ordinal in offered or not _may_go(view, exchange, least):
         return
-    later = _superseded_by(view, exchange)
+    later = _superseded_by(view, exchange, least)
     parts = closure(view.transcript, exchange.ordinal)
     if later is None or any(map(view.is_protected, parts)) or not all(map(view.is_whole, parts)):
         return
@@ -57,9 +58,9 @@ def _offers(view: View, exchange: Exchange, offered: set[int]) -> Iterator[Offer
     yield Offer("drop", DropExchange(exchange.ordinal, call.ref, "superseded", evidence, saved))
 
 
-def _may_go(view: View, exchange: Exchange) -> bool:
+def _may_go(view: View, exchange: Exchange, least: int) -> bool:
     """Whether an exchange did nothing but write whole files, and can go without others."""
-    if not _writes_wholly(view, exchange) or exchange.server:
+    if not _writes_wholly(view, exchange, least) or exchange.server:
         return False
     unit = view.transcript.units[exchange.unit]
     return (len(unit.exchanges) == 1 or not unit.locked) and _may_lose_reasoning(view, unit)
@@ -73,20 +74,20 @@ def _may_lose_reasoning(view: View, unit: Unit) -> bool:
     return len(unit.exchanges) == 1 and release.reach == "all" and not release.together
 
 
-def _writes_wholly(view: View, exchange: Exchange) -> bool:
+def _writes_wholly(view: View, exchange: Exchange, least: int) -> bool:
     """Whether a call gave the whole text of files, succeeded, and did nothing else."""
     use = view.use(exchange.ordinal)
     if not use.replaces or not use.writes or use.barrier or use.reads:
         return False
     if use.content not in (None, "edit") or any(span.part for span in use.writes):
         return False
-    if exchange.result is None or len(view.transcript.parts[exchange.call].text) < _LEAST:
+    if exchange.result is None or len(view.transcript.parts[exchange.call].text) < least:
         return False
     result = view.transcript.parts[exchange.result]
     return not failed(result.text, result.error)
 
 
-def _superseded_by(view: View, exchange: Exchange) -> str | None:
+def _superseded_by(view: View, exchange: Exchange, least: int) -> str | None:
     """The call that last wrote what this one wrote, if all of it was written again."""
     seen = view.seen_exchanges()
     last = -1
@@ -94,7 +95,8 @@ def _superseded_by(view: View, exchange: Exchange) -> str | None:
         for event in reversed(view.ledger.events(span.path, seen)):
             if event.ordinal <= exchange.ordinal:
                 return None
-            if event.replaced and _writes_wholly(view, view.transcript.exchanges[event.ordinal]):
+            later = view.transcript.exchanges[event.ordinal]
+            if event.replaced and _writes_wholly(view, later, least):
                 last = max(last, event.ordinal)
                 break
         else:

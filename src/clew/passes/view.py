@@ -51,6 +51,8 @@ class View(Struct, frozen=True, dict=True):
     held: Mapping[int, Held] = {}  # images and files, by part
     mentions: Mentions = _NO_MENTIONS
     fair_risk: float = 1e-4  # turns that may miss something for each token that goes
+    kept_from: int | None = None  # the parts from here on stay as they are, seen or not
+    due_from: int | None = None  # those before could be touched at the last evaluation
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""
@@ -62,6 +64,7 @@ class View(Struct, frozen=True, dict=True):
             or part.server
             or first <= position < end
             or position in self.pinned
+            or (self.kept_from is not None and position >= self.kept_from)
         )
 
     def may_rewrite(self, position: int) -> bool:
@@ -92,12 +95,24 @@ class View(Struct, frozen=True, dict=True):
         return known
 
     def fresh_results(self) -> Sequence[int]:
-        """At an epoch: the results seen since the last one. At arrival: those that just came."""
-        results = self.transcript.results
+        """At an epoch: the results that may be touched since the last one, as a rule those seen.
+
+        At arrival: those that just came.
+        """
         if self.arrival:
-            return results[bisect_left(results, self.unseen_from) :]
-        first = bisect_left(results, self.fresh_from)
-        return results[first : bisect_left(results, self.unseen_from)]
+            return self._results_between(self.unseen_from, len(self.transcript.parts))
+        first = self.fresh_from if self.due_from is None else self.due_from
+        end = self.unseen_from if self.kept_from is None else self.kept_from
+        return self._results_between(first, min(end, self.unseen_from))
+
+    def kept_results(self) -> Sequence[int]:
+        """The results that the model has seen and the policy keeps for being recent."""
+        end = self.unseen_from
+        return self._results_between(end if self.kept_from is None else self.kept_from, end)
+
+    def _results_between(self, first: int, end: int) -> Sequence[int]:
+        results = self.transcript.results
+        return results[bisect_left(results, first) : bisect_left(results, end)]
 
     def fresh_exchanges(self) -> tuple[Exchange, ...]:
         """The exchanges of those results."""
@@ -105,7 +120,14 @@ class View(Struct, frozen=True, dict=True):
 
     @cached_property
     def _fresh_exchanges(self) -> tuple[Exchange, ...]:
-        ordinals = [self.transcript.exchange_of[at] for at in self.fresh_results()]
+        return self._exchanges_of(self.fresh_results())
+
+    def newly_seen(self) -> tuple[Exchange, ...]:
+        """The exchanges seen since the last epoch, also those that must stay as they are."""
+        return self._exchanges_of(self._results_between(self.fresh_from, self.unseen_from))
+
+    def _exchanges_of(self, results: Sequence[int]) -> tuple[Exchange, ...]:
+        ordinals = [self.transcript.exchange_of[at] for at in results]
         return tuple([self.transcript.exchanges[one] for one in ordinals if one >= 0])
 
     def seen_exchanges(self) -> int:
@@ -114,7 +136,7 @@ class View(Struct, frozen=True, dict=True):
 
     @cached_property
     def _seen_exchanges(self) -> int:
-        return bisect_left(self.transcript.exchanges, self.unseen_from, key=_place)
+        return bisect_left(self.transcript.exchanges, self.unseen_from, key=place_of)
 
     def aged_exchanges(self) -> Sequence[Exchange]:
         """The exchanges that were recent at the last evaluation and are old now."""
@@ -131,6 +153,6 @@ class View(Struct, frozen=True, dict=True):
         return part.name or (call.name if call else "")
 
 
-def _place(exchange: Exchange) -> int:
+def place_of(exchange: Exchange) -> int:
     """Where an exchange is done: at its result, or nowhere yet."""
     return exchange.call if exchange.result is None else exchange.result

@@ -23,6 +23,10 @@ NAMES = (
 _TOLD = {
     NONE: "as it was sent",
     "safe": "clew itself",
+    "codetether": "as the agent codetether does it",
+    "clark": "as the agent clark does it",
+    "rfc013": "as RFC 013 does it",
+    "pi-dcp": "as the extension pi-dcp does it",
     ORACLE: "keeps what is used later",
     FLOOR: "the limit, which knows what is used later",
 }
