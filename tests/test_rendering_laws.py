@@ -19,7 +19,7 @@ from clew.policy import Policy
 from clew.rendering.definitions import DEFINING
 from clew.rendering.words import fenced
 from clew.tokens import counter_for, part_tokens
-from tests.judges import JUDGES
+from tests.judges import JUDGES, mistral
 from tests.laws.laws import UNREPAIRABLE
 from tests.laws.subject import EAGER, IDLE
 from tests.strategies import FORMATS, HISTORY, broken, growing, pending, requests
@@ -70,6 +70,8 @@ def test_what_comes_out_is_plain_valid_and_alternates(format: str, style: str) -
             left = [p for p in clew.check(out, format=format) if p.severity == "error"]
             assert [p for p in left if p.code not in UNREPAIRABLE] == []
             assert JUDGES[format][0](out) == []
+            if format == "openai-chat" and "other" not in roles_of(format, out):
+                assert mistral.judge(out) == []  # which refuses roles that do not alternate
             if not holds_tools(format, request):
                 assert out == request or style == "text-only"
                 continue
