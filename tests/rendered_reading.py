@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from clew.codecs.formats import CODECS
+from clew.codecs.json_tree import get
 from clew.codecs.marks import strip_marks
 from clew.rendering.words import CLOSING, NO_WORDS, OPENING, OPENING_WITHOUT_TOOLS
 from tests.strategies import HISTORY
@@ -183,3 +185,80 @@ def entries_of(format: str, request: Any) -> list[Entry]:
         texts = [part.text for part in codec.read(at, message) if part.kind == "text"]
         found += read_told("\n".join(texts)).entries
     return found
+
+
+def parts_of(format: str, request: Any) -> list[Any]:
+    """The parts of a history, in order."""
+    codec = CODECS[format]  # type: ignore[index]
+    return [p for at, m in enumerate(request[HISTORY[format]]) for p in codec.read(at, m)]
+
+
+def assert_alternates(format: str, request: Any) -> None:
+    """No two neighbours are both the user's, or both the model's."""
+    roles = roles_of(format, request)
+    assert all(a != b for a, b in pairwise(roles) if a in ("user", "model")), roles
+
+
+def assert_grows(format: str, one: Any, other: Any) -> None:
+    """The second history begins with the first, block for block; a string may have grown."""
+    before, now = atoms(format, one), atoms(format, other)
+    assert len(now) >= len(before)
+    *settled, last = before
+    assert now[: len(settled)] == settled
+    grown = now[len(settled)]
+    assert grown[0] == last[0]
+    if isinstance(last[1], str) and format == "openai-chat":
+        assert grown[1].startswith(last[1])
+    else:
+        assert grown[1] == last[1]
+
+
+def assert_nothing_lost(format: str, source: Any, out: Any) -> int:
+    """All that calls and results said is told, in order, and nobody's words changed."""
+    parts = parts_of(format, source)
+    names = {(part.id, part.name) for part in parts if part.kind == "call"}
+    entries = [one for one in entries_of(format, out) if one.kind != "thought"]
+    tools = [part for part in parts if part.kind in ("call", "result")]
+    assert len(entries) == len(tools)
+    for entry, part in zip(entries, tools, strict=True):
+        assert entry.kind == part.kind
+        assert entry.failed == part.error
+        assert entry.name == part.name or (part.id, entry.name) in names
+        if entry.id or part.kind == "call":
+            assert entry.id == part.id
+        assert part.server or _says(entry.text, part.text), (entry, part)
+    assert prose_of(format, source) == prose_of(format, out)
+    assert _media(format, source) == _media(format, out)
+    return len(tools)
+
+
+def _says(told: str, text: str) -> bool:
+    """Whether all of a text is told; what streams wrote apart is told as JSON."""
+    if told == text:
+        return True
+    chunks = json.loads(told)
+    streams = [chunk.get(name) for chunk in chunks for name in ("stdout", "stderr")]
+    return "\n".join(one for one in streams if one) == text
+
+
+_DATA = ("data", "image_url", "file_data", "file_id", "url", "fileUri")
+
+
+def _media(format: str, request: Any) -> list[str]:
+    """What every image and file is made of, in order, wherever they stand."""
+    history = request[HISTORY[format]]
+    blocks = [
+        get(history[part.ref.row], part.ref.path)
+        for part in parts_of(format, request)
+        if part.kind == "media"
+    ]
+    return [text for block in blocks for text in _data_in(block)]
+
+
+def _data_in(value: Any) -> list[str]:
+    if isinstance(value, list):
+        return [text for one in value for text in _data_in(one)]
+    if not isinstance(value, dict):
+        return []
+    found = [one for key, one in value.items() if key in _DATA and isinstance(one, str)]
+    return [*found, *(text for one in value.values() for text in _data_in(one))]
