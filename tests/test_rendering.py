@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import clew
 from clew.policy import Policy
+from clew.rendering.definitions import DEFINING
 from clew.rendering.words import STYLES as HOW
 from clew.rendering.words import Answered, Called, fenced
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request
@@ -409,6 +412,47 @@ def test_values_beside_the_text_of_a_response_are_told() -> None:
         f"{OPENING}\nThe assistant called run with {{}}",
         'run returned\n```\nred\n```\nIt also returned {"exit_code":1}',
     ]
+
+
+# The page.
+
+PAGE = (Path(__file__).parents[1] / "docs" / "rendering.md").read_text("utf-8")
+
+
+@pytest.mark.parametrize("style", ["text", "rfc013"])
+def test_the_page_shows_what_is_told(style: str) -> None:
+    calls = [
+        {"type": "tool_use", "id": "call_1", "name": "read_file", "input": {"path": "loom.py"}},
+        {"type": "tool_use", "id": "call_2", "name": "run", "input": {"command": "make test"}},
+    ]
+    code = "def wind(spool):\n    return spool.turn(3)"
+    error = "E   AssertionError: 3 threads, wanted 4"
+    results = [
+        {"type": "tool_result", "tool_use_id": "call_1", "content": code},
+        {"type": "tool_result", "tool_use_id": "call_2", "content": error, "is_error": True},
+    ]
+    asked = anthropic(BLOCK, [{"type": "text", "text": "I look at both."}, *calls], results)
+    asked["messages"][0] = {"role": "user", "content": "Why is it red?"}
+    asked["messages"].append({"role": "assistant", "content": "It turns three times."})
+    shown = "\n\n".join(_shown(message) for message in told(asked, style=style)["messages"])
+    assert f"```text\n{shown}\n```\n" in PAGE
+
+
+def _shown(message: dict[str, Any]) -> str:
+    """A message as the page shows it: who speaks, and the blocks in a column."""
+    content = message["content"]
+    blocks = [content] if isinstance(content, str) else [one["text"] for one in content]
+    lines = "\n\n".join(blocks).split("\n")
+    column = [f"{'':11}{line}" if line else "" for line in lines]
+    column[0] = f"{message['role']:11}{lines[0]}"
+    return "\n".join(column)
+
+
+def test_the_page_names_every_style_and_every_field_that_goes() -> None:
+    words = set(re.findall(r"`([^`\n]+)`", PAGE))
+    assert {*HOW, "calls"} <= words
+    fields = {name for names in DEFINING.values() for name in names} - {"tool_config"}
+    assert fields <= words
 
 
 # Frames that hold.
