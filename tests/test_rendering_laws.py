@@ -18,9 +18,12 @@ from clew.policy import Policy
 from clew.rendering.definitions import DEFINING
 from clew.rendering.words import fenced
 from clew.tokens import counter_for, part_tokens
+from tests.formats import Exchange
+from tests.formats import request as small_request
 from tests.judges import JUDGES, mistral
+from tests.laws import laws
 from tests.laws.laws import UNREPAIRABLE
-from tests.laws.subject import EAGER, IDLE
+from tests.laws.subject import EAGER, IDLE, compactor
 from tests.strategies import FORMATS, HISTORY, broken, growing, pending, requests
 
 from .rendered_reading import (
@@ -36,7 +39,7 @@ formats = pytest.mark.parametrize("format", FORMATS)
 STYLES = ("text", "text-only", "rfc013")
 styles = pytest.mark.parametrize("style", STYLES)
 FEW = settings(
-    max_examples=20,
+    max_examples=25,
     deadline=None,
     derandomize=True,
     database=None,
@@ -85,7 +88,7 @@ def test_what_comes_out_is_plain_valid_and_alternates(format: str, style: str) -
             assert ("tools" in out) == offered
 
     run()
-    assert seen > 15
+    assert seen > 5
 
 
 @formats
@@ -103,7 +106,7 @@ def test_nothing_is_lost(format: str) -> None:
         seen += assert_nothing_lost(format, source, out)
 
     run()
-    assert seen > 60
+    assert seen > 20
 
 
 @formats
@@ -128,7 +131,7 @@ def test_requests_that_extend_one_another_still_do(format: str, style: str) -> N
             seen += 1
 
     run()
-    assert seen > 15
+    assert seen > 5
 
 
 @formats
@@ -211,3 +214,32 @@ def test_no_text_can_close_its_fence(text: str) -> None:
     fence, *_, end = fenced(text).split("\n")
     assert fence == end
     assert f"\n{fence}\n" not in f"\n{text}\n"
+
+
+def test_the_judges_above_can_fail() -> None:
+    """Each of them refuses a history in which one thing is wrong."""
+    asked = small_request(
+        "openai-chat", "Why?", [Exchange("red"), Exchange("ok", id="call_2")], "So?"
+    )
+    out = told(asked, "openai-chat").request
+    assert assert_nothing_lost("openai-chat", asked, out) == 4
+    (message,) = out["messages"]
+    for was, is_now in (("red", "rad"), ("call_2", "call_3"), ("make", "bake"), ("Why", "Who")):
+        wrong = {
+            **out,
+            "messages": [{**message, "content": message["content"].replace(was, is_now)}],
+        }
+        with pytest.raises(AssertionError):
+            assert_nothing_lost("openai-chat", asked, wrong)
+    with pytest.raises(AssertionError):
+        assert_alternates("openai-chat", {"messages": [message, message]})
+    with pytest.raises(AssertionError):
+        assert_grows("openai-chat", out, {"messages": [{"role": "user", "content": "Why?"}]})
+
+
+def test_ten_times_the_history_takes_about_ten_times_the_time() -> None:
+    def make(count: int) -> Any:
+        steps = [[Exchange(f"line {n}\n" * 20, id=f"c{n}")] for n in range(count)]
+        return small_request("anthropic", "Go.", *steps)
+
+    laws.linear(compactor(), make, policy=IDLE.replace(rendering="text"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from ..check.anthropic import is_effort_only
-from ..codecs.json_tree import JSON, Object, compact_text, get
+from ..codecs.json_tree import JSON, Object, compact_text, get, without
 from ..transcript import Part
 from .wire import Role, Turn, without_marks
 
@@ -26,12 +26,8 @@ class AnthropicWire:
         """The block itself; citations of a search go with its results, which they point at."""
         if part.ref.path == ("content",):
             return {"type": "text", "text": part.text}
-        block: JSON = get(message, part.ref.path[:2])
-        if not isinstance(block, dict) or part.speaker != "model":
-            return block
-        holder = cast(Object, block)
-        left = {key: one for key, one in holder.items() if key != "citations"}
-        return left if "citations" in holder else holder
+        block = get(message, part.ref.path[:2])
+        return without(block, ("citations",)) if _is_cited(block, part) else block
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
         """Its role, and whatever else it has."""
@@ -66,6 +62,10 @@ class AnthropicWire:
         """The message."""
         role = "assistant" if turn.role == "model" else "user"
         return {**turn.fields, "role": role, "content": turn.blocks}
+
+
+def _is_cited(block: JSON, part: Part) -> bool:
+    return part.speaker == "model" and isinstance(block, dict) and "citations" in block
 
 
 def _unsealed(value: JSON, depth: int) -> JSON:

@@ -118,7 +118,7 @@ class _Writer:
         gone = [group.part for group in groups if group.position in self._read.gone]
         for part in gone:
             if part.text.strip() and not part.signed:
-                self._tell(row, self._style.thought(part.text), {}, "user")
+                self.tell(row, self._style.thought(part.text), {}, "user")
         left = self._codec.remove(message, gone)
         if left is not None and any(is_words(group.part) for group in groups):
             self._add_whole(row, self._unbound(row, left))
@@ -220,7 +220,7 @@ class _Writer:
             words = self._wire.text(NO_WORDS, "model", {})
             self.turns.append(Turn("model", [], whole=False, blocks=[words]))
 
-    def _tell(self, row: int, text: str, marks: Object, role: Role) -> None:
+    def tell(self, row: int, text: str, marks: Object, role: Role) -> None:
         """Add an entry of the record, with its opening where it is the first in its message."""
         last = self.turns[-1] if self.turns else None
         opened = role == "model" or (last is not None and last.role == role and last.told)
@@ -248,10 +248,6 @@ class _Writer:
         last.fields = self._wire.joined(last.fields, fields)
         last.told = told
         last.rows.append(row)
-
-    def tell(self, row: int, text: str, marks: Object, role: Role) -> None:
-        """What `_Entries` has gathered."""
-        self._tell(row, text, marks, role)
 
     def show(self, row: int, block: JSON) -> None:
         """An image or a file of a tool's, behind its entry."""
