@@ -36,7 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"report", "state", "vetting"}),
     frozenset({"evaluating"}),
     frozenset({"fold"}),
-    frozenset({"memo", "projection"}),
+    frozenset({"memo", "projection", "rendering"}),
     frozenset({"engine"}),
     frozenset({"fallback", "overrun"}),
     frozenset({"api"}),

@@ -62,6 +62,18 @@ def anthropic(*messages: Any, **fields: Any) -> bytes:
 
 
 class TestCompact:
+    def test_tells_calls_in_words(self):
+        result = run("compact", "--text", "--report", "-", data=example())
+        policy = clew.Policy(rendering="text")
+        assert result.stdout_bytes == clew.compact(example(), policy=policy, memo=None).request
+        assert b'"tool_use"' not in result.stdout_bytes
+        assert b"Record of tool use, kept by the client" in result.stdout_bytes
+        assert "calls and results told in words, +" in result.stderr
+        same = run("compact", "--set", "rendering=text", "-", data=example())
+        assert same.stdout_bytes == result.stdout_bytes
+        told = json.loads(run("settings", "--json", "--text").stdout)
+        assert told["rendering"] == {"value": "text", "origin": "option --text"}
+
     def test_writes_the_projection_and_nothing_else(self):
         result = run("compact", *CAPPED, "-", data=example())
         assert result.exit_code == 0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clew import Policy, compact, repair
+from clew import Policy, check, compact, repair
 from clew.check.anthropic_request import MOST_MARKS
 from clew.edits import TIDIED, Replace
 from clew.engine import Compaction
@@ -20,6 +20,8 @@ from tests.corpus.sessions import MARK, READERS, History, corpus, encode, sessio
 from tests.judges import judge
 from tests.laws import laws
 from tests.laws.subject import Compact
+from tests.rendered_reading import assert_alternates, assert_grows, assert_nothing_lost
+from tests.strategies import HISTORY
 
 pytestmark = [
     pytest.mark.corpus,
@@ -108,6 +110,24 @@ def test_last_requests(shard: Shard, policy: Policy) -> None:
         laws.faithful(run, history.format, mended)
         assert_shaped_stay(run, mended)
         assert_bytes_are_objects(run, request)
+
+
+@shard
+def test_plain_messages(shard: Shard) -> None:
+    """Told in plain messages, every last request is valid, alternates, and says all it said."""
+    how = Policy(passes=(), rendering="text")
+    for history in histories(shard):
+        source = compact(history.last, policy=Policy(passes=()), memo=None).request
+        out = compact(history.last, policy=how, memo=None).request
+        assert_nothing_lost(history.format, source, out)
+        assert_alternates(history.format, out)
+        wrong = [p for p in check(out, format=history.format) if p.severity == "error"]
+        assert [p for p in wrong if p.code not in laws.UNREPAIRABLE] == []
+        half = history.cuts[len(history.cuts) // 2]
+        field = HISTORY[history.format]
+        earlier = {**source, field: source[field][:half]}
+        if source is history.last:  # nothing was mended, so rows are messages
+            assert_grows(history.format, compact(earlier, policy=how, memo=None).request, out)
 
 
 def assert_shaped_stay(run: Compact, request: Any) -> None:

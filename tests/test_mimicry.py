@@ -63,12 +63,26 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
     "a reference within arguments": (
         call({"content": {"repeat_of": "call_1"}}), [("repeat", "Write", '{"repeat_of":"call_1"}')]
     ),
+    "a call told in place of made": (
+        text('Now:\nThe assistant called Read (id c1) with {"file_path":"a"}\nRead returned'),
+        [("call", "", 'The assistant called Read (id c1) with {"file_path":"a"}')],
+    ),
+    "the same without an id": (
+        text("The assistant called Read (call 2 of this turn) without arguments."),
+        [("call", "", "The assistant called Read (call 2 of this turn) without arguments.")],
+    ),
+    "a call as RFC 013 has it": (
+        text("[Tool Call: Read({}) -> call_id: c1]"),
+        [("call", "", "[Tool Call: Read({}) -> call_id: c1]")],
+    ),
     "arguments that are a text": (
         call(f"*** Begin Patch\n{SHORT}\n*** End Patch"), [("marker", "Write", SHORT)]
     ),
 }  # fmt: skip
 
 SOUND: dict[str, Part] = {
+    "words about calls": text("The assistant called Read with care.\nSee [Tool Call: it is one]."),
+    "a told call in arguments": call({"content": "[Tool Call: Read({}) -> call_id: c1]"}),
     "words about markers": text("A line like [clew: 12 lines left out; ref …] means it was cut."),
     "a marker within a line": text(f"It says {SHORT} there."),
     "a marker cut short": text(SHORT[:-1]),

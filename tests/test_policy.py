@@ -65,6 +65,10 @@ WRITTEN: list[tuple[str, str, str, object]] = [
     ("read_price", "listed", '"listed"', None),
     ("write_price", "100", "100", 100.0),
     ("write_price", "listed", '"listed"', None),
+    ("rendering", "calls", '"calls"', "calls"),
+    ("rendering", "text", '"text"', "text"),
+    ("rendering", "text-only", '"text-only"', "text-only"),
+    ("rendering", "rfc013", '"rfc013"', "rfc013"),
 ]
 
 # setting, a value that code may not give, and what the error must say beside key and value
@@ -130,6 +134,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("write_price", 101, "from 0 to 100"),
     ("write_price", False, "from 0 to 100"),
     ("write_price", "1.25", "None in code"),
+    ("rendering", "prose", "calls, text, text-only, rfc013"),
+    ("rendering", True, "calls, text, text-only, rfc013"),
 ]
 
 
@@ -451,6 +457,9 @@ class TestFingerprint:
         {"read_price": 0.0},
         {"read_price": 1.25},
         {"write_price": 1.25},
+        {"rendering": "text"},
+        {"rendering": "text-only"},
+        {"rendering": "rfc013"},
     )
 
     def test_differs_for_every_setting(self):

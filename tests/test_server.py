@@ -153,6 +153,28 @@ def test_whole_histories_are_read(server: ModelServer, format: str) -> None:
     assert shorter >= 20, "hardly a history was compacted"
 
 
+# Histories told in plain messages: the strict template refuses roles that do not alternate.
+
+
+@wires
+@pytest.mark.parametrize("style", ["text", "text-only", "rfc013"])
+def test_plain_messages_are_read_and_answered(server: ModelServer, format: str, style: str) -> None:
+    whole = fit(format, conversation())
+    policy = clew.Policy().replace(rendering=style)
+    for moment in moments(whole):
+        out = clew.compact(render(format, moment), format=format, policy=policy).request
+        assert server.read(format, out).accepted
+    request = render(format, whole)
+    out = clew.compact(request, format=format, policy=policy).request
+    assert server.answer(format, out).accepted
+    if format == "openai-chat":
+        prompt = server.rendered(out)
+        assert "<tool_call>" not in prompt
+        assert "<tool_response>" not in prompt
+        assert ("<tools>" in prompt) == (style != "text-only")
+        assert "15: def wind_15(spool)" in prompt
+
+
 # Broken histories.
 
 

@@ -26,7 +26,7 @@ from .errors import (
 from .facts import Facts
 from .memo import Memo
 from .overrun import refuse_over_budget
-from .policy import Policy
+from .policy import Policy, Rendering
 from .ranges import shown
 from .repair.mending import Repair
 from .report import Report
@@ -49,6 +49,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     untouched: str | None = None  # why nothing will be done
     trace: tuple[Traced, ...] | None = None  # every offer made, where that was asked for
     cut: int = -1  # the part before which the last epoch began, where a cache mark may stand
+    rendering: Rendering = "calls"  # how the history goes out
 
 
 def compact(
@@ -105,6 +106,7 @@ def plan(
         tokens_saved=done.report.tokens_saved,
         trace=done.report.trace,
         cut=folded.state.cut,
+        rendering=folded.setting.policy.rendering,
     )
 
 
@@ -114,7 +116,8 @@ def apply(
     """The request with a plan's edits; raises PlanMismatch for another history."""
     if plan.untouched is not None:
         return Compaction(request, Report(untouched=plan.untouched), {})
-    how = Policy(repair=plan.repair) if policy is None else _policy(policy)
+    planned = Policy(repair=plan.repair, rendering=plan.rendering)
+    how = planned if policy is None else _policy(policy)
     folded = fold_request(request, format or plan.format, how, Facts(), None, passes=())
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")

@@ -19,6 +19,7 @@ from .codecs.codec import Codec, Fields, FormatName
 from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
+from .codecs.json_tree import JSON
 from .codecs.reading import read_body
 from .edits import Edit
 from .evaluating import chosen_passes
@@ -33,6 +34,9 @@ from .policy import Policy
 from .projection import project
 from .rates import rates_for
 from .registered import token_of
+from .rendering.definitions import definition_tokens, without_definitions
+from .rendering.history import Rendered, render
+from .rendering.words import STYLES
 from .repair.formats import MENDERS
 from .repair.mending import Repair
 from .report import Counted, Report
@@ -259,14 +263,17 @@ def _steps(body: Body, setting: Setting, start: int) -> list[Step]:
 def compacted(folded: Folded, request: Any) -> Compaction[Any]:
     """The projection of a folded request, with its report and its originals."""
     pieces, repairs = project(folded.body, folded.state, folded.setting)
-    changed = _is_changed(pieces, len(folded.body))
-    projection = folded.body.splice(pieces) if changed else request
+    rendered = _rendered(pieces, folded)
+    changed = _is_changed(rendered.pieces, len(folded.body))
+    projection = folded.body.splice(rendered.pieces) if changed else request
+    if not _defines_tools(folded):
+        projection = without_definitions(projection, folded.setting.codec.name)
     state = folded.state
     report = Report(
         format=folded.setting.codec.name,
         model=_model(folded.setting.fields),
         counter=folded.setting.counter.name,
-        tally=_Tally(folded),
+        tally=_Tally(folded, rendered),
         messages=len(folded.body),
         edits=edits_of(state),
         repairs=(*state.repairs, *repairs),
@@ -303,17 +310,41 @@ def _block(folded: Folded, position: int) -> str:
     return found.original
 
 
+def _rendered(pieces: list[Piece], folded: Folded) -> Rendered:
+    """The projection as plain messages, where the policy asks for that."""
+    setting = folded.setting
+    style = setting.policy.rendering
+    if style == "calls":
+        return Rendered(pieces, [], [])
+    return render(pieces, folded.body, setting.codec, style, setting.binding)
+
+
+def _defines_tools(folded: Folded) -> bool:
+    """Whether the request may offer tools: with `text-only` it goes to a model that takes none."""
+    style = folded.setting.policy.rendering
+    return style == "calls" or STYLES[style].defines
+
+
 class _Tally:
     """Counts a request when its report is first asked for figures: most are never asked."""
 
-    def __init__(self, folded: Folded) -> None:
-        self._folded = folded
+    def __init__(self, folded: Folded, rendered: Rendered) -> None:
+        self._folded, self._rendered = folded, rendered
 
     def __call__(self) -> Counted:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.setting.codec, folded.setting.counter
         sent = _head_tokens(folded.body, codec, counter) + count_all(state, counter)
-        return Counted(sent - state.mended_by, sent - state.saved, state.mended_by)
+        told = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
+        if not _defines_tools(folded):
+            told -= definition_tokens(folded.body.fields, codec, counter)
+        after = sent - state.saved + told
+        return Counted(sent - state.mended_by, after, state.mended_by, told)
+
+    def _tokens(self, messages: Sequence[JSON]) -> int:
+        codec, counter = self._folded.setting.codec, self._folded.setting.counter
+        parts = (part for message in messages for part in codec.read(0, message))
+        return sum(part_tokens(part, counter) for part in parts)
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:

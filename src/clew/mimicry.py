@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
@@ -11,11 +12,18 @@ from msgspec import Struct
 from .marker import find_marker, is_hole, is_names
 from .transcript import Part, Ref
 
-Mimicked = Literal["marker", "hole", "names", "repeat"]
+Mimicked = Literal["marker", "hole", "names", "repeat", "call"]
 
 _LINES = ("[… ", "[names only there: ")  # how holes begin, and what is told of them
 _SIGNS = ("[clew: ", *_LINES, "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
 _REPEAT = "repeat_of"
+# A line that tells of a call as the plain messages of rendering/words.py do, in either style.
+_CALL_SIGNS = ("The assistant called ", "[Tool Call: ")
+_TOLD_CALL = re.compile(
+    r"The assistant called \S{1,80}(?: \((?:id \S{1,80}|call \d{1,6} of this turn)\))?"
+    r"(?:, run by the provider,)? with(?:out arguments\.$| \{|$)"
+    r"|\[Tool Call: [^\s(]{1,80}\("
+)
 _BESIDE = {_REPEAT, "bytes", "ref"}  # all that stands in an object of ours
 _SHOWN = 120  # characters of what was written that a report quotes
 _DEEPEST = 40  # levels of arguments that are looked into
@@ -39,11 +47,20 @@ def mimicry_in(parts: Sequence[Part]) -> list[Mimicry]:
     """All that these parts, of which a model made each, have of ours; most have nothing."""
     found: list[Mimicry] = []
     for part in parts:
+        if part.kind == "text" and (line := _told_call(part.text)):
+            found.append(Mimicry(part.ref, "call", "", line[:_SHOWN]))
         if part.kind in ("text", "call") and any(sign in part.text for sign in _SIGNS):
             tool = (part.name or "a tool") if part.kind == "call" else ""
             said = _said(part)
             found += (Mimicry(part.ref, kind, tool, text[:_SHOWN]) for kind, text in said)
     return found
+
+
+def _told_call(text: str) -> str | None:
+    """The first line in which a model tells of a call in place of making it."""
+    if not any(sign in text for sign in _CALL_SIGNS):
+        return None
+    return next((line for line in text.split("\n") if _TOLD_CALL.match(line)), None)
 
 
 def _said(part: Part) -> Iterator[tuple[Mimicked, str]]:

@@ -15,7 +15,8 @@ _SURELY = 0.8  # of the budget, by the estimate, is surely within it
 def refuse_over_budget(folded: Folded, report: Report) -> None:
     """Raise when a budget that the policy sets is not met, and say what stands in the way.
 
-    A window that is only listed is no reason: the provider may accept what was estimated.
+    A window that is only listed is no reason: the provider may accept what was estimated. What
+    the rendering adds does not count: no edit could have made room for it.
     """
     state, setting = folded.state, folded.setting
     limits = limits_of(state, setting)
@@ -23,7 +24,7 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
         return
     if state.size - state.saved + setting.head <= _SURELY * limits.tokens:
         return  # exact counts are asked for only where they may matter
-    over = pressure(limits, tokens=report.tokens_after).of("tokens")
+    over = pressure(limits, tokens=report.tokens_after - report.tokens_rendered).of("tokens")
     if over is not None:
         raise over.error(_in_the_way(folded))
 

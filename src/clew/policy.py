@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 CounterName = Literal["auto", "o200k", "estimate"]
 COUNTERS: Final[tuple[CounterName, ...]] = ("auto", "o200k", "estimate")
+Rendering = Literal["calls", "text", "text-only", "rfc013"]
+RENDERINGS: Final[tuple[Rendering, ...]] = ("calls", "text", "text-only", "rfc013")
 DEFAULT: Final = "default"  # the origin of a value that nobody set
 CODE: Final = "code"  # the origin of a value that the caller gave
 
@@ -321,6 +323,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "what the provider of the request's model charges, for as long as the marks ask for.",
         _price,
     ),
+    Setting(
+        "rendering",
+        f"one of {listed(RENDERINGS)}",
+        "How tool history goes out: as calls, or told in plain messages where a gateway or a model "
+        "refuses them: as a record that the client keeps (text; text-only leaves out the tools, "
+        "too), or in the words of RFC 013. Calls by default: models know them best.",
+        lambda value: one_of(value, RENDERINGS),
+    ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
@@ -357,6 +367,7 @@ class Policy:
     at_once: bool = False
     read_price: float | None = None
     write_price: float | None = None
+    rendering: Rendering = "calls"
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
         """Refuse unknown settings, and note which ones the caller gave."""

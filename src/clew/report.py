@@ -21,6 +21,7 @@ class Counted(Struct, frozen=True, gc=False):
     before: int = 0
     after: int = 0
     repaired: int = 0  # what repair added (or took away), counted apart from savings
+    rendered: int = 0  # what telling calls in words added (or took away), counted apart, too
 
 
 class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -64,14 +65,20 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self._counted.repaired
 
     @property
+    def tokens_rendered(self) -> int:
+        """Tokens that telling calls in words added, or took away."""
+        return self._counted.rendered
+
+    @property
     def tokens_saved(self) -> int:
-        """What the edits saved; repairs are counted apart."""
-        return self.tokens_before + self.tokens_repaired - self.tokens_after
+        """What the edits saved; repairs and the rendering are counted apart."""
+        added = self.tokens_repaired + self.tokens_rendered
+        return self.tokens_before + added - self.tokens_after
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         told: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
-        for name in ("tokens_before", "tokens_after", "tokens_repaired"):
+        for name in ("tokens_before", "tokens_after", "tokens_repaired", "tokens_rendered"):
             told[name] = getattr(self, name)
         for name in _LISTED:
             told[name] = msgspec.to_builtins(getattr(self, name))
@@ -97,6 +104,8 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             change = f"{self.tokens_repaired:+,} tokens"
             lines.append(f"{_count(len(self.repairs), 'repair')}, {change}:")
             lines += [f"  {one.code} {one.place}: {one.done}" for one in self.repairs]
+        if self.tokens_rendered:
+            lines.append(f"calls and results told in words, {self.tokens_rendered:+,} tokens")
         lines += [
             f"  {edit.reason} at {edit.ref}: {edit.evidence}, saved {edit.saved:,}"
             for edit in self.edits

@@ -83,7 +83,7 @@ def _from_text(name: str, text: str) -> object:
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
         case "repair" | "errors_verbatim" | "shape_arrivals" | "at_once":
             return _SWITCHES.get(word.lower(), text)
-        case "counter":
+        case "counter" | "rendering":
             return word
         case _:
             return _number(text)

@@ -43,16 +43,26 @@ _set_option = click.option(
     multiple=True,
     help="A setting, spelled as in the environment: --set cap=20000. May be repeated.",
 )
+_text_option = click.option(
+    "--text",
+    is_flag=True,
+    help="Tell calls and results in plain messages: the same as --set rendering=text.",
+)
 
 
 def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options that make up a policy, and the policy they make."""
 
     @functools.wraps(command)
-    def with_policy(policy_file: str | None, changes: Sequence[str], **given: Any) -> None:
-        command(policy=chosen_policy(policy_file, changes), **given)
+    def with_policy(
+        policy_file: str | None, changes: Sequence[str], text: bool, **given: Any
+    ) -> None:
+        policy = chosen_policy(policy_file, changes)
+        if text:
+            policy = policy.revised({"rendering": "text"}, "option --text")
+        command(policy=policy, **given)
 
-    return _policy_option(_set_option(with_policy))
+    return _policy_option(_set_option(_text_option(with_policy)))
 
 
 def chosen_policy(policy_file: str | None, changes: Sequence[str]) -> clew.Policy:

@@ -46,6 +46,14 @@ def text_and_weight(value: JSON) -> tuple[str, int]:
     return _PICTURE.sub('""', text), weight
 
 
+def pictures_apart(value: JSON) -> tuple[str, list[str]]:
+    """A value as text without the pictures that it holds as data URLs, and those."""
+    text = compact_text(value)
+    if _DATA_URL not in text or isinstance(value, str):
+        return text, []
+    return _PICTURE.sub('""', text), [found[1] for found in _PICTURE.finditer(text)]
+
+
 def _split_data_url(value: object) -> tuple[str | None, str | None]:
     """A link, or the base64 data of a data URL (or of a bare string that is no link)."""
     if not isinstance(value, str):

@@ -1,0 +1,78 @@
+"""Anthropic Messages as plain messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from ..check.anthropic import is_effort_only
+from ..codecs.json_tree import JSON, Object, compact_text, get, without
+from ..transcript import Part
+from .wire import Role, Turn, without_marks
+
+_ROLES: dict[object, Role] = {"user": "user", "assistant": "model"}
+_SEALED = ("encrypted_content", "encrypted_index", "encrypted_stdout")  # for the provider alone
+
+
+class AnthropicWire:
+    """Anthropic Messages."""
+
+    def role(self, message: JSON) -> Role:
+        """Whose message it is."""
+        said = get(message, ("role",))
+        return _ROLES.get(said, "other") if isinstance(said, str) else "other"
+
+    def block(self, message: JSON, part: Part) -> JSON:
+        """The block itself; citations of a search go with its results, which they point at."""
+        if part.ref.path == ("content",):
+            return {"type": "text", "text": part.text}
+        block = get(message, part.ref.path[:2])
+        return without(block, ("citations",)) if _is_cited(block, part) else block
+
+    def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
+        """Its role, and whatever else it has."""
+        holder = cast(Object, message) if isinstance(message, dict) else {}
+        return {key: one for key, one in holder.items() if key != "content"}
+
+    def joined(self, before: Object, after: Object) -> Object:
+        """Both, the later one winning."""
+        return {**before, **after}
+
+    def text(self, said: str, role: Role, marks: Object) -> JSON:
+        """A text block."""
+        mark = {"cache_control": marks["cache_control"]} if "cache_control" in marks else {}
+        return {"type": "text", "text": said, **mark}
+
+    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+        """Its text; what only the provider can read in its own results is left out."""
+        if part.kind != "result" or not part.server:
+            return part.text, ()
+        return compact_text(_unsealed(get(message, (*part.ref.path, "content")), 40)), ()
+
+    def media(self, message: JSON, part: Part) -> list[JSON]:
+        """Images and documents stand in a user's message as they stood in a result."""
+        return [without_marks(get(message, part.ref.path))]
+
+    def needs_words(self, before: JSON) -> bool:
+        """A system message stands before the assistant, or last (A16)."""
+        is_system = get(before, ("role",)) == "system"
+        return is_system and not is_effort_only(before)
+
+    def build(self, turn: Turn) -> JSON:
+        """The message."""
+        role = "assistant" if turn.role == "model" else "user"
+        return {**turn.fields, "role": role, "content": turn.blocks}
+
+
+def _is_cited(block: JSON, part: Part) -> bool:
+    return part.speaker == "model" and isinstance(block, dict) and "citations" in block
+
+
+def _unsealed(value: JSON, depth: int) -> JSON:
+    """A value without its encrypted fields."""
+    if depth and isinstance(value, list):
+        return [_unsealed(one, depth - 1) for one in cast(list[JSON], value)]
+    if not depth or not isinstance(value, dict):
+        return value
+    items = cast(Object, value).items()
+    return {key: _unsealed(one, depth - 1) for key, one in items if key not in _SEALED}

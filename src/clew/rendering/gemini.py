@@ -1,0 +1,86 @@
+"""Gemini generateContent as plain contents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from ..codecs.gemini import data_of, kind_of, made_by_model, response_text, spelled
+from ..codecs.json_tree import JSON, Object, compact_text, get
+from ..transcript import Part
+from .wire import Role, Turn
+
+_TOLD = ("id", "name", "response", "parts")  # of a functionResponse, told or moved
+
+
+class GeminiWire:
+    """Gemini generateContent."""
+
+    def role(self, message: JSON) -> Role:
+        """Whose content it is."""
+        if not isinstance(message, dict):
+            return "other"
+        if made_by_model(message):
+            return "model"
+        return "other" if cast(Object, message).get("role") == "system" else "user"
+
+    def block(self, message: JSON, part: Part) -> JSON:
+        """The part itself."""
+        return get(message, part.ref.path[:2])
+
+    def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
+        """Whatever it has beside its parts."""
+        holder = cast(Object, message) if isinstance(message, dict) else {}
+        return {key: one for key, one in holder.items() if key != "parts"}
+
+    def joined(self, before: Object, after: Object) -> Object:
+        """Both, the later one winning."""
+        return {**before, **after}
+
+    def text(self, said: str, role: Role, marks: Object) -> JSON:
+        """A text part; there are no marks."""
+        return {"text": said}
+
+    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+        """Its text, and the values that stand beside it in a response."""
+        held = get(message, part.ref.path[:2])
+        if kind_of(held) == "executableCode":
+            language = get(held, (spelled(held, "executableCode") or "", "language"))
+            return part.text, (compact_text({"language": language}),) if language else ()
+        data = data_of(held, "functionResponse")
+        if data is None:
+            return part.text, _outcome(held)
+        return part.text, _beside(data)
+
+    def media(self, message: JSON, part: Part) -> list[JSON]:
+        """Images and documents stand in a user's content as they stood in a response."""
+        return [get(message, part.ref.path)]
+
+    def needs_words(self, before: JSON) -> bool:
+        """There are no system messages in a history."""
+        return False
+
+    def build(self, turn: Turn) -> JSON:
+        """The content."""
+        role = "model" if turn.role == "model" else "user"
+        return {**turn.fields, "role": role, "parts": turn.blocks}
+
+
+def _outcome(held: JSON) -> tuple[str, ...]:
+    """How code that the provider ran came out."""
+    data = data_of(held, "codeExecutionResult") or {}
+    told = {key: one for key, one in data.items() if key != "output"}
+    return (compact_text(told),) if told else ()
+
+
+def _beside(data: Object) -> tuple[str, ...]:
+    """What a response holds beside the text that it says."""
+    response = data.get("response")
+    text = response_text(data)
+    rest = {key: one for key, one in data.items() if key not in _TOLD}
+    if isinstance(response, dict):
+        values = cast(Object, response)
+        main = next((key for key, one in values.items() if one is text or one == text), None)
+        if main is not None:
+            rest = {**{key: one for key, one in values.items() if key != main}, **rest}
+    return (compact_text(rest),) if rest else ()

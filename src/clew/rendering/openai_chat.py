@@ -1,0 +1,104 @@
+"""OpenAI Chat Completions as plain messages: strings wherever nothing asks for parts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from msgspec import Struct
+
+from ..codecs.json_tree import JSON, Object, get
+from ..codecs.openai_chat import REASONING
+from ..transcript import Part
+from .wire import Role, Turn, without_marks
+
+_ROLES: dict[str, Role] = {
+    "user": "user",
+    "tool": "user",
+    "function": "user",
+    "assistant": "model",
+}
+_CALLS = ("tool_calls", "function_call")
+_JOINED = (*REASONING, "refusal")
+
+
+class OpenAIChatWire(Struct, frozen=True):
+    """OpenAI Chat Completions."""
+
+    apart: bool = False  # a part for each text: where marks are set, what they stand on must stay
+
+    def role(self, message: JSON) -> Role:
+        """Whose message it is; results are told by the client."""
+        said = get(message, ("role",))
+        return _ROLES.get(said, "other") if isinstance(said, str) else "other"
+
+    def block(self, message: JSON, part: Part) -> JSON:
+        """A string, or the content part."""
+        path = part.ref.path
+        if path[:1] != ("content",):
+            return None
+        return part.text if len(path) == 1 else get(message, path[:2])
+
+    def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
+        """What it has beside content and calls; of a result nothing is left."""
+        holder = cast(Object, message) if isinstance(message, dict) else {}
+        if holder.get("role") in ("tool", "function"):
+            return {"role": "user"}
+        left_out = {"content", *_CALLS, *(part.ref.path[0] for part in gone)}
+        return {key: one for key, one in holder.items() if key not in left_out}
+
+    def joined(self, before: Object, after: Object) -> Object:
+        """Both; what the model thought in both stays."""
+        both = {**before, **after}
+        for name in _JOINED:
+            one, other = before.get(name), after.get(name)
+            if isinstance(one, str) and isinstance(other, str) and one and other:
+                both[name] = f"{one}\n\n{other}"
+            elif isinstance(one, list) and isinstance(other, list):
+                both[name] = [*cast(list[JSON], one), *cast(list[JSON], other)]
+            elif one and not other:
+                both[name] = one
+        return both
+
+    def text(self, said: str, role: Role, marks: Object) -> JSON:
+        """A string, or a part where there is a mark to bear; OpenAI's own not by the model."""
+        borne = {
+            mark: one for mark, one in marks.items() if role == "user" or mark == "cache_control"
+        }
+        return {"type": "text", "text": said, **borne} if borne else said
+
+    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+        """Its text."""
+        return part.text, ()
+
+    def media(self, message: JSON, part: Part) -> list[JSON]:
+        """Images, files and sounds stand in a user's message as they stood in a result."""
+        return [without_marks(get(message, part.ref.path))]
+
+    def needs_words(self, before: JSON) -> bool:
+        """A system message may stand anywhere."""
+        return False
+
+    def build(self, turn: Turn) -> JSON:
+        """The message; neighbouring strings become one."""
+        role = "assistant" if turn.role == "model" else "user"
+        fields = {key: one for key, one in turn.fields.items() if key != "role"}
+        return {"role": role, "content": self._content(turn.blocks), **fields}
+
+    def _content(self, blocks: list[JSON]) -> JSON:
+        if not blocks:
+            return None
+        if not self.apart and all(isinstance(one, str) for one in blocks):
+            return "\n\n".join(cast(list[str], blocks))
+        parts: list[JSON] = []
+        texts: list[str] = []
+        for one in (*blocks, None):
+            if isinstance(one, str) and not (self.apart and texts):
+                texts.append(one)
+                continue
+            if texts:
+                parts.append({"type": "text", "text": "\n\n".join(texts)})
+            texts = [one] if isinstance(one, str) else []
+            if one is not None and not isinstance(one, str):
+                parts.append(one)
+        return parts

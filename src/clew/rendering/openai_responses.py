@@ -1,0 +1,120 @@
+"""OpenAI Responses as plain messages: calls and outputs, which are items, become words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from ..codecs.json_tree import JSON, Object, compact_text, get
+from ..codecs.marks import MARKS
+from ..codecs.openai_responses import HOSTED, OUTPUTS, kind_of
+from ..codecs.openai_responses_media import pictures_apart
+from ..transcript import Part
+from .wire import Role, Turn, without_marks
+
+_ROLES: dict[object, Role] = {"user": "user", "assistant": "model"}
+_NAMED = frozenset({"type", "id", "call_id", "status", "name", *MARKS})
+_APPROVALS = ("mcp_approval_request", "mcp_approval_response")
+_SEALED = ("encrypted_content", "fingerprint")
+_OF_MESSAGE = ("type", "role", "content", "id", "status")
+
+
+class OpenAIResponsesWire:
+    """OpenAI Responses."""
+
+    def role(self, message: JSON) -> Role:
+        """Whose message it is; items that are none stand where they stood."""
+        if kind_of(message) != "message":
+            return "other"
+        said = get(message, ("role",))
+        return _ROLES.get(said, "other") if isinstance(said, str) else "other"
+
+    def block(self, message: JSON, part: Part) -> JSON:
+        """The content part; a string becomes one."""
+        if part.ref.path == ("content",):
+            return self.text(part.text, self.role(message), {})
+        return get(message, part.ref.path[:2])
+
+    def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
+        """What a message has beside its content; its id was given for other words."""
+        if kind_of(message) != "message":
+            return {}
+        items = cast(Object, message).items()
+        return {key: one for key, one in items if key not in _OF_MESSAGE}
+
+    def joined(self, before: Object, after: Object) -> Object:
+        """Both, the later one winning."""
+        return {**before, **after}
+
+    def text(self, said: str, role: Role, marks: Object) -> JSON:
+        """A content part; a mark stands on the user's only."""
+        if role == "model":
+            return {"type": "output_text", "text": said, "annotations": []}
+        return {"type": "input_text", "text": said, **marks}
+
+    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+        """Its text; all of an item whose text does not tell all of it."""
+        kind = kind_of(message)
+        item = cast(Object, message)
+        if kind in HOSTED:
+            return pictures_apart(_without(item, "result"))[0], ()
+        if kind in _APPROVALS:
+            return compact_text(_without(item)), ()
+        if kind == "shell_call_output":
+            return self._shell_output(item, part)
+        if kind in OUTPUTS:
+            return part.text, ()
+        return part.text, _told({"namespace": item["namespace"]} if item.get("namespace") else {})
+
+    def _shell_output(self, item: Object, part: Part) -> tuple[str, tuple[str, ...]]:
+        """What a shell wrote, with how it ended; both streams of several commands as JSON."""
+        chunks = cast(list[JSON], item["output"]) if isinstance(item.get("output"), list) else []
+        if part.signed or len(chunks) != 1 or not isinstance(chunks[0], dict):
+            return compact_text(item.get("output")), ()
+        streams = ("stdout", "stderr")
+        rest = {key: one for key, one in cast(Object, chunks[0]).items() if key not in streams}
+        return part.text, _told(rest)
+
+    def media(self, message: JSON, part: Part) -> list[JSON]:
+        """Images and files as content of a user's message."""
+        if part.kind == "call":
+            return [_picture(url) for url in _drawn(cast(Object, message))]
+        block = without_marks(get(message, part.ref.path))
+        if get(block, ("type",)) != "computer_screenshot":
+            return [block]
+        shown = cast(Object, block)
+        kept = {key: shown[key] for key in ("image_url", "file_id") if shown.get(key)}
+        return [{"type": "input_image", "detail": shown.get("detail") or "auto", **kept}]
+
+    def needs_words(self, before: JSON) -> bool:
+        """Items may follow one another in any order."""
+        return False
+
+    def build(self, turn: Turn) -> JSON:
+        """The message."""
+        role = "assistant" if turn.role == "model" else "user"
+        return {"type": "message", "role": role, "content": turn.blocks, **turn.fields}
+
+
+def _without(item: Object, *names: str) -> Object:
+    """An item without what tells it apart, and without what only the provider can read."""
+    gone = {*_NAMED, *_SEALED, *names}
+    return {key: one for key, one in item.items() if key not in gone}
+
+
+def _told(rest: Object) -> tuple[str, ...]:
+    return (compact_text(rest),) if rest else ()
+
+
+def _drawn(item: Object) -> list[str]:
+    """The pictures that a hosted tool made, as data URLs."""
+    found = pictures_apart(_without(item, "result"))[1]
+    drawn = item.get("result")
+    if item.get("type") == "image_generation_call" and isinstance(drawn, str) and drawn:
+        url = drawn if drawn.startswith("data:") else f"data:image/png;base64,{drawn}"
+        found = [*found, url]
+    return found
+
+
+def _picture(url: str) -> JSON:
+    return {"type": "input_image", "detail": "auto", "image_url": url}
