@@ -28,9 +28,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"edits", "lines", "presets", "prices", "ranges", "tokens"}),
     frozenset({"codecs", "facts", "marker", "registered", "tools", "touching"}),
     frozenset({"binding", "check", "ledger", "mimicry", "policy", "shapes", "summaries"}),
-    frozenset(
-        {"forecast", "limits", "loops", "originals", "protections", "rates", "recent"}
-    ),
+    frozenset({"forecast", "limits", "loops", "originals", "protections", "rates", "recent"}),
     frozenset({"passes", "repair", "settings"}),
     frozenset({"choosing", "marking", "planner", "tracing"}),
     frozenset({"report", "state", "vetting"}),
