@@ -39,6 +39,7 @@ CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     **{name: (passes, EAGER) for name, passes in SUBJECTS.items()},
     "priced": (USUAL, PRICED),
     "all, priced": (SUBJECTS["all"], PRICED),
+    "advised": (USUAL, EAGER.replace(advise=True)),
 }
 subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())
 # Edits that shape a part are recognised again; those that take parts out leave nothing to shape.

@@ -112,7 +112,7 @@ def apply(
     """The request with a plan's edits; raises PlanMismatch for another history."""
     if plan.untouched is not None:
         return Compaction(request, Report(untouched=plan.untouched), {})
-    how = Policy(repair=plan.repair) if policy is None else _policy(policy)
+    how = Policy(repair=plan.repair) if policy is None else _policy(policy).replace(advise=False)
     folded = fold_request(request, format or plan.format, how, Facts(), None, passes=())
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")

@@ -245,6 +245,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         epochs=state.epochs,
         prefix=state.prefix.hex(),
         mimicry=tuple(state.mimicry),
+        refetched=tuple(state.refetched),
         trace=None if state.trace is None else tuple(state.trace),
     )
     return Compaction(projection, report, state.originals | _held_back(folded))
@@ -273,12 +274,18 @@ class _Tally:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.setting.codec, folded.setting.counter
         sent = _head_tokens(folded.body, codec, counter) + count_all(state, counter)
-        return Counted(sent - state.mended_by, sent - state.saved, state.mended_by)
+        given = -sum(edit.saved for edit in state.advice.values())
+        return Counted(sent - state.mended_by, sent - state.saved, state.mended_by, given)
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:
-    """The edits in force, in the order of the history."""
-    return tuple(state.edits[position] for position in sorted(state.edits))
+    """The edits in force, in the order of the history; advice after the edit on its result."""
+    edits = [*state.edits.items(), *state.advice.items()]
+    return tuple(edit for _, edit in sorted(edits, key=_position))
+
+
+def _position(one: tuple[int, Edit]) -> int:
+    return one[0]
 
 
 def _model(folded: Folded) -> str | None:

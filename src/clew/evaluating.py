@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from itertools import chain
 
 from msgspec.structs import replace
 
@@ -22,8 +23,10 @@ from .passes.view import View
 from .planner import Cut, Moment, Priced, best_cut, priced, reasoning_lost, sent_tokens
 from .policy import Policy
 from .protections import Protections
+from .refetching import Again, Refetched, Standing, asked_again
 from .registered import name_of
 from .state import Setting, State, count_all
+from .tokens import part_tokens
 from .touching import touched
 from .tracing import traced
 from .vetting import vet
@@ -47,6 +50,11 @@ def is_due(state: State, setting: Setting) -> bool:
     if tokens is None or limits_of(state, setting).source != "window":
         return bool(over)
     return len(over.over) > 1 or projection >= _MORE * state.left_over
+
+
+def is_over(state: State, setting: Setting) -> bool:
+    """Whether the projection has more tokens than fit."""
+    return _pressure(state, setting).of("tokens") is not None
 
 
 def limits_of(state: State, setting: Setting) -> Limits:
@@ -98,6 +106,38 @@ def note_uses(state: State, setting: Setting) -> None:
     state.noted = len(exchanges)
 
 
+def note_refetched(state: State, setting: Setting, first: int) -> None:
+    """Note which calls, from this one on, asked again for what earlier ones had brought."""
+    seen = Standing(state.index, state.ledger, state.edits, state.claimed, state.leans)
+    for ordinal in range(first, len(state.index.exchanges)):
+        again = asked_again(seen, ordinal)
+        if again is None:
+            continue
+        if again.cut is None:
+            state.asked_twice += 1
+        else:
+            state.refetched.append(_refetched(state, setting, again, again.cut))
+
+
+def _refetched(state: State, setting: Setting, again: Again, reason: str) -> Refetched:
+    index, use = state.index, state.ledger.uses[again.exchange]
+    exchange, earlier = (index.exchanges[one] for one in (again.exchange, again.earlier))
+    assert exchange.result is not None
+    assert earlier.result is not None
+    call = index.parts[exchange.call]
+    asked = (call, index.parts[exchange.result])
+    return Refetched(
+        ref=index.parts[exchange.result].ref,
+        earlier=index.parts[earlier.result].ref,
+        tool=call.name,
+        target=use.target or (use.reads[0].path if use.reads else ""),
+        reason=reason,
+        exchange=again.exchange,
+        earlier_exchange=again.earlier,
+        tokens=sum(part_tokens(part, setting.counter) for part in asked),
+    )
+
+
 @contextmanager
 def words_noted(state: State, setting: Setting) -> Generator[None]:
     """Note where the words of new units stand; on a fork, all of them in a new index.
@@ -129,9 +169,18 @@ def arrive(state: State, setting: Setting) -> None:
     view = view_of(state, setting, unseen_from, arrival=True)
     made = _offers(state, setting, arriving, view)
     if made:
-        offers = [offer for _, offer in made]
+        again = {one.exchange for one in state.refetched}
+        offers = [offer for _, offer in made if _may_arrive(offer, state, again)]
         taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
         _put_in_force(state, made, taken, view)
+
+
+def _may_arrive(offer: Offer, state: State, again: Collection[int]) -> bool:
+    """Whether an offer may be taken at arrival: what was fetched again is only tidied."""
+    if not again or offer.edit.reason == TIDIED:
+        return True
+    parts = (part for edit in offer.edits for part in touched(edit, state.index))
+    return all(state.index.exchange_of[part] not in again for part in parts)
 
 
 def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
@@ -152,6 +201,7 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     taken, freed = _planned(state, setting, view, made, free=free)
     for part in freed:
         state.withdraw(part)
+    state.recount_advice(freed, setting.counter)
     gone = set(state.claimed) if setting.binding.bound else ()
     state.epochs += _put_in_force(state, made, taken, view)
     _let_go_of_bound(state, setting, view, taken, freed, gone)
@@ -223,6 +273,7 @@ def _regretted(
     """The parts behind a cut that were cut before and would not be cut now: they say all again."""
     new = {part for one in taken for edit in one.offer.edits for part in touched(edit, state.index)}
     new |= state.leans.keys()
+    new |= _fetched_from(state)
     old = [
         Offer("trim", edit)
         for part, edit in state.edits.items()
@@ -233,6 +284,12 @@ def _regretted(
     return {touched(o.edit, state.index)[0] for o in old if id(o) not in kept}
 
 
+def _fetched_from(state: State) -> set[int | None]:
+    """The results of which a copy was fetched again, and stays: they need not say it as well."""
+    exchanges = state.index.exchanges
+    return {exchanges[one.earlier_exchange].result for one in state.refetched}
+
+
 def _cut(
     state: State, setting: Setting, view: View, found: Sequence[Priced], moment: Moment
 ) -> Cut | None:
@@ -241,7 +298,8 @@ def _cut(
         return None
     if moment.pressed:
         return best_cut(found, state.index, (), setting.rates, moment)
-    sent = sent_tokens(state.sizes, state.edits.items(), state.index.units[-1].parts[0])
+    edits = chain(state.edits.items(), state.advice.items())
+    sent = sent_tokens(state.sizes, edits, state.index.units[-1].parts[0])
     lost = _reasoning_lost(state, setting, view, moment)
     return best_cut(found, state.index, sent, setting.rates, moment, lost)
 
@@ -298,7 +356,7 @@ def _let_go_of_bound(
 
 
 def _moment(state: State, setting: Setting, view: View, *, free: bool) -> Moment:
-    pressed = _pressure(state, setting).of("tokens") is not None
+    pressed = is_over(state, setting)
     caution = setting.policy.caution
     sent = view.projected if view.limits.tokens is None else min(view.projected, view.limits.tokens)
     return Moment(state.requests, sent, free=free, pressed=pressed, caution=caution)
@@ -345,13 +403,16 @@ def _may_be_taken(offer: Offer, view: View) -> bool:
 def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) -> View:
     """What passes may look at now."""
     fetched = frozenset(state.fetched.values())
+    again = frozenset(() if arrival else (one.exchange for one in state.refetched))
     limits = limits_of(state, setting)
     projected = setting.head + _tokens_near(limits.tokens, state, setting)
     return View(
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
         setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
         setting.policy.keep_recent,
-        Protections(state.index, state.ledger, setting.policy, fetched, arrival=arrival),
+        Protections(
+            state.index, state.ledger, setting.policy, fetched, again=again, arrival=arrival
+        ),
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
         state.mentions,
@@ -389,6 +450,9 @@ def _put_in_force(
         state.trace += traced(made, taken, view, state.messages)
     for offer in taken:
         state.take(offer.edits)
+        state.recount_advice(
+            (edit.part for edit in offer.edits if isinstance(edit, Replace)), view.counter
+        )
         if offer.leans_on:
             state.leans[touched(offer.edit, state.index)[0]] = offer.leans_on
     return len(taken) > 0

@@ -63,6 +63,10 @@ _SHORT = re.compile(
     r"; ref (?P<ref>[a-z2-7]{20})\]",
     re.ASCII,
 )
+_ADVISES = "[clew advises: "
+_ADVICE = 1_000  # characters of advice
+_ADVISED = re.compile(r"\[clew advises: [^\[\]\r\n]{1,1000}\]")
+_ROUND = str.maketrans("[]", "()")
 _HOLE = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
 
 
@@ -188,6 +192,32 @@ def find_marker(text: str) -> Marker | Short | None:
                 return marker
         at = text.find(_OPEN, at + 1)
     return None
+
+
+def advice_line(text: str) -> str:
+    """Advice as it may stand in a result: on one line, which is recognised by its grammar.
+
+    >>> advice_line("The same again.\\nTry [something] else.")
+    '[clew advises: The same again. Try (something) else.]'
+    """
+    fit = " ".join(text.split()).translate(_ROUND)
+    fit = fit if len(fit) <= _ADVICE else f"{fit[: _ADVICE - 2].rstrip()}.."
+    return f"{_ADVISES}{fit}]"
+
+
+def advised(said: str, line: str) -> str:
+    """What a result says with advice at its end."""
+    return f"{said}\n{line}" if said else line
+
+
+def without_advice(text: str) -> str:
+    """What a result says without the advice at its end; the same object where there is none."""
+    if not text.endswith("]"):
+        return text  # nearly all
+    at = text.rfind(_ADVISES, max(0, len(text) - _ADVICE - len(_ADVISES) - 1))
+    if at < 0 or (at and text[at - 1] != "\n") or _ADVISED.fullmatch(text, at) is None:
+        return text
+    return text[: max(0, at - 1)]
 
 
 def _number(digits: str) -> int:

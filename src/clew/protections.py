@@ -22,9 +22,11 @@ from .transcript import Exchange, History, Part
 _MOST_EVENTS = 256  # dealings with one file that are looked through after a read
 _LONGEST_ASKED = 4_000  # characters of arguments that are searched for references
 _REF = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
+FETCHED_AGAIN = "fetched again"  # why a copy stays that brought what had been taken out
 # How reasons start, and what their parts are called together.
 _SUMMED = (
     ("fetched back", "what was fetched back"),
+    (FETCHED_AGAIN, "what was fetched again after a cut"),
     ("pinned", "what is pinned"),
     ("open error", "errors still open"),
     ("latest read", "latest reads of files edited since"),
@@ -41,12 +43,14 @@ class Protections:
         policy: Policy,
         fetched: Collection[int],
         *,
+        again: Collection[int] = (),
         arrival: bool = False,
     ) -> None:
         self._history = history
         self._ledger = ledger
         self._policy = policy
         self._fetched = fetched
+        self._again = again
         self._arrival = arrival  # what just came is only tidied: an open error may be, too
         self._until = min(len(ledger.uses), len(history.exchanges))
         self._known: dict[int, str | None] = {}
@@ -77,6 +81,8 @@ class Protections:
         call = self._history.parts[exchange.call]
         if ordinal in self._fetched:
             return "fetched back"
+        if ordinal in self._again:
+            return FETCHED_AGAIN
         if call.id and call.id in self._policy.pin_calls:
             return f"pinned call {call.id}"
         if ordinal >= self._until:
@@ -156,7 +162,7 @@ def fetched_back(
 
     A result does if its call is the tool that gives originals back, or names the reference of one
     (in a shell, say). Of several that say the same, the latest one counts. One that merely says
-    what an original says is no such thing: a file that is read again goes its own way.
+    what an original says is no such thing: refetching.py looks at what is read or run again.
     """
     found: dict[str, int] = {}
     for position in results:

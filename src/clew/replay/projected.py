@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..codecs.body import Kept
 from ..codecs.json_tree import JSON
 from ..codecs.object_body import ObjectBody
+from ..edits import Advise
 from ..engine import Folded, edits_of, fold_on, prefix_of
 from ..facts import Facts
 from ..policy import Policy
@@ -99,6 +100,8 @@ class Projected:
         transcript = index.freeze()
         by_place = {part.ref: at for at, part in enumerate(index.parts)}
         for edit in edits_of(self._folded.state):
+            if isinstance(edit, Advise):
+                continue  # it took out nothing
             at = by_place.get(edit.ref)
             call = transcript.call_of(at) if at is not None else None
             yield InForce(edit.reason, call.name if call is not None else "", edit.saved)
