@@ -117,6 +117,7 @@ def note_refetched(state: State, setting: Setting, first: int) -> None:
             state.asked_twice += 1
         else:
             state.refetched.append(_refetched(state, setting, again, again.cut))
+            state.pins |= {ordinal}
 
 
 def _refetched(state: State, setting: Setting, again: Again, reason: str) -> Refetched:
@@ -169,18 +170,17 @@ def arrive(state: State, setting: Setting) -> None:
     view = view_of(state, setting, unseen_from, arrival=True)
     made = _offers(state, setting, arriving, view)
     if made:
-        again = {one.exchange for one in state.refetched}
-        offers = [offer for _, offer in made if _may_arrive(offer, state, again)]
+        offers = [offer for _, offer in made if _may_arrive(offer, state)]
         taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
         _put_in_force(state, made, taken, view)
 
 
-def _may_arrive(offer: Offer, state: State, again: Collection[int]) -> bool:
+def _may_arrive(offer: Offer, state: State) -> bool:
     """Whether an offer may be taken at arrival: what was fetched again is only tidied."""
-    if not again or offer.edit.reason == TIDIED:
+    if not state.pins or offer.edit.reason == TIDIED:
         return True
     parts = (part for edit in offer.edits for part in touched(edit, state.index))
-    return all(state.index.exchange_of[part] not in again for part in parts)
+    return all(state.index.exchange_of[part] not in state.pins for part in parts)
 
 
 def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
@@ -196,6 +196,14 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     unseen_from = state.index.units[-1].answers
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
     view = view_of(state, setting, unseen_from, arrival=False)
+    _look_once(state, setting, view, free=free)
+    if state.pins and is_over(state, setting):  # what was fetched again gives way in the end
+        state.pins = frozenset()
+        view = view_of(state, setting, unseen_from, arrival=False)
+        _look_once(state, setting, replace(view, fresh_from=0, aged_from=0), free=free)
+
+
+def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> None:
     acting = [one for one in setting.passes if acts_at_epochs(one)]
     made = _offers(state, setting, acting, view)
     taken, freed = _planned(state, setting, view, made, free=free)
@@ -206,7 +214,7 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     state.epochs += _put_in_force(state, made, taken, view)
     _let_go_of_bound(state, setting, view, taken, freed, gone)
     state.left_over = state.size - state.saved
-    state.fresh_from = unseen_from
+    state.fresh_from = view.unseen_from
     state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
 
 
@@ -403,7 +411,7 @@ def _may_be_taken(offer: Offer, view: View) -> bool:
 def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) -> View:
     """What passes may look at now."""
     fetched = frozenset(state.fetched.values())
-    again = frozenset(() if arrival else (one.exchange for one in state.refetched))
+    again = frozenset[int]() if arrival else state.pins
     limits = limits_of(state, setting)
     projected = setting.head + _tokens_near(limits.tokens, state, setting)
     return View(

@@ -144,6 +144,7 @@ class State(Struct):
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
     refetched: list[Refetched] = field(default_factory=list[Refetched])  # after a cut
+    pins: frozenset[int] = frozenset()  # the exchanges among them that stay
     asked_twice: int = 0  # exchanges that asked again for what stood there whole
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
     trace: list[Traced] | None = None  # every offer made, where someone wants to know
