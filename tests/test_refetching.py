@@ -100,7 +100,11 @@ def found_in(format: str, did: Sequence[Done], policy: Policy) -> tuple[list[tup
 CASES: dict[str, tuple[list[Done], list[tuple[int, int]], int]] = {
     "the same file": ([read("a"), NOTE, read("a")], [(2, 0)], 0),
     "some lines of it": ([read("a"), NOTE, read("a", 20, 30)], [(2, 0)], 0),
-    "lines that overlap": ([read("a", 1, 40), NOTE, read("a", 30, 60)], [(2, 0)], 0),
+    "mostly the same lines": ([read("a", 1, 40), NOTE, read("a", 20, 60)], [(2, 0)], 0),
+    "lines further on": ([read("a", 1, 40), NOTE, read("a", 30, 60)], [], 0),
+    "lines of two reads": (
+        [read("a", 1, 30), read("a", 31, 60), NOTE, read("a", 20, 60)], [(3, 1)], 0,
+    ),
     "all of it after some lines": ([read("a", 1, 40), NOTE, read("a")], [(2, 0)], 0),
     "other lines": ([read("a", 1, 40), NOTE, read("a", 41, 60)], [], 0),
     "another file": ([read("a"), NOTE, read("b")], [], 0),

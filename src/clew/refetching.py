@@ -17,6 +17,8 @@ from .transcript import Exchange, History, Part, Ref
 
 _MOST_EVENTS = 64  # earlier dealings with a file that are looked through
 _MOST_REPEATS = 8  # earlier calls that were the same
+_AGAIN = 0.5  # of the lines that came, so many were there before
+_LEAST = 8  # characters of a line; a shorter one stands everywhere
 _BEFORE = "before it came here"  # the reason of a cut that the client's own history shows
 
 
@@ -73,26 +75,32 @@ def asked_again(seen: Standing, ordinal: int) -> Again | None:
 
 
 def _judged(
-    seen: Standing, exchange: Exchange, known: Iterable[tuple[Exchange, bool]]
+    seen: Standing, exchange: Exchange, candidates: Iterable[tuple[Exchange, bool]]
 ) -> Again | None:
-    """What became of the earlier results, of which the latest comes first."""
+    """What became of the earlier results, of which the latest comes first.
+
+    Who reads on, and sees a few lines again at the seam, asks for nothing again.
+    """
     assert exchange.result is not None
-    came = seen.history.parts[exchange.result].text
-    stands: Again | None = None
-    shown: set[str] = set()
-    for earlier, covers in known:
+    came = _telling(seen.history.parts[exchange.result].text)
+    known, shown = set[str](), set[str]()
+    had: list[tuple[Exchange, _Left]] = []
+    for earlier, covers in candidates:
         left = _left_of(seen, earlier)
-        if left is None:
+        said = came if left is None or left.text is None else came & _telling(left.text)
+        if left is None or not said:
             continue
-        again = Again(exchange.ordinal, earlier.ordinal, left.cut)
-        if left.cut is None:
-            stands = stands or (again if _brings(came, left, ()) else None)
-            if covers:
-                break  # all of it stands: what was cut before that is not missed
-            shown |= _telling(left.text or "")
-        elif _brings(came, left, shown):
-            return again
-    return stands
+        had.append((earlier, left))
+        known |= said
+        shown |= said if left.cut is None else _telling(left.left)
+        if covers:
+            break  # what came before that is not missed
+    if not had or len(known) < _AGAIN * len(came):
+        return None
+    missed = not known <= shown
+    cut = next((one for one in had if one[1].cut is not None), None) if missed else None
+    earlier, left = had[0] if cut is None else cut
+    return Again(exchange.ordinal, earlier.ordinal, None if cut is None else left.cut)
 
 
 def _same_calls(
@@ -155,17 +163,8 @@ def _dropped(seen: Standing, earlier: Exchange) -> str:
     return next((edit.reason for edit in edits if edit is not None), FOLDED)
 
 
-def _brings(came: str, left: _Left, shown: Collection[str]) -> bool:
-    """Whether a text says something that is not left of another: a line that tells, or all."""
-    lines = _telling(came)
-    if not lines:
-        return left.text is not None and bool(came.strip()) and plain(came) == plain(left.text)
-    lines = lines - _telling(left.left)
-    lines.difference_update(shown)
-    return bool(lines if left.text is None else lines & _telling(left.text))
-
-
 def _telling(text: str) -> set[str]:
     """The lines that are worth looking for, without the numbers that tools put before them."""
-    lines = (line_of(line.rstrip("\r")) for line in text.split("\n"))
-    return {line.bare for line in lines if line.tells}
+    shown = plain(text)
+    bare = (line_of(line).bare.strip() for line in shown.split("\n"))
+    return {line for line in bare if len(line) >= _LEAST} or {shown.strip()} - {""}
