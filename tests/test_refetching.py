@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import clew
 from clew import Policy, Tool, Tools
@@ -17,7 +20,7 @@ from clew.marker import Short, find_marker, reference
 from clew.passes.identical_results import identical_results
 from clew.passes.view import View
 from clew.tools.use import Span
-from tests.formats import FORMATS, Exchange, request, results
+from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.test_protections import drop_all, stub_all
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -285,6 +288,59 @@ def test_a_skipped_boundary_is_looked_at_later(format: str) -> None:
     out = clew.compact(whole, format=format, policy=STUB, facts=facts, memo=None)
     assert len(out.report.refetched) == 1
     assert results(format, out.request).count(lines("a")) == 1
+
+
+deeds = st.lists(
+    st.tuples(st.sampled_from(["read", "edit", "note", "run", "build"]), st.sampled_from("ab")),
+    min_size=2,
+    max_size=10,
+)
+
+
+def done(chosen: Sequence[tuple[str, str]]) -> list[Done]:
+    """What these deeds are; a file says something else after each write that may reach it."""
+    version, did = dict.fromkeys("ab", 0), list[Done]()
+    for deed, name in chosen:
+        if deed in ("edit", "build"):
+            for one in "ab" if deed == "build" else name:
+                version[one] += 1
+        text = lines(f"{name}{version[name]}")
+        made = {
+            "read": ("read", text, {"path": name}),
+            "edit": edit(name),
+            "run": run(f"{MADE}\n{len(did)}", cmd=name, n=len(did)),
+            "build": run("built", "build", n=len(did)),
+        }
+        did.append(made.get(deed, NOTE))
+    return did
+
+
+@formats
+@pytest.mark.parametrize("passes", [(stub_all,), (drop_all,)], ids=["stubs", "drops"])
+def test_it_is_found_just_where_the_model_could_not_see_it(format: str, passes: Any) -> None:
+    @settings(max_examples=12, deadline=None)
+    @given(deeds)
+    def hold(chosen: list[tuple[str, str]]) -> None:
+        did = done(chosen)
+        outs = grown(format, did, policy_with(*passes))
+        seen = [results(format, json.loads(out.request)) for out in outs]
+        expected = [
+            at
+            for at, (tool, text, _) in enumerate(did)
+            if tool == "read"
+            and any(other == "read" and said == text for other, said, _ in did[:at])
+            and text not in seen[at - 1]
+        ]
+        assert [one.exchange for one in outs[-1].report.refetched] == expected
+        for at in expected:
+            for out in seen[at:]:
+                assert did[at][1] in out, "what was fetched again is gone again"
+        for before, after in pairwise(outs):
+            known = json.loads(before.request)[FIELD[format]]
+            if before.report.epochs == after.report.epochs:
+                assert json.loads(after.request)[FIELD[format]][: len(known)] == known
+
+    hold()
 
 
 @pytest.mark.parametrize(
