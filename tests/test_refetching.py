@@ -141,6 +141,7 @@ CASES: dict[str, tuple[list[Done], list[tuple[int, int]], int]] = {
     "a run of which some lines are the same": (
         [run(MADE), NOTE, run(f"{MADE[:500]}\nand then it stopped for good")], [(2, 0)], 0,
     ),
+    "a run that said something else since": ([run(MADE), NOTE, run("no"), NOTE, run(MADE)], [], 0),
     "one long line": ([run("x" * 5_000), NOTE, run("x" * 5_000)], [(2, 0)], 0),
     "nothing": ([run(""), NOTE, run("")], [], 0),
 }  # fmt: skip

@@ -87,14 +87,15 @@ def _judged(
     had: list[tuple[Exchange, _Left]] = []
     for earlier, covers in candidates:
         left = _left_of(seen, earlier)
-        said = came if left is None or left.text is None else came & _telling(left.text)
-        if left is None or not said:
+        if left is None:
             continue
-        had.append((earlier, left))
-        known |= said
-        shown |= said if left.cut is None else _telling(left.left)
+        said = came if left.text is None else came & _telling(left.text)
+        if said:
+            had.append((earlier, left))
+            known |= said
+            shown |= said if left.cut is None else _telling(left.left)
         if covers:
-            break  # what came before that is not missed
+            break  # what came before that is not missed, or no longer so
     if not had or len(known) < _AGAIN * len(came):
         return None
     missed = not known <= shown
