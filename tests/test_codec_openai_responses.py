@@ -518,6 +518,7 @@ def test_a_screenshot_stays_for_no_text_may_stand_there():
         [{"stdout": "a", "stderr": "b", "outcome": EXIT}],
         [{"stdout": "a", "outcome": EXIT}, {"stdout": "b", "outcome": {"type": "timeout"}}],
         [{"stdout": "a", "outcome": EXIT}, {"stdout": "", "outcome": EXIT}],
+        [],  # which has no place for it either
     ],
 )
 def test_what_several_commands_or_streams_wrote_is_not_put_into_one(chunks: Any):
@@ -527,7 +528,7 @@ def test_what_several_commands_or_streams_wrote_is_not_put_into_one(chunks: Any)
     assert CODEC.replace(item, part, "s") is item
 
 
-@pytest.mark.parametrize("chunks", [[{"stdout": "a"}], [{"stderr": "a"}], [{}], [], None, "a"])
+@pytest.mark.parametrize("chunks", [[{"stdout": "a"}], [{"stderr": "a"}], [{}], None, "a"])
 def test_what_one_stream_wrote_can_be_put_in_other_words(chunks: Any):
     assert not read(call("shell_call_output", output=chunks))[0].signed
 

@@ -166,3 +166,47 @@ def test_debug_tells_what_was_not_taken_and_what_is_protected() -> None:
 def test_a_trace_costs_nothing_when_nobody_asks() -> None:
     state = fold_request(body(), None, Policy(cap=500), Facts(), None).state
     assert state.trace is None
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_advice_is_told_apart_and_shown_at_the_end(format: str) -> None:
+    steps = [[Exchange(LINES[:500], id=f"c{number}")] for number in range(3)]
+    data = json.dumps(request(format, "go", *steps)).encode()
+    options = ("--set", "advise=on", "--set", "passes=none", "--format", format)
+    shown = explain("--diff", *options, data=data)
+    assert "Advice (+" in shown
+    assert "\nEdits" not in shown
+    added = [line for line in shown.split("\n") if line.startswith("+ ")]
+    assert len(added) == 1
+    assert added[0].startswith("+ [clew noticed: shell (make) was called 3 times")
+    assert not any(line.startswith("- ") for line in shown.split("\n"))
+    assert "Advice" not in explain("--set", "passes=none", "--format", format, data=data)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_was_fetched_again_is_told(format: str) -> None:
+    def see(id: str, tool: str, text: str, **args: Any) -> list[Exchange]:
+        return [Exchange(text, id=id, tool=tool, args=args)]
+
+    steps = [
+        see("a", "Read", LINES, file_path="/w/a.py"),
+        see("b", "Read", "nothing much", file_path="/w/b.py"),
+        see("c", "Read", LINES, file_path="/w/a.py"),
+    ]
+    data = json.dumps(request(format, "go", *steps)).encode()
+    shown = explain(*CLIPPED, "--format", format, data=data)
+    assert "Fetched again after it was taken out; these copies stay" in shown
+    row = next(line for line in shown.split("\n") if "Read /w/a.py" in line)
+    assert "over_cap" in row
+    told = json.loads(explain(*CLIPPED, "--format", format, "--json", data=data))
+    assert [one["target"] for one in told["refetched"]] == ["/w/a.py"]
+    again = explain(*CLIPPED, "--debug", "--format", format, data=_and_more(format, data))
+    assert "fetched again" in again
+
+
+def _and_more(format: str, data: bytes) -> bytes:
+    """The request with one more exchange, so that the last one was seen."""
+    field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
+    whole = json.loads(data)
+    more = request(format, [Exchange("done", id="z")])[field]
+    return json.dumps({**whole, field: [*whole[field], *more]}).encode()

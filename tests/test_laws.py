@@ -50,6 +50,7 @@ CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     "priced": (USUAL, PRICED),
     "all, priced": (SUBJECTS["all"], PRICED),
     **{name: (chosen_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
+    "advised": (USUAL, EAGER.replace(advise=True)),
 }
 subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())
 # Edits that shape a part are recognised again; those that take parts out leave nothing to shape.

@@ -14,7 +14,6 @@ from clew.check.rules import steps_of
 from clew.codecs.formats import CODECS
 from clew.ledger import Ledger
 from clew.loops import advice
-from clew.loops.seen import OURS
 from clew.loops.walk import rounds_of
 from clew.marker import find_marker, is_hole
 from clew.mimicry import mimicry_in
@@ -60,8 +59,8 @@ def test_it_goes_to_the_result_that_closes_the_circle(format: str) -> None:
     assert [history.exchange_of[position] for position in said] == [3, 5]
     assert all(history.parts[position].kind == "result" for position in said)
     assert next(iter(said.values())) == (
-        f"{OURS}Read (loom.py) was called 3 times with the same result, and nothing was changed "
-        "in between. Use what it returned, or change something before calling it again.]"
+        "Read (loom.py) was called 3 times with the same result, and nothing was changed "
+        "in between. Use what it returned, or change something before calling it again."
     )
 
 

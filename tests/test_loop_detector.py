@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clew
-from clew.loops.seen import OURS, REFUSED
+from clew.loops.seen import REFUSED
+from clew.marker import NOTICED
 from tests.looping import FAILED, LOOM, MISSING, Step, call, edit, read, run, told
 
 ANSWERS: dict[str, tuple[list[Step], str]] = {  # a: allowed, !: advised, x: refused
@@ -55,7 +56,7 @@ def test_it_says_what_happened_so_far_and_names_operation_and_target() -> None:
     verdict = detector.ask("office", asked)
     assert verdict == clew.Verdict(
         "advise",
-        f"{OURS}office fields (a.pdf) was called twice with the same result, and nothing was "
+        f"{NOTICED}office fields (a.pdf) was called twice with the same result, and nothing was "
         "changed in between. Use what it returned, or change something before calling it again.]",
         "repeat",
         "advise",

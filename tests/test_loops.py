@@ -7,9 +7,10 @@ import pytest
 from clew.loops import Limits, circles_in
 from clew.loops.circle import MOST_MEMBERS
 from clew.loops.cycles import LONGEST
-from clew.loops.seen import OURS, answered, asked
+from clew.loops.seen import answered, asked
 from clew.loops.streaks import _MOST
 from clew.loops.watch import Watch
+from clew.marker import NOTICED
 from clew.tools import Tool, Tools
 from tests.formats import FORMATS
 from tests.looping import (
@@ -329,7 +330,7 @@ def test_a_long_name_is_cut_and_stays_on_one_line() -> None:
 
 
 def test_what_we_said_ourselves_does_not_make_a_result_new() -> None:
-    said = f"\n{OURS}Read (loom.py) was called 3 times.]"
+    said = f"\n{NOTICED}Read (loom.py) was called 3 times.]"
     steps: list[Step] = [read(), read(), read(result=LOOM + said), read(), read()]
     (found,) = circles("openai-chat", steps)
     assert [at + 1 for at in found.spoke] == [3, 5]

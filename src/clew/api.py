@@ -117,7 +117,7 @@ def apply(
     if plan.untouched is not None:
         return Compaction(request, Report(untouched=plan.untouched), {})
     planned = Policy(repair=plan.repair, rendering=plan.rendering)
-    how = planned if policy is None else _policy(policy)
+    how = planned if policy is None else _policy(policy).replace(advise=False)
     folded = fold_request(request, format or plan.format, how, Facts(), None, passes=())
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")

@@ -12,11 +12,12 @@ Level = Literal["trim", "stub", "drop"]
 Reason = Literal[
     "over_cap", "tidied", "identical", "contained", "repeated_call", "superseded", "stale",
     "resolved", "old_reasoning", "blanks", "trimmed", "stubbed", "folded", "shown_before",
-    "bound_reasoning", "unlikely_needed", "over_limit",
+    "bound_reasoning", "unlikely_needed", "over_limit", "advised",
 ]  # fmt: skip
 REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
 FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
 KEPT_LINES = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
+ADVISED = "advised"  # the reason of edits that add advice; they are counted apart from savings
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
 
@@ -67,7 +68,18 @@ class PlaceMark(Struct, frozen=True, tag="place_mark"):
     saved: int = 0
 
 
-Edit = Replace | DropExchange | DropReasoning | PlaceMark
+class Advise(Struct, frozen=True, tag="advise"):
+    """Put `text` on a line of its own at the end of a result, whatever else that says."""
+
+    part: int
+    ref: Ref
+    text: str
+    reason: str
+    evidence: str
+    saved: int  # below zero: what it adds
+
+
+Edit = Replace | DropExchange | DropReasoning | PlaceMark | Advise
 
 
 class Offer(Struct, frozen=True):

@@ -281,6 +281,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         epochs=state.epochs,
         prefix=state.prefix.hex(),
         mimicry=tuple(state.mimicry),
+        refetched=tuple(state.refetched),
         trace=None if state.trace is None else tuple(state.trace),
     )
     return Compaction(projection, report, _originals(folded))
@@ -339,7 +340,8 @@ class _Tally:
         if not _defines_tools(folded):
             told -= definition_tokens(folded.body.fields, codec, counter)
         after = sent - state.saved + told
-        return Counted(sent - state.mended_by, after, state.mended_by, told)
+        given = -sum(edit.saved for edit in state.advice.values())
+        return Counted(sent - state.mended_by, after, state.mended_by, told, given)
 
     def _tokens(self, messages: Sequence[JSON]) -> int:
         codec, counter = self._folded.setting.codec, self._folded.setting.counter
@@ -348,8 +350,13 @@ class _Tally:
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:
-    """The edits in force, in the order of the history."""
-    return tuple(state.edits[position] for position in sorted(state.edits))
+    """The edits in force, in the order of the history; advice after the edit on its result."""
+    edits = [*state.edits.items(), *state.advice.items()]
+    return tuple(edit for _, edit in sorted(edits, key=_position))
+
+
+def _position(one: tuple[int, Edit]) -> int:
+    return one[0]
 
 
 def fields_with(fields: Fields | None, model: str | None) -> Fields | None:

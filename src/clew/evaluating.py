@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Sequence
+from itertools import chain
 
 from msgspec.structs import replace
 
 from .binding import cut_from, cut_of, reasoning_behind
 from .choosing import choose
 from .edits import FOLDED, TIDIED, Offer, PlaceMark, Replace
-from .forecast.mentions import Mentions
 from .forecast.risks import Risks
-from .ledger import Ledger
 from .limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
+from .noting import words_noted
 from .passes import OPT_IN, PASSES, Pass
-from .passes.keep_lines import keep_lines
 from .passes.moments import acts_at_arrival, acts_at_epochs
 from .passes.plain import plain
 from .passes.view import View, place_of
@@ -49,6 +47,11 @@ def is_due(state: State, setting: Setting) -> bool:
     if tokens is None or limits_of(state, setting).source != "window":
         return bool(over)
     return len(over.over) > 1 or projection >= _MORE * state.left_over
+
+
+def is_over(state: State, setting: Setting) -> bool:
+    """Whether the projection has more tokens than fit."""
+    return _pressure(state, setting).of("tokens") is not None
 
 
 def limits_of(state: State, setting: Setting) -> Limits:
@@ -90,38 +93,6 @@ def _tokens_near(limit: int | None, state: State, setting: Setting) -> int:
     return count_all(state, setting.counter) - state.saved
 
 
-def note_uses(state: State, setting: Setting) -> None:
-    """Write what the new calls did into the ledger; on a fork, all of them into a new one."""
-    exchanges, parts, tools = state.index.exchanges, state.index.parts, setting.policy.tools
-    new = exchanges[state.noted :]
-    if not state.ledger.extend(state.noted, new, parts, tools, setting.definitions):
-        state.ledger = Ledger()
-        state.ledger.extend(0, exchanges, parts, tools, setting.definitions)
-    state.noted = len(exchanges)
-
-
-@contextmanager
-def words_noted(state: State, setting: Setting) -> Generator[None]:
-    """Note where the words of new units stand; on a fork, all of them in a new index.
-
-    As long as this is open, nobody else notes more in the same index: what is decided by it must
-    not depend on who comes first.
-    """
-    if setting.policy.at_once and keep_lines not in setting.passes:
-        yield  # nobody asks for them
-        return
-    units, parts, first = state.index.units, state.index.parts, state.mentioned
-    state.mentioned = len(units)
-    with state.mentions.lock:
-        if state.mentions.extend(units, parts, first):
-            yield
-            return
-    state.mentions = Mentions()
-    with state.mentions.lock:
-        state.mentions.extend(units, parts, 0)
-        yield
-
-
 def arrive(state: State, setting: Setting) -> None:
     """Take what passes offer on results that just came: they were never sent, so it is free."""
     arriving = [one for one in setting.passes if acts_at_arrival(one)]
@@ -131,7 +102,7 @@ def arrive(state: State, setting: Setting) -> None:
     view = view_of(state, setting, unseen_from, arrival=True)
     made = _offers(state, setting, arriving, view)
     if made:
-        offers = [offer for _, offer in made]
+        offers = [offer for _, offer in made if _may_arrive(offer, state)]
         taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
         _put_in_force(state, made, taken, view)
 
@@ -139,6 +110,14 @@ def arrive(state: State, setting: Setting) -> None:
 def _keeps_arrivals(setting: Setting) -> bool:
     """Whether what arrives stays for a while: passes that act at arrival then act afterwards."""
     return setting.policy.keep_messages > 0 or setting.policy.keep_calls > 0
+
+
+def _may_arrive(offer: Offer, state: State) -> bool:
+    """Whether an offer may be taken at arrival: what was fetched again is only tidied."""
+    if not state.pins or offer.edit.reason == TIDIED:
+        return True
+    parts = (part for edit in offer.edits for part in touched(edit, state.index))
+    return all(state.index.exchange_of[part] not in state.pins for part in parts)
 
 
 def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
@@ -154,18 +133,29 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     unseen_from = state.index.units[-1].answers
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
     view = view_of(state, setting, unseen_from, arrival=False)
+    _look_once(state, setting, view, free=free)
+    if state.pins and is_over(state, setting):  # what was fetched again gives way in the end
+        state.pins = frozenset()
+        view = view_of(state, setting, unseen_from, arrival=False)
+        _look_once(state, setting, replace(view, fresh_from=0, aged_from=0), free=free)
+
+
+def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> None:
     late = _keeps_arrivals(setting)
     acting = [one for one in setting.passes if late or acts_at_epochs(one)]
     made = _offers(state, setting, acting, view)
     taken, freed = _planned(state, setting, view, made, free=free)
     for part in freed:
         state.withdraw(part)
+    state.recount_advice(freed, setting.counter)
     gone = set(state.claimed) if setting.binding.bound else ()
     state.epochs += _put_in_force(state, made, taken, view)
     _let_go_of_bound(state, setting, view, taken, freed, gone)
     state.left_over = state.size - state.saved
-    state.fresh_from = unseen_from
-    state.due_from = unseen_from if view.kept_from is None else min(unseen_from, view.kept_from)
+    state.fresh_from = view.unseen_from
+    state.due_from = (
+        view.unseen_from if view.kept_from is None else min(view.unseen_from, view.kept_from)
+    )
     state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
 
 
@@ -233,6 +223,7 @@ def _regretted(
     """The parts behind a cut that were cut before and would not be cut now: they say all again."""
     new = {part for one in taken for edit in one.offer.edits for part in touched(edit, state.index)}
     new |= state.leans.keys()
+    new |= _fetched_from(state)
     old = [
         Offer("trim", edit)
         for part, edit in state.edits.items()
@@ -243,6 +234,12 @@ def _regretted(
     return {touched(o.edit, state.index)[0] for o in old if id(o) not in kept}
 
 
+def _fetched_from(state: State) -> set[int | None]:
+    """The results of which a copy was fetched again, and stays: they need not say it as well."""
+    exchanges = state.index.exchanges
+    return {exchanges[one.earlier_exchange].result for one in state.refetched}
+
+
 def _cut(
     state: State, setting: Setting, view: View, found: Sequence[Priced], moment: Moment
 ) -> Cut | None:
@@ -251,7 +248,8 @@ def _cut(
         return None
     if moment.pressed:
         return best_cut(found, state.index, (), setting.rates, moment)
-    sent = sent_tokens(state.sizes, state.edits.items(), state.index.units[-1].parts[0])
+    edits = chain(state.edits.items(), state.advice.items())
+    sent = sent_tokens(state.sizes, edits, state.index.units[-1].parts[0])
     lost = _reasoning_lost(state, setting, view, moment)
     return best_cut(found, state.index, sent, setting.rates, moment, lost)
 
@@ -357,6 +355,7 @@ def _may_be_taken(offer: Offer, view: View) -> bool:
 def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) -> View:
     """What passes may look at now."""
     fetched = frozenset(state.fetched.values())
+    again = frozenset[int]() if arrival else state.pins
     limits = limits_of(state, setting)
     projected = setting.head + _tokens_near(limits.tokens, state, setting)
     kept = None if arrival else kept_from(state.index, setting.policy)
@@ -365,7 +364,8 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
         setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
         max(setting.policy.keep_recent, _exchanges_between(state, kept, unseen_from)),
         Protections(
-            state.index, state.ledger, setting.policy, fetched, arrival=arrival, kept_from=kept
+            state.index, state.ledger, setting.policy, fetched, again=again, arrival=arrival,
+            kept_from=kept,
         ),
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
@@ -413,6 +413,9 @@ def _put_in_force(
         state.trace += traced(made, taken, view, state.messages)
     for offer in taken:
         state.take(offer.edits)
+        state.recount_advice(
+            (edit.part for edit in offer.edits if isinstance(edit, Replace)), view.counter
+        )
         if offer.leans_on:
             state.leans[touched(offer.edit, state.index)[0]] = offer.leans_on
     return len(taken) > 0

@@ -6,15 +6,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
+from .advising import advise, take_back_if_over
 from .check.rules import Step, steps_of
 from .check.watching import watched, what_was_seen
 from .codecs.json_tree import JSON, Object
 from .codecs.marks import marks_in
 from .codecs.words import as_words
-from .evaluating import arrive, evaluate, is_due, note_uses
+from .evaluating import arrive, evaluate, is_due
 from .facts import Facts
 from .limits import held
 from .mimicry import mimicry_in
+from .noting import note_refetched, note_uses
 from .protections import fetched_back
 from .repair.mending import Mended
 from .state import MendedStep, Setting, State
@@ -73,11 +75,15 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     state.requests += sent
     if not sent or prefix in setting.facts.skipped or state.left_alone:
         return
+    first = state.noted
     note_uses(state, setting)
+    note_refetched(state, setting, first)
     arrive(state, setting)
+    given = advise(state, setting)
     free = prefix in setting.facts.cold or prefix in setting.facts.changed
     if free or is_due(state, setting):
         evaluate(state, setting, free=free)
+    take_back_if_over(state, setting, given)
 
 
 def _read_mended(state: State, step: Step, mended: Mended, setting: Setting) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from .failures import failed
 from .lines import Lines
-from .marker import find_marker
+from .marker import find_marker, without_advice
 from .tools import Tools
 from .tools.paths import may_reach
 from .tools.use import Span, Use
@@ -102,9 +102,10 @@ class Ledger:
             self._note_write(ordinal, span, use.replaces)
         self._calls.setdefault((call.name, use.key), []).append(ordinal)
         if result is not None:
-            if len(result.text) >= LEAST_TEXT:
-                self._texts.setdefault(text_hash(result.text), []).append(ordinal)
-            outcome = Outcome(ordinal, failed(result.text, result.error))
+            text = without_advice(result.text)
+            if len(text) >= LEAST_TEXT:
+                self._texts.setdefault(text_hash(text), []).append(ordinal)
+            outcome = Outcome(ordinal, failed(text, result.error))
             self._outcomes.setdefault(_operation(use), []).append(outcome)
 
     def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
@@ -115,6 +116,12 @@ class Ledger:
         """All dealings with exactly this path before exchange `until`, in order."""
         events = self._paths.get(path, [])
         return events[: bisect_left(events, until, key=_ordinal)]
+
+    def latest(self, path: str, until: int, most: int) -> Sequence[Event]:
+        """The last dealings with exactly this path before exchange `until`, the latest first."""
+        events = self._paths.get(path, [])
+        end = bisect_left(events, until, key=_ordinal)
+        return events[max(0, end - most) : end][::-1]
 
     def may_be_written(self, path: str, after: int, until: int) -> bool:
         """Whether a file may be another one at `until` than it was after exchange `after`.
@@ -135,7 +142,7 @@ class Ledger:
 
     def copies(self, text: str, until: int) -> Sequence[int]:
         """The exchanges before `until` whose results probably say exactly this."""
-        found = self._texts.get(text_hash(text), [])
+        found = self._texts.get(text_hash(without_advice(text)), [])
         return found[: bisect_left(found, until)]
 
     def repeats(self, name: str, use: Use, until: int) -> Sequence[int]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
+from typing import Final
 
 from msgspec import Struct
 
@@ -64,6 +65,10 @@ _SHORT = re.compile(
     r"; ref (?P<ref>[a-z2-7]{20})\]",
     re.ASCII,
 )
+NOTICED: Final = "[clew noticed: "
+_ADVICE = 1_000  # characters of advice
+_ADVISED = re.compile(r"\[clew noticed: [^\[\]\r\n]{1,1000}\]")
+_ROUND = str.maketrans("[]", "()")
 _HOLE = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
 _TOLD = r"[A-Za-z0-9_./:@\\-]{5,}"
 _NAMES = re.compile(rf"\[names only there: {_TOLD}(?:, {_TOLD}){{0,11}}\]", re.ASCII)
@@ -207,6 +212,32 @@ def find_marker(text: str) -> Marker | Short | None:
                 return marker
         at = text.find(_OPEN, at + 1)
     return None
+
+
+def advice_line(text: str) -> str:
+    """Advice as it may stand in a result: on one line, which is recognised by its grammar.
+
+    >>> advice_line("The same again.\\nTry [something] else.")
+    '[clew noticed: The same again. Try (something) else.]'
+    """
+    fit = " ".join(text.split()).translate(_ROUND)
+    fit = fit if len(fit) <= _ADVICE else f"{fit[: _ADVICE - 2].rstrip()}.."
+    return f"{NOTICED}{fit}]"
+
+
+def advised(said: str, line: str) -> str:
+    """What a result says with advice at its end."""
+    return f"{said}\n{line}" if said else line
+
+
+def without_advice(text: str) -> str:
+    """What a result says without the advice at its end; the same object where there is none."""
+    if not text.endswith("]"):
+        return text  # nearly all
+    at = text.rfind(NOTICED, max(0, len(text) - _ADVICE - len(NOTICED) - 1))
+    if at < 0 or (at and text[at - 1] != "\n") or _ADVISED.fullmatch(text, at) is None:
+        return text
+    return text[: max(0, at - 1)]
 
 
 def _number(digits: str) -> int:

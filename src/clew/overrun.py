@@ -35,6 +35,8 @@ def _in_the_way(folded: Folded) -> tuple[tuple[str, int], ...]:
     for position in state.claimed:
         edit = state.edits.get(position)
         sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)
+    for position, advice in state.advice.items():
+        sizes[position] -= advice.saved
     unseen_from = state.index.units[-1].answers if state.index.units else 0
     view = view_of(state, setting, unseen_from, arrival=False)
     return in_the_way(state.index.parts, sizes, lambda at: _why(view, at), setting.head)

@@ -310,6 +310,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         switch,
     ),
     Setting(
+        "advise",
+        SWITCH,
+        "Whether an agent that goes in circles is told so, in a line at the end of its newest "
+        "result, which then stays there. Off by default: it puts words of clew's into a tool's "
+        "mouth, and that is yours to allow.",
+        switch,
+    ),
+    Setting(
         "read_price",
         _PRICE,
         "What a token read from the provider's cache costs, in tokens of plain input. By default "
@@ -365,6 +373,7 @@ class Policy:
     least: int | None = None
     caution: float = 2.5
     at_once: bool = False
+    advise: bool = False
     read_price: float | None = None
     write_price: float | None = None
     rendering: Rendering = "calls"

@@ -15,7 +15,8 @@ from .codecs.body import Body, Changed, Kept, Piece
 from .codecs.codec import Codec
 from .codecs.json_tree import JSON
 from .codecs.marks import marks_in
-from .edits import DropExchange, DropReasoning, PlaceMark, Replace
+from .edits import Advise, DropExchange, DropReasoning, PlaceMark, Replace
+from .marker import advised
 from .marking import own_mark
 from .repair.mending import Ending, Repair
 from .state import MendedStep, RowChanges, Setting, Settled, State
@@ -350,8 +351,12 @@ def changes_by_row(state: State) -> dict[int, RowChanges]:
             case DropReasoning():
                 gone.update(touched(edit, state.index))
                 _unbind(found, state.index, edit.unit)
+            case Advise():  # stands beside these
+                continue
             case _:
                 assert_never(edit)
+    for advice in state.advice.values():
+        found[advice.ref.row].advised += (advice,)
     for position in sorted(gone):
         part = state.index.parts[position]
         found[part.ref.row].removed += (part,)
@@ -415,12 +420,17 @@ def _mend_again(body: Body, record: MendedStep, setting: Setting) -> dict[int, J
 def change_row(
     codec: Codec, message: JSON, change: RowChanges, parts: Sequence[Part]
 ) -> JSON | None:
-    """One message with its edits: texts replaced, marks placed, then parts removed.
+    """One message with its edits: texts replaced, advice added, marks placed, parts removed.
 
     Images and files come first: where they stand may shift when a text beside them changes.
     """
+    lines = {one.part: one.text for one in change.advised}
     for edit in sorted(change.replaced, key=lambda one: parts[one.part].kind != "media"):
-        message = codec.replace(message, parts[edit.part], edit.text)
+        line = lines.pop(edit.part, None)
+        text = edit.text if line is None else advised(edit.text, line)
+        message = codec.replace(message, parts[edit.part], text)
+    for part, line in lines.items():
+        message = codec.replace(message, parts[part], advised(parts[part].text, line))
     for edit in change.marked:
         message = codec.mark(message, parts[edit.part], edit.mark)
     if change.unbound:

@@ -22,10 +22,12 @@ from .transcript import Exchange, History, Part
 _MOST_EVENTS = 256  # dealings with one file that are looked through after a read
 _LONGEST_ASKED = 4_000  # characters of arguments that are searched for references
 _REF = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
+FETCHED_AGAIN = "fetched again"  # why a copy stays that brought what had been taken out
 # How reasons start, and what their parts are called together.
 _SUMMED = (
     ("recent", "the latest messages and calls"),
     ("fetched back", "what was fetched back"),
+    (FETCHED_AGAIN, "what was fetched again after a cut"),
     ("pinned", "what is pinned"),
     ("open error", "errors still open"),
     ("latest read", "latest reads of files edited since"),
@@ -42,6 +44,7 @@ class Protections:
         policy: Policy,
         fetched: Collection[int],
         *,
+        again: Collection[int] = (),
         arrival: bool = False,
         kept_from: int | None = None,
     ) -> None:
@@ -49,6 +52,7 @@ class Protections:
         self._ledger = ledger
         self._policy = policy
         self._fetched = fetched
+        self._again = again
         self._arrival = arrival  # what just came is only tidied: an open error may be, too
         self._kept_from = len(history.parts) if kept_from is None else kept_from
         self._until = min(len(ledger.uses), len(history.exchanges))
@@ -82,6 +86,8 @@ class Protections:
             return "recent, kept as it is"
         if ordinal in self._fetched:
             return "fetched back"
+        if ordinal in self._again:
+            return FETCHED_AGAIN
         if call.id and call.id in self._policy.pin_calls:
             return f"pinned call {call.id}"
         if ordinal >= self._until:
@@ -161,7 +167,7 @@ def fetched_back(
 
     A result does if its call is the tool that gives originals back, or names the reference of one
     (in a shell, say). Of several that say the same, the latest one counts. One that merely says
-    what an original says is no such thing: a file that is read again goes its own way.
+    what an original says is no such thing: refetching.py looks at what is read or run again.
     """
     found: dict[str, int] = {}
     for position in results:

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from .edits import Edit
+from .edits import Advise, Edit
 from .mimicry import Mimicry
+from .refetching import Refetched
 from .repair.mending import Repair
 from .tracing import Traced
 
@@ -22,6 +23,7 @@ class Counted(Struct, frozen=True, gc=False):
     after: int = 0
     repaired: int = 0  # what repair added (or took away), counted apart from savings
     rendered: int = 0  # what telling calls in words added (or took away), counted apart, too
+    advised: int = 0  # what advice added, counted apart too
 
 
 class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
@@ -43,6 +45,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     epochs: int = 0  # how often edits were put in force so far; between epochs projections extend
     prefix: str | None = None  # the hash of this history, which facts refer to
     mimicry: tuple[Mimicry, ...] = ()  # where the model wrote what only clew writes
+    refetched: tuple[Refetched, ...] = ()  # what the model fetched again after it was taken out
     trace: tuple[Traced, ...] | None = None  # every offer, where that was asked for
 
     @cached_property
@@ -70,15 +73,20 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return self._counted.rendered
 
     @property
+    def tokens_advised(self) -> int:
+        """Tokens that advice added."""
+        return self._counted.advised
+
+    @property
     def tokens_saved(self) -> int:
-        """What the edits saved; repairs and the rendering are counted apart."""
-        added = self.tokens_repaired + self.tokens_rendered
+        """What the edits saved; repairs, the rendering and advice are counted apart."""
+        added = self.tokens_repaired + self.tokens_rendered + self.tokens_advised
         return self.tokens_before + added - self.tokens_after
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         told: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
-        for name in ("tokens_before", "tokens_after", "tokens_repaired", "tokens_rendered"):
+        for name in _FIGURES:
             told[name] = getattr(self, name)
         for name in _LISTED:
             told[name] = msgspec.to_builtins(getattr(self, name))
@@ -98,7 +106,9 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         counted = "tokens" if self.counter == "o200k" else "tokens (estimated)"
         share = 100 * self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
         figures = f"{self.tokens_before:,} -> {self.tokens_after:,} {counted}"
-        saved = f"{share:.1f} % saved by {_count(len(self.edits), 'edit')}"
+        advice = [edit for edit in self.edits if isinstance(edit, Advise)]
+        saving = [edit for edit in self.edits if not isinstance(edit, Advise)]
+        saved = f"{share:.1f} % saved by {_count(len(saving), 'edit')}"
         lines = [f"{self.format}: {figures}, {saved}"]
         if self.repairs:
             change = f"{self.tokens_repaired:+,} tokens"
@@ -108,17 +118,35 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             lines.append(f"calls and results told in words, {self.tokens_rendered:+,} tokens")
         lines += [
             f"  {edit.reason} at {edit.ref}: {edit.evidence}, saved {edit.saved:,}"
-            for edit in self.edits
+            for edit in saving
         ]
+        if advice:
+            lines.append(
+                f"advice in {_count(len(advice), 'result')}, +{self.tokens_advised:,} tokens:"
+            )
+            lines += [f"  {edit.reason} at {edit.ref}: {edit.text}" for edit in advice]
+        lines += [f"  {_fetched_again(one)}" for one in self.refetched]
         lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
         lines += [f"  {one.kind} mimicked at {one.ref}, in {one.where}" for one in self.mimicry]
         return "\n".join(lines)
+
+
+def _fetched_again(one: Refetched) -> str:
+    what = f"{one.tool} {one.target}".strip()
+    return (
+        f"fetched again at {one.ref}, stays from now on: {what}, "
+        f"taken out at {one.earlier} ({one.reason}); {one.tokens:,} tokens"
+    )
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+_FIGURES = (
+    "tokens_before", "tokens_after", "tokens_repaired", "tokens_rendered", "tokens_advised",
+)  # fmt: skip
 _LISTED = (
     "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix", "mimicry",
+    "refetched",
 )  # fmt: skip

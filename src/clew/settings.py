@@ -81,7 +81,7 @@ def _from_text(name: str, text: str) -> object:
     match name:
         case "passes" | "pin_tools" | "pin_paths" | "pin_calls":
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
-        case "repair" | "errors_verbatim" | "shape_arrivals" | "at_once":
+        case "repair" | "errors_verbatim" | "shape_arrivals" | "at_once" | "advise":
             return _SWITCHES.get(word.lower(), text)
         case "counter" | "rendering":
             return word

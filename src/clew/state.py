@@ -13,17 +13,18 @@ from .check.rules import Rules, Seen
 from .codecs.body import Piece
 from .codecs.codec import Codec, Fields
 from .codecs.json_tree import JSON
-from .edits import Edit, Offer, PlaceMark, Replace
+from .edits import FOLDED, Advise, DropExchange, Edit, Offer, PlaceMark, Replace
 from .facts import Facts
 from .forecast.mentions import Mentions
 from .ledger import Ledger
 from .limits import Held, Limits
-from .marker import reference
+from .marker import advised, reference
 from .mimicry import Mimicry
 from .originals import Original
 from .passes import Pass
 from .policy import Policy
 from .rates import NO_CACHE, Rates
+from .refetching import Refetched
 from .repair.mending import Mender, Repair
 from .tokens import Counter, part_tokens
 from .touching import rows_of, touched
@@ -71,6 +72,7 @@ class RowChanges(Struct, gc=False):
     """All that edits do to one row."""
 
     replaced: tuple[Replace, ...] = ()
+    advised: tuple[Advise, ...] = ()
     marked: tuple[PlaceMark, ...] = ()
     removed: tuple[Part, ...] = ()
     unbound: bool = False
@@ -108,6 +110,7 @@ class State(Struct):
     repairs: list[Repair] = field(default_factory=list[Repair])
     edits: dict[int, Edit] = field(default_factory=dict[int, Edit])  # in force, by part
     claimed: set[int] = field(default_factory=set[int])  # all parts that edits in force touch
+    advice: dict[int, Advise] = field(default_factory=dict[int, Advise])  # by part, beside edits
     leans: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])  # by edit
     originals: dict[str, Original] = field(default_factory=dict[str, Original])
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
@@ -143,6 +146,9 @@ class State(Struct):
     mentioned: int = 0  # units that stand in it
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
+    refetched: list[Refetched] = field(default_factory=list[Refetched])  # after a cut
+    pins: frozenset[int] = frozenset()  # the exchanges among them that stay
+    asked_twice: int = 0  # exchanges that asked again for what stood there whole
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
     trace: list[Traced] | None = None  # every offer made, where someone wants to know
 
@@ -161,14 +167,45 @@ class State(Struct):
     def take(self, edits: Iterable[Edit]) -> None:
         """Put edits in force, in place of those on the same parts, and keep the originals."""
         for edit in edits:
+            if isinstance(edit, Advise):
+                self._advise(edit)
+                continue
             parts = touched(edit, self.index)
             for part in parts:
                 self._withdraw(part)
+                if isinstance(edit, DropExchange) or edit.reason == FOLDED:
+                    self.withdraw_advice(part)  # it goes with what it was said of
             self.edits[parts[0]] = edit
             self.claimed.update(parts)
             self.saved += edit.saved
             self._forget(rows_of(edit, self.index))
             self._keep_originals(edit, parts)
+
+    def _advise(self, edit: Advise) -> None:
+        """Put advice at the end of a result, beside whatever edit is in force there."""
+        self.withdraw_advice(edit.part)
+        self.advice[edit.part] = edit
+        self.saved += edit.saved
+        self._forget({edit.ref.row})
+
+    def withdraw_advice(self, part: int) -> None:
+        """Take advice back, if any was given there."""
+        before = self.advice.pop(part, None)
+        if before is not None:
+            self.saved -= before.saved
+            self._forget({before.ref.row})
+
+    def recount_advice(self, parts: Iterable[int], counter: Counter) -> None:
+        """Count again what advice adds to these parts, for what they say has changed."""
+        for part in self.advice.keys() & set(parts):
+            edit, count = self.advice[part], counter.count
+            said = self.said(part)
+            self._advise(replace(edit, saved=count(said) - count(advised(said, edit.text))))
+
+    def said(self, part: int) -> str:
+        """What a part says in the projection, advice aside."""
+        edit = self.edits.get(part)
+        return edit.text if isinstance(edit, Replace) else self.index.parts[part].text
 
     def withdraw(self, part: int) -> None:
         """Let a part say again what it said."""
@@ -202,7 +239,7 @@ class State(Struct):
                 self.originals[edit.original] = edit.stands_for
             elif edit.part not in self.held:  # whose original is in the request at hand
                 self.originals[edit.original] = self.index.parts[edit.part].text
-        elif not isinstance(edit, PlaceMark):
+        elif not isinstance(edit, PlaceMark | Advise):
             texts = (self.index.parts[part].text for part in parts)
             self.originals |= {reference(text): text for text in texts if text}
 
@@ -210,7 +247,7 @@ class State(Struct):
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
     "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "mimicry",
-    "pool", "held",
+    "pool", "held", "advice", "refetched",
 )  # fmt: skip
 
 

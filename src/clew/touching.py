@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from .edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from .edits import Advise, DropExchange, DropReasoning, Edit, PlaceMark, Replace
 from .transcript import History
 
 
 def touched(edit: Edit, transcript: History) -> tuple[int, ...]:
     """The parts that an edit changes or takes out, the one it is known by first."""
     match edit:
-        case Replace() | PlaceMark():
+        case Replace() | PlaceMark() | Advise():
             return (edit.part,)
         case DropReasoning():
             return transcript.units[edit.unit].reasoning

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .edits import Edit, Offer, PlaceMark, Replace
+from .edits import Advise, Edit, Offer, PlaceMark, Replace
 from .errors import ClewError
 from .marker import reference, reference_of
 from .passes.view import View
@@ -31,6 +31,8 @@ def _vet(edit: Edit, view: View) -> None:
     parts = touched(edit, view.transcript)
     if isinstance(edit, PlaceMark):
         return
+    if isinstance(edit, Advise):
+        raise UnsoundOffer(f"The edit at {edit.ref} adds words: only `advise` may do that.")
     if not parts or (not isinstance(edit, Replace) and edit.saved <= 0):
         raise UnsoundOffer(f"The edit at {edit.ref} takes out nothing.")
     if any(view.is_protected(part) for part in parts):

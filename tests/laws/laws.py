@@ -13,7 +13,7 @@ from typing import Any
 from clew.api import check, expand
 from clew.check.rules import steps_of
 from clew.codecs.formats import CODECS
-from clew.edits import DropExchange, PlaceMark, Replace
+from clew.edits import Advise, DropExchange, PlaceMark, Replace
 from clew.engine import Compaction
 from clew.marker import Marker, Short, find_marker, hole_in, reference
 from clew.memo import Memo
@@ -63,7 +63,7 @@ def _touchable(out: Compaction[Any], format: str, history: Sequence[Any]) -> int
         step_rows = range(step.at, step.at + len(step.messages))
         for edit in out.report.edits:
             if edit.ref.row in step_rows:
-                alone = isinstance(edit, Replace | PlaceMark)
+                alone = isinstance(edit, Replace | PlaceMark | Advise)
                 rows.update([edit.ref.row] if alone else step_rows)
     return len(rows) + 4 * len(out.report.repairs)
 
@@ -109,7 +109,10 @@ def small(compact: Compact, format: str, request: Any) -> None:
         if isinstance(edit, Replace) and edit.reason != "folded":  # which saves with what it tells
             original = out.originals[edit.original]
             assert counter.count(edit.text) < counter.count(original)
-    assert out.report.tokens_after <= out.report.tokens_before + out.report.tokens_repaired
+    report = out.report
+    added = report.tokens_repaired + report.tokens_advised
+    assert report.tokens_after <= report.tokens_before + added
+    assert report.tokens_saved >= 0
 
 
 def stable(compact: Compact, format: str, requests: Sequence[Any]) -> None:
@@ -245,8 +248,13 @@ def _leaves_all_words(original: str, text: str) -> None:
 
 
 def idempotent(compact: Compact, format: str, request: Any) -> None:
-    """A pass proposes nothing on its own output."""
+    """A pass proposes nothing on its own output.
+
+    What was fetched again after a cut stays for that; the output no longer tells of the cut.
+    """
     once = compact(request)
+    if once.report.refetched:
+        return
     twice = compact(once.request)
     assert twice.report.edits == (), twice.report.edits
     assert twice.request is once.request

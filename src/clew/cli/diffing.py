@@ -12,8 +12,9 @@ from difflib import SequenceMatcher
 import click
 from msgspec import Struct
 
-from ..edits import Edit, PlaceMark, Replace
+from ..edits import Advise, Edit, PlaceMark, Replace
 from ..engine import Folded, edits_of
+from ..marker import advised
 from ..touching import touched
 from ..transcript import Part
 from .showing import is_terminal, printable
@@ -42,11 +43,14 @@ def changes(folded: Folded, history: str) -> Iterator[Change]:
     for edit in edits_of(folded.state):
         for position in sorted(touched(edit, folded.state.index)):
             part = parts[position]
-            after = _after(edit)
+            before, after = part.text, _after(edit)
+            if isinstance(edit, Advise):
+                before = folded.state.said(position)
+                after = advised(before, edit.text)
             if after is None or (not part.text and not after):
                 continue
             title = f"{history}{part.ref}  {part.kind}: {edit.reason}, {edit.evidence}"
-            yield Change(title, _readable(part, part.text), _readable(part, after))
+            yield Change(title, _readable(part, before), _readable(part, after))
 
 
 def _after(edit: Edit) -> str | None:

@@ -10,7 +10,7 @@ import clew
 
 from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
-from ..edits import Edit, Replace
+from ..edits import Advise, Edit, Replace
 from ..engine import Folded, fold_request
 from ..engine import compacted as compaction_of
 from ..errors import PassedThrough, UnreadableRequest
@@ -72,8 +72,15 @@ def explanation(report: clew.Report) -> list[Table | str]:
     if report.untouched is not None:
         return [f"Passed through unchanged: {report.untouched}"]
     sections: list[Table | str] = [_summary(report)]
-    if report.edits:
+    advice = [edit for edit in report.edits if isinstance(edit, Advise)]
+    if len(report.edits) > len(advice):
         sections.append(_edits(report))
+    if advice:
+        rows = [(f"{_history(report)}{edit.ref}", edit.text) for edit in advice]
+        title = f"Advice (+{report.tokens_advised:,} tokens)"
+        sections.append(Table(title, ("place", "what is said"), rows))
+    if report.refetched:
+        sections.append(_refetched(report))
     if report.repairs:
         rows = [(one.code, one.place, one.done) for one in report.repairs]
         title = f"Repairs ({report.tokens_repaired:+,} tokens)"
@@ -104,9 +111,28 @@ def _edits(report: clew.Report) -> Table:
     rows = [
         (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}", _original(edit))
         for edit in report.edits
+        if not isinstance(edit, Advise)
     ]
     columns = ("place", "reason", "evidence", "saved", "original")
     return Table("Edits", columns, rows, frozenset({"saved"}))
+
+
+def _refetched(report: clew.Report) -> Table:
+    """What the model fetched again after it was taken out: these cuts were mistakes."""
+    history = _history(report)
+    rows = [
+        (
+            f"{history}{one.ref}",
+            f"{one.tool} {one.target}".strip(),
+            f"{history}{one.earlier}",
+            one.reason,
+            f"{one.tokens:,}",
+        )
+        for one in report.refetched
+    ]
+    title = "Fetched again after it was taken out; these copies stay"
+    columns = ("place", "what", "taken out at", "reason", "tokens")
+    return Table(title, columns, rows, frozenset({"tokens"}))
 
 
 def _mimicry(report: clew.Report) -> Table:

@@ -204,6 +204,33 @@ def _show_policies(console: Console, replay: Replay) -> None:
     tried = (f"{printable(name)}: {told(name)}." for name in replay.policies[1:])
     for line in (" ".join(tried), *_LEGEND, *(() if money else (_TOKENS,))):
         console.print(Text(line, style="dim"))
+    for line in _read_again(replay):
+        console.print(line)
+
+
+def _read_again(replay: Replay) -> Iterator[str]:
+    """How often what a policy had cut was asked for again, beside what stood."""
+    looked = [(one.policy, one.again) for one in replay.totals if one.again is not None]
+    if not looked:
+        return
+    yield ""
+    for policy, again in looked:
+        yield (
+            f"Read again after a cut by {printable(policy)}: {_times(again.after_cut, replay)}, "
+            f"{_short(again.tokens)} tokens, {_share(again.after_cut, again.cut)} of the results "
+            f"it cut. While a copy stood: {_times(again.standing, replay)}, "
+            f"{_share(again.standing, again.whole)} of the others."
+        )
+    yield "The agents saw all of it when they asked, so they may have asked without the cut."
+
+
+def _times(count: int, replay: Replay) -> str:
+    rate = 100 * count / replay.requests if replay.requests else 0.0
+    return f"{count:,} ({rate:.2f} per 100 requests)"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "none"
 
 
 def _cells(total: Total, money: bool, roomy: bool) -> dict[str, str]:

@@ -370,11 +370,11 @@ def _streams(chunk: JSON) -> list[str]:
 
 
 def _is_mixed(chunks: JSON) -> bool:
-    """Whether one text in place of them would mix what commands, or streams, wrote apart."""
+    """Whether one text in their place would mix what was written apart, or has no place at all."""
     if not isinstance(chunks, list):
         return False
     held = cast(list[JSON], chunks)
-    return len(held) > 1 or any(all(_streams(chunk)) for chunk in held)
+    return len(held) != 1 or any(all(_streams(chunk)) for chunk in held)
 
 
 def _failed(item: Object, kind: str) -> bool:

@@ -18,10 +18,10 @@ from ..failures import (
     telling_line,
 )
 from ..ledger import text_hash
+from ..marker import NOTICED
 from ..shapes.frame import framed
 from ..tools.use import Use
 
-OURS: Final = "[clew noticed: "  # how all begins that the detector says
 REFUSED: Final = "[clew refused: "
 
 _MOST_WORDS: Final = 400  # of arguments; longer ones are compared by their key only
@@ -166,7 +166,7 @@ def _is_pending(text: str, body: str) -> bool:
 
 def without_ours(text: str) -> str:
     """A result without what the detector had put at its end."""
-    at = text.rfind(f"\n{OURS}", max(0, len(text) - _TAIL))
+    at = text.rfind(f"\n{NOTICED}", max(0, len(text) - _TAIL))
     return text if at < 0 else text[:at].rstrip("\n")
 
 

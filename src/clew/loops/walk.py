@@ -12,7 +12,7 @@ from ..transcript import Exchange, History, Part
 from .circle import Limits, Round
 from .seen import answered, asked
 from .watch import Watch
-from .words import advice_for
+from .words import told
 
 _NAME: Final = "loops"  # under which they are kept beside a ledger
 
@@ -74,7 +74,7 @@ def advice(history: History, ledger: Ledger, unseen_from: int) -> Mapping[int, s
     rounds = rounds_of(history, ledger)
     fresh = history.results[bisect_left(history.results, unseen_from) :]
     found = ((at, rounds.get(history.exchange_of[at])) for at in fresh)
-    return {at: advice_for(one) for at, one in found if one is not None and one.speaks}
+    return {at: told(one) for at, one in found if one is not None and one.speaks}
 
 
 def _in_time(history: History, exchange: Exchange) -> Part | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from ..failures import clipped
+from ..marker import advice_line
 from .circle import Kind, Level, Round
-from .seen import OURS, REFUSED
+from .seen import REFUSED
 
 _MOST_NAMED: Final = 4  # calls of a lap that are named
 _LONGEST: Final = 80  # characters of a target
@@ -26,14 +27,10 @@ _FURTHER: Final[dict[Level, str]] = {
 }
 
 
-def advice_for(one: Round) -> str:
-    """The text that goes to the end of a result."""
-    return f"{OURS}{told(one)}]"
-
-
 def warning_for(one: Round, *, refused: bool) -> str:
     """The text that goes with the answer to a question: the call has not been made yet."""
-    return f"{REFUSED if refused else OURS}{told(one, ahead=True)}]"
+    said = told(one, ahead=True)
+    return f"{REFUSED}{said}]" if refused else advice_line(said)
 
 
 def told(one: Round, *, ahead: bool = False) -> str:

@@ -14,7 +14,7 @@ from ..edits import DropExchange, DropReasoning, Edit, Offer, Replace
 from ..limits import Limits
 from ..marker import Short, find_marker, reference, reference_of
 from ..policy import Policy
-from ..protections import Protections
+from ..protections import FETCHED_AGAIN, Protections
 from ..summaries.batch import least_told, told
 from ..summaries.deeds import Deed
 from ..summaries.outcomes import count_lines
@@ -245,7 +245,7 @@ def _merged(groups: Sequence[Group], most: int) -> list[Group]:
 class Leave(Struct, frozen=True):
     """Which protections give way."""
 
-    reads: bool = False  # of the latest reads of files that were edited since
+    reads: bool = False  # of the latest reads of files edited since, and what was read again
 
 
 def _with_left_behind(view: View, group: Group, leave: Leave) -> Group:
@@ -306,7 +306,7 @@ def _may_go(view: View, ordinal: int, leave: Leave) -> bool:
 
 def _is_free(view: View, position: int, leave: Leave) -> bool:
     """Whether a part can still go: nothing took it out yet, unless all reasoning of its unit."""
-    if view.is_protected(position) and not (leave.reads and _is_base_of_edits(view, position)):
+    if view.is_protected(position) and not (leave.reads and _may_give_way(view, position)):
         return False
     if position not in view.claimed:
         return True
@@ -319,10 +319,10 @@ def _is_free(view: View, position: int, leave: Leave) -> bool:
     return isinstance(edit, Replace | DropReasoning)
 
 
-def _is_base_of_edits(view: View, position: int) -> bool:
-    """Whether a part of an old exchange stays only because the file it shows was edited since."""
+def _may_give_way(view: View, position: int) -> bool:
+    """Whether a part of an old exchange stays only for what it shows: nobody pinned it."""
     why = view.pinned.why(position) if isinstance(view.pinned, Protections) else None
-    return why is not None and why.startswith("latest read of ")
+    return why is not None and why.startswith(("latest read of ", FETCHED_AGAIN))
 
 
 def _up_to_keeper(view: View, batch: Sequence[int]) -> tuple[int, ...]:

@@ -7,11 +7,14 @@ from collections.abc import Iterator, Sequence
 from ..codecs.body import Kept
 from ..codecs.json_tree import JSON
 from ..codecs.object_body import ObjectBody
+from ..edits import TIDIED, Advise
 from ..engine import Folded, edits_of, fold_on, prefix_of
 from ..facts import Facts
 from ..policy import Policy
 from ..projection import project
+from ..state import State
 from .recording import Recording
+from .result import ReadAgain
 from .senders import InForce
 
 _NO_FACTS = Facts()
@@ -99,6 +102,8 @@ class Projected:
         transcript = index.freeze()
         by_place = {part.ref: at for at, part in enumerate(index.parts)}
         for edit in edits_of(self._folded.state):
+            if isinstance(edit, Advise):
+                continue  # it took out nothing
             at = by_place.get(edit.ref)
             call = transcript.call_of(at) if at is not None else None
             yield InForce(edit.reason, call.name if call is not None else "", edit.saved)
@@ -107,6 +112,27 @@ class Projected:
         """The passes that failed."""
         failed = self._folded.state.failures if self._folded is not None else {}
         return [f"{name}: {why}" for name, why in failed.items()]
+
+    def read_again(self) -> ReadAgain:
+        """What was asked for again, after a cut or while it stood."""
+        if self._folded is None:
+            return ReadAgain()
+        state = self._folded.state
+        cut = sum(not _stands(state, position) for position in state.index.results)
+        return ReadAgain(
+            after_cut=len(state.refetched),
+            tokens=sum(one.tokens for one in state.refetched),
+            standing=state.asked_twice,
+            cut=cut,
+            whole=len(state.index.results) - cut,
+        )
+
+
+def _stands(state: State, position: int) -> bool:
+    """Whether a result says all that it said, here or in a copy that it points to."""
+    edit = state.edits.get(position)
+    tidied = edit is not None and edit.reason == TIDIED
+    return position not in state.claimed or tidied or position in state.leans
 
 
 def _passed(before: float | None, now: float | None) -> float:

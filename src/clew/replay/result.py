@@ -55,6 +55,20 @@ class Lost(Struct, frozen=True):
     sources: tuple[str, ...]  # where they had stood: the tool and what it was called on, clipped
 
 
+class ReadAgain(Struct, frozen=True):
+    """Reads and runs whose answer the history held already, with nothing written in between.
+
+    The agent that was recorded saw all of its history, whatever a policy would have cut: it may
+    have asked again without any cut. So what it asked again while a copy stood is told as well.
+    """
+
+    after_cut: int = 0  # what it brought had been taken out
+    tokens: int = 0  # of these calls and their results
+    standing: int = 0  # a copy stood in the projection
+    cut: int = 0  # results that were cut at the end of the session
+    whole: int = 0  # results that were not
+
+
 class Score(Struct, frozen=True, kw_only=True):
     """One session under one policy."""
 
@@ -77,6 +91,7 @@ class Score(Struct, frozen=True, kw_only=True):
     worst: float  # of it, on the slowest request
     points: tuple[Point, ...]
     failures: tuple[str, ...] = ()  # passes that failed, and how
+    again: ReadAgain | None = None  # None: the policy does not look for it
 
 
 class Share(Struct, frozen=True):
@@ -196,6 +211,7 @@ class Total(Struct, frozen=True, kw_only=True):
     ms: float  # a request
     worst_ms: float
     cuts: tuple[Cut, ...]
+    again: ReadAgain | None = None  # of all sessions in which it was looked for
 
 
 class Calibration(Struct, frozen=True):

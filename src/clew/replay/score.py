@@ -176,6 +176,7 @@ class _Run:
             worst=self._worst,
             points=tuple(self._points),
             failures=tuple(self._sender.failures()),
+            again=self._sender.read_again(),
         )
 
     def _total(self) -> Bill:

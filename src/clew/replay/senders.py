@@ -12,6 +12,7 @@ from ..codecs.json_tree import JSON
 from ..transcript import Part
 from .reading import with_mark
 from .recording import Recording
+from .result import ReadAgain
 
 
 class InForce(Struct, frozen=True, gc=False):
@@ -41,6 +42,10 @@ class Sender(Protocol):
         """What went wrong in the policy itself."""
         ...
 
+    def read_again(self) -> ReadAgain | None:
+        """What was asked for again, after a cut or while it stood; None: nobody looked."""
+        ...
+
 
 Policy = Callable[[Recording], Sender]  # named where policies are listed
 
@@ -66,6 +71,10 @@ class AsSent:
     def failures(self) -> Sequence[str]:
         """Nothing can fail."""
         return ()
+
+    def read_again(self) -> ReadAgain | None:
+        """Nobody looks."""
+        return None
 
 
 class Place(Struct, frozen=True, gc=False):
@@ -144,6 +153,10 @@ class Replaced(ABC):
     def failures(self) -> Sequence[str]:
         """Nothing can fail."""
         return ()
+
+    def read_again(self) -> ReadAgain | None:
+        """Nobody looks."""
+        return None
 
 
 def _results(recording: Recording) -> Iterator[Place]:

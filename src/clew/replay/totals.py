@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from .circling import circles_of
 from .policies import FLOOR, NONE
-from .result import Bill, Calibration, Cut, Left, Replay, Score, SessionResult, Total
+from .result import Bill, Calibration, Cut, Left, ReadAgain, Replay, Score, SessionResult, Total
 from .spending import merged
 
 _WORSE = 1.01  # a session that costs more than this is worse off
@@ -66,7 +66,17 @@ def _total(sessions: Sequence[SessionResult], at: int, policies: Sequence[str]) 
         ms=1000 * _share(scores, lambda score: score.seconds, lambda score: score.requests, 0.0),
         worst_ms=1000 * max((score.worst for score in scores), default=0.0),
         cuts=_cuts(scores),
+        again=_again(scores),
     )
+
+
+def _again(scores: Sequence[Score]) -> ReadAgain | None:
+    """What was asked for again in all sessions; None where nobody looked."""
+    found = [score.again for score in scores if score.again is not None]
+    if not found:
+        return None
+    sums = {name: sum(getattr(one, name) for one in found) for name in ReadAgain.__struct_fields__}
+    return ReadAgain(**sums)
 
 
 def ratio(

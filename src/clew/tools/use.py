@@ -34,6 +34,14 @@ class Span(Struct, frozen=True, gc=False):
             return self.lines is None
         return self.lines[0] <= other.lines[0] and other.lines[1] <= self.lines[1]
 
+    def meets(self, other: Span) -> bool:
+        """Whether two parts of the same thing surely have something in common."""
+        if self.part or other.part:
+            return False
+        if self.lines is None or other.lines is None:
+            return True
+        return self.lines[0] <= other.lines[1] and other.lines[0] <= self.lines[1]
+
 
 class Use(Struct, frozen=True):
     """What one call does, as far as it is known."""

@@ -48,6 +48,7 @@ function policies(section) {
 }
 
 function policyTable(totals) {
+  const per100 = (count) => (DATA.requests ? (100 * count) / DATA.requests : 0);
   const broken = (total) => Object.values(total.breaks).reduce((sum, one) => sum + one, 0);
   const measures = [
     [
@@ -86,6 +87,19 @@ function policyTable(totals) {
     ],
     ["Invalid requests", "that the provider would refuse", (total) => number(total.invalid)],
     ["Prefix breaks", "the cache behind them is lost", (total) => number(broken(total))],
+    [
+      "Read again after a cut",
+      "per 100 requests, and the tokens of it",
+      (total) =>
+        total.again
+          ? `${number(per100(total.again.after_cut), 2)} (${tokens(total.again.tokens)})`
+          : "–",
+    ],
+    [
+      "Read again while it stood",
+      "per 100 requests",
+      (total) => (total.again ? number(per100(total.again.standing), 2) : "–"),
+    ],
     [
       "Milliseconds a request",
       "and the slowest",
@@ -135,6 +149,10 @@ function glossary() {
     [
       "Prefix break",
       "A request that does not begin with all of the one before it, so that the cache of what follows is lost.",
+    ],
+    [
+      "Read again",
+      "A read or a run whose answer the history held already, with nothing written in between. The agents that were recorded saw all of it, so they may have asked again without any cut.",
     ],
     [
       "Plain input",
