@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check corpus e2e bench fmt clean
+.PHONY: help demo test check corpus e2e bench bench-proxy fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,8 +20,8 @@ PYTHON ?= $(shell for name in python3 python3.14 python3.13 python3.12 python3.1
 	$$name -c '$(NEW_ENOUGH)' 2>/dev/null && { echo $$name; break; }; done)
 
 help: ## say what there is
-	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
-		while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
+		while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 	@$(BIN)/clew demo
@@ -45,6 +45,9 @@ e2e: $(VENV)/.server ## against a real model server and a real browser
 
 bench: $(VENV)/.dev ## time and memory, as ratios
 	$(PYTEST) -m bench -s bench
+
+bench-proxy: $(VENV)/.dev ## what the proxy costs, beside none at all
+	$(PY) -m bench.proxy --memory
 
 fmt: $(VENV)/.dev ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)

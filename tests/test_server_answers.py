@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from clew.codecs.codec import FormatName
-from clew.proxy.refusals import refusal_of
+from clew.proxy.objections import objection_of
 from clew.proxy.usage import Told, UsageReader
 from tests.e2e.server import CONTEXT, ModelServer, missing, running
 
@@ -78,7 +78,7 @@ def test_its_overflow_is_understood_with_both_numbers(
     for streamed in (False, True):
         request = asking(format, "word " * 3 * CONTEXT, stream=streamed)
         status, data = server.bytes_of(format, request)
-        refusal = refusal_of(status, (), data)
+        refusal = objection_of(status, (), data)
         assert (refusal.kind, refusal.limit, refusal.room) == ("overflow", CONTEXT, CONTEXT)
         assert refusal.count is not None
         assert refusal.count > 3 * CONTEXT

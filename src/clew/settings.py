@@ -14,9 +14,14 @@ from .ranges import refusal, refuse_unknown
 from .tools import TOOL_KEYS, Tool, Tools
 
 PREFIX: Final = "CLEW_"
+STORE: Final = "CLEW_STORE"  # these three are the store's, and no policy's
+STORE_DAYS: Final = "CLEW_STORE_DAYS"
+STORE_MEGABYTES: Final = "CLEW_STORE_MEGABYTES"
+TOKEN: Final = "CLEW_TOKEN"  # the proxy's  # noqa: S105 - its name, not a token
 
 _FILES = ("pyproject.toml", "clew.toml")  # the later one wins
 _VARIABLES = {setting.variable: setting.name for setting in SETTINGS if setting.variable}
+_ELSEWHERE = (STORE, STORE_DAYS, STORE_MEGABYTES, TOKEN)
 _WORDS = {  # what TOML has no value for
     "cap": {"unlimited": None},
     "budget": {"unlimited": None},
@@ -62,7 +67,11 @@ def from_toml(path: str | os.PathLike[str]) -> Policy:
 def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
     """`base` with what the CLEW_… variables set; every one of them must be a setting."""
     policy = Policy() if base is None else base
-    given = {name: text for name, text in sorted(environ.items()) if name.startswith(PREFIX)}
+    given = {
+        name: text
+        for name, text in sorted(environ.items())
+        if name.startswith(PREFIX) and name not in _ELSEWHERE
+    }
     if "CLEW_TOOLS" in given:
         text = given["CLEW_TOOLS"]
         raise refusal("environment: ", "CLEW_TOOLS", text, "[tools.NAME] in TOML, Tools in code")

@@ -8,9 +8,12 @@ from .check import check
 from .compact import compact
 from .demo import demo
 from .ending import Commands
+from .expand import expand
 from .explain import explain
+from .forget import forget
 from .loops import loops
 from .replay import replay
+from .serve import serve
 from .settings import settings
 
 _ABOUT = {"help_option_names": ["-h", "--help"]}
@@ -47,7 +50,9 @@ def main() -> None:
     """
 
 
-for _command in (compact, explain, check, replay, loops, demo, settings):
+for _command in (
+    compact, explain, check, replay, loops, serve, expand, forget, demo, settings,
+):  # fmt: skip
     main.add_command(_command)
 
 __all__ = ["main"]

@@ -12,7 +12,7 @@ _AGO = re.compile(r"(\d{1,5})([hdwm])")
 _SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
 
 
-def moment(text: str) -> float:
+def moment(text: str, option: str = "--since") -> float:
     """Seconds since the epoch for `2026-11-01` (where it begins here), `7d`, `2w`, `3m` or `12h`.
 
     A month has 30 days.
@@ -23,6 +23,6 @@ def moment(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise Failure(
-            f"--since: {text!r} is neither a date such as 2026-11-01 nor a time ago such as 7d, "
+            f"{option}: {text!r} is neither a date such as 2026-11-01 nor a time ago such as 7d, "
             "2w or 3m."
         ) from None

@@ -12,7 +12,9 @@ from .object_body import ObjectBody
 
 
 def read_body(request: object) -> Body:
-    """The request's history and fields, whatever type it comes in."""
+    """The request's history and fields, whatever type it comes in; read already, it stays so."""
+    if isinstance(request, BytesBody | TextBody | ObjectBody):
+        return request
     if isinstance(request, str):
         return TextBody(request)
     if isinstance(request, bytes | bytearray):

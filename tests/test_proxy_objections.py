@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.proxy.refusals import LONGEST_TEXT, Kind, Refusal, refusal_of
+from clew.proxy.objections import LONGEST_TEXT, Kind, Objection, objection_of
 
 
 def anthropic(message: str, type: str = "invalid_request_error") -> Any:
@@ -41,8 +41,8 @@ def litellm(inner: Any) -> Any:
     return {"error": {"message": said, "type": None, "param": None, "code": "400"}}
 
 
-def judged(status: int, body: Any) -> Refusal:
-    return refusal_of(status, (), body if isinstance(body, bytes) else json.dumps(body).encode())
+def judged(status: int, body: Any) -> Objection:
+    return objection_of(status, (), body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 LONG = "input length and `max_tokens` exceed context limit: 199759 + 8192 > 200000, decrease input"
@@ -318,9 +318,9 @@ def test_code_and_start_of_the_message_are_kept() -> None:
 
 def test_a_packed_body_is_read() -> None:
     body = gzip.compress(json.dumps(OVERFLOWS[0][1]).encode())
-    found = refusal_of(400, [(b"Content-Encoding", b"gzip")], body)
+    found = objection_of(400, [(b"Content-Encoding", b"gzip")], body)
     assert (found.kind, found.limit) == ("overflow", 200_000)
-    assert refusal_of(400, [(b"content-encoding", b"rot13")], body).kind == "invalid"
+    assert objection_of(400, [(b"content-encoding", b"rot13")], body).kind == "invalid"
 
 
 @settings(max_examples=200, deadline=None)
@@ -339,7 +339,7 @@ def test_a_packed_body_is_read() -> None:
     ).map(lambda value: json.dumps(value).encode()),
 )
 def test_whatever_comes_is_judged(status: int, body: bytes) -> None:
-    assert isinstance(refusal_of(status, (), body), Refusal)
+    assert isinstance(objection_of(status, (), body), Objection)
 
 
 @pytest.mark.parametrize(
@@ -357,5 +357,5 @@ def test_no_text_takes_long(text: str) -> None:
     body = json.dumps(openai(text)).encode()
     assert len(body) > 10 * LONGEST_TEXT
     begin = time.process_time()
-    refusal_of(400, (), body)
+    objection_of(400, (), body)
     assert time.process_time() - begin < 0.5

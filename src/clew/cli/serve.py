@@ -1,0 +1,103 @@
+"""`clew serve`: the proxy between agents and their providers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ..presets import PRESETS
+from .ending import Failure
+from .reading import takes_policy
+
+if TYPE_CHECKING:
+    from ..policy import Policy
+    from ..proxy.app import App
+    from ..proxy.config import Config
+    from ..proxy.options import Options
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8787,
+    show_default=True,
+    help="0: any free one.",
+)
+@click.option(
+    "--upstream",
+    "upstreams",
+    metavar="NAME=URL",
+    multiple=True,
+    help="Where requests go in place of the provider: anthropic, openai, openai-chat, "
+    "openai-responses or gemini, and a URL. May be repeated.",
+)
+@click.option("--observe", is_flag=True, help="Measure, and change nothing.")
+@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N")
+@click.option(
+    "--deadline",
+    type=click.FloatRange(0.01, 600),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a request may wait for its compaction; then it goes with the edits in force.",
+)
+@click.option("--preset", type=click.Choice(tuple(PRESETS)), help="A policy by its name.")
+@click.option("--quiet", is_flag=True, help="Write no line for each request.")
+@takes_policy
+def serve(  # noqa: PLR0913 - each is an option
+    *, host: str, port: int, upstreams: tuple[str, ...], observe: bool, workers: int,
+    deadline: float, preset: str | None, quiet: bool, policy: Policy,
+) -> None:  # fmt: skip
+    """Stand between agents and their providers.
+
+    Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, with /v1 behind it).
+    With CLEW_TOKEN set, only who brings that token is let in, and other addresses may be listened
+    on: docs/proxy.md.
+    """
+    try:
+        from ..proxy.config import Config, checked  # late: no other command needs the server
+        from ..proxy.options import Options
+        from ..proxy.running import bound
+        from ..proxy.upstreams import upstreams_of
+        from ..proxy.workers import serve_here, serve_in_processes
+    except ImportError as error:
+        raise Failure(
+            f"The proxy needs {error.name}, which is not installed: pip install 'clew[serve]'."
+        ) from None
+    token = os.environ.get("CLEW_TOKEN") or None
+    config = checked(Config(host, port, upstreams_of(upstreams), token))
+    _lift_limit_on_files()
+    with bound(config) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{listening.getsockname()[1]}"
+        click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
+        chosen = policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
+        options = Options(policy=chosen, observe=observe, deadline=deadline, shared=workers > 1)
+        make = partial(app_of, config, options, quiet)
+        if workers == 1:
+            serve_here(make, listening)
+        else:
+            serve_in_processes(make, listening, workers, config.limits.drain)
+
+
+def app_of(config: Config, options: Options, quiet: bool) -> App:
+    """The proxy that is served; in each process anew."""
+    from ..proxy.assembling import compacting_app
+    from ..proxy.record import to_nowhere, to_stderr
+
+    return compacting_app(config, options, to_nowhere if quiet else to_stderr)
+
+
+def _lift_limit_on_files() -> None:
+    """Let this process have as many connections as the machine allows it."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # late: there is none on Windows
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

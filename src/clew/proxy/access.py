@@ -1,0 +1,80 @@
+"""Who may come in: the token, and which pages may look at clew's own."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from .asgi import Request
+from .config import Config
+from .refusals import Refusal
+
+IN_PATH: Final = "/clew-token/"  # then the token, then the path: all that a base URL can carry
+IN_HEADER: Final = b"x-clew-token"
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """A request without the token in its path, and what was taken off."""
+
+    request: Request
+    given: str  # the token that came
+    prefix: str  # what stood before the path
+
+
+def admission_of(request: Request) -> Admission:
+    """What a request brings to be let in; nothing behind this sees a token in a path."""
+    if not request.path.startswith(IN_PATH):
+        return Admission(request, request.named.get(IN_HEADER, b"").decode("latin-1"), "")
+    given = request.path[len(IN_PATH) :].partition("/")[0]
+    prefix = f"{IN_PATH}{given}"
+    path = request.path[len(prefix) :] or "/"
+    return Admission(msgspec.structs.replace(request, path=path), given, prefix)
+
+
+def refuse_strangers(admission: Admission, token: str | None) -> None:
+    """Refuse who does not bring the token, where there is one."""
+    if token is not None and not hmac.compare_digest(admission.given.encode(), token.encode()):
+        raise Refusal(
+            401,
+            "token",
+            "this proxy asks for its token. Put it into the base URL, as /clew-token/TOKEN before "
+            "the rest of the path, or send it as the header x-clew-token.",
+        )
+
+
+def refuse_foreign(request: Request, config: Config) -> None:
+    """Refuse pages of other sites: by the name they reached clew under, or by where they are from.
+
+    With a token nothing is refused by name: a page that knows the token may look.
+    """
+    host = request.named.get(b"host", b"").decode("latin-1")
+    if config.token is None and _name(f"//{host}") not in _names(config.host):
+        raise Refusal(403, "host", "clew's own pages are only for this machine.")
+    origin = request.named.get(b"origin")
+    if origin is not None and origin.decode("latin-1") not in (f"http://{host}", f"https://{host}"):
+        raise Refusal(403, "origin", "clew's own pages are not for other sites.")
+
+
+def _names(host: str) -> set[str]:
+    """The names that a machine has for itself."""
+    return {"localhost", "127.0.0.1", "::1", _spelled(host)}
+
+
+def _name(url: str) -> str:
+    """The host in a URL without its port; empty when there is none."""
+    try:
+        return _spelled(urlsplit(url).hostname or "")
+    except ValueError:
+        return ""
+
+
+def _spelled(host: str) -> str:
+    """An address in its one spelling; a name in lower case."""
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host.lower()

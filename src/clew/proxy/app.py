@@ -1,0 +1,135 @@
+"""The proxy as an ASGI app: who is let in, what is clew's own, what goes up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from .access import Admission, admission_of, refuse_foreign, refuse_strangers
+from .asgi import Receive, Request, Scope, Send, request_of
+from .caller import Caller, Gone
+from .client import Client
+from .config import Config, checked
+from .forwarding import Exchange, Forwarding
+from .handling import Handling, PassThrough
+from .headers import wants_websocket
+from .own import HEALTH, Own, healthy, is_own, own_of
+from .record import Log, Record, ms_since, record_of, to_nowhere
+from .refusals import Refusal, refuse
+from .routes import destination, route_of
+
+
+class App:
+    """The proxy. `own` maps paths of clew's own to what answers there; "/clew/" is a folder."""
+
+    def __init__(
+        self,
+        config: Config,
+        handling: Handling | None = None,
+        own: Mapping[str, Own] | None = None,
+        log: Log = to_nowhere,
+    ) -> None:
+        self.config = checked(config)
+        self._handling = PassThrough() if handling is None else handling
+        self._own = {HEALTH: healthy, **(own or {})}
+        self._log = log
+        ups = config.upstreams
+        every = (ups.anthropic, ups.openai, ups.openai_chat, ups.openai_responses, ups.gemini)
+        self._client = Client(every, config.limits)
+        self._forwarding = Forwarding(self._client, self._handling, config.limits)
+        self._started = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or follow the server's life."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def start(self) -> None:
+        """Make ready, in the event loop that serves. A second time does nothing."""
+        if not self._started:
+            self._started = True
+            await self._client.open()
+            await self._handling.start()
+
+    async def stop(self) -> None:
+        """Close everything; no request is open any more."""
+        await self._handling.stop()
+        await self._client.close()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        """Start and stop with the server."""
+        await receive()
+        await self.start()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await self.stop()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, whatever comes of it."""
+        admission = admission_of(request_of(scope))
+        record = record_of(admission.request)
+        try:
+            await self._settled(scope, admission, receive, send, record)
+        finally:
+            record.ms = ms_since(record)
+            self._log(record)
+
+    async def _settled(
+        self, scope: Scope, admission: Admission, receive: Receive, send: Send, record: Record
+    ) -> None:
+        """Answer, or say in the provider's words what is wrong; break off where upstream did."""
+        caller = Caller(receive, self.config.limits.silence)
+        request = admission.request
+        try:
+            if is_own(request):
+                await self._show(scope, admission, receive, send)
+            else:
+                await self._forward(admission, caller, send, record)
+        except Refusal as refusal:
+            record.status, record.note = refusal.status, refusal.code
+            record.how = "refused" if record.how == "own" else record.how
+            await refuse(send, None if is_own(request) else route_of(request).provider, refusal)
+        except Gone:
+            record.how = "gone"
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not caller.gone or task is None:
+                raise
+            task.uncancel()
+            record.how = "gone"
+
+    async def _show(self, scope: Scope, admission: Admission, receive: Receive, send: Send) -> None:
+        """Show what is clew's own, to who may see it."""
+        request, token = admission.request, self.config.token
+        if token is None or request.path != HEALTH:  # that tells nothing, and who asks has no token
+            refuse_strangers(admission, token)
+            refuse_foreign(request, self.config)
+        page = own_of(self._own, request.path)
+        path = unquote(request.path)
+        inside = {**scope, "path": path, "raw_path": request.path.encode("ascii")}
+        await page({**inside, "root_path": admission.prefix}, receive, send)
+
+    async def _forward(
+        self, admission: Admission, caller: Caller, send: Send, record: Record
+    ) -> None:
+        """Pass a request on to the upstream it is for."""
+        request = admission.request
+        refuse_strangers(admission, self.config.token)
+        _refuse_odd(request)
+        route, upstream = destination(request, self.config.upstreams)
+        record.format, record.upstream = route.format, upstream.origin
+        await self._forwarding.forward(Exchange(request, route, upstream, caller, send, record))
+
+
+def _refuse_odd(request: Request) -> None:
+    """Refuse what is no request to a provider: tunnels, WebSockets, paths that climb."""
+    if wants_websocket(request.named):
+        raise Refusal(426, "websocket", "WebSockets are not passed on; the same works over HTTP.")
+    if request.method == "CONNECT" or not request.path.startswith("/"):
+        raise Refusal(400, "target", "this proxy is no tunnel to other hosts.")
+    if ".." in unquote(request.path).replace("\\", "/").split("/"):
+        raise Refusal(400, "target", "a path that leads upwards is not passed on.")

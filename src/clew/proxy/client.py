@@ -1,0 +1,121 @@
+"""The connections upstream: kept, never followed elsewhere, nothing decoded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from types import SimpleNamespace
+from typing import Any, Final
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+from yarl import URL
+
+from .caller import Body
+from .config import Limits, is_loopback
+from .upstreams import Upstream
+
+SLICE: Final = 256 * 1024  # bytes of a large body that are written at a time
+_AT_ONCE: Final = 1024 * 1024  # bytes of a body that are written in one go
+_STALE: Final = 1.0  # seconds in which a kept connection shows that it had been closed
+_HEAD: Final = 256 * 1024  # bytes of one header of a response
+_SILENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")  # what no client asked for
+
+TROUBLE = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
+
+
+class Client:
+    """Sends requests to upstreams. To be opened in the event loop that uses it."""
+
+    def __init__(self, upstreams: Iterable[Upstream], limits: Limits) -> None:
+        self._proxies = {one.origin: _proxy_for(one.origin) for one in upstreams}
+        self._connect = limits.connect
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Make ready."""
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        self._session = aiohttp.ClientSession(
+            auto_decompress=False,
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            max_field_size=_HEAD,
+            max_headers=1_000,
+            max_line_size=_HEAD,
+            skip_auto_headers=_SILENT,
+            timeout=aiohttp.ClientTimeout(total=None, connect=self._connect),
+            trace_configs=[tracing],
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(
+        self,
+        method: str,
+        upstream: Upstream,
+        target: str,
+        headers: list[tuple[str, str]],
+        body: Body,
+    ) -> aiohttp.ClientResponse:
+        """The head of the response; its body is still to be read.
+
+        A kept connection may have been closed at the other end in the meantime. That shows at once
+        and before any byte of an answer, and then the request is sent on another one.
+        """
+        assert self._session is not None, "the client is open"
+        now = asyncio.get_running_loop().time
+        start, url, proxy = now(), URL(target, encoded=True), self._proxies[upstream.origin]
+        while True:
+            sent = SimpleNamespace(reused=False)
+            try:
+                return await self._session.request(
+                    method,
+                    url,
+                    headers=_with_length(headers, body),
+                    data=_payload(body),
+                    allow_redirects=False,
+                    proxy=proxy,
+                    trace_request_ctx=sent,
+                )
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+                again = sent.reused and body.flowing is None and now() - start < _STALE
+                if not again:
+                    raise
+
+
+async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.reused = True
+
+
+def _payload(body: Body) -> Any:
+    if body.held is None:
+        return body.flowing
+    return body.held if len(body.held) <= _AT_ONCE else _slices(body.held)
+
+
+def _with_length(headers: list[tuple[str, str]], body: Body) -> list[tuple[str, str]]:
+    """The headers, with the length of a body that is written piece by piece."""
+    length = body.length if body.held is None else len(body.held)
+    if length is None or (body.held is not None and length <= _AT_ONCE):
+        return headers
+    return [*headers, ("Content-Length", str(length))]
+
+
+async def _slices(data: bytes) -> AsyncIterator[bytes]:
+    """A large body in pieces, so that others get their turn."""
+    for at in range(0, len(data), SLICE):
+        yield data[at : at + SLICE]
+
+
+def _proxy_for(origin: str) -> str | None:
+    """The proxy that this machine's environment names for a host, as other clients use it."""
+    parts = urlsplit(origin)
+    host = parts.hostname or ""
+    if is_loopback(host) or proxy_bypass(host):
+        return None
+    return getproxies().get(parts.scheme)

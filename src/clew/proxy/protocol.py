@@ -1,0 +1,89 @@
+"""HTTP as the server speaks it, with limits on what a client may send before its request begins."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEAD_BYTES: Final = 128 * 1024  # request line and headers
+HEAD_SECONDS: Final = 30.0  # from the connection, or their first byte, to their end
+
+# The parser takes a body that follows an Upgrade for another protocol's, and some clients offer
+# one with every request: so it does not see the word.
+_UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
+_RENAMED: Final = b"\r\nx-clew-upgrade"
+
+_TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"content-length: 0\r\nconnection: close\r\nx-clew-error: headers\r\n\r\n"
+)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """The server's own protocol; it has no limits here itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = True
+        self._head = b""  # what has come of it so far
+        self._fed = 0  # bytes of a head that the parser has in part
+        self._begun = False  # whether it has one
+        self._late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as its base has it
+        """Wait for a head, but not for ever."""
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEAD_SECONDS, transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on a head once it is whole, and all that follows it as it comes."""
+        if self._in_head and not self._begun:
+            self._head += data
+            end = self._head.find(b"\r\n\r\n")
+            if end < 0:
+                self._wait_on(len(self._head))
+                return
+            data = _UPGRADE.sub(_RENAMED, self._head[:end]) + self._head[end:]
+            self._head = b""
+        super().data_received(data)
+        if self._begun:  # a head that came right behind another request, and not whole
+            self._fed += len(data)
+            self._wait_on(self._fed)
+
+    def on_message_begin(self) -> None:
+        """The parser reads a head."""
+        self._begun, self._fed = True, 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._in_head = self._begun = False
+        self._stop_waiting()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Another head may follow."""
+        self._in_head = True
+        super().on_message_complete()
+
+    def _wait_on(self, size: int) -> None:
+        """Wait for the rest of a head, if it is not too long already."""
+        self._unset_keepalive_if_required()
+        if size > HEAD_BYTES:
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+        elif self._late is None:
+            self._late = self.loop.call_later(HEAD_SECONDS, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None

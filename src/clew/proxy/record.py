@@ -1,0 +1,52 @@
+"""One line for each request: what it was, where it went, how it ended. Nothing secret."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from .asgi import Request
+
+_LONGEST = 200  # characters of a path
+
+
+class Record(msgspec.Struct, omit_defaults=True):
+    """What is known of one request. Filled in as it goes on."""
+
+    at: float  # seconds since 1970
+    method: str
+    path: str  # without its query, which may hold a key
+    how: str  # `own`, `refused`, or how the exchange with upstream ended
+    format: str | None = None
+    upstream: str | None = None
+    status: int | None = None
+    first_ms: float | None = None  # until the client was given the first bytes
+    ms: float = 0.0
+    up: int = 0  # bytes of the body that went up
+    down: int = 0
+    note: str | None = None
+
+
+Log = Callable[[Record], None]
+
+
+def record_of(request: Request) -> Record:
+    """A record that begins now."""
+    return Record(time.time(), request.method, request.path[:_LONGEST], "own")
+
+
+def ms_since(record: Record) -> float:
+    """Milliseconds since a record began."""
+    return round((time.time() - record.at) * 1000, 2)
+
+
+def to_stderr(record: Record) -> None:
+    """Write a record as one line of JSON."""
+    sys.stderr.write(f"{msgspec.json.encode(record).decode()}\n")
+
+
+def to_nowhere(_record: Record) -> None:
+    """Forget a record."""

@@ -1,0 +1,92 @@
+"""Serving until told to stop: in this process, or in several that share one port."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Callable
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from types import FrameType
+from typing import Final
+
+from .app import App
+from .running import serving
+from .upstreams import Unservable
+
+_SPARE: Final = 5.0  # seconds beyond the drain that a process has to end
+_LOSSES: Final = 5  # processes that may die within a minute; after more, the next would die too
+
+Make = Callable[[], App]
+
+
+def serve_here(make: Make, listening: socket.socket) -> None:
+    """Serve in this process until it is interrupted or terminated."""
+    with contextlib.suppress(KeyboardInterrupt):  # at the second one, it ends at once
+        asyncio.run(_until_told(make, listening))
+
+
+def serve_in_processes(make: Make, listening: socket.socket, count: int, drain: float) -> None:
+    """Serve in so many processes; one that dies is replaced."""
+    stopping: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        stopping.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    processes = _started(make, listening, count)
+    losses: list[float] = []
+    try:
+        while not stopping:
+            wait([one.sentinel for one in processes], timeout=0.2)
+            alive = [one for one in processes if one.is_alive()]
+            losses += [time.monotonic()] * (len(processes) - len(alive))
+            losses = [moment for moment in losses if time.monotonic() - moment < 60]
+            if len(losses) > _LOSSES:
+                raise Unservable("Workers end as soon as they are started; see what they said.")
+            processes = [*alive, *_started(make, listening, count - len(alive))]
+    finally:
+        _end(processes, drain + _SPARE)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+async def _until_told(make: Make, listening: socket.socket) -> None:
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+
+    def tell(number: int) -> None:
+        told.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # on Windows; there Ctrl-C ends it at once
+            loop.add_signal_handler(number, tell, number)
+    above = multiprocessing.parent_process()
+    if above is not None:  # a worker ends with the process that started it, however that ended
+        loop.add_reader(above.sentinel, told.set)
+    async with serving(make(), listening):
+        await told.wait()
+
+
+def _started(make: Make, listening: socket.socket, count: int) -> list[BaseProcess]:
+    context = multiprocessing.get_context("spawn")
+    made = [context.Process(target=serve_here, args=(make, listening)) for _ in range(count)]
+    for one in made:
+        one.start()
+    return list(made)
+
+
+def _end(processes: list[BaseProcess], within: float) -> None:
+    """Let them finish what is open; end those that do not."""
+    until = time.monotonic() + within
+    for one in processes:
+        one.terminate()
+    for one in processes:
+        one.join(max(0.0, until - time.monotonic()))
+        if one.is_alive():
+            one.kill()
+            one.join()

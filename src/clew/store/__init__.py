@@ -1,0 +1,36 @@
+"""The store: originals, facts and records, kept on this machine and nowhere else."""
+
+from .protocol import Store
+from .record import (
+    Conversation,
+    EditMade,
+    Forgotten,
+    Latest,
+    Mode,
+    Record,
+    Reproduction,
+    SentAs,
+    Total,
+    Usage,
+)
+from .settings import Retention, store_path
+from .sqlite import SQLiteStore
+from .unavailable import StoreUnavailable
+
+__all__ = [
+    "Conversation",
+    "EditMade",
+    "Forgotten",
+    "Latest",
+    "Mode",
+    "Record",
+    "Reproduction",
+    "Retention",
+    "SQLiteStore",
+    "SentAs",
+    "Store",
+    "StoreUnavailable",
+    "Total",
+    "Usage",
+    "store_path",
+]

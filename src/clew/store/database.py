@@ -1,0 +1,357 @@
+"""One file used by many threads and processes: reads side by side, writes together.
+
+A commit costs a sync of the disk, milliseconds; what several threads want to write meanwhile goes
+into the next one, all at once. Measured with 16 threads against a connection for each of them:
+several times the commits a second, and no one waits for seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .opening import Identity, beside, identity, open_reader, open_writer, quarantine
+from .schema import salt_of
+from .unavailable import StoreUnavailable, reason_of, unavailable
+
+Connection = sqlite3.Connection
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+_TRIES = 3  # of one piece of work, when the file is replaced under it
+_PAUSE = 0.001  # seconds between two tries to be the one process that writes
+_IDLE = 4  # readers that stay open
+_IMPATIENT = 0.05  # seconds: once a write was in vain, the next ones wait no longer than this
+_INHERITED: list[object] = []  # connections of a parent process: never used, never closed
+
+
+class _Job:
+    """A piece of work that waits to be written, and what came of it."""
+
+    def __init__(self, work: Callable[[Connection], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.value: Any = None
+        self.error: Exception | None = None
+
+    def end(self, value: Any = None, error: Exception | None = None) -> None:
+        self.value, self.error, self.done = value, error, True
+
+    def outcome(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+class Database:
+    """The file: opened when it is first needed, and again when it was deleted or damaged."""
+
+    def __init__(self, path: Path, wait: float, *, create: bool = True) -> None:
+        self.path = path
+        self.wait = wait
+        self._create = create
+        self._closed = False
+        self._in_vain = False  # the last write was
+        self._salt: bytes | None = None
+        self.openings = 0  # how often the file had to be opened
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()  # held by whoever writes
+        self._waiting: deque[_Job] = deque()
+        self._writer: Connection | None = None
+        self._readers: list[tuple[Identity, Connection]] = []
+        self._known: Identity | None = None  # the file that is open
+        self._log_known: Identity | None = None  # its write-ahead log
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Do work in a transaction, alone or with that of others; durable when this returns."""
+        self._check()
+        job = _Job(work)
+        self._waiting.append(job)
+        self._take_lock(job)
+        try:
+            if not job.done:
+                taken = self._taken()
+                self._write_all(taken if job in taken else [*taken, job])
+        finally:
+            self._lock.release()
+        return job.outcome()
+
+    def alone(self, work: Callable[[Connection], T]) -> T:
+        """Do work outside any transaction, while nobody in this process writes."""
+        self._check()
+        self._take_lock(None)
+        try:
+            connection = self._open()
+            connection.execute(f"PRAGMA busy_timeout = {int(self.wait * 1000)}").fetchall()
+            return work(connection)
+        except (sqlite3.Error, OSError) as error:
+            raise unavailable(self.path, error) from error
+        finally:
+            self._lock.release()
+
+    def read(self, work: Callable[[Connection], T]) -> T:
+        """Look at what was last committed; writers are not waited for."""
+        self._check()
+        for tries in range(1, _TRIES + 1):
+            file = identity(self.path)
+            try:
+                known, reader = self._borrowed(file)
+            except sqlite3.Error as error:
+                self._recover(error, tries, file)
+                continue
+            try:
+                found = work(reader)
+            except sqlite3.Error as error:
+                reader.close()
+                self._recover(error, tries, known or file)
+            except BaseException:
+                reader.close()
+                raise
+            else:
+                self._give_back(known, reader)
+                return found
+        raise AssertionError("the last try returns or raises")
+
+    def salt(self) -> bytes:
+        """What hashes of API keys are salted with; the same for all who use the file."""
+        if self._salt is None:
+            self._salt = self.read(salt_of)
+        return self._salt
+
+    def close(self) -> None:
+        """Close all connections; what was committed is in the file."""
+        with self._lock:
+            self._closed = True
+            self._let_go()
+
+    def _check(self) -> None:
+        if self._closed:
+            raise StoreUnavailable(self.path, "closed")
+        if os.getpid() != self._pid:  # a connection must not be shared with a parent
+            _INHERITED.append((self._writer, self._readers, self._lock))
+            self._begin()
+
+    def _take_lock(self, job: _Job | None) -> None:
+        if self._lock.acquire(
+            timeout=min(_IMPATIENT * 4, self.wait) if self._in_vain else self.wait
+        ):
+            if self._closed:
+                self._lock.release()
+                raise StoreUnavailable(self.path, "closed")
+            return
+        with contextlib.suppress(ValueError):
+            if job is not None:
+                self._waiting.remove(job)
+        raise StoreUnavailable(self.path, "busy")
+
+    def _taken(self) -> list[_Job]:
+        """All that waits, at most as much as waits now."""
+        return [self._waiting.popleft() for _ in range(len(self._waiting))]
+
+    def _write_all(self, jobs: Sequence[_Job]) -> None:
+        """Write what several threads want; each of them hears how its own ended."""
+        for tries in range(1, _TRIES + 1):
+            file = identity(self.path)
+            try:
+                self._commit(jobs)
+                if self._is_open():
+                    self._in_vain = False
+                    return
+                raise StoreUnavailable(self.path, "missing", "it was deleted just now")
+            except (sqlite3.Error, StoreUnavailable, OSError) as error:
+                try:
+                    self._recover_locked(error, tries, self._known or file)
+                except StoreUnavailable as ended:
+                    self._in_vain = ended.why == "busy"
+                    for job in jobs:
+                        job.end(error=ended)
+                    return
+
+    def _commit(self, jobs: Sequence[_Job]) -> None:
+        """All in one transaction; if one of them cannot be done, each in its own."""
+        connection = self._open()
+        if self._in_transaction(connection, jobs) or len(jobs) == 1:
+            return
+        for job in jobs:
+            try:
+                self._in_transaction(connection, [job])
+            except sqlite3.Error as error:
+                if reason_of(error) in ("broken", "missing"):
+                    raise
+                job.end(error=unavailable(self.path, error))
+
+    def _in_transaction(self, connection: Connection, jobs: Sequence[_Job]) -> bool:
+        """Whether all went well; an error of the file's is raised, one of the work's is told."""
+        self._begin_writing(connection)
+        try:
+            values = [job.work(connection) for job in jobs]
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            _roll_back(connection)
+            if len(jobs) == 1:
+                raise
+            return False
+        except Exception as error:  # noqa: BLE001 - told to the one thread whose work it was
+            _roll_back(connection)
+            if len(jobs) == 1:
+                jobs[0].end(error=error)
+            return False
+        except BaseException:
+            _roll_back(connection)
+            raise
+        for job, value in zip(jobs, values, strict=True):
+            job.end(value)
+        return True
+
+    def _begin_writing(self, connection: Connection) -> None:
+        """Wait for other processes, for a while; SQLite's own way to wait lets some starve."""
+        until = time.monotonic() + (_IMPATIENT if self._in_vain else self.wait)
+        connection.execute("PRAGMA busy_timeout = 0").fetchall()
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if reason_of(error) != "busy" or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
+            else:
+                return
+
+    def _open(self) -> Connection:
+        """The connection that writes, to the file that is there now; the lock is held."""
+        if self._writer is not None and not self._is_open():
+            self._let_go()
+        if self._writer is None:
+            self._writer = open_writer(self.path, self.wait, create=self._create, salt=self._salt)
+            self.openings += 1
+            self._known = identity(self.path)
+            self._log_known = identity(beside(self.path, "-wal"))
+        return self._writer
+
+    def _is_open(self) -> bool:
+        """Whether the file and its log are those that were opened: both can be deleted."""
+        if self._known is None or identity(self.path) != self._known:
+            return False
+        log = identity(beside(self.path, "-wal"))
+        if self._log_known is None:
+            self._log_known = log  # SQLite makes it with the first write
+        return log == self._log_known
+
+    def _borrowed(self, now: Identity | None) -> tuple[Identity | None, Connection]:
+        """A connection to read from, and the file it reads; None: it is for this once."""
+        with contextlib.suppress(IndexError):  # none is idle
+            while True:
+                known, reader = self._readers.pop()
+                if known == now:
+                    return known, reader
+                reader.close()
+        if self._writer is None or now != self._known:
+            self._make_sure()
+        now = identity(self.path)
+        if now is None:
+            raise StoreUnavailable(self.path, "missing")
+        return self._new_reader(now)
+
+    def _make_sure(self) -> None:
+        """Have a file of the latest version; one that cannot be written can still be read."""
+        self._take_lock(None)
+        try:
+            self._open()
+        except StoreUnavailable as error:
+            if error.why not in ("busy", "missing") or identity(self.path) is None:
+                raise
+        except (sqlite3.Error, OSError) as error:
+            if isinstance(error, sqlite3.Error) and reason_of(error) == "broken":
+                raise
+            if identity(self.path) is None:
+                raise unavailable(self.path, error) from error
+        finally:
+            self._lock.release()
+
+    def _new_reader(self, now: Identity) -> tuple[Identity | None, Connection]:
+        """A new connection to read from, and the file it reads; None: it sees no later changes.
+
+        Such a one is for a folder in which SQLite cannot put its locks, when nothing is in the log.
+        """
+        try:
+            return now, open_reader(self.path, self.wait)
+        except sqlite3.OperationalError as error:
+            log = beside(self.path, "-wal")
+            if reason_of(error) not in ("missing", "read-only") or _size(log):
+                raise
+            return None, open_reader(self.path, self.wait, immutable=True)
+
+    def _give_back(self, known: Identity | None, reader: Connection) -> None:
+        if known is None or self._closed or len(self._readers) >= _IDLE:
+            reader.close()
+        else:
+            self._readers.append((known, reader))
+
+    def _recover(self, error: Exception, tries: int, file: Identity | None) -> None:
+        self._take_lock(None)
+        try:
+            self._recover_locked(error, tries, file)
+        finally:
+            self._lock.release()
+
+    def _recover_locked(self, error: Exception, tries: int, file: Identity | None) -> None:
+        """Let go of a file that was deleted or is damaged, so that the next try has a sound one.
+
+        A damaged one is opened once more before it is moved aside: perhaps a newer version has
+        changed the tables. Only the very file that failed is moved: there may be a new one already.
+        """
+        told = error if isinstance(error, StoreUnavailable) else _told(self.path, error)
+        gone = self._known is not None and not self._is_open()
+        opened_then = told.why == "read-only" and tries == 1  # and perhaps no longer is
+        if tries == _TRIES or not (gone or opened_then or told.why == "broken"):
+            if told.why in ("failing", "missing", "read-only"):
+                self._let_go()
+            raise told from error
+        self._let_go()
+        if told.why == "broken" and self._create and tries > 1:
+            try:
+                quarantine(self.path, file, self.wait)
+            except OSError as refused:
+                raise unavailable(self.path, refused) from error
+
+    def _let_go(self) -> None:
+        """Close all connections; in-flight reads keep theirs until they end.
+
+        The one that writes goes last: it tidies the log away.
+        """
+        readers, self._readers = self._readers, []
+        for connection in (*(reader for _, reader in readers), self._writer):
+            if connection is not None:
+                with contextlib.suppress(sqlite3.Error):
+                    connection.close()
+        self._writer = self._known = self._log_known = None
+
+
+def _told(path: Path, error: Exception) -> StoreUnavailable:
+    assert isinstance(error, sqlite3.Error | OSError)
+    return unavailable(path, error)
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return 0
+
+
+def _roll_back(connection: Connection) -> None:
+    """Undo; SQLite has done so already where the file failed."""
+    with contextlib.suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

@@ -1,0 +1,49 @@
+"""Facts, by conversation: written once, and the first writer wins."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ..errors import PolicyError
+from ..facts import Facts
+
+_SETS = ("skipped", "left_alone", "cold", "changed")
+_WINDOWS = "windows"
+
+Row = tuple[str, str, int]  # kind, prefix, tokens
+
+
+def facts(connection: sqlite3.Connection, conversation: str) -> Facts:
+    """All that is known of a conversation."""
+    rows = connection.execute(
+        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
+    ).fetchall()
+    sets = {name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _SETS}
+    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
+    try:
+        return Facts(**sets, windows=windows)
+    except PolicyError as error:  # a byte of the file has changed
+        raise sqlite3.DataError(str(error)) from error
+
+
+def note(connection: sqlite3.Connection, conversation: str, new: list[Row], time: float) -> None:
+    """Write facts down, but for those that are known already."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
+        " VALUES (?, ?, ?, ?, ?)",
+        [(conversation, *row, time) for row in new],
+    )
+
+
+def unknown(new: Facts, known: Facts) -> list[Row]:
+    """What the one says and the other does not, a row each."""
+    rows: list[Row] = []
+    for kind in _SETS:
+        there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
+        rows += [(kind, prefix, 0) for prefix in sorted(there)]
+    rows += [
+        (_WINDOWS, prefix, tokens)
+        for prefix, tokens in new.windows
+        if known.window_at(prefix) is None
+    ]
+    return rows

@@ -1,0 +1,135 @@
+"""What is recorded of a request, and what can be asked of the records."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Mode = Literal["compacted", "observed", "bypassed"]
+SentAs = Literal["nothing", "projection", "original"]
+
+
+class Usage(Struct, frozen=True, gc=False):
+    """The tokens that the provider reported."""
+
+    input: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    output: int = 0
+
+
+class EditMade(Struct, frozen=True, gc=False):
+    """One edit that was in force."""
+
+    reason: str
+    place: str
+    evidence: str = ""
+    saved: int = 0
+    ref: str = ""  # of what stood there before; empty where nothing is kept
+    after: str = ""  # of what stands there now, if that is kept too
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One request that went through: figures and reasons, no text of the history."""
+
+    id: str
+    time: float
+    owner: str  # a salted hash of the API key, never the key
+    conversation: str
+    session: str = ""  # the client's own name for what this belongs to; it only groups
+    format: str
+    model: str = ""
+    mode: Mode = "compacted"
+    status: int = 0  # of the provider's answer; 0: none came
+    tokens_before: int = 0
+    tokens_after: int = 0
+    saved: int = 0
+    counted: bool = False  # tokens are exact; else they are estimated
+    usage: Usage | None = None
+    cost_before: float | None = None
+    cost_after: float | None = None
+    epochs: int = 0  # so far in this conversation
+    prefix_break: str = ""  # why the provider's cache could not be read on; empty: it could
+    fallback: str = ""  # why something else than the projection was sent; empty: it was sent
+    milliseconds: float = 0.0  # that clew took
+    repairs: tuple[str, ...] = ()
+    failures: dict[str, str] = {}
+    edits: tuple[EditMade, ...] = ()
+    edited: int = 0  # how many edits there are; lists of requests come without the edits
+    terms: str = ""  # the model and the tools that it named, in few characters
+    sent_as: SentAs = "projection"
+
+
+class Latest(Struct, frozen=True, gc=False):
+    """What the next request of a conversation must know of the last one."""
+
+    time: float = 0.0  # when it was sent; 0: not known
+    terms: str = ""  # the model and the tools that it named
+    sent_as: SentAs = "nothing"
+    edited: bool = False  # projections were sent that say less than the client holds
+    size: int = 0  # its tokens as it came, about
+    epochs: int = 0  # how often edits had been put in force
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """What is known of one conversation."""
+
+    id: int
+    name: str
+    owner: str
+    session: str
+    started: float
+    last: float
+    requests: int
+    tokens_before: int
+    tokens_after: int
+    saved: int
+    cost_before: float
+    cost_after: float
+    model: str  # of its last request
+    format: str
+
+
+class Total(Struct, frozen=True, kw_only=True, gc=False):
+    """All requests of one stretch of time."""
+
+    start: float
+    requests: int
+    tokens_before: int
+    tokens_after: int
+    saved: int
+    input: int
+    cache_read: int
+    cache_write: int
+    output: int
+    cost_before: float
+    cost_after: float
+    errors: int  # answers with status 400 and above, or none
+    fallbacks: int
+    prefix_breaks: int
+
+
+class Reproduction(Struct, frozen=True, kw_only=True):
+    """A request that the provider rejected once compacted: all that is needed to see it again."""
+
+    time: float
+    owner: str
+    conversation: str
+    format: str
+    status: int
+    request: bytes  # as the client sent it; empty if it was too large to keep
+    sent: bytes = b""  # its projection; empty if that was too large
+    policy: str = ""
+    facts: str = ""
+    error: str = ""  # what the provider said
+    version: str = ""  # of clew
+
+
+class Forgotten(Struct, frozen=True):
+    """What `forget` deleted."""
+
+    conversations: int
+    originals: int
+    requests: int
+    erased: bool  # its bytes are out of the file; else a reader still holds on to the old ones

@@ -1,0 +1,206 @@
+"""Records of requests: written in batches, read by conversation and over time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from .originals import conversation_id
+from .packing import Damaged, packed, unpacked
+from .record import Conversation, EditMade, Latest, Record, Total, Usage
+
+_SAME = (
+    "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
+    "counted", "cost_before", "cost_after", "epochs", "prefix_break", "fallback", "milliseconds",
+    "terms", "sent_as",
+)  # fmt: skip
+_USAGE = ("input", "cache_read", "cache_write", "output")
+_COLUMNS = (*_SAME, *_USAGE, "conversation", "edited", "notes", "size", "packing", "edits")
+_INSERT = (
+    f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)})"  # noqa: S608 - names of our own
+    f" VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
+_ROW = ", ".join(f"r.{name}" for name in (*_SAME, *_USAGE, "edited", "notes"))
+_ONE = (
+    f"SELECT c.owner, c.name, c.session, {_ROW}"  # noqa: S608 - names of our own
+    " FROM requests r JOIN conversations c ON c.id = r.conversation"
+)
+_CONVERSATIONS = """
+    SELECT c.id, c.name, c.owner, c.session, c.started, c.last, count(r.id),
+        total(r.tokens_before), total(r.tokens_after), total(r.saved),
+        total(r.cost_before), total(r.cost_after), r.model, r.format, max(r.time)
+    FROM (SELECT * FROM conversations WHERE (?1 IS NULL OR owner = ?1)
+        AND (?2 IS NULL OR (last, id) < (?2, ?3)) ORDER BY last DESC, id DESC LIMIT ?4) c
+    LEFT JOIN requests r ON r.conversation = c.id
+    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # model and format: of the row with max(time)
+_TOTALS = """
+    SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, count(*), total(tokens_before),
+        total(tokens_after), total(saved), total(input), total(cache_read), total(cache_write),
+        total(output), total(cost_before), total(cost_after),
+        total(status >= 400 OR status = 0), total(fallback <> ''), total(prefix_break <> '')
+    FROM requests r JOIN conversations c ON c.id = r.conversation
+    WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
+    GROUP BY slot ORDER BY slot"""
+
+
+class _Notes(Struct, frozen=True):
+    repairs: tuple[str, ...] = ()
+    failures: dict[str, str] = {}
+
+
+_edits = msgspec.json.Decoder(tuple[EditMade, ...])
+_notes = msgspec.json.Decoder(_Notes)
+
+
+def write(connection: sqlite3.Connection, records: Iterable[Record]) -> None:
+    """Write records down; one that is there already stays as it is."""
+    for record in records:
+        row = conversation_id(
+            connection, record.owner, record.conversation, record.time, record.session
+        )
+        connection.execute(_INSERT, _values(record, row))
+
+
+def conversations(
+    connection: sqlite3.Connection,
+    owner: str | None,
+    behind: tuple[float, int] | None,
+    limit: int,
+) -> list[Conversation]:
+    """A page of conversations, the latest first; the next page is behind (last, id) of this one."""
+    last, id = behind or (None, 0)
+    rows = connection.execute(_CONVERSATIONS, (owner, last, id, limit)).fetchall()
+    return [_conversation(row) for row in rows]
+
+
+def requests(
+    connection: sqlite3.Connection,
+    conversation: str,
+    owner: str | None,
+    after: float,
+    limit: int,
+) -> list[Record]:
+    """A conversation's requests in their order, later than a time, without their edits."""
+    query = f"{_ONE} WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.time > ?3"
+    rows = connection.execute(
+        f"{query} ORDER BY r.time, r.rowid LIMIT ?4", (conversation, owner, after, limit)
+    ).fetchall()
+    return [_record(row) for row in rows]
+
+
+def latest(connection: sqlite3.Connection, conversation: str) -> Latest | None:
+    """The last request of a conversation; None if none is recorded."""
+    rows = connection.execute(
+        """SELECT r.time, r.terms, r.sent_as, max(r.edited) OVER (), r.tokens_before, r.epochs
+        FROM requests r JOIN conversations c ON c.id = r.conversation
+        WHERE c.name = ?1 ORDER BY r.time DESC, r.rowid DESC LIMIT 1""",
+        (conversation,),
+    ).fetchall()
+    if not rows:
+        return None
+    time, terms, sent_as, edited, size, epochs = rows[0]
+    return Latest(time, terms, sent_as, bool(edited), size, epochs)
+
+
+def edits(
+    connection: sqlite3.Connection, request: str, owner: str | None
+) -> tuple[EditMade, ...] | None:
+    """The edits of one request; None if there is no such request for this owner."""
+    rows = connection.execute(
+        """SELECT r.packing, r.edits, r.size FROM requests r
+        JOIN conversations c ON c.id = r.conversation
+        WHERE r.id = ?1 AND (?2 IS NULL OR c.owner = ?2)""",
+        (request, owner),
+    ).fetchall()
+    if not rows:
+        return None
+    try:
+        return _edits.decode(unpacked(*rows[0]))
+    except (Damaged, msgspec.DecodeError):
+        return ()
+
+
+def totals(
+    connection: sqlite3.Connection, owner: str | None, since: float, until: float, step: float
+) -> list[Total]:
+    """Sums over each stretch of so many seconds; stretches without a request are left out."""
+    rows = connection.execute(_TOTALS, (owner, since, until, step)).fetchall()
+    return [_total(row, since, step) for row in rows]
+
+
+def _values(record: Record, conversation: int) -> tuple[object, ...]:
+    usage = record.usage
+    edits = msgspec.json.encode(record.edits)
+    notes = msgspec.json.encode(_Notes(record.repairs, record.failures)).decode()
+    return (
+        *(getattr(record, name) for name in _SAME),
+        *(None if usage is None else getattr(usage, name) for name in _USAGE),
+        conversation,
+        record.edited or len(record.edits),
+        notes,
+        len(edits),
+        *packed(edits),
+    )
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    owner, conversation, session, *rest = row
+    same: dict[str, Any] = dict(zip(_SAME, rest, strict=False))
+    same["counted"] = bool(same["counted"])
+    *usage, edited, notes = rest[len(_SAME) :]
+    told = _notes.decode(notes)
+    return Record(
+        **same,
+        owner=owner,
+        conversation=conversation,
+        session=session,
+        usage=None if usage[0] is None else Usage(*usage),
+        edited=edited,
+        repairs=told.repairs,
+        failures=told.failures,
+    )
+
+
+def _conversation(row: tuple[Any, ...]) -> Conversation:
+    id, name, owner, session, started, last, count, before, after, saved = row[:10]
+    return Conversation(
+        id=id,
+        name=name,
+        owner=owner,
+        session=session,
+        started=started,
+        last=last,
+        requests=count,
+        tokens_before=int(before),
+        tokens_after=int(after),
+        saved=int(saved),
+        cost_before=row[10],
+        cost_after=row[11],
+        model=row[12] or "",
+        format=row[13] or "",
+    )
+
+
+def _total(row: tuple[Any, ...], since: float, step: float) -> Total:
+    slot, *figures = row
+    whole = [int(figure) for figure in figures]
+    return Total(
+        start=since + slot * step,
+        requests=whole[0],
+        tokens_before=whole[1],
+        tokens_after=whole[2],
+        saved=whole[3],
+        input=whole[4],
+        cache_read=whole[5],
+        cache_write=whole[6],
+        output=whole[7],
+        cost_before=figures[8],
+        cost_after=figures[9],
+        errors=whole[10],
+        fallbacks=whole[11],
+        prefix_breaks=whole[12],
+    )

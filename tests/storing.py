@@ -1,0 +1,64 @@
+"""What the tests of the store share: texts, references, and processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import clew
+from clew.marker import reference
+from clew.store import EditMade, Record, Usage
+
+SOURCE = Path(clew.__file__).parents[1]
+ROOT = Path(__file__).parents[1]
+OWNER, OTHER = "0" * 32, "f" * 32  # what hashes of two API keys look like
+NOW = 1_800_000_000.0
+
+
+def by_ref(*texts: str) -> dict[str, str]:
+    return {reference(text): text for text in texts}
+
+
+def text_of(number: int, lines: int = 20) -> str:
+    """A text that no other number has, long enough to be packed."""
+    return "".join(f"{number} src/module_{number * 7 + line}.py:{line}\n" for line in range(lines))
+
+
+def record(id: str = "r1", **fields: Any) -> Record:
+    given: Mapping[str, Any] = {
+        "time": NOW,
+        "owner": OWNER,
+        "conversation": "c1",
+        "format": "anthropic",
+        "model": "a-model",
+        "status": 200,
+        "tokens_before": 1_000,
+        "tokens_after": 400,
+        "saved": 600,
+        "usage": Usage(10, 300, 90, 5),
+        "cost_before": 0.5,
+        "cost_after": 0.25,
+        "edits": (EditMade("stale", "messages[3]", "read again", 600, "a" * 20),),
+    }
+    return Record(**{**given, "id": id, **fields})
+
+
+def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Another process that uses a store: see store_child.py."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.store_child", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def bytes_of(path: Path) -> bytes:
+    """All that stands in a store's file and in those beside it."""
+    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))

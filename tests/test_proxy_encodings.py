@@ -1,0 +1,86 @@
+"""Compressed bodies are decoded whole, or refused; never beyond the limit."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+
+import brotli  # pyright: ignore[reportMissingTypeStubs]
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clew.proxy.encodings import TooLarge, Undecodable, decoded
+
+
+def bare_deflate(body: bytes) -> bytes:
+    compressing = zlib.compressobj(wbits=-15)
+    return compressing.compress(body) + compressing.flush()
+
+
+ENCODERS = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "Deflate": bare_deflate,
+    "br": brotli.compress,
+    "zstd": zstandard.ZstdCompressor().compress,
+    "x-gzip": lambda body: gzip.compress(body[:100]) + gzip.compress(body[100:]),
+    "identity": bytes,
+    "": bytes,
+    "gzip, br": lambda body: brotli.compress(gzip.compress(body)),
+}
+PLENTY = 10_000_000
+names = pytest.mark.parametrize("name", ENCODERS)
+
+
+@names
+@settings(max_examples=30)
+@given(body=st.binary(max_size=500) | st.binary(min_size=1, max_size=9).map(lambda b: b * 40_000))
+def test_what_was_encoded_is_decoded(name: str, body: bytes):
+    assert decoded(ENCODERS[name](body), name, PLENTY) == body
+
+
+@pytest.mark.parametrize("name", ["gzip", "deflate", "br", "zstd"])
+def test_what_is_cut_short_or_wrong_is_refused(name: str):
+    whole = ENCODERS[name](bytes(range(256)) * 400)
+    for wrong in (whole[:-1], whole[: len(whole) // 2], whole[:3], b"garbage" * 9, whole + b"junk"):
+        with pytest.raises(Undecodable):
+            decoded(wrong, name, PLENTY)
+
+
+def test_an_encoding_nobody_knows_is_refused():
+    with pytest.raises(Undecodable):
+        decoded(b"x", "rot13", PLENTY)
+
+
+@names
+def test_the_limit_holds_to_the_byte(name: str):
+    body = b"x" * 70_000
+    encoded = ENCODERS[name](body)
+    assert decoded(encoded, name, 70_000) == body
+    with pytest.raises(TooLarge):
+        decoded(encoded, name, 69_999)
+
+
+ZEROS = bytes(80_000_000)
+BOMBS = {
+    "gzip": lambda: gzip.compress(ZEROS, 1),
+    "deflate": lambda: zlib.compress(ZEROS, 1),
+    "br": lambda: brotli.compress(ZEROS, quality=1),
+    "zstd": lambda: zstandard.ZstdCompressor(level=1).compress(ZEROS),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_takes_no_memory(name: str):
+    bomb = BOMBS[name]()
+    assert len(bomb) < 500_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            decoded(bomb, name, 4_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    finally:
+        tracemalloc.stop()

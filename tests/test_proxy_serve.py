@@ -1,0 +1,242 @@
+"""`clew serve` as a program: it says where it listens, ends well, and says what is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from clew.cli import main
+from clew.proxy import workers
+from clew.proxy.config import Config
+from clew.proxy.running import bound
+from clew.proxy.upstreams import Unservable
+
+SOURCE = Path(__file__).parents[1] / "src"
+SOON = 20.0
+TOKEN = "a-token-of-enough-length"
+
+
+class Slow(BaseHTTPRequestHandler):
+    """Answers with the process that asked, after as many seconds as the path says."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        time.sleep(float(self.path.removeprefix("/")))
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def behind() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@contextlib.contextmanager
+def served(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command in a process of its own, and its port."""
+    command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", *options]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = process.stdout.readline()
+    found = re.search(r"listens on http://[\w.]+:(\d+)", said)
+    assert found, process.communicate()[1]
+    try:
+        yield process, int(found[1])
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def asked(port: int, path: str, **headers: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)
+    connection.request("GET", path, headers=headers)
+    with contextlib.closing(connection), connection.getresponse() as response:
+        return response.status, response.read()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
+    with served("--upstream", f"openai=http://127.0.0.1:{behind}", "--observe") as (process, port):
+        assert asked(port, "/healthz") == (200, b'{"status":"ok"}')
+        assert asked(port, "/0", Authorization="Bearer secret") == (200, b"ok")
+        answers: list[tuple[int, bytes]] = []
+        waiting = threading.Thread(target=lambda: answers.append(asked(port, "/1")))
+        waiting.start()
+        time.sleep(0.4)
+        process.send_signal(number)
+        _, logged = process.communicate(timeout=SOON)
+        waiting.join()
+    assert process.returncode == 0
+    assert answers == [(200, b"ok")]  # what was open was finished
+    lines = [json.loads(line) for line in logged.splitlines()]
+    assert [(line["path"], line["how"]) for line in lines] == [
+        ("/healthz", "own"),
+        ("/0", "whole"),
+        ("/1", "whole"),
+    ]
+    assert "secret" not in logged
+
+
+def test_several_processes_share_the_port_and_replace_the_dead(behind: int):
+    options = ("--upstream", f"openai=http://127.0.0.1:{behind}", "--workers", "2", "--quiet")
+    with served(*options) as (process, port):
+        assert asked(port, "/0") == (200, b"ok")
+        before = workers_of(process.pid, 2)
+        os.kill(before[0], signal.SIGKILL)
+        until = time.monotonic() + SOON
+        while time.monotonic() < until and before[0] in workers_of(process.pid, 2):
+            time.sleep(0.05)
+        after = workers_of(process.pid, 2)
+        assert before[0] not in after
+        assert before[1] in after
+        for _ in range(8):
+            assert asked(port, "/0") == (200, b"ok")
+        process.terminate()
+        assert process.wait(SOON) == 0
+    assert [worker for worker in after if _command(worker)] == []
+
+
+def test_workers_end_with_the_process_that_started_them(behind: int):
+    with served("--workers", "2", "--quiet") as (process, port):
+        asked(port, "/healthz")
+        started = workers_of(process.pid, 2)
+        process.kill()
+        until = time.monotonic() + SOON
+        while time.monotonic() < until and any(_command(worker) for worker in started):
+            time.sleep(0.05)
+        assert [worker for worker in started if _command(worker)] == []
+
+
+def broken(*_args: object) -> None:
+    raise RuntimeError("this worker cannot start")
+
+
+def test_workers_that_cannot_start_are_given_up(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(workers, "_LOSSES", 1)
+    with bound(Config(port=0)) as listening, pytest.raises(Unservable, match="as soon as"):
+        workers.serve_in_processes(broken, listening, 2, 0.1)  # type: ignore[arg-type]
+    assert "this worker cannot start" in capfd.readouterr().err
+
+
+def workers_of(pid: int, count: int) -> list[int]:
+    """The processes that serve, once there are so many."""
+    children = Path(f"/proc/{pid}/task/{pid}/children")
+    if not children.exists():
+        pytest.skip("only Linux says which processes are whose")
+    until = time.monotonic() + SOON
+    found: list[int] = []
+    while time.monotonic() < until and len(found) != count:
+        every = [int(word) for word in children.read_text().split()]
+        found = [one for one in every if b"spawn_main" in _command(one)]
+        time.sleep(0.02)
+    return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def test_a_token_lets_others_in():
+    with served("--host", "0.0.0.0", CLEW_TOKEN=TOKEN) as (_, port):
+        assert asked(port, "/metrics")[0] == 401
+        assert asked(port, f"/clew-token/{TOKEN}/metrics")[0] == 404
+        assert asked(port, "/healthz")[0] == 200
+
+
+def test_a_port_in_use_is_said_in_a_sentence():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, ["serve", "--port", str(port)])
+    assert result.exit_code == 2
+    assert result.stderr == (
+        f"clew: clew cannot listen on 127.0.0.1 port {port}: Address already in use.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--host", "0.0.0.0"],
+            "Without a token clew listens on this machine only, not on 0.0.0.0",
+        ),
+        (["--upstream", "x=y"], "An upstream is written NAME=URL"),
+        (["--upstream", "openai=ftp://x"], "An upstream is a URL that begins with https://"),
+        (["--port", "70000"], "70000 is not in the range"),
+        (["--workers", "0"], "0 is not in the range"),
+    ],
+)
+def test_what_cannot_be_served_is_said_in_a_sentence(options: list[str], said: str):
+    result = CliRunner().invoke(main, ["serve", *options], env={"CLEW_TOKEN": ""})
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_a_short_token_is_refused():
+    result = CliRunner().invoke(main, ["serve"], env={"CLEW_TOKEN": "short"})
+    assert (result.exit_code, "A token has 16 characters" in result.stderr) == (2, True)
+    assert "short" not in result.stderr.replace("shorter", "")
+
+
+def test_nothing_else_needs_the_server():
+    code = (
+        "import sys, clew, clew.cli\n"
+        "clew.Policy.load(environ={'CLEW_TOKEN': 'x'})\n"
+        "heavy = {'aiohttp', 'asyncio', 'brotli', 'httptools', 'uvicorn', 'zstandard'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_without_the_extra_it_says_what_is_missing():
+    code = "import sys\nsys.modules['uvicorn'] = None\nfrom clew.cli import main\nmain(['serve'])"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "clew: The proxy needs uvicorn, which is not installed: pip install 'clew[serve]'.\n"
+    )
