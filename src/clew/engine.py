@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import msgspec
 import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,7 +15,7 @@ from .binding import binding_of
 from .check.formats import RULES
 from .check.rules import Step, steps_of
 from .codecs.attachments import attachment_of
-from .codecs.body import Body, Kept, Piece
+from .codecs.body import Body, Changed, Kept, Piece
 from .codecs.codec import Codec, Fields, FormatName
 from .codecs.definitions import definitions_in
 from .codecs.detect import detect
@@ -273,7 +274,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         format=folded.setting.codec.name,
         model=_model(folded.setting.fields),
         counter=folded.setting.counter.name,
-        tally=_Tally(folded, rendered),
+        tally=_Tally(folded, pieces, rendered),
         messages=len(folded.body),
         edits=edits_of(state),
         repairs=(*state.repairs, *repairs),
@@ -329,24 +330,45 @@ def _defines_tools(folded: Folded) -> bool:
 class _Tally:
     """Counts a request when its report is first asked for figures: most are never asked."""
 
-    def __init__(self, folded: Folded, rendered: Rendered) -> None:
-        self._folded, self._rendered = folded, rendered
+    def __init__(self, folded: Folded, pieces: Sequence[Piece], rendered: Rendered) -> None:
+        self._folded, self._pieces, self._rendered = folded, pieces, rendered
 
     def __call__(self) -> Counted:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.setting.codec, folded.setting.counter
-        sent = _head_tokens(folded.body, codec, counter) + count_all(state, counter)
+        head = _head_tokens(folded.body, codec, counter)
+        came = head + count_all(state, counter) - state.mended_by
         told = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
         if not _defines_tools(folded):
             told -= definition_tokens(folded.body.fields, codec, counter)
-        after = sent - state.saved + told
         given = -sum(edit.saved for edit in state.advice.values())
-        return Counted(sent - state.mended_by, after, state.mended_by, told, given)
+        return Counted(came, head + self._went() + told, state.mended_by, told, given)
+
+    def _went(self) -> int:
+        """The tokens of the projection's own messages; two that were joined are not their sum."""
+        state, body = self._folded.state, self._folded.body
+        as_they_came = [0] * len(body)
+        for part, tokens in zip(state.index.parts, state.tokens, strict=True):
+            source = state.sources[part.ref.row]
+            if source is not None:
+                as_they_came[source] += tokens
+        went = 0
+        for piece in self._pieces:
+            if isinstance(piece, Kept):
+                went += sum(as_they_came[piece.start : piece.stop])
+            else:
+                went += self._tokens([_message_of(piece)])
+        return went
 
     def _tokens(self, messages: Sequence[JSON]) -> int:
         codec, counter = self._folded.setting.codec, self._folded.setting.counter
         parts = (part for message in messages for part in codec.read(0, message))
         return sum(part_tokens(part, counter) for part in parts)
+
+
+def _message_of(piece: Changed) -> JSON:
+    encoded = piece.encoded
+    return piece.message if encoded is None else msgspec.json.decode(encoded)
 
 
 def edits_of(state: State) -> tuple[Edit, ...]:

@@ -9,10 +9,10 @@ import msgspec
 
 from ..media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens, stands_for_media
 from ..transcript import Part, Path, Ref, Speaker
-from .attachments import replace_media
+from .attachments import counted_text, replace_media
 from .codec import CONTINUE, Fields, FormatName
 from .json_tree import JSON, Object, compact_text, get, put
-from .marks import MARKS, strip_marks
+from .marks import MARKS
 from .words import settled
 
 HEAD = -1  # the row of parts that stand beside the history
@@ -265,7 +265,7 @@ def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
 
 def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
     """A block that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, compact_text(strip_marks(block)))
+    return Part(ref, "opaque", speaker, counted_text(block))
 
 
 def _string(value: object) -> str:

@@ -57,6 +57,15 @@ def says_text(block: JSON) -> bool:
     return isinstance(text, str) and not stands_for_media(text)
 
 
+def counted_text(block: JSON) -> str:
+    """What a block that is carried along is counted by: its words, where it is such a marker."""
+    holder = _object(block)
+    text = holder.get("text")
+    if isinstance(text, str) and stands_for_media(text):
+        return text
+    return compact_text(strip_marks(block))
+
+
 def _may_be_text(block: Object, part: Part) -> bool:
     """Whether the wire takes a block of text here: not in a screenshot, nor inside a response."""
     if any(key in block for key in _GEMINI):

@@ -8,10 +8,10 @@ from typing import cast
 
 from ..media import document_tokens, image_tokens, stands_for_media
 from ..transcript import Part, Path, Ref, Speaker
-from .attachments import replace_media
+from .attachments import counted_text, replace_media
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
-from .marks import MARKS, strip_marks
+from .marks import MARKS
 from .words import settled
 
 HEAD = -1  # the row of parts that stand beside the history
@@ -204,7 +204,7 @@ def _arguments(value: JSON) -> str:
 
 def _opaque(ref: Ref, speaker: Speaker, value: JSON) -> Part:
     """Something that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, compact_text(strip_marks(value)))
+    return Part(ref, "opaque", speaker, counted_text(value))
 
 
 def _read_content(row: int, speaker: Speaker, content: JSON) -> list[Part]:
