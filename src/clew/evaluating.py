@@ -29,7 +29,9 @@ from .tracing import traced
 from .vetting import vet
 
 _MORE = 1.03  # times what was left at the last look
-_NEAR = 0.8  # of a limit; from there on tokens are counted exactly
+_NEAR = 0.8  # of a window; from there on tokens are counted exactly
+_DOUBT = 0.1  # of all that came: so far the estimate may be off
+_LATE = 8  # requests for which what was fetched again stays where there is no room
 _NO_PRESSURE = Pressure()
 
 
@@ -64,7 +66,7 @@ def limits_of(state: State, setting: Setting) -> Limits:
 def _pressure(state: State, setting: Setting) -> Pressure:
     """Which limits the projection exceeds; its bytes are only estimated."""
     limits = limits_of(state, setting)
-    tokens = _tokens_near(limits.tokens, state, setting)
+    tokens = _tokens_near(limits, state, setting)
     if not state.held and _is_far_from(limits, tokens + setting.head):
         return _NO_PRESSURE  # most boundaries
     standing = [one for one in state.held.values() if one.part not in state.claimed]
@@ -84,11 +86,14 @@ def _is_far_from(limits: Limits, tokens: int) -> bool:
     )
 
 
-def _tokens_near(limit: int | None, state: State, setting: Setting) -> int:
-    """The tokens of the projection without its head: exact where they come near a limit."""
+def _tokens_near(limits: Limits, state: State, setting: Setting) -> int:
+    """The tokens of the projection without its head: exact under a budget, or near a window."""
     about = state.size - state.saved
-    near = limit is not None and about + setting.head > _NEAR * limit
-    if not near or setting.sizer is setting.counter:
+    if limits.tokens is None or setting.sizer is setting.counter:
+        return about
+    doubt = _DOUBT * state.size  # sizes are estimated, and savings are not
+    near = about + doubt + setting.head > _NEAR * limits.tokens
+    if not near and limits.source == "window":
         return about
     return count_all(state, setting.counter) - state.saved
 
@@ -132,12 +137,20 @@ def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
 def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
     unseen_from = state.index.units[-1].answers
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
+    if state.pins and is_over(state, setting):
+        state.pins = _of_late(state)
     view = view_of(state, setting, unseen_from, arrival=False)
     _look_once(state, setting, view, free=free)
     if state.pins and is_over(state, setting):  # what was fetched again gives way in the end
         state.pins = frozenset()
         view = view_of(state, setting, unseen_from, arrival=False)
         _look_once(state, setting, replace(view, fresh_from=0, aged_from=0), free=free)
+
+
+def _of_late(state: State) -> frozenset[int]:
+    """What was fetched again not long ago: of what is pinned, all that a limit lets stay."""
+    first = len(state.index.units) - _LATE
+    return frozenset(one for one in state.pins if state.index.exchanges[one].unit >= first)
 
 
 def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> None:
@@ -357,7 +370,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     fetched = frozenset(state.fetched.values())
     again = frozenset[int]() if arrival else state.pins
     limits = limits_of(state, setting)
-    projected = setting.head + _tokens_near(limits.tokens, state, setting)
+    projected = setting.head + _tokens_near(limits, state, setting)
     kept = None if arrival else kept_from(state.index, setting.policy)
     return View(
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,

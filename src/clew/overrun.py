@@ -8,8 +8,9 @@ from .limits import in_the_way, pressure, why_it_stays
 from .passes.view import View
 from .protections import Protections
 from .report import Report
+from .state import count_all
 
-_SURELY = 0.8  # of the budget, by the estimate, is surely within it
+_SURELY = 0.97  # of the budget: joining messages takes a token or two
 
 
 def refuse_over_budget(folded: Folded, report: Report) -> None:
@@ -22,8 +23,8 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
     limits = limits_of(state, setting)
     if limits.source != "budget" or limits.tokens is None or state.left_alone:
         return
-    if state.size - state.saved + setting.head <= _SURELY * limits.tokens:
-        return  # exact counts are asked for only where they may matter
+    if setting.head + count_all(state, setting.counter) - state.saved <= _SURELY * limits.tokens:
+        return  # what goes out is counted anew only where it may matter
     over = pressure(limits, tokens=report.tokens_after - report.tokens_rendered).of("tokens")
     if over is not None:
         raise over.error(_in_the_way(folded))
