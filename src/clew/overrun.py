@@ -25,9 +25,16 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
         return
     if setting.head + count_all(state, setting.counter) - state.saved <= _SURELY * limits.tokens:
         return  # what goes out is counted anew only where it may matter
-    over = pressure(limits, tokens=report.tokens_after - report.tokens_rendered).of("tokens")
+    sent = report.tokens_after - report.tokens_rendered
+    over = pressure(limits, tokens=sent).of("tokens")
     if over is not None:
-        raise over.error(_in_the_way(folded))
+        raise over.error(_all_of(sent, _in_the_way(folded)))
+
+
+def _all_of(sent: int, found: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
+    """What stands in the way, and the few tokens that joining messages adds or saves."""
+    rest = sent - sum(size for _, size in found)
+    return (*found, ("messages that were joined", rest)) if rest else found
 
 
 def _in_the_way(folded: Folded) -> tuple[tuple[str, int], ...]:
