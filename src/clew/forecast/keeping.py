@@ -50,7 +50,7 @@ def kept_of(
     Lines that an earlier cut took out do not come back, and are no risk any more.
     """
     lines = text.split("\n")
-    names = _names(found, expected, mentions, rate) if named else {}
+    names = _names(lines, found, expected, mentions, rate) if named else {}
     stays = _staying(text, lines, found, expected, names, rate)
     for line in gone_before:
         stays[line] = False
@@ -92,18 +92,15 @@ def _hole(gone: int, names: Sequence[str]) -> list[str]:
 
 
 def _names(
-    found: Known, expected: Forecast, mentions: Mentions, rate: float
+    lines: Sequence[str], found: Known, expected: Forecast, mentions: Mentions, rate: float
 ) -> dict[int, list[str]]:
     """The own names of the lines for which these are worth being told when the line goes."""
     told: dict[int, list[str]] = {}
-    known = found.all.names
     least, owned = rate * _LEAST_SIZE / _TOKEN, found.all.owned
     for line in [line for line, need in enumerate(expected.names) if need > least]:
         if not HAS_NAMES[owned[line]]:
             continue
-        names = known.get(line)
-        if names is None:
-            names = known[line] = mentions.names_only_in(found.words, line)
+        names = mentions.names_only_in(found.words, line, lines[line])
         if names and expected.names[line] * _TOKEN > rate * _size(names):
             told[line] = names
     return told

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from ..numbering import NONE
+
+WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
 RARE: Final = 3  # results; a word that more of them say tells little
-LINE_BITS: Final = 24  # of a place: a result's number, and a line of it
-NO_WORD: Final = 0  # in place of a line that is too short to be one
 
 _REPEATED: Final = (0, 1, 2, 5)
+_MOST_REPEATED: Final = _REPEATED[-1] + 1  # times; how many more there are is all the same
 _SIZES: Final = (4, 4, 3, 3, 5, 3)  # how many bins each of these features has
 # By the number of a line: its own bin, its names, paths, figures, how often, what was said.
 OWNED: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
 HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in OWNED)  # by the same number
+WAS_SAID: Final = bytes(bins[-1] > 0 for bins in OWNED)
 _WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for at in range(6))
-_MOST_TEXTS: Final = 32  # of one result that are remembered
+
+_NOWHERE: Final = 2**31 - 1  # behind all lines
+_MOST_TEXTS: Final = 5  # in place of one result that are remembered
 
 
 class Words(Struct, frozen=True, gc=False):
-    """What one result says, by number: for each line the line itself, then its identifiers."""
+    """One result among the lines of all."""
 
     number: int  # of the result, in order
     unit: int  # the unit it came in
-    starts: array[int]  # where each line's words begin; one more at the end
-    words: array[int]
+    first: int  # its first line
     looks: bytes  # what each line looks like
 
     @property
@@ -38,90 +42,182 @@ class Words(Struct, frozen=True, gc=False):
         return len(self.looks)
 
 
-class Gone(Struct, frozen=True, gc=False):
-    """Which lines a shorter text lacks, and in which of these it lacks a name; one byte each."""
+class Said:
+    """The words of all results, by number: for each line the line itself, then its identifiers.
 
+    Arrays, and growing ones: there are several words for each hundred characters.
+    """
+
+    def __init__(self) -> None:
+        # By word; the first one is no word, and at home nowhere.
+        self.home = array("i", [_NOWHERE])  # the first line of the newest result that says it
+        self.told = array("i", [-1])  # the last unit in which a call or a talk had it
+        self.count = bytearray(1)  # how many results say it, or a few more than are rare
+        self.sorts = bytearray(1)
+        self.latest = array("I", [0])  # where it stands last among the words, and one more
+        # By line, and one more at the end.
+        self.starts = array("I", [0])  # where its words begin
+        self.changed = bytearray()  # lines that must be looked at again
+        self.codes = array("H")
+        # By place: the words as they stand there.
+        self.words = array("I")
+        self.before = array("I")  # where the same word stands before, and one more
+
+    def number(self, sort: int) -> None:
+        """Make room for one more word."""
+        self.home.append(-1)
+        self.told.append(-1)
+        self.count.append(0)
+        self.sorts.append(sort)
+        self.latest.append(0)
+
+    def add(self, lines: Sequence[list[int]]) -> int:
+        """Note the words of a result's lines; the number of the first line."""
+        home, latest, before, starts = self.home, self.latest, self.before, self.starts
+        first, place = len(starts) - 1, len(self.words)
+        self.changed.extend(bytes(len(lines)))
+        self.codes.extend(array("H", bytes(2 * len(lines))))
+        for line, words in enumerate(lines, first):
+            self.words.extend(words)
+            for word in words:
+                place += 1
+                before.append(latest[word])
+                latest[word] = place
+                if home[word] < first:
+                    self._move(word, line)
+            starts.append(place)
+        return first
+
+    def _move(self, word: int, line: int) -> None:
+        """A word is at home in a newer result from now on."""
+        before, count = self.home[word], self.count[word]
+        self.home[word] = line
+        if count <= RARE:
+            self.count[word] = count + 1
+        if before < 0:
+            return
+        if self.told[word] < 0:
+            self.changed[before] = 1
+        elif count == RARE:  # it is no longer rare
+            self._change_all(word)
+
+    def tell(self, word: int, unit: int) -> None:
+        """A call or a talk has a word."""
+        if self.told[word] < 0 <= self.home[word]:
+            if self.count[word] <= RARE or self.sorts[word] == WHOLE:
+                self._change_all(word)
+            else:
+                self.changed[self.home[word]] = 1
+        self.told[word] = unit
+
+    def _change_all(self, word: int) -> None:
+        """Have all lines with a word looked at again; at most twice for each word."""
+        place = self.latest[word]
+        while place:
+            place -= 1
+            self.changed[bisect_right(self.starts, place) - 1] = 1
+            place = self.before[place]
+
+    def of(self, line: int) -> array[int]:
+        """The identifiers of a line."""
+        return self.words[self.starts[line] + 1 : self.starts[line + 1]]
+
+    def codes_of(self, words: Words) -> array[int]:
+        """The numbers of a result's lines."""
+        return self.codes[words.first : words.first + words.lines]
+
+    def look(self, words: Words) -> bool:
+        """Number all lines of a result; whether any number is new."""
+        first, end = words.first, words.first + words.lines
+        self.changed[first:end] = bytes(words.lines)
+        return self._look(range(first, end), self.starts[first])
+
+    def look_again(self, words: Words) -> bool:
+        """The same for those of its lines in which something has changed."""
+        changed, first, end = self.changed, words.first, words.first + words.lines
+        lines: list[int] = []
+        at = changed.find(1, first, end)
+        while at >= 0:
+            changed[at] = 0
+            lines.append(at)
+            at = changed.find(1, at + 1, end)
+        return bool(lines) and self._look(lines, self.starts[first])
+
+    def _look(self, lines: Iterable[int], start: int) -> bool:
+        """Number these lines of a result whose words start here."""
+        codes, changed = self.codes, False
+        for line in lines:
+            code = self._code(line, start)
+            if codes[line] != code:
+                codes[line], changed = code, True
+        return changed
+
+    def _code(self, line: int, start: int) -> int:
+        """What a line has that stands nowhere else, as one number."""
+        home, told, words, begin = self.home, self.told, self.words, self.starts[line]
+        code, whole = 0, words[begin]
+        if whole != NONE:
+            code = (2 if told[whole] >= 0 else 3 if home[whole] == line else 1) * _WORTH[0]
+        own: list[int] = []
+        said = 0
+        for word in words[begin + 1 : self.starts[line + 1]]:
+            if told[word] >= 0:
+                said += self.count[word] <= RARE
+            elif home[word] == line:
+                own.append(word)
+        if own:
+            code += self._code_of_names(own, start)
+        return code + min(2, said)
+
+    def _code_of_names(self, own: Sequence[int], start: int) -> int:
+        """The part of it that tells how many names of each sort it has, and how often."""
+        names = [0, 0, 0, 0]
+        repeated = 0
+        for word in own:
+            names[self.sorts[word]] += 1
+            place, times = self.latest[word], 0
+            while place > start and times < _MOST_REPEATED:
+                place, times = self.before[place - 1], times + 1
+            repeated = max(repeated, times)
+        code = min(3, names[1]) * _WORTH[1] + min(2, names[2]) * _WORTH[2]
+        return code + min(2, names[3]) * _WORTH[3] + bisect_left(_REPEATED, repeated) * _WORTH[4]
+
+
+class Missing(Struct, gc=False):
+    """What a shorter text lacks: which lines, and in which of these a name; one byte each."""
+
+    text: int  # its hash
     lines: bytes
     names: bytes
-
-
-class Known(Struct, frozen=True, gc=False):
-    """What an index knows of all words, by their numbers."""
-
-    home: Sequence[int]  # the newest result that says it, and its first line in it
-    said: Sequence[int]  # the last unit in which a call or a talk had it
-    count: Sequence[int]  # how many results say it
-    sorts: Sequence[int]
+    version: int = -1  # of the result's lines, for which the sums are
+    whole: float = 0.0  # what the lines that are gone multiply a rate by, together
+    named: float = 0.0
 
 
 class Owned(Struct):
-    """The numbers of a result's lines, brought up to date where a word of them has changed."""
+    """What is remembered of one result."""
 
-    words: Words
-    codes: list[int] = field(default_factory=list[int])
-    counts: list[int] = field(default_factory=list[int])  # own names of each line: ever fewer
-    told: set[int] = field(default_factory=set[int])  # lines of which something was said
-    places: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # lines by word
-    looked: int = 0  # how many changes of words it knows
-    lines: object = None  # what was made of them last, and how much was taken up by then
-    stamp: tuple[int, int] = (0, 0)
-    texts: dict[str, Gone] = field(default_factory=dict[str, Gone])  # that stood in its place
+    version: int = 0  # one more whenever anything about its lines has changed
+    stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
+    alone: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
+    shape: tuple[str | None, str] | None = None  # what it is, and what its call says that it is
+    most: tuple[int, float, float] = (-1, 0.0, 0.0)  # what any line multiplies a rate by, and when
+    texts: tuple[Missing, ...] = ()  # in its place, the one asked for last in front
 
-    def begin(self, known: Known, changes: int) -> None:
-        """Look at all lines."""
-        flat, starts, places = self.words.words, self.words.starts, self.places
-        for line in range(self.words.lines):
-            for word in flat[starts[line] : starts[line + 1]]:
-                places.setdefault(word, []).append(line)
-        places.pop(NO_WORD, None)
-        self.codes, self.counts = [0] * self.words.lines, [0] * self.words.lines
-        self._look(range(self.words.lines), known)
-        self.looked = changes
+    def find(self, text: int) -> Missing | None:
+        """What a text lacks, by its hash."""
+        for at, found in enumerate(self.texts):
+            if found.text == text:
+                if at:
+                    self._put_first(found)
+                return found
+        return None
 
-    def renew(self, changes: Sequence[int], known: Known) -> bool:
-        """Look again at the lines of words that changed; whether any has something else now."""
-        if self.looked == len(changes):
-            return False
-        new = self.places.keys() & changes[self.looked :]
-        self.looked = len(changes)
-        lines = {line for word in new for line in self.places[word]}
-        return bool(lines) and self._look(lines, known)
+    def keep(self, missing: Missing) -> Missing:
+        """Remember what a text lacks, and of too many forget the one not asked for longest."""
+        self._put_first(missing)
+        return missing
 
-    def keep(self, text: str, gone: Gone) -> Gone:
-        """Remember what a text lacks."""
-        if len(self.texts) >= _MOST_TEXTS:
-            self.texts.clear()
-        self.texts[text] = gone
-        return gone
-
-    def _look(self, lines: Iterable[int], known: Known) -> bool:
-        """Number these lines; whether any number, or how many names one has, is new."""
-        home, said, count, sorts = known.home, known.said, known.count, known.sorts
-        flat, starts, places, codes = self.words.words, self.words.starts, self.places, self.codes
-        first, counts, changed = self.words.number << LINE_BITS, self.counts, False
-        for line in lines:
-            start, place = starts[line], first + line
-            whole = flat[start]
-            names = [0, 0, 0, 0]
-            own = repeated = told = 0
-            if whole != NO_WORD:
-                own = 2 if said[whole] >= 0 else 3 if home[whole] == place else 1
-            for word in flat[start + 1 : starts[line + 1]]:
-                if said[word] >= 0:
-                    told += count[word] <= RARE
-                elif home[word] == place:
-                    names[sorts[word]] += 1
-                    repeated = max(repeated, len(places[word]))
-            code = own * _WORTH[0]
-            if told:
-                code += min(2, told)
-                self.told.add(line)
-            else:
-                self.told.discard(line)
-            if repeated:
-                code += min(3, names[1]) * _WORTH[1] + min(2, names[2]) * _WORTH[2]
-                code += min(2, names[3]) * _WORTH[3] + bisect_left(_REPEATED, repeated) * _WORTH[4]
-            own_names = sum(names)
-            if codes[line] != code or counts[line] != own_names:
-                codes[line], counts[line], changed = code, own_names, True
-        return changed
+    def _put_first(self, missing: Missing) -> None:
+        others = [one for one in self.texts if one is not missing]
+        self.texts = (missing, *others[: _MOST_TEXTS - 1])

@@ -1,0 +1,69 @@
+"""Numbers for hashes, in arrays: a conversation has too many lines and words for objects."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+NONE: Final = 0  # the number of no hash
+_FIRST: Final = 1 << 10  # slots; always a power of two
+_FULL: Final = 0.6  # of the slots; beyond that, looking takes long
+
+
+class Numbers:
+    """Hashes numbered from 1 on, in the order they came; none is ever forgotten.
+
+    A slot holds a number, and is found by the last bits of its hash or a little behind.
+    """
+
+    def __init__(self) -> None:
+        self._keys = array("q", [0])  # by number
+        self._slots = array("I", bytes(4 * _FIRST))
+        self._mask = _FIRST - 1
+        self._most = int(_FIRST * _FULL)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def get(self, key: int) -> int:
+        """The number of a hash; NONE: it has none."""
+        keys, slots, mask = self._keys, self._slots, self._mask
+        at = key & mask
+        while number := slots[at]:
+            if keys[number] == key:
+                return number
+            at = (at + 1) & mask
+        return NONE
+
+    def of_all(self, keys: Iterable[int]) -> array[int]:
+        """The numbers of these hashes, new ones for those that have none."""
+        get, add = self.get, self.add
+        return array("I", [get(key) or add(key) for key in keys])
+
+    def add(self, key: int) -> int:
+        """Give a hash that has none the next number."""
+        number = len(self._keys)
+        if number > self._most:
+            self._grow()
+        self._keys.append(key)
+        self._place(number, key)
+        return number
+
+    def _place(self, number: int, key: int) -> None:
+        slots, mask = self._slots, self._mask
+        at = key & mask
+        while slots[at]:
+            at = (at + 1) & mask
+        slots[at] = number
+
+    def _grow(self) -> None:
+        size = 2 * len(self._slots)
+        slots, mask = array("I", bytes(4 * size)), size - 1
+        for number, key in enumerate(self._keys):
+            if number != NONE:
+                at = key & mask
+                while slots[at]:
+                    at = (at + 1) & mask
+                slots[at] = number
+        self._slots, self._mask, self._most = slots, mask, int(size * _FULL)
