@@ -50,8 +50,9 @@ def kept_of(
     Lines that an earlier cut took out do not come back, and are no risk any more.
     """
     lines = text.split("\n")
-    names = _names(lines, found, expected, mentions, rate) if named else {}
-    stays = _staying(text, lines, found, expected, names, rate)
+    stays = _staying(text, lines, found, gone_before)
+    names = _names(lines, stays, found, expected, mentions, rate) if named else {}
+    _stay_where_needed(lines, stays, expected, names, rate)
     for line in gone_before:
         stays[line] = False
     if not lines[-1]:
@@ -92,44 +93,68 @@ def _hole(gone: int, names: Sequence[str]) -> list[str]:
 
 
 def _names(
-    lines: Sequence[str], found: Known, expected: Forecast, mentions: Mentions, rate: float
-) -> dict[int, list[str]]:
+    lines: Sequence[str], stays: bytearray, found: Known, expected: Forecast, mentions: Mentions,
+    rate: float,
+) -> dict[int, list[str]]:  # fmt: skip
     """The own names of the lines for which these are worth being told when the line goes."""
     told: dict[int, list[str]] = {}
-    least, owned = rate * _LEAST_SIZE / _TOKEN, found.all.owned
+    least, limit, owned = rate * _LEAST_SIZE / _TOKEN, rate / _TOKEN, found.all.owned
     for line in [line for line, need in enumerate(expected.names) if need > least]:
-        if not HAS_NAMES[owned[line]]:
+        if stays[line] == _STAYS or not HAS_NAMES[owned[line]]:
             continue
+        named, size = expected.names[line], len(lines[line]) + 1
+        if not stays[line] and _without_names(expected, line) > limit * size:
+            continue  # it stays, whatever its names are
         names = mentions.names_only_in(found.words, line, lines[line])
-        if names and expected.names[line] * _TOKEN > rate * _size(names):
+        if names and named * _TOKEN > rate * _size(names):
             told[line] = names
     return told
+
+
+def _without_names(expected: Forecast, line: int) -> float:
+    """What will be needed of a line of which the names are told."""
+    return expected.whole[line] + 0.1 * expected.names[line]
 
 
 def _size(names: Sequence[str]) -> int:
     return sum(map(len, names)) + 2 * len(names)
 
 
+_STAYS, _WENT = 1, 2
+
+
 def _staying(
-    text: str, lines: Sequence[str], found: Known, expected: Forecast,
-    names: Mapping[int, list[str]], rate: float,
-) -> bytearray:  # fmt: skip
-    """Which lines stay: the frame, the outline of code, what will be needed."""
-    sizes = map(len, lines)
-    needs = zip(expected.whole, expected.names, sizes, strict=True)
-    limit = rate / _TOKEN
-    stays = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
-    for line, told in names.items():
-        need = expected.whole[line] + 0.1 * expected.names[line]
-        stays[line] = need > limit * max(1, len(lines[line]) + 1 - _size(told))
+    text: str, lines: Sequence[str], found: Known, gone_before: Collection[int]
+) -> bytearray:
+    """Which lines stay whatever they are needed for, the frame and the outline; which went."""
+    stays = bytearray(len(lines))
     if found.bins[0] == _CODE:
-        for line, look in enumerate(found.all.looks):
+        for line, look in enumerate(found.words.looks):
             if look in _OUTLINE:
-                stays[line] = True
+                stays[line] = _STAYS
     first, last = _framing(text, lines, is_run=found.bins[0] in _RUNS)
     stays[:first] = b"\1" * len(stays[:first])
     stays[last:] = b"\1" * len(stays[last:])
+    for line in gone_before:
+        stays[line] = _WENT
     return stays
+
+
+def _stay_where_needed(
+    lines: Sequence[str], stays: bytearray, expected: Forecast,
+    names: Mapping[int, list[str]], rate: float,
+) -> None:  # fmt: skip
+    """Let the lines stay that will be needed for more than they take."""
+    limit = rate / _TOKEN
+    needs = enumerate(zip(expected.whole, expected.names, map(len, lines), strict=True))
+    needed = [line for line, (whole, name, size) in needs if whole + name > limit * (size + 1)]
+    for line in needed:
+        if line not in names:
+            stays[line] = _STAYS
+    for line, told in names.items():
+        size = max(1, len(lines[line]) + 1 - _size(told))
+        if _without_names(expected, line) > limit * size:
+            stays[line] = _STAYS
 
 
 def _framing(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:

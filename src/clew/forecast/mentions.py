@@ -22,7 +22,7 @@ from ..lines import spoken
 from ..numbering import NONE, Numbers
 from ..transcript import Part, Unit
 from .looks import look_of
-from .owned import FIGURE, NAME, PATH, RARE, WHOLE, Missing, Owned, Said, Words
+from .owned import FIGURE, NAME, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words
 
 _ATOM: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier has one of these
@@ -64,6 +64,7 @@ class Mentions:
         self.asked: list[int] = []  # the units in which a user spoke
         self.late = 0  # times that a call took up something of a result that was not fresh
         self.said = Said()
+        self.recent = Recent()
         self.lock = RLock()  # to be held while an evaluation reads it: it must not grow meanwhile
         self._numbers = Numbers()  # of identifiers, of hashes of lines
         self._atoms: dict[str, tuple[int, ...]] = {}  # the words in what may be an identifier
@@ -138,15 +139,16 @@ class Mentions:
 
     def names_only_in(self, words: Words, line: int, said: str) -> list[str]:
         """The names of a line, which says this, that nobody has said and no newer result says."""
-        home, told, number = self.said.home, self.said.told, self._numbers.get
-        place = words.first + line
+        home, told, place = self.said.home, self.said.told, words.first + line
+        own = {word for word in self.said.of(place) if home[word] == place and told[word] < 0}
         found: list[str] = []
-        for atom in atoms_in(said):
-            word = number(hash(atom))
-            if home[word] != place or told[word] >= 0 or _TIMING.fullmatch(atom):
+        for raw in _ATOM.findall(said, 0, _LONGEST_LINE) if own else ():
+            atoms = self._words_in(raw)
+            if not atoms or own.isdisjoint(atoms):
                 continue
-            if not any(atom in longer for longer in found):
-                found.append(atom)
+            for word, atom in zip(atoms, atoms_of(raw), strict=True):
+                if word in own and not _TIMING.fullmatch(atom) and not _in_any(atom, found):
+                    found.append(atom)
         return found
 
     def _note(self, position: int, part: Part, unit: int) -> None:
@@ -186,6 +188,10 @@ class Mentions:
             if atoms:
                 found += atoms
         return found
+
+    def _words_in(self, raw: str) -> tuple[int, ...]:
+        known = self._atoms.get(raw)
+        return self._learn(raw) if known is None else known
 
     def _learn(self, raw: str) -> tuple[int, ...]:
         """The words in what may be an identifier, which is remembered for a while."""
@@ -236,6 +242,10 @@ class Mentions:
         if new and taken.units[-1:] != [unit]:
             taken.units.append(unit)
             self.late += unit - self._born[result] > _FRESH
+
+
+def _in_any(name: str, longer: Sequence[str]) -> bool:
+    return any(name in one for one in longer) if longer else False
 
 
 def _kept(gone: bytes, first: int) -> Iterator[int]:

@@ -7,6 +7,7 @@ names that stand only in it. docs/forecast.md tells where the weights come from.
 from __future__ import annotations
 
 import tomllib
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -42,7 +43,7 @@ class Weights(Struct, frozen=True, dict=True):
         """The rate of a result with these bins, before its lines are looked at."""
         return self.rate * prod(map(getitem, self.result, bins))
 
-    def of_lines(self, lines: Lines) -> list[float]:
+    def of_lines(self, lines: Lines) -> array[float]:
         """What each line's bins multiply it by."""
         found = map(self._owned.__getitem__, lines.owned)
         at_place = map(self._looks.__getitem__, lines.places)
@@ -56,7 +57,7 @@ class Weights(Struct, frozen=True, dict=True):
                 found = map(mul, found, map(table.__getitem__, near))
             else:  # none is near to anything
                 far *= table[0]
-        return [far * one for one in found]
+        return array("d", [far * one for one in found])
 
     @cached_property
     def _owned(self) -> Table:
@@ -102,7 +103,7 @@ class Model(Struct, frozen=True):
 
 def forecast(known: Known, model: Model | None = None) -> Forecast:
     """What a result's lines will be needed for."""
-    shares = _shares(known.all, model or shipped())
+    shares = shares_of(known) if model is None else _shares(known.all, model)
     whole, names = bases(known, model)
     return Forecast(
         [_SHARED * min(_MOST, whole * one) for one in shares.whole],
@@ -123,7 +124,7 @@ def expected_of(known: Known, rates: tuple[float, float], missing: Missing) -> f
     """
     owned = known.owned
     if missing.version != owned.version:
-        shares = _shares(known.all, shipped())
+        shares = shares_of(known)
         missing.whole = sum(compress(shares.whole, missing.lines))
         missing.named = sum(compress(shares.names, missing.names))
         missing.version = owned.version
@@ -135,6 +136,16 @@ def expected_of(known: Known, rates: tuple[float, float], missing: Missing) -> f
         needed = compress(found.whole, missing.lines), compress(found.names, missing.names)
         return sum(needed[0]) + sum(needed[1])
     return _SHARED * whole * missing.whole + names * missing.named
+
+
+def shares_of(known: Known) -> Shares:
+    """What the lines of a result make of a rate by the shipped weights; remembered for a while."""
+    recent = known.mentions.recent
+    found = recent.get(known.words.number, known.owned.version)
+    if not isinstance(found, Shares):
+        found = _shares(known.all, shipped())
+        recent.keep(known.words.number, known.owned.version, found, known.words.lines)
+    return found
 
 
 def _shares(lines: Lines, model: Model) -> Shares:

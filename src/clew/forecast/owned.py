@@ -25,6 +25,7 @@ WAS_SAID: Final = bytes(bins[-1] > 0 for bins in OWNED)
 _WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for at in range(6))
 
 _NOWHERE: Final = 2**31 - 1  # behind all lines
+_MOST_RECENT: Final = 30_000  # lines
 _MOST_TEXTS: Final = 5  # in place of one result that are remembered
 
 
@@ -221,3 +222,25 @@ class Owned(Struct):
     def _put_first(self, missing: Missing) -> None:
         others = [one for one in self.texts if one is not missing]
         self.texts = (missing, *others[: _MOST_TEXTS - 1])
+
+
+class Recent:
+    """What was worked out for the lines of results last: for so many lines, not for all."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, object]] = {}  # by number of result: a version, and that
+        self._lines = 0
+
+    def get(self, number: int, version: int) -> object:
+        """What was found for this version of a result's lines; None: it is not remembered."""
+        known = self._found.get(number)
+        return None if known is None or known[0] != version else known[1]
+
+    def keep(self, number: int, version: int, found: object, lines: int) -> None:
+        """Remember what was found for a result of so many lines."""
+        if number not in self._found:
+            self._lines += lines
+            if self._lines > _MOST_RECENT:
+                self._found.clear()
+                self._lines = lines
+        self._found[number] = version, found
