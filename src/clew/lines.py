@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
-from .numbering import NONE, Numbers
+from .numbering import NONE, Numbers, held_by
 from .transcript import Part
 
 # How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
@@ -22,6 +22,7 @@ _LEAST_LINE: Final = 8  # characters; a shorter line stands everywhere
 _LONGEST_LINE: Final = 2_000  # characters of a line that is looked for
 _LEAST_TEXT: Final = 200  # characters; a shorter text is not worth a look
 _MOST_PLACES: Final = 8  # of one line that are remembered after the first
+_AGAIN: Final = 200  # bytes that one takes which is shown again
 _MOST_LINES: Final = 500_000  # places that one conversation may take
 
 NO_NUMBER: Final = -1
@@ -142,7 +143,14 @@ class Lines:
         self._said: dict[int, str] = {}  # what the parts show
         self._latest: dict[int, Sequence[int]] = {}  # the numbers in the parts noted last
         self._starts: dict[int, dict[int, list[int]]] = {}  # where lines begin, by part and hash
+        self._started = 0  # lines of which that is known
         self._count = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes beside the texts, about."""
+        again = _AGAIN * (len(self._more) + self._started)
+        return self._numbers.held + held_by(self._first) + again
 
     def extend(self, parts: Iterable[tuple[int, Part]]) -> None:
         """Remember which lines stand in these parts, which come in the order of the history."""
@@ -200,6 +208,7 @@ class Lines:
         known = self._starts.get(position)
         if known is None:
             known = self._starts[position] = _starts(self._said[position])
+            self._started += len(known)
         return known
 
     def text(self, position: int) -> str:

@@ -26,6 +26,11 @@ class Numbers:
     def __len__(self) -> int:
         return len(self._keys)
 
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes."""
+        return held_by(self._keys, self._slots)
+
     def get(self, key: int) -> int:
         """The number of a hash; NONE: it has none."""
         keys, slots, mask = self._keys, self._slots, self._mask
@@ -67,3 +72,8 @@ class Numbers:
                     at = (at + 1) & mask
                 slots[at] = number
         self._slots, self._mask, self._most = slots, mask, int(size * _FULL)
+
+
+def held_by(*arrays: array[int] | bytearray) -> int:
+    """Bytes that these take, room to grow included."""
+    return sum([one.__sizeof__() for one in arrays])

@@ -40,6 +40,8 @@ _SHORTEST_LINE: Final = 16  # characters; shorter lines are never asked for as s
 _LONGEST_LINE: Final = 4_000  # characters of one line that are looked at
 _FRESH: Final = 2  # requests
 _LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
+# Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
+_A_RESULT, _TEXTS, _A_TAKEN, _AN_ATOM = 900, 6, 800, 250
 _MOST_CALLS: Final = 512  # of which it is remembered how much is gone
 _MOST_ATOMS: Final = 4_096  # that are remembered with their words
 
@@ -73,6 +75,14 @@ class Mentions:
         self._born = array("I")  # the unit of each result
         self._firsts = array("I")  # and its first line
         self._noted = 0  # parts
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes, about."""
+        lines = len(self.said.changed)
+        results = _A_RESULT * len(self._owned) + _TEXTS * lines + _A_TAKEN * len(self.taken)
+        remembered = _AN_ATOM * (len(self._atoms) + len(self._gone_of_calls))
+        return self.said.held + self._numbers.held + self.recent.held + results + remembered
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
         """Note the units from number `first` on; False when others were noted already."""

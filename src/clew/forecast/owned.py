@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..numbering import NONE
+from ..numbering import NONE, held_by
 
 WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
 RARE: Final = 3  # results; a word that more of them say tells little
@@ -25,6 +25,7 @@ WAS_SAID: Final = bytes(bins[-1] > 0 for bins in OWNED)
 _WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for at in range(6))
 
 _NOWHERE: Final = 2**31 - 1  # behind all lines
+_A_RESULT: Final = 400  # bytes, beside its lines
 _MOST_RECENT: Final = 30_000  # lines
 _MOST_TEXTS: Final = 5  # in place of one result that are remembered
 
@@ -63,6 +64,13 @@ class Said:
         # By place: the words as they stand there.
         self.words = array("I")
         self.before = array("I")  # where the same word stands before, and one more
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes."""
+        of_words = held_by(self.home, self.told, self.count, self.sorts, self.latest)
+        of_lines = held_by(self.starts, self.changed, self.codes)
+        return of_words + of_lines + held_by(self.words, self.before)
 
     def number(self, sort: int) -> None:
         """Make room for one more word."""
@@ -230,6 +238,11 @@ class Recent:
     def __init__(self) -> None:
         self._found: dict[int, tuple[int, object]] = {}  # by number of result: a version, and that
         self._lines = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes, about."""
+        return 2 * 8 * self._lines + _A_RESULT * len(self._found)
 
     def get(self, number: int, version: int) -> object:
         """What was found for this version of a result's lines; None: it is not remembered."""
