@@ -114,14 +114,9 @@ def _shared_by(state: State) -> int:
     """Bytes of texts, indexes and offers, which all states of a conversation share."""
     texts = sum([part.text.__sizeof__() + _A_PART for part in state.index.parts])
     waiting = (offer.edit for offers in state.pool.values() for offer in offers)
+    edits = _of_edits([*waiting, *state.edits.values()])
     encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
-    return (
-        texts
-        + _of_edits([*waiting, *state.edits.values()])
-        + encoded
-        + state.ledger.lines.held
-        + state.mentions.held
-    )
+    return texts + edits + encoded + state.ledger.lines.held + state.mentions.held
 
 
 def _of_edits(edits: Sequence[Edit]) -> int:
