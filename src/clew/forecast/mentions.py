@@ -147,6 +147,17 @@ class Mentions:
             self._gone_of_calls[key] = gone
         return gone
 
+    def size_of_names(self, words: Words, line: int) -> int:
+        """The most characters that the names take which stand only in a line, with what parts them.
+
+        What is no name but a timing, or stands in another one, counts too.
+        """
+        home, told, place = self.said.home, self.said.told, words.first + line
+        sizes = self.said.sizes
+        return sum(
+            [sizes[word] for word in self.said.of(place) if home[word] == place and told[word] < 0]
+        )
+
     def names_only_in(self, words: Words, line: int, said: str) -> list[str]:
         """The names of a line, which says this, that nobody has said and no newer result says."""
         home, told, place = self.said.home, self.said.told, words.first + line
@@ -184,7 +195,7 @@ class Mentions:
         """A line as a whole, then its identifiers, by number."""
         if len(whole) < _SHORTEST_LINE:
             return [NONE, *self._atoms_of(line)]
-        return [self._number(hash(whole) ^ _LINES, WHOLE), *self._atoms_of(line)]
+        return [self._number_of_line(whole), *self._atoms_of(line)]
 
     def _atoms_of(self, line: str) -> list[int]:
         """The identifiers of a line, or of many short ones, by number."""
@@ -212,13 +223,18 @@ class Mentions:
 
     def _number_of(self, atom: str) -> int:
         key = hash(atom)
-        return self._numbers.get(key) or self._number(key, _sort(atom))
-
-    def _number(self, key: int, sort: int) -> int:
         number = self._numbers.get(key)
         if not number:
             number = self._numbers.add(key)
-            self.said.number(sort)
+            self.said.number(_sort(atom), len(atom))
+        return number
+
+    def _number_of_line(self, whole: str) -> int:
+        key = hash(whole) ^ _LINES
+        number = self._numbers.get(key)
+        if not number:
+            number = self._numbers.add(key)
+            self.said.number(WHOLE, 0)
         return number
 
     def _take_up(self, text: str, unit: int, *, called: bool) -> None:
@@ -273,18 +289,21 @@ def atoms_in(line: str) -> Iterator[str]:
         yield from atoms_of(raw)
 
 
-def atoms_of(raw: str) -> Iterator[str]:
+def atoms_of(raw: str) -> Sequence[str]:
     """The identifiers in what may be one."""
     if raw.isalpha() and (raw.islower() or raw[1:].islower()):
-        return  # most of them: plain words
+        return ()  # most of them: plain words
     atom = raw.strip(_EDGES)
     if len(atom) < _SHORTEST_ATOM or not _TELLING.search(atom):
-        return
-    yield atom
+        return ()
+    if ":" not in atom and "." not in atom:
+        return (atom,)
+    found = [atom]
     for inner in atom.split(":") if ":" in atom else _last_of(atom):
         piece = inner.strip(_EDGES)
         if len(piece) >= _SHORTEST_ATOM and piece != atom and _TELLING.search(piece):
-            yield piece
+            found.append(piece)
+    return found
 
 
 def _last_of(atom: str) -> tuple[str, ...]:
@@ -311,6 +330,6 @@ def bare_lines(text: str, lines: Sequence[str]) -> list[str]:
 
 
 def _sort(atom: str) -> int:
-    if _FIGURE.match(atom):
+    if atom.isdecimal() or _FIGURE.match(atom):
         return FIGURE
     return PATH if _PATH.search(atom) else NAME

@@ -26,6 +26,7 @@ _WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for
 
 _NOWHERE: Final = 2**31 - 1  # behind all lines
 _A_RESULT: Final = 400  # bytes, beside its lines
+_LONGEST: Final = 60_000  # characters of a word; no line has so many that are looked at
 _MOST_RECENT: Final = 30_000  # lines
 _MOST_TEXTS: Final = 5  # in place of one result that are remembered
 
@@ -56,6 +57,7 @@ class Said:
         self.told = array("i", [-1])  # the last unit in which a call or a talk had it
         self.count = bytearray(1)  # how many results say it, or a few more than are rare
         self.sorts = bytearray(1)
+        self.sizes = array("H", [0])  # characters of a name and of what parts it from the next
         self.latest = array("I", [0])  # where it stands last among the words, and one more
         # By line, and one more at the end.
         self.starts = array("I", [0])  # where its words begin
@@ -68,16 +70,17 @@ class Said:
     @property
     def held(self) -> int:
         """Bytes that all this takes."""
-        of_words = held_by(self.home, self.told, self.count, self.sorts, self.latest)
+        of_words = held_by(self.home, self.told, self.count, self.sorts, self.sizes)
         of_lines = held_by(self.starts, self.changed, self.codes)
-        return of_words + of_lines + held_by(self.words, self.before)
+        return of_words + of_lines + held_by(self.latest, self.words, self.before)
 
-    def number(self, sort: int) -> None:
-        """Make room for one more word."""
+    def number(self, sort: int, size: int) -> None:
+        """Make room for one more word, of so many characters."""
         self.home.append(-1)
         self.told.append(-1)
         self.count.append(0)
         self.sorts.append(sort)
+        self.sizes.append(min(size, _LONGEST) + 2)
         self.latest.append(0)
 
     def add(self, lines: Sequence[list[int]]) -> int:
