@@ -206,9 +206,10 @@ def _told(names: Names, expected: Forecast, start: int, end: int) -> set[int]:
     told: set[int] = set()
     count = 0
     for line in sorted(lines, key=lambda line: -expected.names[line]):
-        count += len(names.of(line))
+        found = names.of(line)
+        count += len(found)
         if count > _MOST_NAMES:
             break
-        if names.of(line):
+        if found:
             told.add(line)
     return told
