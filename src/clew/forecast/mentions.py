@@ -22,7 +22,7 @@ from ..lines import spoken
 from ..numbering import NONE, Numbers
 from ..transcript import Part, Unit
 from .looks import look_of
-from .owned import FIGURE, NAME, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words
+from .owned import FIGURE, LINE, NAME, NAMED, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words
 
 _ATOM: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier has one of these
@@ -42,6 +42,7 @@ _FRESH: Final = 2  # requests
 _LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
 # Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
 _A_RESULT, _TEXTS, _A_TAKEN, _AN_ATOM = 900, 6, 800, 250
+_WITH_ITS_NAMES: Final = bytes((0, NAMED)) + bytes(254)
 _MOST_CALLS: Final = 512  # of which it is remembered how much is gone
 _MOST_ATOMS: Final = 4_096  # that are remembered with their words
 
@@ -106,12 +107,14 @@ class Mentions:
 
     def owned(self, words: Words) -> tuple[Owned, bool]:
         """What is remembered of a result, and whether a line has something else for itself now."""
-        found = self._owned.get(words.number)
-        if found is not None:
-            return found, self.said.look_again(words)
-        found = self._owned[words.number] = Owned()
-        self.said.look(words)
-        return found, True
+        said, found, changed = self.said, self._owned.get(words.number), True
+        if found is None:
+            found = self._owned[words.number] = Owned()
+            said.look(words)
+        else:
+            changed = said.look_again(words, found.looked)
+        found.looked = len(said.events)
+        return found, changed
 
     def missing(self, words: Words, original: str, text: str) -> Missing:
         """Which lines of a result are gone, and which with a name, where it says `text`."""
@@ -127,13 +130,12 @@ class Mentions:
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
             named.update(*(self.said.of(line) for line in _kept(gone, words.first)))
-        told = bytearray(gone)
+        lacks = bytearray(gone.translate(_WITH_ITS_NAMES))
         for line in compress(range(len(gone)), gone):
             own = self.said.of(words.first + line)
             if own and named.issuperset(own):
-                told[line] = 0
-        names = bytes(told)
-        return Missing(hash(text), gone, gone if names == gone else names)
+                lacks[line] = LINE
+        return Missing(hash(text), bytes(lacks))
 
     def gone_of_call(self, arguments: str, text: str) -> int:
         """How many lines of a call's arguments are gone where it says `text`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final
 
@@ -16,7 +17,6 @@ WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of thre
 RARE: Final = 3  # results; a word that more of them say tells little
 
 _REPEATED: Final = (0, 1, 2, 5)
-_MOST_REPEATED: Final = _REPEATED[-1] + 1  # times; how many more there are is all the same
 _SIZES: Final = (4, 4, 3, 3, 5, 3)  # how many bins each of these features has
 # By the number of a line: its own bin, its names, paths, figures, how often, what was said.
 OWNED: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
@@ -28,6 +28,8 @@ _NOWHERE: Final = 2**31 - 1  # behind all lines
 _A_RESULT: Final = 400  # bytes, beside its lines
 _LONGEST: Final = 60_000  # characters of a word; no line has so many that are looked at
 _MOST_RECENT: Final = 30_000  # lines
+LINE, NAMED = 1, 2  # what is gone of a line that a shorter text lacks
+_WITH_NAME: Final = bytes(value == NAMED for value in range(256))
 _MOST_TEXTS: Final = 5  # in place of one result that are remembered
 
 
@@ -58,21 +60,20 @@ class Said:
         self.count = bytearray(1)  # how many results say it, or a few more than are rare
         self.sorts = bytearray(1)
         self.sizes = array("H", [0])  # characters of a name and of what parts it from the next
-        self.latest = array("I", [0])  # where it stands last among the words, and one more
         # By line, and one more at the end.
         self.starts = array("I", [0])  # where its words begin
         self.changed = bytearray()  # lines that must be looked at again
         self.codes = array("H")
-        # By place: the words as they stand there.
-        self.words = array("I")
-        self.before = array("I")  # where the same word stands before, and one more
+        self.words = array("I")  # by place, as they stand there
+        self.events = array("I")  # words whose lines must all be looked at again
+        self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # some of these
 
     @property
     def held(self) -> int:
         """Bytes that all this takes."""
         of_words = held_by(self.home, self.told, self.count, self.sorts, self.sizes)
         of_lines = held_by(self.starts, self.changed, self.codes)
-        return of_words + of_lines + held_by(self.latest, self.words, self.before)
+        return of_words + of_lines + held_by(self.words, self.events)
 
     def number(self, sort: int, size: int) -> None:
         """Make room for one more word, of so many characters."""
@@ -81,23 +82,18 @@ class Said:
         self.count.append(0)
         self.sorts.append(sort)
         self.sizes.append(min(size, _LONGEST) + 2)
-        self.latest.append(0)
 
     def add(self, lines: Sequence[list[int]]) -> int:
         """Note the words of a result's lines; the number of the first line."""
-        home, latest, before, starts = self.home, self.latest, self.before, self.starts
-        first, place = len(starts) - 1, len(self.words)
+        home, starts, first = self.home, self.starts, len(self.starts) - 1
         self.changed.extend(bytes(len(lines)))
         self.codes.extend(array("H", bytes(2 * len(lines))))
         for line, words in enumerate(lines, first):
             self.words.extend(words)
+            starts.append(len(self.words))
             for word in words:
-                place += 1
-                before.append(latest[word])
-                latest[word] = place
                 if home[word] < first:
                     self._move(word, line)
-            starts.append(place)
         return first
 
     def _move(self, word: int, line: int) -> None:
@@ -111,24 +107,16 @@ class Said:
         if self.told[word] < 0:
             self.changed[before] = 1
         elif count == RARE:  # it is no longer rare
-            self._change_all(word)
+            self.events.append(word)
 
     def tell(self, word: int, unit: int) -> None:
         """A call or a talk has a word."""
         if self.told[word] < 0 <= self.home[word]:
             if self.count[word] <= RARE or self.sorts[word] == WHOLE:
-                self._change_all(word)
+                self.events.append(word)
             else:
                 self.changed[self.home[word]] = 1
         self.told[word] = unit
-
-    def _change_all(self, word: int) -> None:
-        """Have all lines with a word looked at again; at most twice for each word."""
-        place = self.latest[word]
-        while place:
-            place -= 1
-            self.changed[bisect_right(self.starts, place) - 1] = 1
-            place = self.before[place]
 
     def of(self, line: int) -> array[int]:
         """The identifiers of a line."""
@@ -138,33 +126,57 @@ class Said:
         """The numbers of a result's lines."""
         return self.codes[words.first : words.first + words.lines]
 
-    def look(self, words: Words) -> bool:
-        """Number all lines of a result; whether any number is new."""
+    def look(self, words: Words) -> None:
+        """Number all lines of a result."""
         first, end = words.first, words.first + words.lines
         self.changed[first:end] = bytes(words.lines)
-        return self._look(range(first, end), self.starts[first])
+        self._look(range(first, end), words)
 
-    def look_again(self, words: Words) -> bool:
-        """The same for those of its lines in which something has changed."""
+    def look_again(self, words: Words, looked: int) -> bool:
+        """The same for lines in which something changed after so many events; whether any has."""
         changed, first, end = self.changed, words.first, words.first + words.lines
+        if looked < len(self.events):
+            self._mark(words, self._events_since(looked))
         lines: list[int] = []
         at = changed.find(1, first, end)
         while at >= 0:
             changed[at] = 0
             lines.append(at)
             at = changed.find(1, at + 1, end)
-        return bool(lines) and self._look(lines, self.starts[first])
+        return bool(lines) and self._look(lines, words)
 
-    def _look(self, lines: Iterable[int], start: int) -> bool:
-        """Number these lines of a result whose words start here."""
+    def _events_since(self, looked: int) -> frozenset[int]:
+        """The words of the events after so many; mostly asked for the same ones."""
+        count = len(self.events)
+        if self._since[:2] != (looked, count):
+            self._since = looked, count, frozenset(self.events[looked:])
+        return self._since[2]
+
+    def _mark(self, words: Words, events: frozenset[int]) -> None:
+        """Mark the lines of a result that have one of these words."""
+        said = self._words_of(words)
+        if events.isdisjoint(said):
+            return
+        start = self.starts[words.first]
+        for place, word in enumerate(said, start):
+            if word in events:
+                self.changed[bisect_right(self.starts, place) - 1] = 1
+
+    def _words_of(self, words: Words) -> array[int]:
+        """All words of a result."""
+        return self.words[self.starts[words.first] : self.starts[words.first + words.lines]]
+
+    def _look(self, lines: Iterable[int], words: Words) -> bool:
+        """Number these lines of a result; whether any number is new."""
         codes, changed = self.codes, False
+        times = Counter(self._words_of(words))
         for line in lines:
-            code = self._code(line, start)
+            code = self._code(line, times)
             if codes[line] != code:
                 codes[line], changed = code, True
         return changed
 
-    def _code(self, line: int, start: int) -> int:
+    def _code(self, line: int, times: Mapping[int, int]) -> int:
         """What a line has that stands nowhere else, as one number."""
         home, told, words, begin = self.home, self.told, self.words, self.starts[line]
         code, whole = 0, words[begin]
@@ -178,37 +190,38 @@ class Said:
             elif home[word] == line:
                 own.append(word)
         if own:
-            code += self._code_of_names(own, start)
+            code += self._code_of_names(own, times)
         return code + min(2, said)
 
-    def _code_of_names(self, own: Sequence[int], start: int) -> int:
+    def _code_of_names(self, own: Sequence[int], times: Mapping[int, int]) -> int:
         """The part of it that tells how many names of each sort it has, and how often."""
         names = [0, 0, 0, 0]
-        repeated = 0
         for word in own:
             names[self.sorts[word]] += 1
-            place, times = self.latest[word], 0
-            while place > start and times < _MOST_REPEATED:
-                place, times = self.before[place - 1], times + 1
-            repeated = max(repeated, times)
+        repeated = max([times[word] for word in own])
         code = min(3, names[1]) * _WORTH[1] + min(2, names[2]) * _WORTH[2]
         return code + min(2, names[3]) * _WORTH[3] + bisect_left(_REPEATED, repeated) * _WORTH[4]
 
 
 class Missing(Struct, gc=False):
-    """What a shorter text lacks: which lines, and in which of these a name; one byte each."""
+    """What a shorter text lacks."""
 
     text: int  # its hash
-    lines: bytes
-    names: bytes
+    lines: bytes  # by line: 0 where it stays, LINE where it is gone, NAMED where with a name
     version: int = -1  # of the result's lines, for which the sums are
     whole: float = 0.0  # what the lines that are gone multiply a rate by, together
     named: float = 0.0
+
+    @property
+    def names(self) -> bytes:
+        """Of which lines a name is gone, too."""
+        return self.lines.translate(_WITH_NAME)
 
 
 class Owned(Struct):
     """What is remembered of one result."""
 
+    looked: int = 0  # how many events of words it knows
     version: int = 0  # one more whenever anything about its lines has changed
     stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
     alone: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
