@@ -133,6 +133,39 @@ class TestMentions:
         assert history.mentions.said_last("/w/loom.py") == 1
         assert history.mentions.said_last("/w/other.py") == -1
 
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.integers(0, 8), max_size=9), st.lists(st.integers(0, 8), max_size=6))
+    def test_what_a_shorter_text_lacks(self, had: list[int], has: list[int]):
+        original, text = ("\n".join(f" {WORDS[n]}" for n in one) for one in (had, has))
+        history = told(runs("ls", original), OTHER)
+        words = history.mentions.results[result(history)]
+        found = history.mentions.missing(words, original, text)
+        stays = {line.strip() for line in text.split("\n")}
+        gone = [line.strip() not in stays for line in original.split("\n")]
+        named = set(atoms_in(text.replace("\n", " ")))
+        own = [set(atoms_in(line)) for line in original.split("\n")]
+        lost = [
+            one and not (names and names <= named) for one, names in zip(gone, own, strict=True)
+        ]
+        assert [bool(one) for one in found.lines] == gone
+        assert [bool(one) for one in found.names] == lost
+        assert history.mentions.missing(words, original, text) is found
+
+    def test_few_texts_in_place_of_one_result_are_remembered(self):
+        history = told(runs("ls", "\n".join(LOOM)), OTHER)
+        words = history.mentions.results[result(history)]
+        found = [history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(30)]
+        again = [
+            history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(29, -1, -1)
+        ]
+        kept = sum(one is two for one, two in zip(found, reversed(again), strict=True))
+        assert 2 <= kept <= 8
+
+    def test_a_word_takes_few_bytes(self):
+        lines = [f"the line with number_{n} in it" for n in range(20_000)]
+        history = told(runs("ls", "\n".join(lines)), OTHER)
+        assert history.mentions.held < 150 * len(lines)  # with two words each: a name, the line
+
     def test_a_fork_is_refused(self):
         history = told(reads("/a.py", "one"), OTHER)
         index = history.transcript
