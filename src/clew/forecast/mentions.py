@@ -228,7 +228,7 @@ class Mentions:
         number = self._numbers.get(key)
         if not number:
             number = self._numbers.add(key)
-            self.said.number(_sort(atom), len(atom))
+            self.said.number(number, _sort(atom), len(atom))
         return number
 
     def _number_of_line(self, whole: str) -> int:
@@ -236,7 +236,7 @@ class Mentions:
         number = self._numbers.get(key)
         if not number:
             number = self._numbers.add(key)
-            self.said.number(WHOLE, 0)
+            self.said.number(number, WHOLE, 0)
         return number
 
     def _take_up(self, text: str, unit: int, *, called: bool) -> None:

@@ -26,6 +26,8 @@ _WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for
 
 _NOWHERE: Final = 2**31 - 1  # behind all lines
 _A_RESULT: Final = 400  # bytes, beside its lines
+_ROOM: Final = 256  # words that there is room for at a time
+_NONE_YET: Final = array("i", [-1]) * _ROOM
 _LONGEST: Final = 60_000  # characters of a word; no line has so many that are looked at
 _MOST_RECENT: Final = 30_000  # lines
 LINE, NAMED = 1, 2  # what is gone of a line that a shorter text lacks
@@ -75,13 +77,16 @@ class Said:
         of_lines = held_by(self.starts, self.changed, self.codes)
         return of_words + of_lines + held_by(self.words, self.events)
 
-    def number(self, sort: int, size: int) -> None:
+    def number(self, word: int, sort: int, size: int) -> None:
         """Make room for one more word, of so many characters."""
-        self.home.append(-1)
-        self.told.append(-1)
-        self.count.append(0)
-        self.sorts.append(sort)
-        self.sizes.append(min(size, _LONGEST) + 2)
+        if word >= len(self.home):
+            self.home.extend(_NONE_YET)
+            self.told.extend(_NONE_YET)
+            self.count.extend(bytes(_ROOM))
+            self.sorts.extend(bytes(_ROOM))
+            self.sizes.extend(array("H", bytes(2 * _ROOM)))
+        self.sorts[word] = sort
+        self.sizes[word] = min(size, _LONGEST) + 2
 
     def add(self, lines: Sequence[list[int]]) -> int:
         """Note the words of a result's lines; the number of the first line."""
