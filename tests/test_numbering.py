@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -38,3 +40,13 @@ def test_it_grows_and_stays_small() -> None:
     assert numbers.get(count // 2) == count // 2
     assert 8 * count < numbers.held < 30 * count  # a dict of ints takes over a hundred
     assert numbers.held > held_by(found)
+
+
+def test_one_thread_may_add_while_another_asks() -> None:
+    numbers, known = Numbers(), range(1, 2_000)
+    numbers.of_all(known)
+    with ThreadPoolExecutor(1) as threads:
+        adding = threads.submit(numbers.of_all, range(2_000, 150_000))
+        while not adding.done():
+            assert [numbers.get(key) for key in known] == list(known)
+        assert adding.result()[-1] == 149_999

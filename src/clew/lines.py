@@ -184,14 +184,13 @@ class Lines:
         numbers = self._latest.get(position)
         if numbers is None:
             numbers = [self._numbers.get(key) for key in _keys(said(part))]
-        first = self._first
-        return any(first[number] < position for number in numbers if number != NONE)
+        return any(self._first_of(number, position) < position for number in numbers)
 
     def places(self, line: Line, before: int) -> Sequence[Place]:
         """Where a line, or one with the same hash, stands in parts before this one."""
         key = hash(line.bare)
         number = self._numbers.get(key)
-        first = self._first[number] if number != NONE else before
+        first = self._first_of(number, before)
         if first >= before:
             return ()
         more = self._more.get(number, ())
@@ -202,6 +201,10 @@ class Lines:
             if len(found) > _MOST_PLACES:
                 break
         return found
+
+    def _first_of(self, number: int, unknown: int) -> int:
+        """The first part that a line stands in; one that another thread notes just now in none."""
+        return self._first[number] if NONE < number < len(self._first) else unknown
 
     def _starts_in(self, position: int) -> dict[int, list[int]]:
         """Where the lines of a part begin that tell, by their hashes."""

@@ -14,13 +14,13 @@ _FULL: Final = 0.6  # of the slots; beyond that, looking takes long
 class Numbers:
     """Hashes numbered from 1 on, in the order they came; none is ever forgotten.
 
-    A slot holds a number, and is found by the last bits of its hash or a little behind.
+    A slot holds a number, and is found by the last bits of its hash or a little behind. While one
+    thread adds, others may ask: the slots are exchanged as one, and a key comes before its slot.
     """
 
     def __init__(self) -> None:
         self._keys = array("q", [0])  # by number
         self._slots = array("I", bytes(4 * _FIRST))
-        self._mask = _FIRST - 1
         self._most = int(_FIRST * _FULL)
 
     def __len__(self) -> int:
@@ -33,7 +33,8 @@ class Numbers:
 
     def get(self, key: int) -> int:
         """The number of a hash; NONE: it has none."""
-        keys, slots, mask = self._keys, self._slots, self._mask
+        keys, slots = self._keys, self._slots
+        mask = len(slots) - 1
         at = key & mask
         while number := slots[at]:
             if keys[number] == key:
@@ -52,26 +53,24 @@ class Numbers:
         if number > self._most:
             self._grow()
         self._keys.append(key)
-        self._place(number, key)
+        _place(self._slots, number, key)
         return number
 
-    def _place(self, number: int, key: int) -> None:
-        slots, mask = self._slots, self._mask
-        at = key & mask
-        while slots[at]:
-            at = (at + 1) & mask
-        slots[at] = number
-
     def _grow(self) -> None:
-        size = 2 * len(self._slots)
-        slots, mask = array("I", bytes(4 * size)), size - 1
+        slots = array("I", bytes(2 * self._slots.itemsize * len(self._slots)))
         for number, key in enumerate(self._keys):
             if number != NONE:
-                at = key & mask
-                while slots[at]:
-                    at = (at + 1) & mask
-                slots[at] = number
-        self._slots, self._mask, self._most = slots, mask, int(size * _FULL)
+                _place(slots, number, key)
+        self._slots, self._most = slots, int(len(slots) * _FULL)
+
+
+def _place(slots: array[int], number: int, key: int) -> None:
+    """Put a number into the first free slot for its hash."""
+    mask = len(slots) - 1
+    at = key & mask
+    while slots[at]:
+        at = (at + 1) & mask
+    slots[at] = number
 
 
 def held_by(*arrays: array[int] | bytearray) -> int:
