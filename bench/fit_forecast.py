@@ -144,7 +144,7 @@ def _lines(recordings: Sequence[tuple[str, bool, Recording]]) -> Lines:
     columns: dict[str, list[object]] = defaultdict(list)
     for group, _, recording in recordings:
         for row in rows_of(recording, AsPlaced(recording).results):
-            for line, bins in enumerate(row.known.lines):
+            for line, bins in enumerate(row.lines):
                 needed = line in row.whole or line in row.named
                 if not needed and rng.random() >= UNNEEDED:
                     continue

@@ -9,7 +9,7 @@ from itertools import accumulate
 from msgspec import Struct
 
 from clew.check.rules import steps_of
-from clew.forecast.features import Known, known
+from clew.forecast.features import Bins, Known, known
 from clew.forecast.mentions import Mentions
 from clew.ledger import Ledger
 from clew.replay.recording import Recording
@@ -118,6 +118,7 @@ class Row(Struct, frozen=True):
     """One result at one moment: what was known, and the share of later turns on each line."""
 
     known: Known
+    lines: Sequence[Bins]  # what was known of each line by then
     sizes: Sequence[int]  # characters of each line
     whole: dict[int, float]
     named: dict[int, float]
@@ -137,7 +138,7 @@ def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
             if one is not None:
                 later = [need for need in needs[number] if need.request >= request]
                 sizes = [len(line) + 1 for line in text.split("\n")]
-                yield Row(one, sizes, _shares(later, True), _shares(later, False))
+                yield Row(one, one.lines, sizes, _shares(later, True), _shares(later, False))
 
 
 def _shares(needs: Sequence[Need], whole: bool) -> dict[int, float]:

@@ -113,13 +113,13 @@ class TestMentions:
     def test_a_word_is_at_home_in_its_newest_result(self):
         history = told(reads("/a.py", "old weave_all"), reads("/b.py", "new weave_all"), OTHER)
         first, second = (history.mentions.results[result(history, n)] for n in (0, 1))
-        assert history.mentions.names_only_in(first, 0) == []
-        assert history.mentions.names_only_in(second, 0) == ["weave_all"]
+        assert history.mentions.names_only_in(first, 0, "old weave_all") == []
+        assert history.mentions.names_only_in(second, 0, "new weave_all") == ["weave_all"]
 
     def test_what_was_said_is_nobodys_own(self):
         history = told(reads("/a.py", "weave_all"), Turn(said="I call weave_all next"))
         words = history.mentions.results[result(history)]
-        assert history.mentions.names_only_in(words, 0) == []
+        assert history.mentions.names_only_in(words, 0, "weave_all") == []
 
     def test_calls_take_lines_up(self):
         text = numbered(LOOM)
@@ -133,13 +133,46 @@ class TestMentions:
         assert history.mentions.said_last("/w/loom.py") == 1
         assert history.mentions.said_last("/w/other.py") == -1
 
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.integers(0, 8), max_size=9), st.lists(st.integers(0, 8), max_size=6))
+    def test_what_a_shorter_text_lacks(self, had: list[int], has: list[int]):
+        original, text = ("\n".join(f" {WORDS[n]}" for n in one) for one in (had, has))
+        history = told(runs("ls", original), OTHER)
+        words = history.mentions.results[result(history)]
+        found = history.mentions.missing(words, original, text)
+        stays = {line.strip() for line in text.split("\n")}
+        gone = [line.strip() not in stays for line in original.split("\n")]
+        named = set(atoms_in(text.replace("\n", " ")))
+        own = [set(atoms_in(line)) for line in original.split("\n")]
+        lost = [
+            one and not (names and names <= named) for one, names in zip(gone, own, strict=True)
+        ]
+        assert [bool(one) for one in found.lines] == gone
+        assert [bool(one) for one in found.names] == lost
+        assert history.mentions.missing(words, original, text) is found
+
+    def test_few_texts_in_place_of_one_result_are_remembered(self):
+        history = told(runs("ls", "\n".join(LOOM)), OTHER)
+        words = history.mentions.results[result(history)]
+        found = [history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(30)]
+        again = [
+            history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(29, -1, -1)
+        ]
+        kept = sum(one is two for one, two in zip(found, reversed(again), strict=True))
+        assert 2 <= kept <= 8
+
+    def test_a_word_takes_few_bytes(self):
+        lines = [f"the line with number_{n} in it" for n in range(20_000)]
+        history = told(runs("ls", "\n".join(lines)), OTHER)
+        assert history.mentions.held < 150 * len(lines)  # with two words each: a name, the line
+
     def test_a_fork_is_refused(self):
         history = told(reads("/a.py", "one"), OTHER)
         index = history.transcript
         assert not history.mentions.extend(index.units, index.parts, 1)
         fresh = Mentions()
         assert fresh.extend(index.units, index.parts, 0)
-        assert fresh.home == history.mentions.home
+        assert vars(fresh.said) == vars(history.mentions.said)
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.sampled_from([*LOOM, "weave_all", "/w/a.py", ""]), min_size=1, max_size=8))
@@ -148,9 +181,8 @@ class TestMentions:
         history = told(*turns, Turn(said=lines[-1]))
         at_once = Mentions()
         assert at_once.extend(history.transcript.units, history.transcript.parts, 0)
-        one = history.mentions
-        assert (at_once.home, at_once.said, at_once.count) == (one.home, one.said, one.count)
-        assert at_once.results == one.results
+        assert vars(at_once.said) == vars(history.mentions.said)
+        assert at_once.results == history.mentions.results
 
 
 class TestFeatures:
@@ -240,10 +272,8 @@ def all_known(history: Told, mentions: Mentions) -> list[object]:
     for position in history.transcript.results:
         one = known(position, history.transcript, history.ledger, mentions)
         assert one is not None
-        names = [mentions.names_only_in(one.words, line) for line in range(one.words.lines)]
-        for line, remembered in one.all.names.items():
-            assert remembered == names[line]
-        one.all.names.update(enumerate(names))
+        said = enumerate(history.transcript.parts[position].text.split("\n"))
+        names = [mentions.names_only_in(one.words, line, text) for line, text in said]
         offer = Offer("trim", Replace(position, HERE, WORDS[2], "r", "unlikely_needed", "", 1))
         found += [one.bins, one.lines, names, risk(offer, history, mentions)]
     return found

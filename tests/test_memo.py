@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -10,7 +12,6 @@ import pytest
 import clew
 import clew.engine
 from clew import Memo, Policy
-from clew.state import State
 from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
@@ -36,13 +37,54 @@ def test_many_conversations_are_bounded() -> None:
     assert len(memo) <= 10
 
 
+def told_at_length(number: int, exchanges: int) -> bytes:
+    """A conversation of its own, with results as long as coding agents' are."""
+    return json.dumps(long_session("anthropic", exchanges, result=2_400, seed=number)).encode()
+
+
 def test_large_states_are_bounded_by_their_size() -> None:
-    memo = Memo(most_characters=1_000)
-    for number in range(5):
-        memo.put(bytes([number]), State(), None, 600)
+    memo = Memo(most_bytes=1)
+    for number in range(3):
+        clew.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
     assert len(memo) == 1
+    assert memo.held > 0
     memo.clear()
-    assert len(memo) == 0
+    assert (len(memo), memo.held) == (0, 0)
+
+
+def test_what_a_conversation_shares_is_counted_once() -> None:
+    memo, held = Memo(), list[int]()
+    for count in (29, 30):
+        clew.compact(grown(count), policy=POLICY, memo=memo)
+        held.append(memo.held)
+    assert len(memo) > 1
+    assert held[1] < 1.2 * held[0]
+
+
+def test_whatever_goes_is_no_longer_counted() -> None:
+    memo = Memo(most=2)
+    for number in (*range(6), 5):
+        clew.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
+    alone = Memo(most=2)
+    clew.compact(told_at_length(5, 3), policy=POLICY, memo=alone)
+    assert memo.held == alone.held
+
+
+def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
+    bound, bodies = 2_500_000, [told_at_length(number, 40) for number in range(5)]
+    clew.compact(bodies[0], memo=None)  # what a process loads once is not the memo's
+    gc.collect()
+    tracemalloc.start()
+    try:
+        memo = Memo(most_bytes=bound)
+        for body in bodies:
+            clew.compact(body, memo=memo)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert 2 <= len(memo) < 2 * len(bodies)
+    assert bound / 2 < held < 1.5 * bound
 
 
 def test_a_warm_request_reads_only_what_is_new(monkeypatch: Any) -> None:

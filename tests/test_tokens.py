@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from collections.abc import Callable
 from functools import cache
@@ -194,3 +195,10 @@ def _seconds(counter: tokens.Counter, text: str) -> float:
         counter.count(text)
         best = min(best, time.perf_counter() - started)
     return best
+
+
+def test_counting_leaves_a_text_as_large_as_it_was() -> None:
+    text = "→ " + "weave the thread " * 500
+    before = sys.getsizeof(text)
+    assert ExactCounter().count(text) > 0
+    assert sys.getsizeof(text) == before

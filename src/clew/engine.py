@@ -243,7 +243,7 @@ def _remember(
         kept = state.copy()
         if shares_results:  # so that what is encoded and counted next is remembered too
             kept.encoded, kept.ended, kept.tokens = state.encoded, state.ended, state.tokens
-        memo.put(key, kept, parent, state.size * 4)
+        memo.put(key, kept, parent)
     return key
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -18,7 +18,18 @@ from .passes import OPT_IN, PASSES, Pass
 from .passes.moments import acts_at_arrival, acts_at_epochs
 from .passes.plain import plain
 from .passes.view import View, place_of
-from .planner import Cut, Moment, Priced, best_cut, fair_risk, priced, reasoning_lost, sent_tokens
+from .planner import (
+    Cut,
+    Moment,
+    Priced,
+    best_cut,
+    fair_risk,
+    priced,
+    reasoning_lost,
+    risked,
+    riskless,
+    sent_tokens,
+)  # fmt: skip
 from .policy import Policy
 from .protections import Protections
 from .recent import kept_from
@@ -205,20 +216,11 @@ def _found(
     risks: Risks, floor: int,
 ) -> list[Priced]:  # fmt: skip
     """The offers that are worth something, and may be taken together."""
-    if not _may_pay(state, setting, view, moment, fresh):
-        return []
-    worthwhile = _worthwhile(state, setting, view, moment, fresh, risks.of)
-    return [one for one in _standing(state, worthwhile) if _may_break(state, one.offer, floor)]
-
-
-def _may_pay(
-    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer]
-) -> bool:
-    """Whether any cut would pay if nothing were ever missed: a quick look before a close one."""
-    if moment.pressed or moment.free:
-        return True
-    riskless = _worthwhile(state, setting, view, moment, fresh, lambda _: 0.0)
-    return _cut(state, setting, view, riskless, moment) is not None
+    found = _worthwhile(state, setting, view, moment, fresh)
+    if not (moment.pressed or moment.free or _cut(state, setting, view, found, moment)):
+        return []  # no cut would pay even if nothing were ever missed
+    found = risked(found, state.edits, risks.of, setting.rates, moment)
+    return [one for one in _standing(state, found) if _may_break(state, one.offer, floor)]
 
 
 def _stays_over(view: View, found: Sequence[Priced]) -> bool:
@@ -328,17 +330,15 @@ def _moment(
 
 
 def _worthwhile(
-    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer],
-    risk: Callable[[Offer], float],
-) -> list[Priced]:  # fmt: skip
-    """The offers that are worth something: the new ones, and those that waited and still may be."""
+    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer]
+) -> list[Priced]:
+    """The offers worth something if nothing is missed: new ones, and those that still may be."""
     waited = [
         offer for offers in state.pool.values() for offer in offers if _may_be_taken(offer, view)
     ]
-    return priced(
-        [*waited, *fresh], state.index, state.edits, state.leaned_on(),
-        risk, setting.rates, moment,
-    )  # fmt: skip
+    return riskless(
+        [*waited, *fresh], state.index, state.edits, state.leaned_on(), setting.rates, moment
+    )
 
 
 def _standing(state: State, found: Sequence[Priced]) -> list[Priced]:

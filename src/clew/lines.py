@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import repeat
 from typing import Final, cast
 
 import msgspec
 
+from .numbering import NONE, Numbers, held_by
 from .transcript import Part
 
 # How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
@@ -21,6 +22,7 @@ _LEAST_LINE: Final = 8  # characters; a shorter line stands everywhere
 _LONGEST_LINE: Final = 2_000  # characters of a line that is looked for
 _LEAST_TEXT: Final = 200  # characters; a shorter text is not worth a look
 _MOST_PLACES: Final = 8  # of one line that are remembered after the first
+_AGAIN: Final = 200  # bytes that one takes which is shown again
 _MOST_LINES: Final = 500_000  # places that one conversation may take
 
 NO_NUMBER: Final = -1
@@ -135,52 +137,63 @@ class Lines:
     """
 
     def __init__(self) -> None:
-        self._first: dict[int, int] = {}  # by the hash of a line: the first part it stands in
+        self._numbers = Numbers()  # of the hashes of lines
+        self._first = array("I", [0])  # by number: the first part that a line stands in
         self._more: dict[int, list[int]] = {}  # the parts after the first, of lines shown again
         self._said: dict[int, str] = {}  # what the parts show
-        self._latest: dict[int, list[int]] = {}  # the hashes in the parts that were noted last
+        self._latest: dict[int, Sequence[int]] = {}  # the numbers in the parts noted last
         self._starts: dict[int, dict[int, list[int]]] = {}  # where lines begin, by part and hash
+        self._started = 0  # lines of which that is known
         self._count = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes beside the texts, about."""
+        again = _AGAIN * (len(self._more) + self._started)
+        return self._numbers.held + held_by(self._first) + again
 
     def extend(self, parts: Iterable[tuple[int, Part]]) -> None:
         """Remember which lines stand in these parts, which come in the order of the history."""
-        latest: dict[int, list[int]] = {}
+        latest: dict[int, Sequence[int]] = {}
         for position, part in parts:
             text = said(part)
             if len(text) >= _LEAST_TEXT and self._count < _MOST_LINES:
                 self._said[position] = text
-                keys = latest[position] = _keys(text)
-                self._note(position, keys)
+                keys = _keys(text)
+                numbers = self._note(position, keys[: _MOST_LINES - self._count])
+                if len(numbers) == len(keys):
+                    latest[position] = numbers
         self._latest = latest
 
-    def _note(self, position: int, keys: Sequence[int]) -> None:
-        room = _MOST_LINES - self._count
-        new = dict.fromkeys(keys if len(keys) <= room else keys[:room], position)
-        again = () if self._first.keys().isdisjoint(new) else self._first.keys() & new
-        for key in again:
-            del new[key]
-            more = self._more.setdefault(key, [])
+    def _note(self, position: int, keys: Sequence[int]) -> Sequence[int]:
+        """Note the lines of a part by their hashes; their numbers."""
+        first, known = self._first, len(self._first)
+        numbers = self._numbers.of_all(keys)
+        new = len(self._numbers) - known
+        first.extend(array("I", [position]) * new)
+        self._count += new
+        for number in {one for one in numbers if one < known} if new < len(numbers) else ():
+            more = self._more.setdefault(number, [])
             if len(more) < _MOST_PLACES:
                 more.append(position)
                 self._count += 1
-        self._first.update(new)
-        self._count += len(new)
+        return numbers
 
     def may_stand_before(self, position: int, part: Part) -> bool:
         """Whether a line of this part, or one with the same hash, stands in a part before it."""
-        keys = self._latest.get(position)
-        if keys is None:
-            keys = _keys(said(part))
-        first = map(self._first.get, keys, repeat(position))
-        return min(first, default=position) < position
+        numbers = self._latest.get(position)
+        if numbers is None:
+            numbers = [self._numbers.get(key) for key in _keys(said(part))]
+        return any(self._first_of(number, position) < position for number in numbers)
 
     def places(self, line: Line, before: int) -> Sequence[Place]:
         """Where a line, or one with the same hash, stands in parts before this one."""
         key = hash(line.bare)
-        first = self._first.get(key, before)
+        number = self._numbers.get(key)
+        first = self._first_of(number, before)
         if first >= before:
             return ()
-        more = self._more.get(key, ())
+        more = self._more.get(number, ())
         found: list[Place] = []
         for position in (first, *more[: bisect_left(more, before)]):
             starts = self._starts_in(position)[key][: _MOST_PLACES + 1 - len(found)]
@@ -189,11 +202,16 @@ class Lines:
                 break
         return found
 
+    def _first_of(self, number: int, unknown: int) -> int:
+        """The first part that a line stands in; one that another thread notes just now in none."""
+        return self._first[number] if NONE < number < len(self._first) else unknown
+
     def _starts_in(self, position: int) -> dict[int, list[int]]:
         """Where the lines of a part begin that tell, by their hashes."""
         known = self._starts.get(position)
         if known is None:
             known = self._starts[position] = _starts(self._said[position])
+            self._started += len(known)
         return known
 
     def text(self, position: int) -> str:

@@ -3,33 +3,57 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import Lock
+from typing import Final
 
 from msgspec import Struct
 
+from .edits import Edit, Replace
 from .state import State
 
 Key = bytes
+
+_A_PART: Final = 900  # bytes, about: its place in all indexes, and what its call did
+_AN_EDIT: Final = 500  # bytes beside its text
+_A_PLACE: Final = 80  # bytes in the lists of one state for each part
+_A_STATE: Final = 8_000  # bytes, however short the history
 
 
 class _Entry(Struct, frozen=True):
     state: State
     parent: Key | None
-    size: int
+
+
+class _Shared(Struct):
+    """What the states of one conversation share: how many they are, and how much it is."""
+
+    states: int = 0
+    size: int = 0
 
 
 class Memo:
-    """States of the fold by the hash of the prefix that led to them; safe to share by threads."""
+    """States of the fold by the hash of the prefix that led to them; safe to share by threads.
 
-    def __init__(self, most: int = 256, most_characters: int = 256_000_000) -> None:
+    It lets go of what was not asked for longest when it holds more than so many bytes, about; the
+    last state stays in any case.
+    """
+
+    def __init__(self, most: int = 256, most_bytes: int = 512_000_000) -> None:
         self._most = most
-        self._most_characters = most_characters
-        self._characters = 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
+        self._shared: dict[int, _Shared] = {}  # by conversation
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    @property
+    def held(self) -> int:
+        """How many bytes it holds, about."""
+        return self._bytes
 
     def get(self, key: Key) -> State | None:
         """The state after this prefix; the caller copies it before extending it."""
@@ -40,15 +64,16 @@ class Memo:
             self._entries.move_to_end(key)
             return entry.state
 
-    def put(self, key: Key, state: State, parent: Key | None, size: int) -> None:
+    def put(self, key: Key, state: State, parent: Key | None) -> None:
         """Keep a state, and let go of its grandparent: a conversation needs its last two."""
+        shared = _shared_by(state)
         with self._lock:
             self._drop(key)
             known = self._entries.get(parent) if parent is not None else None
             if known is not None and known.parent not in (None, key):
                 self._drop(known.parent)
-            self._entries[key] = _Entry(state, parent, size)
-            self._characters += size
+            self._entries[key] = _Entry(state, parent)
+            self._count(state, shared)
             while len(self._entries) > 1 and self._is_full():
                 self._drop(next(iter(self._entries)))
 
@@ -56,12 +81,44 @@ class Memo:
         """Forget everything."""
         with self._lock:
             self._entries.clear()
-            self._characters = 0
+            self._shared.clear()
+            self._bytes = 0
 
     def _is_full(self) -> bool:
-        return len(self._entries) > self._most or self._characters > self._most_characters
+        return len(self._entries) > self._most or self._bytes > self._most_bytes
+
+    def _count(self, state: State, size: int) -> None:
+        shared = self._shared.setdefault(id(state.ledger), _Shared())
+        self._bytes += _own(state) + size - shared.size
+        shared.states, shared.size = shared.states + 1, size
 
     def _drop(self, key: Key | None) -> None:
         entry = self._entries.pop(key, None) if key is not None else None
-        if entry is not None:
-            self._characters -= entry.size
+        if entry is None:
+            return
+        conversation = id(entry.state.ledger)
+        shared = self._shared[conversation]
+        shared.states -= 1
+        self._bytes -= _own(entry.state)
+        if not shared.states:
+            self._bytes -= shared.size
+            del self._shared[conversation]
+
+
+def _own(state: State) -> int:
+    """Bytes that no other state of its conversation holds."""
+    return _A_STATE + _A_PLACE * len(state.index.parts)
+
+
+def _shared_by(state: State) -> int:
+    """Bytes of texts, indexes and offers, which all states of a conversation share."""
+    texts = sum([part.text.__sizeof__() + _A_PART for part in state.index.parts])
+    waiting = (offer.edit for offers in state.pool.values() for offer in offers)
+    edits = _of_edits([*waiting, *state.edits.values()])
+    encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
+    return texts + edits + encoded + state.ledger.lines.held + state.mentions.held
+
+
+def _of_edits(edits: Sequence[Edit]) -> int:
+    texts = sum([edit.text.__sizeof__() for edit in edits if isinstance(edit, Replace)])
+    return texts + _AN_EDIT * len(edits)

@@ -52,6 +52,7 @@ class Priced(Struct, frozen=True, gc=False):
     worth: float
     start: int
     freed: tuple[int, ...] = ()  # parts whose edits lean on what goes: they say all again
+    gain: float = 0.0  # what it would be worth if nothing were ever missed
 
 
 class Cut(Struct, frozen=True, gc=False):
@@ -67,24 +68,56 @@ def priced(
     leaners: Mapping[int, Collection[int]], risk: Callable[[Offer], float], rates: Rates,
     moment: Moment,
 ) -> list[Priced]:  # fmt: skip
-    """The offers that are worth something, each with how much, in tokens of plain input.
+    """The offers that are worth something, each with how much, in tokens of plain input."""
+    return risked(
+        riskless(offers, history, edits, leaners, rates, moment), edits, risk, rates, moment
+    )
+
+
+def riskless(
+    offers: Iterable[Offer], history: History, edits: Mapping[int, Edit],
+    leaners: Mapping[int, Collection[int]], rates: Rates, moment: Moment,
+) -> list[Priced]:  # fmt: skip
+    """The same if nothing were ever missed.
 
     What edits in force save on the same parts is saved already, and what those save that lean on
     them is lost: where a text goes, whatever pointed to it says it again.
     """
     kept = rates.read * moment.horizon + rates.write  # what a token costs from now on
-    again = refetch(rates, moment) * moment.caution
     found: list[Priced] = []
     for offer in offers:
-        parts = {part for edit in offer.edits for part in touched(edit, history)}
-        freed = {one for part in parts for one in leaners.get(part, ())} - parts
-        more = offer.saved - sum(edits[part].saved for part in parts | freed if part in edits)
-        value = more * kept - _more_risk(offer, edits, risk) * again if more > 0 and parts else 0.0
+        parts = _touched_by(offer, history)
+        freed = {one for part in parts for one in leaners.get(part, ())}.difference(parts)
+        more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
+        value = gain = more * kept if more > 0 and parts else 0.0
         if more > 0 and offer.edit.reason in _MUST:
             value = max(value, 1.0)
         if value > 0:
-            found.append(Priced(offer, value, min(parts | freed), tuple(sorted(freed))))
+            start = min((*parts, *freed))
+            found.append(Priced(offer, value, start, tuple(sorted(freed)), gain))
     return found
+
+
+def _touched_by(offer: Offer, history: History) -> Collection[int]:
+    if isinstance(offer.edit, Replace) and not offer.also:
+        return (offer.edit.part,)  # most of them
+    return {part for edit in offer.edits for part in touched(edit, history)}
+
+
+def risked(
+    found: Iterable[Priced], edits: Mapping[int, Edit], risk: Callable[[Offer], float],
+    rates: Rates, moment: Moment,
+) -> list[Priced]:  # fmt: skip
+    """Those of these that are still worth something when what may be missed is paid for."""
+    again = refetch(rates, moment) * moment.caution
+    left: list[Priced] = []
+    for one in found:
+        value = one.gain - _more_risk(one.offer, edits, risk) * again
+        if one.offer.edit.reason in _MUST:
+            value = max(value, 1.0)
+        if value > 0:
+            left.append(Priced(one.offer, value, one.start, one.freed, one.gain))
+    return left
 
 
 def _more_risk(offer: Offer, edits: Mapping[int, Edit], risk: Callable[[Offer], float]) -> float:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ..ledger import Event, Ledger
-from ..shapes import Shape, kind_of
+from ..shapes import kind_of
 from ..tools.use import Content, Span, Use
 from ..transcript import History, Part
 from .looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of
 from .mentions import Mentions
-from .owned import OWNED, Words
+from .owned import OWNED, WAS_SAID, Owned, Words
 
 Bins = tuple[int, ...]
 
@@ -82,29 +83,16 @@ _SETTINGS = re.compile(
 )
 
 
-class Shares(Struct, frozen=True, gc=False):
-    """What each line's bins multiply a result's rate by, and the most that any does."""
-
-    whole: Sequence[float]
-    names: Sequence[float]
-    most_whole: float
-    most_names: float
-
-
-class Lines(Struct, frozen=True, dict=True):
+class Lines(Struct, frozen=True):
     """The bins of a result's lines: what each has for itself, what it looks like, what is near."""
 
-    owned: Sequence[int]
+    owned: array[int]
     looks: bytes
     used: bytes
     said: bytes
     talked: bytes
-    # What was worked out from them by the shipped weights, and for texts in their place.
-    shares: dict[None, Shares] = field(default_factory=dict[None, Shares])
-    sums: dict[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
-    names: dict[int, list[str]] = field(default_factory=dict[int, list[str]])  # own ones, by line
 
-    @cached_property
+    @property
     def bins(self) -> Sequence[Bins]:
         """All bins of each line."""
         near = zip(self.used, self.said, self.talked, strict=True)
@@ -120,21 +108,27 @@ class Lines(Struct, frozen=True, dict=True):
         """Where each line stands: at the beginning, at the end, or between."""
         return _places(len(self.looks))
 
-    @cached_property
-    def alone(self) -> tuple[int, int]:
-        """How much of the result stands nowhere else."""
-        own = [_OWN_BINS[one] for one in self.owned]
-        share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
-        names = sum(_NAME_BINS[one] for one in self.owned)
-        return bisect_left(_OWN, share), bisect_left(_NAMES, names)
+
+def _alone(owned: Sequence[int]) -> tuple[int, int]:
+    """How much of a result stands nowhere else: lines, and names."""
+    own = [_OWN_BINS[one] for one in owned]
+    share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
+    names = sum([_NAME_BINS[one] for one in owned])
+    return bisect_left(_OWN, share), bisect_left(_NAMES, names)
 
 
-class Known(Struct, frozen=True):
+class Known(Struct, frozen=True, dict=True):
     """A result at one moment: its words, its bins, and those of its lines."""
 
     words: Words
     bins: Bins
-    all: Lines
+    owned: Owned
+    mentions: Mentions
+
+    @cached_property
+    def all(self) -> Lines:
+        """What is known of its lines, made when first asked for: before the index grows on."""
+        return _lines_of(self.words, self.mentions)
 
     @property
     def lines(self) -> Sequence[Bins]:
@@ -180,11 +174,11 @@ def known(
         return None
     now = len(history.units) - 1
     part, use = history.parts[position], ledger.uses[ordinal]
-    lines = lines_of(words, mentions)
+    owned = _owned(words, mentions)
     session = session or session_of(history, ledger, mentions)
     state, edited, again = _file(ordinal, use, history, ledger)
     bins = (
-        _kind(part, use),
+        _kind(part, use, owned),
         bisect_left(_AGES, now - words.unit),
         bisect_left(_LINES, words.lines),
         *_taken(words, mentions, now),
@@ -198,32 +192,39 @@ def known(
         session.requests,
         session.edited,
         _path(use),
-        *lines.alone,
+        *owned.alone,
         int(part.error),
         session.reuse,
     )
-    return Known(words, bins, lines)
+    return Known(words, bins, owned, mentions)
 
 
 def _taken(words: Words, mentions: Mentions, now: int) -> tuple[int, int]:
     """How often calls took something from it, and how long ago."""
-    units = mentions.taken[words.number].units
+    units = mentions.taken_from(words).units
     last = 1 + bisect_left(_LAST, now - units[-1]) if units else 0
     return bisect_left(_TAKEN, len(units)), last
 
 
-def lines_of(words: Words, mentions: Mentions) -> Lines:
-    """The bins of a result's lines, the same object as long as none of them has changed."""
+def _owned(words: Words, mentions: Mentions) -> Owned:
+    """What is remembered of a result, brought up to date."""
     owned, changed = mentions.owned(words)
-    taken = mentions.taken[words.number]
+    taken = mentions.taken_from(words)
     stamp = len(taken.calls), len(taken.talk)
-    if changed or not isinstance(owned.lines, Lines) or owned.stamp != stamp:
-        total = words.lines
-        used, said, talked = (_near(one, total) for one in (taken.calls, owned.told, taken.talk))
-        owned.lines = Lines(tuple(owned.codes), words.looks, used, said, talked)
+    if changed:
+        owned.alone = _alone(mentions.said.codes_of(words))
+    if changed or owned.stamp != stamp:
+        owned.version += 1
         owned.stamp = stamp
-    assert isinstance(owned.lines, Lines)
-    return owned.lines
+    return owned
+
+
+def _lines_of(words: Words, mentions: Mentions) -> Lines:
+    """The bins of a result's lines."""
+    codes, taken, total = mentions.said.codes_of(words), mentions.taken_from(words), words.lines
+    told = [line for line, code in enumerate(codes) if WAS_SAID[code]]
+    used, said, talked = (_near(one, total) for one in (taken.calls, told, taken.talk))
+    return Lines(codes, words.looks, used, said, talked)
 
 
 @lru_cache(maxsize=1_024)
@@ -236,7 +237,7 @@ def _places(total: int) -> bytes:
 def _near(places: Collection[int], total: int) -> bytes:
     """For each line how far the nearest of these places is, as a bin."""
     if not places:
-        return bytes(total)
+        return _far(total)
     ordered = sorted(places)
     found = [_rising(ordered[0] + 1)[:0:-1]]
     for here, there in pairwise(ordered):
@@ -246,20 +247,28 @@ def _near(places: Collection[int], total: int) -> bytes:
     return b"".join(found)
 
 
+@lru_cache(maxsize=1_024)
+def _far(total: int) -> bytes:
+    return bytes(total)
+
+
 def _rising(count: int) -> bytes:
     """The bins of the distances 0, 1, 2 and so on."""
     more = count - len(_STEPS)
     return _STEPS[:count] if more <= 0 else _STEPS + _STEPS[-1:] * more
 
 
-@lru_cache(maxsize=2_048)
-def _shape(text: str, content: Content | None) -> Shape:
-    return kind_of(text, content)
+def _shape(text: str, content: Content | None, owned: Owned) -> str:
+    """What a result is, looked at once."""
+    known = owned.shape
+    if known is None or known[0] != content:
+        known = owned.shape = content, kind_of(text, content)
+    return known[1]
 
 
-def _kind(part: Part, use: Use) -> int:
+def _kind(part: Part, use: Use, owned: Owned) -> int:
     failed = part.error and use.content != "test"
-    shape: Shape = "log" if failed else _shape(part.text, use.content)
+    shape = "log" if failed else _shape(part.text, use.content, owned)
     match use.kind:
         case "read":
             return {"code": 0, "page": 1, "diff": 2}.get(shape, 3)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from itertools import compress
 from typing import Final
 
 from msgspec import Struct
@@ -50,8 +52,9 @@ def kept_of(
     Lines that an earlier cut took out do not come back, and are no risk any more.
     """
     lines = text.split("\n")
-    names = _names(found, expected, mentions, rate) if named else {}
-    stays = _staying(text, lines, found, expected, names, rate)
+    stays = _staying(text, lines, found, gone_before)
+    names = Names(lines, stays if named else b"", found, expected, mentions, rate)
+    _stay_where_needed(lines, stays, expected, names, rate)
     for line in gone_before:
         stays[line] = False
     if not lines[-1]:
@@ -65,7 +68,7 @@ def kept_of(
         end = len(lines) if end < 0 else end
         told = _told(names, expected, start, end)
         pieces += lines[at:start]
-        pieces += _hole(end - start, [name for line in sorted(told) for name in names[line]])
+        pieces += _hole(end - start, [name for line in sorted(told) for name in names.of(line)])
         gone += range(start, end)
         risk += _risk(expected, start, end, told, gone_before)
         at = end
@@ -91,48 +94,85 @@ def _hole(gone: int, names: Sequence[str]) -> list[str]:
     return [hole(gone, "lines"), *said]
 
 
-def _names(
-    found: Known, expected: Forecast, mentions: Mentions, rate: float
-) -> dict[int, list[str]]:
-    """The own names of the lines for which these are worth being told when the line goes."""
-    told: dict[int, list[str]] = {}
-    known = found.all.names
-    least, owned = rate * _LEAST_SIZE / _TOKEN, found.all.owned
-    for line in [line for line, need in enumerate(expected.names) if need > least]:
-        if not HAS_NAMES[owned[line]]:
-            continue
-        names = known.get(line)
-        if names is None:
-            names = known[line] = mentions.names_only_in(found.words, line)
-        if names and expected.names[line] * _TOKEN > rate * _size(names):
-            told[line] = names
-    return told
+class Names:
+    """The own names of lines for which these may be worth being told; each looked for when asked.
+
+    `stays` tells which lines stay in any case; where it is empty, no names are told at all.
+    """
+
+    def __init__(
+        self, lines: Sequence[str], stays: bytes | bytearray, found: Known, expected: Forecast,
+        mentions: Mentions, rate: float,
+    ) -> None:  # fmt: skip
+        least, owned = rate * _LEAST_SIZE / _TOKEN, found.all.owned
+        needs = zip(expected.names, stays, strict=False)
+        worthy = [line for line, (need, fixed) in enumerate(needs) if need > least and fixed != 1]
+        self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
+        self._said, self._words, self._mentions = lines, found.words, mentions
+        self._needs, self._rate = expected.names, rate
+        self._found: dict[int, list[str]] = {}
+
+    def of(self, line: int) -> list[str]:
+        """The names that are told if the line goes."""
+        known = self._found.get(line)
+        if known is None:
+            known = self._mentions.names_only_in(self._words, line, self._said[line])
+            if known and not self._needs[line] * _TOKEN > self._rate * _size(known):
+                known = []
+            self._found[line] = known
+        return known
+
+    def most(self, line: int) -> int:
+        """The most characters that telling them would take."""
+        return self._mentions.size_of_names(self._words, line)
+
+
+def _without_names(expected: Forecast, line: int) -> float:
+    """What will be needed of a line of which the names are told."""
+    return expected.whole[line] + 0.1 * expected.names[line]
 
 
 def _size(names: Sequence[str]) -> int:
     return sum(map(len, names)) + 2 * len(names)
 
 
+_STAYS, _WENT = 1, 2
+
+
 def _staying(
-    text: str, lines: Sequence[str], found: Known, expected: Forecast,
-    names: Mapping[int, list[str]], rate: float,
-) -> bytearray:  # fmt: skip
-    """Which lines stay: the frame, the outline of code, what will be needed."""
-    sizes = map(len, lines)
-    needs = zip(expected.whole, expected.names, sizes, strict=True)
-    limit = rate / _TOKEN
-    stays = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
-    for line, told in names.items():
-        need = expected.whole[line] + 0.1 * expected.names[line]
-        stays[line] = need > limit * max(1, len(lines[line]) + 1 - _size(told))
+    text: str, lines: Sequence[str], found: Known, gone_before: Collection[int]
+) -> bytearray:
+    """Which lines stay whatever they are needed for, the frame and the outline; which went."""
+    stays = bytearray(len(lines))
     if found.bins[0] == _CODE:
-        for line, look in enumerate(found.all.looks):
+        for line, look in enumerate(found.words.looks):
             if look in _OUTLINE:
-                stays[line] = True
+                stays[line] = _STAYS
     first, last = _framing(text, lines, is_run=found.bins[0] in _RUNS)
     stays[:first] = b"\1" * len(stays[:first])
     stays[last:] = b"\1" * len(stays[last:])
+    for line in gone_before:
+        stays[line] = _WENT
     return stays
+
+
+def _stay_where_needed(
+    lines: Sequence[str], stays: bytearray, expected: Forecast, names: Names, rate: float
+) -> None:
+    """Let the lines stay that will be needed for more than they take."""
+    limit = rate / _TOKEN
+    needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
+    needed = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
+    for line in names.lines:
+        size, need = len(lines[line]) + 1, _without_names(expected, line)
+        if need > limit * size or stays[line]:
+            continue  # it stays, or went before, whatever its names are
+        if not needed[line] and need <= limit * max(1, size - names.most(line)):
+            continue  # it goes
+        if told := names.of(line):
+            needed[line] = need > limit * max(1, size - _size(told))
+    for line in compress(range(len(lines)), needed):
+        stays[line] = _STAYS
 
 
 def _framing(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:
@@ -160,14 +200,16 @@ def _any_in(lines: Collection[int], start: int, end: int) -> bool:
     return bool(lines) and any(line in lines for line in range(start, end))
 
 
-def _told(names: Mapping[int, list[str]], expected: Forecast, start: int, end: int) -> set[int]:
+def _told(names: Names, expected: Forecast, start: int, end: int) -> set[int]:
     """The lines whose names are told for one hole; of too many, those needed most."""
-    lines = [line for line in names if start <= line < end]
+    lines = names.lines[bisect_left(names.lines, start) : bisect_left(names.lines, end)]
     told: set[int] = set()
     count = 0
     for line in sorted(lines, key=lambda line: -expected.names[line]):
-        count += len(names[line])
+        found = names.of(line)
+        count += len(found)
         if count > _MOST_NAMES:
             break
-        told.add(line)
+        if found:
+            told.add(line)
     return told

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import compress
+from operator import not_
 from threading import RLock
-from typing import Final, cast
+from typing import Final
 
 from msgspec import Struct
 
 from ..lines import spoken
+from ..numbering import NONE, Numbers
 from ..transcript import Part, Unit
 from .looks import look_of
-from .owned import LINE_BITS, NO_WORD, RARE, Gone, Known, Owned, Words
+from .owned import FIGURE, LINE, NAME, NAMED, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words
 
 _ATOM: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier has one of these
@@ -35,9 +39,12 @@ _SHORTEST_ATOM: Final = 5
 _SHORTEST_LINE: Final = 16  # characters; shorter lines are never asked for as such
 _LONGEST_LINE: Final = 4_000  # characters of one line that are looked at
 _FRESH: Final = 2  # requests
-_LINE_MASK: Final = (1 << LINE_BITS) - 1
-
-WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
+_LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
+# Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
+_A_RESULT, _TEXTS, _A_TAKEN, _AN_ATOM = 900, 6, 800, 250
+_WITH_ITS_NAMES: Final = bytes((0, NAMED)) + bytes(254)
+_MOST_CALLS: Final = 512  # of which it is remembered how much is gone
+_MOST_ATOMS: Final = 4_096  # that are remembered with their words
 
 
 class TakenUp(Struct, frozen=True, gc=False):
@@ -48,27 +55,35 @@ class TakenUp(Struct, frozen=True, gc=False):
     units: list[int]  # those in which a call took up something new
 
 
+_NOTHING: Final = TakenUp(set(), set(), [])
+
+
 class Mentions:
     """An index of identifiers and lines over the parts of one conversation."""
 
     def __init__(self) -> None:
         self.results: dict[int, Words] = {}  # by position among the parts
-        self.taken: list[TakenUp] = []  # by number of result
+        self.taken: dict[int, TakenUp] = {}  # by number of result, where anything was
         self.asked: list[int] = []  # the units in which a user spoke
         self.late = 0  # times that a call took up something of a result that was not fresh
-        # By word; the first one is no word.
-        self.home: list[int] = [-1]  # the newest result that says it, and its first line in it
-        self.said: list[int] = [-1]  # the last unit in which a call or a talk had it
-        self.count: list[int] = [0]  # how many results say it
-        self.sorts: bytearray = bytearray(1)
+        self.said = Said()
+        self.recent = Recent()
         self.lock = RLock()  # to be held while an evaluation reads it: it must not grow meanwhile
-        self._numbers: dict[str | int, int] = {}  # of identifiers, and of hashes of lines
-        self._spelled = [""]  # identifiers
+        self._numbers = Numbers()  # of identifiers, of hashes of lines
         self._atoms: dict[str, tuple[int, ...]] = {}  # the words in what may be an identifier
-        self._changes: list[int] = []  # words of results that were said, or said again elsewhere
         self._owned: dict[int, Owned] = {}  # by number of result
-        self._born: list[int] = []  # the unit of each result
+        self._gone_of_calls: dict[tuple[int, int], int] = {}  # by hashes of arguments and text
+        self._born = array("I")  # the unit of each result
+        self._firsts = array("I")  # and its first line
         self._noted = 0  # parts
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes, about."""
+        lines = len(self.said.changed)
+        results = _A_RESULT * len(self._owned) + _TEXTS * lines + _A_TAKEN * len(self.taken)
+        remembered = _AN_ATOM * (len(self._atoms) + len(self._gone_of_calls))
+        return self.said.held + self._numbers.held + self.recent.held + results + remembered
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
         """Note the units from number `first` on; False when others were noted already."""
@@ -84,47 +99,78 @@ class Mentions:
 
     def said_last(self, path: str) -> int:
         """The last unit in which a call or a talk named a file, by its path or name; -1: none."""
-        number = self._numbers.get(path.rpartition("/")[2])
-        return -1 if number is None else self.said[number]
+        return self.said.told[self._numbers.get(hash(path.rpartition("/")[2]))]
+
+    def taken_from(self, words: Words) -> TakenUp:
+        """What was taken up of a result."""
+        return self.taken.get(words.number, _NOTHING)
 
     def owned(self, words: Words) -> tuple[Owned, bool]:
-        """What the lines of a result have for themselves, and whether that changed."""
-        found = self._owned.get(words.number)
-        known = Known(self.home, self.said, self.count, self.sorts)
-        if found is not None:
-            return found, found.renew(self._changes, known)
-        found = self._owned[words.number] = Owned(words)
-        found.begin(known, len(self._changes))
-        return found, True
+        """What is remembered of a result, and whether a line has something else for itself now."""
+        said, found, changed = self.said, self._owned.get(words.number), True
+        if found is None:
+            found = self._owned[words.number] = Owned()
+            said.look(words)
+        else:
+            changed = said.look_again(words, found.looked)
+        found.looked = len(said.events)
+        return found, changed
 
-    def gone(self, words: Words, original: str, text: str) -> Gone:
+    def missing(self, words: Words, original: str, text: str) -> Missing:
         """Which lines of a result are gone, and which with a name, where it says `text`."""
         owned = self._owned.get(words.number) or self.owned(words)[0]
-        known = owned.texts.get(text)
-        return known or owned.keep(text, self._gone(words, original, text))
+        return owned.find(hash(text)) or owned.keep(self._missing(words, original, text))
 
-    def _gone(self, words: Words, original: str, text: str) -> Gone:
-        lines = text.split("\n")
-        stays = {line.strip() for line in lines}
-        gone = bytes([line.strip() not in stays for line in original.split("\n")])
-        short = len(text) <= _LONGEST_LINE or len(max(lines, key=len)) <= _LONGEST_LINE
-        named = {word for line in ([text] if short else lines) for word in self._atoms_of(line)}
-        flat, starts, names = words.words, words.starts, bytearray(gone)
-        for line, is_gone in enumerate(gone):
-            own = flat[starts[line] + 1 : starts[line + 1]]
-            if is_gone and own and named.issuperset(own):
-                names[line] = 0
-        return Gone(gone, bytes(names))
+    def _missing(self, words: Words, original: str, text: str) -> Missing:
+        lines, before = text.split("\n"), original.split("\n")
+        stays, were = {line.strip() for line in lines}, [line.strip() for line in before]
+        gone = bytes([line not in stays for line in were])
+        if max(map(len, lines)) > _LONGEST_LINE or max(map(len, before)) > _LONGEST_LINE:
+            named = {word for line in lines for word in self._atoms_of(line)}
+        else:
+            named = set(self._atoms_of("\n".join(stays.difference(were))))
+            named.update(*(self.said.of(line) for line in _kept(gone, words.first)))
+        lacks = bytearray(gone.translate(_WITH_ITS_NAMES))
+        for line in compress(range(len(gone)), gone):
+            own = self.said.of(words.first + line)
+            if own and named.issuperset(own):
+                lacks[line] = LINE
+        return Missing(hash(text), bytes(lacks))
 
-    def names_only_in(self, words: Words, line: int) -> list[str]:
-        """The names of a line that stand in no newer result, and that nobody has said."""
-        place = words.number << LINE_BITS | line
-        home, said, spelled = self.home, self.said, self._spelled
+    def gone_of_call(self, arguments: str, text: str) -> int:
+        """How many lines of a call's arguments are gone where it says `text`."""
+        key = hash(arguments), hash(text)
+        gone = self._gone_of_calls.get(key)
+        if gone is None:
+            if len(self._gone_of_calls) >= _MOST_CALLS:
+                self._gone_of_calls.clear()
+            stays = set(spoken(text).split("\n"))
+            gone = sum(line not in stays for line in spoken(arguments).split("\n"))
+            self._gone_of_calls[key] = gone
+        return gone
+
+    def size_of_names(self, words: Words, line: int) -> int:
+        """The most characters that the names take which stand only in a line, with what parts them.
+
+        What is no name but a timing, or stands in another one, counts too.
+        """
+        home, told, place = self.said.home, self.said.told, words.first + line
+        sizes = self.said.sizes
+        return sum(
+            [sizes[word] for word in self.said.of(place) if home[word] == place and told[word] < 0]
+        )
+
+    def names_only_in(self, words: Words, line: int, said: str) -> list[str]:
+        """The names of a line, which says this, that nobody has said and no newer result says."""
+        home, told, place = self.said.home, self.said.told, words.first + line
+        own = {word for word in self.said.of(place) if home[word] == place and told[word] < 0}
         found: list[str] = []
-        for word in words.words[words.starts[line] + 1 : words.starts[line + 1]]:
-            if home[word] == place and said[word] < 0:
-                atom = spelled[word]
-                if not _TIMING.fullmatch(atom) and not any(atom in longer for longer in found):
+        for raw in _ATOM.findall(said, 0, _LONGEST_LINE) if own else ():
+            atoms = self._words_in(raw)
+            if not atoms or own.isdisjoint(atoms):
+                continue
+            for word, atom in zip(atoms, atoms_of(raw), strict=True):
+                if word in own and not _TIMING.fullmatch(atom) and not _in_any(atom, found):
                     found.append(atom)
         return found
 
@@ -139,36 +185,19 @@ class Mentions:
                 self.asked.append(unit)
 
     def _note_result(self, position: int, text: str, unit: int) -> None:
-        number = len(self.taken)
         lines = text.split("\n")
-        starts, words = [0], list[int]()
-        home, count, changes = self.home, self.count, self._changes
-        first = place = number << LINE_BITS
         wholes = bare_lines(text, lines)
-        for line, whole in zip(lines, wholes, strict=True):
-            for word in self._words_of(line, whole):
-                words.append(word)
-                before = home[word]
-                if before < first:
-                    home[word] = place
-                    count[word] += 1
-                    if before >= 0:
-                        changes.append(word)
-            starts.append(len(words))
-            place += 1
-        home[NO_WORD] = -1
+        first = self.said.add(list(map(self._words_of, lines, wholes)))
         looks = bytes(map(look_of, lines, wholes))
-        self.results[position] = Words(number, unit, array("I", starts), array("I", words), looks)
-        self.taken.append(TakenUp(set(), set(), []))
+        self.results[position] = Words(len(self._born), unit, first, looks)
         self._born.append(unit)
+        self._firsts.append(first)
 
     def _words_of(self, line: str, whole: str) -> list[int]:
         """A line as a whole, then its identifiers, by number."""
         if len(whole) < _SHORTEST_LINE:
-            return [NO_WORD, *self._atoms_of(line)]
-        key = hash(whole)
-        number = self._numbers.get(key) or self._number(key, WHOLE)
-        return [number, *self._atoms_of(line)]
+            return [NONE, *self._atoms_of(line)]
+        return [self._number_of_line(whole), *self._atoms_of(line)]
 
     def _atoms_of(self, line: str) -> list[int]:
         """The identifiers of a line, or of many short ones, by number."""
@@ -178,46 +207,62 @@ class Mentions:
         for raw in _ATOM.findall(line, 0, end):
             atoms = known.get(raw)
             if atoms is None:
-                atoms = known[raw] = tuple(map(self._number, atoms_of(raw)))
+                atoms = self._learn(raw)
             if atoms:
                 found += atoms
         return found
 
-    def _number(self, word: str | int, sort: int | None = None) -> int:
-        number = self._numbers.get(word)
-        if number is None:
-            number = self._numbers[word] = len(self.home)
-            self.home.append(-1)
-            self.said.append(-1)
-            self.count.append(0)
-            self.sorts.append(_sort(cast(str, word)) if sort is None else sort)
-            self._spelled.append(cast(str, word) if sort is None else "")
+    def _words_in(self, raw: str) -> tuple[int, ...]:
+        known = self._atoms.get(raw)
+        return self._learn(raw) if known is None else known
+
+    def _learn(self, raw: str) -> tuple[int, ...]:
+        """The words in what may be an identifier, which is remembered for a while."""
+        if len(self._atoms) >= _MOST_ATOMS:
+            self._atoms.clear()
+        found = self._atoms[raw] = tuple(map(self._number_of, atoms_of(raw)))
+        return found
+
+    def _number_of(self, atom: str) -> int:
+        key = hash(atom)
+        number = self._numbers.get(key)
+        if not number:
+            number = self._numbers.add(key)
+            self.said.number(number, _sort(atom), len(atom))
+        return number
+
+    def _number_of_line(self, whole: str) -> int:
+        key = hash(whole) ^ _LINES
+        number = self._numbers.get(key)
+        if not number:
+            number = self._numbers.add(key)
+            self.said.number(number, WHOLE, 0)
         return number
 
     def _take_up(self, text: str, unit: int, *, called: bool) -> None:
         """Note what a call or a talk is made of, and the results that it had it from."""
-        home, said, count = self.home, self.said, self.count
+        said = self.said
         lines = text.split("\n")
         for line, whole in zip(lines, bare_lines(text, lines), strict=True):
             for word in self._words_of(line, whole):
-                place, new = home[word], said[word] < 0
-                if place >= 0:
-                    if new:
-                        self._changes.append(word)
-                    if new or count[word] <= RARE:
-                        self._taken_from(place, unit, called, new)
-                said[word] = unit
+                if word != NONE:
+                    self._taken_from(word, unit, called)
+                    said.tell(word, unit)
             if "/" in whole:
                 for name in _FILE.findall(whole):  # a file is named by its name alone, too
-                    word = self._number(name)
-                    if said[word] < 0 <= home[word]:
-                        self._changes.append(word)
-                    said[word] = unit
-        said[NO_WORD] = -1
+                    said.tell(self._number_of(name), unit)
 
-    def _taken_from(self, place: int, unit: int, called: bool, new: bool) -> None:
-        result, line = place >> LINE_BITS, place & _LINE_MASK
-        taken = self.taken[result]
+    def _taken_from(self, word: int, unit: int, called: bool) -> None:
+        """Note which line a word was taken from, if any result says it."""
+        said = self.said
+        place, new = said.home[word], said.told[word] < 0
+        if place < 0 or not (new or said.count[word] <= RARE):
+            return
+        result = bisect_right(self._firsts, place) - 1
+        line = place - self._firsts[result]
+        taken = self.taken.get(result)
+        if taken is None:
+            taken = self.taken[result] = TakenUp(set(), set(), [])
         if not called:
             taken.talk.add(line)
             return
@@ -225,6 +270,15 @@ class Mentions:
         if new and taken.units[-1:] != [unit]:
             taken.units.append(unit)
             self.late += unit - self._born[result] > _FRESH
+
+
+def _in_any(name: str, longer: Sequence[str]) -> bool:
+    return any(name in one for one in longer) if longer else False
+
+
+def _kept(gone: bytes, first: int) -> Iterator[int]:
+    """The lines that are not gone, from this one on."""
+    return compress(range(first, first + len(gone)), map(not_, gone))
 
 
 def atoms_in(line: str) -> Iterator[str]:
@@ -237,18 +291,21 @@ def atoms_in(line: str) -> Iterator[str]:
         yield from atoms_of(raw)
 
 
-def atoms_of(raw: str) -> Iterator[str]:
+def atoms_of(raw: str) -> Sequence[str]:
     """The identifiers in what may be one."""
     if raw.isalpha() and (raw.islower() or raw[1:].islower()):
-        return  # most of them: plain words
+        return ()  # most of them: plain words
     atom = raw.strip(_EDGES)
     if len(atom) < _SHORTEST_ATOM or not _TELLING.search(atom):
-        return
-    yield atom
+        return ()
+    if ":" not in atom and "." not in atom:
+        return (atom,)
+    found = [atom]
     for inner in atom.split(":") if ":" in atom else _last_of(atom):
         piece = inner.strip(_EDGES)
         if len(piece) >= _SHORTEST_ATOM and piece != atom and _TELLING.search(piece):
-            yield piece
+            found.append(piece)
+    return found
 
 
 def _last_of(atom: str) -> tuple[str, ...]:
@@ -275,6 +332,6 @@ def bare_lines(text: str, lines: Sequence[str]) -> list[str]:
 
 
 def _sort(atom: str) -> int:
-    if _FIGURE.match(atom):
+    if atom.isdecimal() or _FIGURE.match(atom):
         return FIGURE
     return PATH if _PATH.search(atom) else NAME

@@ -7,6 +7,7 @@ names that stand only in it. docs/forecast.md tells where the weights come from.
 from __future__ import annotations
 
 import tomllib
+from array import array
 from collections.abc import Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib.resources import files
@@ -17,9 +18,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from .features import AGES, LINE, RESULT, Known, Lines, Shares, bin_of
+from .features import AGES, LINE, RESULT, Known, Lines, bin_of
 from .looks import LOOKS
-from .owned import OWNED, Gone
+from .owned import OWNED, Missing
 
 Table = tuple[float, ...]  # what each bin of a feature multiplies the rate by
 
@@ -42,7 +43,7 @@ class Weights(Struct, frozen=True, dict=True):
         """The rate of a result with these bins, before its lines are looked at."""
         return self.rate * prod(map(getitem, self.result, bins))
 
-    def of_lines(self, lines: Lines) -> list[float]:
+    def of_lines(self, lines: Lines) -> array[float]:
         """What each line's bins multiply it by."""
         found = map(self._owned.__getitem__, lines.owned)
         at_place = map(self._looks.__getitem__, lines.places)
@@ -56,7 +57,7 @@ class Weights(Struct, frozen=True, dict=True):
                 found = map(mul, found, map(table.__getitem__, near))
             else:  # none is near to anything
                 far *= table[0]
-        return [far * one for one in found]
+        return array("d", [far * one for one in found])
 
     @cached_property
     def _owned(self) -> Table:
@@ -85,6 +86,13 @@ class Forecast(Struct, frozen=True):
         return self.whole[line] + self.names[line]
 
 
+class Shares(Struct, frozen=True, gc=False):
+    """What each line's bins multiply a result's rate by: for lines as such, and for names."""
+
+    whole: Sequence[float]
+    names: Sequence[float]
+
+
 class Model(Struct, frozen=True):
     """All that was fitted."""
 
@@ -95,7 +103,7 @@ class Model(Struct, frozen=True):
 
 def forecast(known: Known, model: Model | None = None) -> Forecast:
     """What a result's lines will be needed for."""
-    shares = shares_of(known.all) if model is None else _shares(known.all, model)
+    shares = shares_of(known) if model is None else _shares(known.all, model)
     whole, names = bases(known, model)
     return Forecast(
         [_SHARED * min(_MOST, whole * one) for one in shares.whole],
@@ -109,35 +117,40 @@ def bases(known: Known, model: Model | None = None) -> tuple[float, float]:
     return model.whole.of_result(known.bins), model.names.of_result(known.bins)
 
 
-def expected_of(known: Known, rates: tuple[float, float], text: str, gone: Gone) -> float:
-    """How many turns will need one of the lines that are gone where a result says `text`.
+def expected_of(known: Known, rates: tuple[float, float], missing: Missing) -> float:
+    """How many turns will need one of the lines that are gone where a result says less.
 
     `rates` are those of the result before its lines are looked at.
     """
-    lines = known.all
-    shares = shares_of(lines)
+    owned = known.owned
+    if missing.version != owned.version:
+        shares = shares_of(known)
+        missing.whole = sum(compress(shares.whole, missing.lines))
+        missing.named = sum(compress(shares.names, missing.names))
+        missing.version = owned.version
+        if owned.most[0] != owned.version:
+            owned.most = owned.version, max(shares.whole), max(shares.names)
     whole, names = rates
-    if whole * shares.most_whole > _MOST or names * shares.most_names > _MOST:
+    if whole * owned.most[1] > _MOST or names * owned.most[2] > _MOST:
         found = forecast(known)
-        return sum(compress(found.whole, gone.lines)) + sum(compress(found.names, gone.names))
-    sums = lines.sums.get(text)
-    if sums is None:
-        sums = sum(compress(shares.whole, gone.lines)), sum(compress(shares.names, gone.names))
-        lines.sums[text] = sums
-    return _SHARED * whole * sums[0] + names * sums[1]
+        needed = compress(found.whole, missing.lines), compress(found.names, missing.names)
+        return sum(needed[0]) + sum(needed[1])
+    return _SHARED * whole * missing.whole + names * missing.named
 
 
-def shares_of(lines: Lines) -> Shares:
-    """What lines make of a rate by the shipped weights; worked out once."""
-    known = lines.shares.get(None)
-    if known is None:
-        known = lines.shares[None] = _shares(lines, shipped())
-    return known
+def shares_of(known: Known) -> Shares:
+    """What the lines of a result make of a rate by the shipped weights; remembered for a while."""
+    recent = known.mentions.recent
+    found = recent.get(known.words.number, known.owned.version)
+    if not isinstance(found, Shares):
+        found = _shares(known.all, shipped())
+        recent.keep(known.words.number, known.owned.version, found, known.words.lines)
+    return found
 
 
 def _shares(lines: Lines, model: Model) -> Shares:
-    whole, names = model.whole.of_lines(lines), model.names.of_lines(lines)
-    return Shares(whole, names, max(whole), max(names))
+    """What each line's bins multiply a result's rate by."""
+    return Shares(model.whole.of_lines(lines), model.names.of_lines(lines))
 
 
 def call_rate(kind: str, age: int) -> float:

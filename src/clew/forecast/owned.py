@@ -3,33 +3,44 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from typing import Final
 
-from msgspec import Struct, field
+from msgspec import Struct
 
+from ..numbering import NONE, held_by
+
+WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
 RARE: Final = 3  # results; a word that more of them say tells little
-LINE_BITS: Final = 24  # of a place: a result's number, and a line of it
-NO_WORD: Final = 0  # in place of a line that is too short to be one
 
 _REPEATED: Final = (0, 1, 2, 5)
 _SIZES: Final = (4, 4, 3, 3, 5, 3)  # how many bins each of these features has
 # By the number of a line: its own bin, its names, paths, figures, how often, what was said.
 OWNED: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
 HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in OWNED)  # by the same number
+WAS_SAID: Final = bytes(bins[-1] > 0 for bins in OWNED)
 _WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for at in range(6))
-_MOST_TEXTS: Final = 32  # of one result that are remembered
+
+_NOWHERE: Final = 2**31 - 1  # behind all lines
+_A_RESULT: Final = 400  # bytes, beside its lines
+_ROOM: Final = 256  # words that there is room for at a time
+_NONE_YET: Final = array("i", [-1]) * _ROOM
+_LONGEST: Final = 60_000  # characters of a word; no line has so many that are looked at
+_MOST_RECENT: Final = 30_000  # lines
+LINE, NAMED = 1, 2  # what is gone of a line that a shorter text lacks
+_WITH_NAME: Final = bytes(value == NAMED for value in range(256))
+_MOST_TEXTS: Final = 5  # in place of one result that are remembered
 
 
 class Words(Struct, frozen=True, gc=False):
-    """What one result says, by number: for each line the line itself, then its identifiers."""
+    """One result among the lines of all."""
 
     number: int  # of the result, in order
     unit: int  # the unit it came in
-    starts: array[int]  # where each line's words begin; one more at the end
-    words: array[int]
+    first: int  # its first line
     looks: bytes  # what each line looks like
 
     @property
@@ -38,90 +49,232 @@ class Words(Struct, frozen=True, gc=False):
         return len(self.looks)
 
 
-class Gone(Struct, frozen=True, gc=False):
-    """Which lines a shorter text lacks, and in which of these it lacks a name; one byte each."""
+class Said:
+    """The words of all results, by number: for each line the line itself, then its identifiers.
 
-    lines: bytes
-    names: bytes
+    Arrays, and growing ones: there are several words for each hundred characters.
+    """
+
+    def __init__(self) -> None:
+        # By word; the first one is no word, and at home nowhere.
+        self.home = array("i", [_NOWHERE])  # the first line of the newest result that says it
+        self.told = array("i", [-1])  # the last unit in which a call or a talk had it
+        self.count = bytearray(1)  # how many results say it, or a few more than are rare
+        self.sorts = bytearray(1)
+        self.sizes = array("H", [0])  # characters of a name and of what parts it from the next
+        # By line, and one more at the end.
+        self.starts = array("I", [0])  # where its words begin
+        self.changed = bytearray()  # lines that must be looked at again
+        self.codes = array("H")
+        self.words = array("I")  # by place, as they stand there
+        self.events = array("I")  # words whose lines must all be looked at again
+        self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # some of these
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes."""
+        of_words = held_by(self.home, self.told, self.count, self.sorts, self.sizes)
+        of_lines = held_by(self.starts, self.changed, self.codes)
+        return of_words + of_lines + held_by(self.words, self.events)
+
+    def number(self, word: int, sort: int, size: int) -> None:
+        """Make room for one more word, of so many characters."""
+        if word >= len(self.home):
+            self.home.extend(_NONE_YET)
+            self.told.extend(_NONE_YET)
+            self.count.extend(bytes(_ROOM))
+            self.sorts.extend(bytes(_ROOM))
+            self.sizes.extend(array("H", bytes(2 * _ROOM)))
+        self.sorts[word] = sort
+        self.sizes[word] = min(size, _LONGEST) + 2
+
+    def add(self, lines: Sequence[list[int]]) -> int:
+        """Note the words of a result's lines; the number of the first line."""
+        home, starts, first = self.home, self.starts, len(self.starts) - 1
+        self.changed.extend(bytes(len(lines)))
+        self.codes.extend(array("H", bytes(2 * len(lines))))
+        for line, words in enumerate(lines, first):
+            self.words.extend(words)
+            starts.append(len(self.words))
+            for word in words:
+                if home[word] < first:
+                    self._move(word, line)
+        return first
+
+    def _move(self, word: int, line: int) -> None:
+        """A word is at home in a newer result from now on."""
+        before, count = self.home[word], self.count[word]
+        self.home[word] = line
+        if count <= RARE:
+            self.count[word] = count + 1
+        if before < 0:
+            return
+        if self.told[word] < 0:
+            self.changed[before] = 1
+        elif count == RARE:  # it is no longer rare
+            self.events.append(word)
+
+    def tell(self, word: int, unit: int) -> None:
+        """A call or a talk has a word."""
+        if self.told[word] < 0 <= self.home[word]:
+            if self.count[word] <= RARE or self.sorts[word] == WHOLE:
+                self.events.append(word)
+            else:
+                self.changed[self.home[word]] = 1
+        self.told[word] = unit
+
+    def of(self, line: int) -> array[int]:
+        """The identifiers of a line."""
+        return self.words[self.starts[line] + 1 : self.starts[line + 1]]
+
+    def codes_of(self, words: Words) -> array[int]:
+        """The numbers of a result's lines."""
+        return self.codes[words.first : words.first + words.lines]
+
+    def look(self, words: Words) -> None:
+        """Number all lines of a result."""
+        first, end = words.first, words.first + words.lines
+        self.changed[first:end] = bytes(words.lines)
+        self._look(range(first, end), words)
+
+    def look_again(self, words: Words, looked: int) -> bool:
+        """The same for lines in which something changed after so many events; whether any has."""
+        changed, first, end = self.changed, words.first, words.first + words.lines
+        if looked < len(self.events):
+            self._mark(words, self._events_since(looked))
+        lines: list[int] = []
+        at = changed.find(1, first, end)
+        while at >= 0:
+            changed[at] = 0
+            lines.append(at)
+            at = changed.find(1, at + 1, end)
+        return bool(lines) and self._look(lines, words)
+
+    def _events_since(self, looked: int) -> frozenset[int]:
+        """The words of the events after so many; mostly asked for the same ones."""
+        count = len(self.events)
+        if self._since[:2] != (looked, count):
+            self._since = looked, count, frozenset(self.events[looked:])
+        return self._since[2]
+
+    def _mark(self, words: Words, events: frozenset[int]) -> None:
+        """Mark the lines of a result that have one of these words."""
+        said = self._words_of(words)
+        if events.isdisjoint(said):
+            return
+        start = self.starts[words.first]
+        for place, word in enumerate(said, start):
+            if word in events:
+                self.changed[bisect_right(self.starts, place) - 1] = 1
+
+    def _words_of(self, words: Words) -> array[int]:
+        """All words of a result."""
+        return self.words[self.starts[words.first] : self.starts[words.first + words.lines]]
+
+    def _look(self, lines: Iterable[int], words: Words) -> bool:
+        """Number these lines of a result; whether any number is new."""
+        codes, changed = self.codes, False
+        times = Counter(self._words_of(words))
+        for line in lines:
+            code = self._code(line, times)
+            if codes[line] != code:
+                codes[line], changed = code, True
+        return changed
+
+    def _code(self, line: int, times: Mapping[int, int]) -> int:
+        """What a line has that stands nowhere else, as one number."""
+        home, told, words, begin = self.home, self.told, self.words, self.starts[line]
+        code, whole = 0, words[begin]
+        if whole != NONE:
+            code = (2 if told[whole] >= 0 else 3 if home[whole] == line else 1) * _WORTH[0]
+        own: list[int] = []
+        said = 0
+        for word in words[begin + 1 : self.starts[line + 1]]:
+            if told[word] >= 0:
+                said += self.count[word] <= RARE
+            elif home[word] == line:
+                own.append(word)
+        if own:
+            code += self._code_of_names(own, times)
+        return code + min(2, said)
+
+    def _code_of_names(self, own: Sequence[int], times: Mapping[int, int]) -> int:
+        """The part of it that tells how many names of each sort it has, and how often."""
+        names = [0, 0, 0, 0]
+        for word in own:
+            names[self.sorts[word]] += 1
+        repeated = max([times[word] for word in own])
+        code = min(3, names[1]) * _WORTH[1] + min(2, names[2]) * _WORTH[2]
+        return code + min(2, names[3]) * _WORTH[3] + bisect_left(_REPEATED, repeated) * _WORTH[4]
 
 
-class Known(Struct, frozen=True, gc=False):
-    """What an index knows of all words, by their numbers."""
+class Missing(Struct, gc=False):
+    """What a shorter text lacks."""
 
-    home: Sequence[int]  # the newest result that says it, and its first line in it
-    said: Sequence[int]  # the last unit in which a call or a talk had it
-    count: Sequence[int]  # how many results say it
-    sorts: Sequence[int]
+    text: int  # its hash
+    lines: bytes  # by line: 0 where it stays, LINE where it is gone, NAMED where with a name
+    version: int = -1  # of the result's lines, for which the sums are
+    whole: float = 0.0  # what the lines that are gone multiply a rate by, together
+    named: float = 0.0
+
+    @property
+    def names(self) -> bytes:
+        """Of which lines a name is gone, too."""
+        return self.lines.translate(_WITH_NAME)
 
 
 class Owned(Struct):
-    """The numbers of a result's lines, brought up to date where a word of them has changed."""
+    """What is remembered of one result."""
 
-    words: Words
-    codes: list[int] = field(default_factory=list[int])
-    counts: list[int] = field(default_factory=list[int])  # own names of each line: ever fewer
-    told: set[int] = field(default_factory=set[int])  # lines of which something was said
-    places: dict[int, list[int]] = field(default_factory=dict[int, list[int]])  # lines by word
-    looked: int = 0  # how many changes of words it knows
-    lines: object = None  # what was made of them last, and how much was taken up by then
-    stamp: tuple[int, int] = (0, 0)
-    texts: dict[str, Gone] = field(default_factory=dict[str, Gone])  # that stood in its place
+    looked: int = 0  # how many events of words it knows
+    version: int = 0  # one more whenever anything about its lines has changed
+    stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
+    alone: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
+    shape: tuple[str | None, str] | None = None  # what it is, and what its call says that it is
+    most: tuple[int, float, float] = (-1, 0.0, 0.0)  # what any line multiplies a rate by, and when
+    texts: tuple[Missing, ...] = ()  # in its place, the one asked for last in front
 
-    def begin(self, known: Known, changes: int) -> None:
-        """Look at all lines."""
-        flat, starts, places = self.words.words, self.words.starts, self.places
-        for line in range(self.words.lines):
-            for word in flat[starts[line] : starts[line + 1]]:
-                places.setdefault(word, []).append(line)
-        places.pop(NO_WORD, None)
-        self.codes, self.counts = [0] * self.words.lines, [0] * self.words.lines
-        self._look(range(self.words.lines), known)
-        self.looked = changes
+    def find(self, text: int) -> Missing | None:
+        """What a text lacks, by its hash."""
+        for at, found in enumerate(self.texts):
+            if found.text == text:
+                if at:
+                    self._put_first(found)
+                return found
+        return None
 
-    def renew(self, changes: Sequence[int], known: Known) -> bool:
-        """Look again at the lines of words that changed; whether any has something else now."""
-        if self.looked == len(changes):
-            return False
-        new = self.places.keys() & changes[self.looked :]
-        self.looked = len(changes)
-        lines = {line for word in new for line in self.places[word]}
-        return bool(lines) and self._look(lines, known)
+    def keep(self, missing: Missing) -> Missing:
+        """Remember what a text lacks, and of too many forget the one not asked for longest."""
+        self._put_first(missing)
+        return missing
 
-    def keep(self, text: str, gone: Gone) -> Gone:
-        """Remember what a text lacks."""
-        if len(self.texts) >= _MOST_TEXTS:
-            self.texts.clear()
-        self.texts[text] = gone
-        return gone
+    def _put_first(self, missing: Missing) -> None:
+        others = [one for one in self.texts if one is not missing]
+        self.texts = (missing, *others[: _MOST_TEXTS - 1])
 
-    def _look(self, lines: Iterable[int], known: Known) -> bool:
-        """Number these lines; whether any number, or how many names one has, is new."""
-        home, said, count, sorts = known.home, known.said, known.count, known.sorts
-        flat, starts, places, codes = self.words.words, self.words.starts, self.places, self.codes
-        first, counts, changed = self.words.number << LINE_BITS, self.counts, False
-        for line in lines:
-            start, place = starts[line], first + line
-            whole = flat[start]
-            names = [0, 0, 0, 0]
-            own = repeated = told = 0
-            if whole != NO_WORD:
-                own = 2 if said[whole] >= 0 else 3 if home[whole] == place else 1
-            for word in flat[start + 1 : starts[line + 1]]:
-                if said[word] >= 0:
-                    told += count[word] <= RARE
-                elif home[word] == place:
-                    names[sorts[word]] += 1
-                    repeated = max(repeated, len(places[word]))
-            code = own * _WORTH[0]
-            if told:
-                code += min(2, told)
-                self.told.add(line)
-            else:
-                self.told.discard(line)
-            if repeated:
-                code += min(3, names[1]) * _WORTH[1] + min(2, names[2]) * _WORTH[2]
-                code += min(2, names[3]) * _WORTH[3] + bisect_left(_REPEATED, repeated) * _WORTH[4]
-            own_names = sum(names)
-            if codes[line] != code or counts[line] != own_names:
-                codes[line], counts[line], changed = code, own_names, True
-        return changed
+
+class Recent:
+    """What was worked out for the lines of results last: for so many lines, not for all."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, object]] = {}  # by number of result: a version, and that
+        self._lines = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that all this takes, about."""
+        return 2 * 8 * self._lines + _A_RESULT * len(self._found)
+
+    def get(self, number: int, version: int) -> object:
+        """What was found for this version of a result's lines; None: it is not remembered."""
+        known = self._found.get(number)
+        return None if known is None or known[0] != version else known[1]
+
+    def keep(self, number: int, version: int, found: object, lines: int) -> None:
+        """Remember what was found for a result of so many lines."""
+        if number not in self._found:
+            self._lines += lines
+            if self._lines > _MOST_RECENT:
+                self._found.clear()
+                self._lines = lines
+        self._found[number] = version, found

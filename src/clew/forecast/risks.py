@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Final, Protocol
 
 from ..edits import KEPT_LINES, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
 from ..ledger import Ledger
-from ..lines import spoken
 from ..transcript import History
 from .features import Known, known, session_of
 from .mentions import Mentions
@@ -70,13 +68,20 @@ class Risks:
         """What is at risk when a part says `text` from now on."""
         part = self._moment.transcript.parts[position]
         if part.kind == "call":
-            return _call_risk(position, text, self._moment)
+            return self._call(position, text)
         looked = self._result(position) if part.kind == "result" else None
         if looked is None:
             return 0.0
         found, rates = looked
-        gone = self._mentions.gone(found.words, part.text, text)
-        return expected_of(found, rates, text, gone)
+        return expected_of(found, rates, self._mentions.missing(found.words, part.text, text))
+
+    def _call(self, position: int, text: str) -> float:
+        history, uses = self._moment.transcript, self._moment.ledger.uses
+        ordinal = history.exchange_of[position]
+        kind = uses[ordinal].kind if 0 <= ordinal < len(uses) else "other"
+        age = len(history.units) - 1 - history.exchanges[ordinal].unit if ordinal >= 0 else 0
+        gone = self._mentions.gone_of_call(history.parts[position].text, text)
+        return call_rate(kind, age) * gone
 
     def _result(self, position: int) -> tuple[Known, tuple[float, float]] | None:
         """What is known of a result, and its rates."""
@@ -117,19 +122,3 @@ def forecast_of(position: int, moment: Moment, mentions: Mentions) -> Forecast |
     """The forecast for a result; None: nothing is known of it."""
     found = known(position, moment.transcript, moment.ledger, mentions)
     return None if found is None else forecast(found)
-
-
-def _call_risk(position: int, text: str, moment: Moment) -> float:
-    history = moment.transcript
-    ordinal = history.exchange_of[position]
-    uses = moment.ledger.uses
-    kind = uses[ordinal].kind if 0 <= ordinal < len(uses) else "other"
-    age = len(history.units) - 1 - history.exchanges[ordinal].unit if ordinal >= 0 else 0
-    return call_rate(kind, age) * _gone_of_call(history.parts[position].text, text)
-
-
-@lru_cache(maxsize=512)
-def _gone_of_call(arguments: str, text: str) -> int:
-    """How many lines of a call's arguments are gone where it says `text`."""
-    stays = set(spoken(text).split("\n"))
-    return sum(line not in stays for line in spoken(arguments).split("\n"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import compress
 from typing import Final
 
 from ..edits import KEPT_LINES, TIDIED, Offer, Replace
-from ..forecast.features import Known, known
+from ..forecast.features import Known, known, session_of
 from ..forecast.keeping import kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
@@ -24,11 +25,12 @@ _LEAST_SAVED: Final = 20  # tokens
 def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut each result, whenever it has come to twice its age, to what will be needed."""
     mentions = view.mentions
+    session = session_of(view.transcript, view.ledger, mentions)
     for position in _due(view, mentions):
         text = view.transcript.parts[position].text
         if len(text) < LEAST or not view.may_rewrite(position) or find_marker(text) is not None:
             continue
-        found = known(position, view.transcript, view.ledger, mentions)
+        found = known(position, view.transcript, view.ledger, mentions, session)
         offer = None if found is None else _offer(view, position, found, mentions)
         if offer is not None:
             yield offer
@@ -57,7 +59,7 @@ def _offer(view: View, position: int, found: Known, mentions: Mentions) -> Offer
     """A result without the lines that cost more to carry than missing them would."""
     part = view.transcript.parts[position]
     rate = view.fair_risk / KEPT_LINES_MISSED
-    gone = _gone(view, position)
+    gone = _gone(view, position, found)
     kept = kept_of(part.text, found, forecast(found), mentions, rate, gone_before=gone)
     if kept is None:
         return None
@@ -71,11 +73,11 @@ def _offer(view: View, position: int, found: Known, mentions: Mentions) -> Offer
     return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
 
 
-def _gone(view: View, position: int) -> frozenset[int]:
+def _gone(view: View, position: int, found: Known) -> frozenset[int]:
     """The lines that an edit in force has taken out of a result."""
     edit = view.in_force.get(position)
     if not isinstance(edit, Replace) or edit.reason == TIDIED:
         return frozenset()
-    stays = {line.strip() for line in edit.text.split("\n")}
-    lines = view.transcript.parts[position].text.split("\n")
-    return frozenset(line for line, said in enumerate(lines) if said.strip() not in stays)
+    original = view.transcript.parts[position].text
+    missing = view.mentions.missing(found.words, original, edit.text).lines
+    return frozenset(compress(range(len(missing)), missing))
