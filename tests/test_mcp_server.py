@@ -26,8 +26,11 @@ from clew.mcp_server.server import EXPAND, HISTORY
 from clew.store import EditMade, SQLiteStore
 from clew.tools.fetching import fetches
 from tests.formats import FORMATS, Exchange, request, results
+from tests.proxying import ask as over_the_port
+from tests.proxying import post
 from tests.storing import OTHER, OWNER, SOURCE, by_ref, record
 from tests.test_fetching import STUB, offering
+from tests.test_proxy_originals import running
 
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
 LONG = "".join(f"{number} is the number of this line\n" for number in range(1, 5_001))
@@ -156,7 +159,7 @@ def test_what_was_asked_for_is_given_and_what_is_wrong_is_said(path: Path):
 @pytest.mark.parametrize("text", [LONG, WIDE], ids=["many lines", "one line"])
 def test_a_large_original_is_given_in_pages_that_add_up_to_it(path: Path, text: str):
     async def act(asking: Client) -> None:
-        got, skip = "", 0
+        got, skip, remark = "", 0, list[str]()
         while skip < len(text):
             result = await asking.call_tool(EXPAND, {"ref": reference(text), "skip": skip})
             page, *remark = said(result)
@@ -257,6 +260,41 @@ def fetched(folder: Path, originals: Any, marker: str) -> str:
     store.close()
     assert answer.remark == ""
     return answer.text
+
+
+def test_an_agent_follows_a_marker_that_the_proxy_has_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Proxy, store and server as they are run: cut, asked for, given back, never cut again."""
+    tool, path = "mcp__clew__clew_expand", tmp_path / "clew.db"
+    steps: list[Any] = ["go", [Exchange(LINES, id="a")], [Exchange("one", id="b")]]
+
+    async def sent(port: int, behind: Any, steps: list[Any]) -> list[str]:
+        whole = offering("anthropic", request("anthropic", *steps), tool)
+        reply = await over_the_port(
+            port, post("/v1/messages", json.dumps(whole).encode(), "x-api-key: k")
+        )
+        assert reply.status == 200
+        return results("anthropic", json.loads(behind.heard[-1].body))
+
+    async def run() -> None:
+        async with (
+            running(path, monkeypatch, policy=STUB) as (proxy, _, behind),
+            client(path) as asking,
+        ):
+            marker = find_marker((await sent(proxy.port, behind, steps))[0])
+            assert marker is not None
+            assert f"{tool} gets it back" in str(marker)
+            given = await asking.call_tool(EXPAND, {"ref": marker.ref})
+            assert said(given) == [LINES]
+            back = Exchange(LINES, id="c", tool=tool, args={"ref": marker.ref})
+            later = [*steps, [back], [Exchange("two", id="d")], "well?", [Exchange("3", id="e")]]
+            for count in range(4, len(later) + 1):
+                seen = await sent(proxy.port, behind, later[:count])
+                assert find_marker(seen[0]) is not None
+                assert seen[2] == LINES
+
+    asyncio.run(run())
 
 
 @pytest.mark.parametrize(
