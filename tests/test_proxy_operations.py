@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from clew.proxy.breaker import Standing
 from clew.proxy.families import FAMILIES
+from clew.proxy.health import Watch
+from clew.proxy.metrics import Metrics
 from clew.store import SQLiteStore
 from tests.formats import Exchange, request
 from tests.operating import KEY, MODEL, Client, Provider, one_to_each, provider
+from tests.storing import record
 from tests.test_proxy_serve import SOON, TOKEN, served, workers_of
 
 LONG = "".join(f"line {number} of a long output\n" for number in range(200))
@@ -67,6 +71,34 @@ def numbers(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
+
+
+def test_a_breaker_that_is_open_is_told(tmp_path: Path):
+    store, metrics = SQLiteStore(tmp_path / "clew.db"), Metrics()
+    standing = Standing("open", "Compaction rests.")
+    watch = Watch(store, lambda: standing, observe=False, worker=0)
+    found = watch.look()
+    assert (found.status, found.store, found.breaker) == ("degraded", "ok", standing)
+    watch.note(metrics)
+    assert numbers(metrics.shown({}).encode())["clew_breaker_open", ()] == 1
+    standing = Standing("closed", "Requests are compacted.")
+    watch.note(metrics)
+    assert watch.look().status == "ok"
+    assert numbers(metrics.shown({}).encode())["clew_breaker_open", ()] == 0
+    store.close()
+    assert watch.look().store == "closed"
+
+
+def test_records_that_are_lost_are_counted_once(tmp_path: Path):
+    store, metrics = SQLiteStore(tmp_path / "clew.db"), Metrics()
+    watch = Watch(store, lambda: Standing("closed", ""), observe=False, worker=0)
+    store.close()
+    for expected in (1, 2):
+        assert not store.record(record())
+        for _ in range(2):
+            watch.note(metrics)
+        found = numbers(metrics.shown({}).encode())
+        assert found["clew_records_dropped_total", ()] == expected
 
 
 class TestOneProcess:
@@ -130,11 +162,14 @@ class TestOneProcess:
         for secret in ("secret", "long output", "go on", "make 1"):
             assert secret not in logged
 
-    def test_a_stream_is_finished_and_written_down_before_it_ends(self, tmp_path: Path):
+    @pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one", "two"])
+    def test_a_stream_is_finished_and_written_down_before_it_ends(
+        self, tmp_path: Path, more: tuple[str, ...]
+    ):
         path = tmp_path / "clew.db"
         with (
             provider() as behind,
-            served(*options(behind), CLEW_STORE=str(path)) as (process, port),
+            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
         ):
             behind.go_on.clear()
             got: list[tuple[int, bytes]] = []
