@@ -78,10 +78,10 @@ class Scrape:
 
     async def __call__(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer with all numbers, in Prometheus's text format."""
+        self._watch.note(self._metrics)  # here, where requests are counted too
         text = await asyncio.to_thread(self._shown)
         await answer(send, 200, text.encode(), (b"content-type", CONTENT_TYPE))
 
     def _shown(self) -> str:
-        self._watch.note(self._metrics)
         usable = self._watch.look().store == "ok"
         return self._metrics.shown(only={STORE.name: float(usable)})

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, MutableSequence
 from multiprocessing import sharedctypes
-from threading import Lock
 from typing import Final
 
 from .families import (
@@ -52,21 +51,19 @@ def cells_for(processes: int) -> Cells:
 
 
 class Metrics:
-    """The numbers of one process, and the sums over all of them; safe to share by threads."""
+    """The numbers of one process, and the sums over all of them; one thread counts."""
 
     def __init__(self, cells: Cells | None = None, row: int = 0) -> None:
         self._cells = cells_for(1) if cells is None else cells
         self._base = WIDTH * row
-        self._lock = Lock()
         for family in FAMILIES:
             if family.kind == "gauge":  # of a process that died, only what it counted stays
                 self.put(family, 0.0)
 
     def add(self, family: Family, *labels: str, by: float = 1.0) -> None:
         """Count; a value that a label does not have is counted as another."""
-        at = self._place(family, labels)
-        with self._lock:
-            self._cells[at] += by
+        if by:
+            self._cells[self._place(family, labels)] += by
 
     def put(self, family: Family, value: float, *labels: str) -> None:
         """Say how something stands in this process."""
@@ -75,9 +72,8 @@ class Metrics:
     def observe(self, family: Family, value: float) -> None:
         """Note one value in a histogram."""
         at = self._place(family, ())
-        with self._lock:
-            self._cells[at + bisect_left(family.bounds, value)] += 1
-            self._cells[at + len(family.bounds) + 1] += value
+        self._cells[at + bisect_left(family.bounds, value)] += 1
+        self._cells[at + len(family.bounds) + 1] += value
 
     def count(self, record: Record) -> None:
         """Count a request that is over."""
