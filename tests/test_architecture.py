@@ -42,7 +42,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"api"}),
     frozenset({"__init__"}),
     frozenset({"integrations", "sessions", "store"}),
-    frozenset({"dashboard", "replay"}),
+    frozenset({"dashboard", "mcp_server", "replay"}),
     frozenset({"proxy"}),
     frozenset({"cli"}),
 )
@@ -64,7 +64,8 @@ LATE = {
     ("policy", "settings"),  # Policy.load is where people look for it, and reading files is I/O
 }
 
-EDGE = {"cli", "dashboard", "integrations", "proxy", "replay", "sessions", "settings", "store"}
+EDGE = {"cli", "dashboard", "integrations", "mcp_server", "proxy", "replay", "sessions"}
+EDGE |= {"settings", "store"}
 OUTSIDE = frozenset(
     """
     asyncio datetime fileinput glob http io logging multiprocessing os pathlib random secrets

@@ -12,6 +12,7 @@ from .expand import expand
 from .explain import explain
 from .forget import forget
 from .loops import loops
+from .mcp import mcp
 from .replay import replay
 from .serve import serve
 from .settings import settings
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 for _command in (
-    compact, explain, check, replay, loops, serve, expand, forget, demo, settings,
+    compact, explain, check, replay, loops, serve, mcp, expand, forget, demo, settings,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..policy import Policy
     from ..proxy.app import App
     from ..proxy.config import Config
+    from ..proxy.metrics import Cells
     from ..proxy.options import Options
 
 
@@ -62,6 +63,7 @@ def serve(  # noqa: PLR0913 - each is an option
     """
     try:
         from ..proxy.config import Config, checked  # late: no other command needs the server
+        from ..proxy.metrics import cells_for
         from ..proxy.options import Options
         from ..proxy.running import bound
         from ..proxy.upstreams import upstreams_of
@@ -79,19 +81,22 @@ def serve(  # noqa: PLR0913 - each is an option
         click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
         chosen = policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
         options = Options(policy=chosen, observe=observe, deadline=deadline, shared=workers > 1)
-        make = partial(app_of, config, options, quiet)
+        make = partial(app_of, config, options, quiet, cells_for(workers))
         if workers == 1:
-            serve_here(make, listening)
+            serve_here(partial(make, 0), listening)
         else:
             serve_in_processes(make, listening, workers, config.limits.drain)
 
 
-def app_of(config: Config, options: Options, quiet: bool) -> App:
-    """The proxy that is served; in each process anew."""
+def app_of(config: Config, options: Options, quiet: bool, cells: Cells, worker: int) -> App:
+    """The proxy that is served; in each process anew. Several share `cells`."""
     from ..proxy.assembling import compacting_app
+    from ..proxy.lines import log_as_lines
     from ..proxy.record import to_nowhere, to_stderr
 
-    return compacting_app(config, options, to_nowhere if quiet else to_stderr)
+    log_as_lines()
+    log = to_nowhere if quiet else to_stderr
+    return compacting_app(config, options, log, cells, worker)
 
 
 def _lift_limit_on_files() -> None:

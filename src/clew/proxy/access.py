@@ -35,9 +35,14 @@ def admission_of(request: Request) -> Admission:
     return Admission(msgspec.structs.replace(request, path=path), given, prefix)
 
 
+def is_stranger(admission: Admission, token: str | None) -> bool:
+    """Whether a request does not bring the token, where there is one."""
+    return token is not None and not hmac.compare_digest(admission.given.encode(), token.encode())
+
+
 def refuse_strangers(admission: Admission, token: str | None) -> None:
     """Refuse who does not bring the token, where there is one."""
-    if token is not None and not hmac.compare_digest(admission.given.encode(), token.encode()):
+    if is_stranger(admission, token):
         raise Refusal(
             401,
             "token",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
-from .access import Admission, admission_of, refuse_foreign, refuse_strangers
+from .access import Admission, admission_of, is_stranger, refuse_foreign, refuse_strangers
 from .asgi import Receive, Request, Scope, Send, request_of
 from .caller import Caller, Gone
 from .client import Client
@@ -29,11 +29,13 @@ class App:
         handling: Handling | None = None,
         own: Mapping[str, Own] | None = None,
         log: Log = to_nowhere,
+        closing: Callable[[], None] | None = None,
     ) -> None:
         self.config = checked(config)
         self._handling = PassThrough() if handling is None else handling
         self._own = {HEALTH: healthy, **(own or {})}
         self._log = log
+        self._closing = closing  # the last to be called
         ups = config.upstreams
         every = (ups.anthropic, ups.openai, ups.openai_chat, ups.openai_responses, ups.gemini)
         self._client = Client(every, config.limits)
@@ -58,6 +60,8 @@ class App:
         """Close everything; no request is open any more."""
         await self._handling.stop()
         await self._client.close()
+        if self._closing is not None:
+            await asyncio.to_thread(self._closing)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         """Start and stop with the server."""
@@ -105,9 +109,11 @@ class App:
     async def _show(self, scope: Scope, admission: Admission, receive: Receive, send: Send) -> None:
         """Show what is clew's own, to who may see it."""
         request, token = admission.request, self.config.token
-        if token is None or request.path != HEALTH:  # that tells nothing, and who asks has no token
-            refuse_strangers(admission, token)
-            refuse_foreign(request, self.config)
+        if request.path == HEALTH and is_stranger(admission, token):
+            await healthy(scope, receive, send)  # that tells nothing, and who asks has no token
+            return
+        refuse_strangers(admission, token)
+        refuse_foreign(request, self.config)
         page = own_of(self._own, request.path)
         path = unquote(request.path)
         inside = {**scope, "path": path, "raw_path": request.path.encode("ascii")}

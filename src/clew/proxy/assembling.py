@@ -1,19 +1,53 @@
-"""The proxy put together: forwarding, compaction, and the store behind it."""
+"""The proxy put together: forwarding, compaction, the store behind it, and who watches."""
 
 from __future__ import annotations
+
+import os
 
 from ..store import Retention, SQLiteStore, store_path
 from .app import App
 from .compacting import Compacting
 from .config import Config
 from .deciding import Deciding
+from .given_back import FOLDER, GivenBack
+from .health import Scrape, Watch
+from .metrics import Cells, Metrics
 from .options import Options
-from .record import Log
+from .own import HEALTH, METRICS
+from .record import Log, Record, to_all
 from .recording import Recording
+from .spans import spans_of
 
 
-def compacting_app(config: Config, options: Options, log: Log) -> App:
-    """A proxy that compacts, with a store of its own; to be made in the process that serves."""
+def compacting_app(
+    config: Config, options: Options, log: Log, cells: Cells | None = None, worker: int = 0
+) -> App:
+    """A proxy that compacts, with a store of its own; to be made in the process that serves.
+
+    Of several processes that share `cells`, `worker` is this one's number, from 1 on.
+    """
     store = SQLiteStore(store_path(), retention=Retention.from_env())
     deciding = Deciding(options.policy, store, observe=options.observe, shared=options.shared)
-    return App(config, Compacting(deciding, Recording(store), options, store.salt()), log=log)
+    compacting = Compacting(deciding, Recording(store), options, store.salt())
+    metrics = Metrics(cells, max(0, worker - 1))
+    watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)
+    spans = spans_of(os.environ)
+    own = {
+        HEALTH: watch.health,
+        METRICS: Scrape(metrics, watch),
+        FOLDER: GivenBack(store, store.salt()),
+    }
+
+    def count(record: Record) -> None:
+        metrics.count(record)
+        watch.note(metrics)
+
+    told = to_all(_numbered(worker), log, count, *([spans] if spans else []))
+    return App(config, compacting, own, told, spans.close if spans else None)
+
+
+def _numbered(worker: int) -> Log:
+    def number(record: Record) -> None:
+        record.worker = worker
+
+    return number

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeVar
 
 from msgspec import json
@@ -19,7 +18,8 @@ from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
 from .deciding import Asked, Deciding, Decision
-from .handling import Answer, Incoming, Outgoing
+from .handling import About, Answer, Incoming, Outgoing
+from .installed import installed
 from .objections import Objection, objection_of
 from .options import Options
 from .owners import group_of, owner_of
@@ -30,6 +30,10 @@ T = TypeVar("T")
 BYPASS: Final = b"x-clew-bypass"
 SAVED: Final = b"x-clew-saved"
 SENT: Final = b"x-clew-sent"
+REASONS: Final = (
+    "late", "failed", "not-kept", "resting", "refused", "left-alone", "bypassed", "unreadable",
+)  # fmt: skip
+_LONGEST: Final = 200  # characters of a model's name in the log
 _OFF: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _SMALL: Final = 16 * 1024  # bytes that are decided on at once: a thread would take longer
 _BYTES_A_TOKEN: Final = 2  # fewer than in any history: what is over a window by these is over it
@@ -83,7 +87,7 @@ class Compacting:
                 )
             elif attempt is None:
                 why = self.breaker.standing().why
-                decision = await self._without_new_edits(asked, why)
+                decision = await self._without_new_edits(asked, f"resting: {why}")
             else:
                 decision = await self._decided(asked, attempt)
         except ClewError as why:  # what clew cannot read, the provider may
@@ -165,7 +169,7 @@ class Compacting:
         if decision.body is None or decision.body == before.body:
             return None
         took = 1e3 * (time.monotonic() - began)
-        smaller = self._sending(asked, decision, took, sending.attempt)
+        smaller = self._sending(asked, decision, took, sending.attempt, again="overflow")
         return replace(smaller, tried=sending.tried | {"overflow"})
 
     async def _as_it_came(self, sending: Sending, answer: Answer) -> Outgoing | None:
@@ -181,7 +185,7 @@ class Compacting:
             self._spare.submit(self._deciding.leave_alone, asked)
             self._recording.refused(self._case(asked, refused, answer))
 
-        original = self._sending(asked, decision, 0.0, None, passed)
+        original = self._sending(asked, decision, 0.0, None, passed, again="invalid")
         body = asked.body if original.body is None else original.body
         return replace(original, body=body, tried=sending.tried | {"invalid"})
 
@@ -191,18 +195,23 @@ class Compacting:
             format=asked.format, status=answer.status, request=asked.body,
             sent=refused.body or b"", policy=self._deciding.policy.fingerprint().hex(),
             facts=json.encode(refused.facts.to_dict()).decode(),
-            error=answer.body[:4_096].decode("utf-8", "replace"), version=_version(),
+            error=answer.body[:4_096].decode("utf-8", "replace"), version=installed(),
         )  # fmt: skip
 
     def _sending(
         self, asked: Asked, decision: Decision, took: float, attempt: Attempt | None,
-        passed: Callable[[], None] | None = None,
+        passed: Callable[[], None] | None = None, again: str = "",
     ) -> Sending:  # fmt: skip
         """What goes up, with who listens to its answer."""
         observe = self._options.observe
         new = self._deciding.untold(decision)
         self._deciding.sent(asked, decision)
-        doing = Doing(asked=asked, decision=decision, new=new, milliseconds=took, observed=observe)
+        about = _about(asked, decision, observe, took)
+        about.edits, about.again = len(new), again
+        doing = Doing(
+            asked=asked, decision=decision, new=new, milliseconds=took, observed=observe,
+            about=about,
+        )  # fmt: skip
 
         def taken() -> None:
             if attempt is not None and decision.kind == "projection":
@@ -210,10 +219,10 @@ class Compacting:
 
         return Sending(
             body=None if observe else decision.body,
-            headers=_told(decision, observe=observe),
+            headers=_told(about),
             tap=Listener(self._recording, doing, passed or taken),
             judged=decision.kind == "projection" and not observe,
-            asked=asked, decision=decision, attempt=attempt,
+            asked=asked, decision=decision, attempt=attempt, about=about,
         )  # fmt: skip
 
     async def _run_spare(self, work: Callable[..., T], *given: Any) -> T:
@@ -223,18 +232,25 @@ class Compacting:
         return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
 
 
-def _version() -> str:
-    try:
-        return version("clew")
-    except PackageNotFoundError:
-        return "not installed"
-
-
-def _told(decision: Decision, *, observe: bool) -> Headers:
+def _told(about: About) -> Headers:
     """What the client is told: the tokens that were saved, about, and what went up."""
-    saved = max(0, decision.before - decision.after)
-    sent = "observed" if observe else decision.kind.replace(" ", "-")
-    return ((SAVED, b"%d" % saved), (SENT, sent.encode()))
+    return ((SAVED, b"%d" % about.saved), (SENT, about.sent.encode()))
+
+
+def _about(asked: Asked, decision: Decision, observe: bool, took: float) -> About:
+    """What the log is told, without a word of the request."""
+    return About(
+        sent="observed" if observe else decision.kind.replace(" ", "-"),
+        operation="count" if asked.counting else "generate",
+        model=decision.model[:_LONGEST], conversation=decision.conversation, before=decision.before,
+        saved=max(0, decision.before - decision.after), why=_word(decision), ms=round(took, 2),
+    )  # fmt: skip
+
+
+def _word(decision: Decision) -> str:
+    """Why something else than the projection goes up, in a word: an error may quote a request."""
+    word = decision.why.partition(":")[0].replace(" ", "-")
+    return word if word in REASONS or not word else "unreadable"
 
 
 def _is_bypassed(headers: Headers) -> bool:

@@ -85,6 +85,7 @@ class Forwarding:
         incoming = await self._incoming(exchange, sending.body)
         if incoming is not None:
             sending.outgoing = await self._handled(exchange, incoming)
+            exchange.record.clew = sending.outgoing.about
             sending.incoming = None if sending.outgoing.body is None else incoming
 
     async def _incoming(self, exchange: Exchange, body: Body) -> Incoming | None:
@@ -142,6 +143,7 @@ class Forwarding:
                     )
                 else:
                     sending.outgoing = following
+                    exchange.record.clew = following.about
             finally:
                 response.close()
             how = "whole" if following is None else "replaced"

@@ -7,6 +7,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from ..codecs.codec import FormatName
+from ..store import Usage
 from .asgi import Headers
 
 Operation = Literal["generate", "count"]
@@ -27,6 +28,24 @@ class Incoming(msgspec.Struct, frozen=True):
     body: bytes  # decoded, whatever its content-encoding was
 
 
+class About(msgspec.Struct, omit_defaults=True):
+    """What was done about a request, for the log and whoever counts. No text of it is in here."""
+
+    sent: str = ""  # what went up: `projection`, `known-edits`, `original`, `untouched`, `observed`
+    operation: Operation = "generate"
+    model: str = ""
+    conversation: str = ""  # a hash
+    before: int = 0  # tokens, about
+    saved: int = 0
+    edits: int = 0  # that no request of the conversation had before
+    why: str = ""  # a word for why it is no projection
+    again: str = ""  # a word for why it was sent a second time
+    ms: float = 0.0  # that clew took
+    answered_by: str = ""  # the model that the answer names
+    stop: str = ""  # how the answer ended, in the provider's word
+    usage: Usage | None = None  # what the provider reported
+
+
 class Outgoing(msgspec.Struct, frozen=True):
     """What goes to the provider in its place. Subclasses may carry what `again` wants to know."""
 
@@ -34,6 +53,7 @@ class Outgoing(msgspec.Struct, frozen=True):
     headers: Headers = ()  # put behind those of the response
     judged: bool = False  # `again` is asked about an error although nothing was changed
     tap: Tap | None = None
+    about: About | None = None  # filled in as the answer passes
 
 
 class Answer(msgspec.Struct, frozen=True):

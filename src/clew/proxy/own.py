@@ -11,6 +11,7 @@ from .refusals import Refusal
 Own = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 HEALTH: Final = "/healthz"
+METRICS: Final = "/metrics"
 
 
 def is_own(request: Request) -> bool:
@@ -18,7 +19,7 @@ def is_own(request: Request) -> bool:
     path = request.path
     if path == "/":
         return request.method == "GET" and b"text/html" in request.named.get(b"accept", b"")
-    return path in (HEALTH, "/metrics", "/clew") or path.startswith("/clew/")
+    return path in (HEALTH, METRICS, "/clew") or path.startswith("/clew/")
 
 
 def own_of(pages: Mapping[str, Own], path: str) -> Own:
@@ -33,5 +34,5 @@ def own_of(pages: Mapping[str, Own], path: str) -> Own:
 
 
 async def healthy(_scope: Scope, _receive: Receive, send: Send) -> None:
-    """Say that the proxy is up."""
+    """Say that the proxy is up, and nothing else: whoever asks."""
     await answer(send, 200, b'{"status":"ok"}', (b"content-type", b"application/json"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -9,8 +11,11 @@ from collections.abc import Callable
 import msgspec
 
 from .asgi import Request
+from .handling import About
 
 _LONGEST = 200  # characters of a path
+_TRACE = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_log = logging.getLogger(__name__)
 
 
 class Record(msgspec.Struct, omit_defaults=True):
@@ -28,6 +33,9 @@ class Record(msgspec.Struct, omit_defaults=True):
     up: int = 0  # bytes of the body that went up
     down: int = 0
     note: str | None = None
+    worker: int = 0  # which of several processes; 0: there is one
+    trace: str | None = None  # the client's own `traceparent`
+    clew: About | None = None  # what was done about it, where it was looked at
 
 
 Log = Callable[[Record], None]
@@ -35,7 +43,9 @@ Log = Callable[[Record], None]
 
 def record_of(request: Request) -> Record:
     """A record that begins now."""
-    return Record(time.time(), request.method, request.path[:_LONGEST], "own")
+    given = request.named.get(b"traceparent", b"")
+    trace = given.decode("ascii") if _TRACE.fullmatch(given) else None
+    return Record(time.time(), request.method, request.path[:_LONGEST], "own", trace=trace)
 
 
 def ms_since(record: Record) -> float:
@@ -46,6 +56,19 @@ def ms_since(record: Record) -> float:
 def to_stderr(record: Record) -> None:
     """Write a record as one line of JSON."""
     sys.stderr.write(f"{msgspec.json.encode(record).decode()}\n")
+
+
+def to_all(*logs: Log) -> Log:
+    """Tell several; one that fails keeps nothing from the others, nor from the client."""
+
+    def told(record: Record) -> None:
+        for log in logs:
+            try:
+                log(record)
+            except Exception:  # noqa: BLE001 - law 9: who is told breaks nothing
+                _log.exception("A request could not be told of")
+
+    return told
 
 
 def to_nowhere(_record: Record) -> None:

@@ -19,7 +19,7 @@ from .asgi import Headers
 from .billing import Bill, Sizes, bill_of
 from .calibration import Calibrations
 from .deciding import Asked, Decision
-from .handling import How
+from .handling import About, How
 from .usage import Told, UsageReader
 
 _log = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     new: tuple[Edit, ...] = ()  # edits that no request of the conversation had before
     milliseconds: float = 0.0
     observed: bool = False
+    about: About | None = None  # what is logged of it
 
 
 class Recording:
@@ -51,8 +52,11 @@ class Recording:
 
     def over(self, doing: Doing, status: int, how: How, answer: UsageReader | None) -> None:
         """A request has had its answer; it is written down aside."""
+        told = Told() if answer is None else answer.end()
+        if doing.about is not None:
+            doing.about.usage = _usage(told)
+            doing.about.answered_by, doing.about.stop = told.model or "", told.stop or ""
         if doing.decision.conversation and not doing.asked.counting:
-            told = Told() if answer is None else answer.end()
             self._aside.submit(self._write, doing, status if how != "unreachable" else 0, told)
 
     def refused(self, case: Reproduction) -> None:

@@ -8,7 +8,8 @@ import multiprocessing
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from types import FrameType
@@ -22,6 +23,7 @@ _SPARE: Final = 5.0  # seconds beyond the drain that a process has to end
 _LOSSES: Final = 5  # processes that may die within a minute; after more, the next would die too
 
 Make = Callable[[], App]
+MakeNumbered = Callable[[int], App]  # for the process with this number, from 1 on
 
 
 def serve_here(make: Make, listening: socket.socket) -> None:
@@ -30,27 +32,29 @@ def serve_here(make: Make, listening: socket.socket) -> None:
         asyncio.run(_until_told(make, listening))
 
 
-def serve_in_processes(make: Make, listening: socket.socket, count: int, drain: float) -> None:
-    """Serve in so many processes; one that dies is replaced."""
+def serve_in_processes(
+    make: MakeNumbered, listening: socket.socket, count: int, drain: float
+) -> None:
+    """Serve in so many processes; one that dies is replaced by another of its number."""
     stopping: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
         stopping.append(number)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    processes = _started(make, listening, count)
+    processes = _started(make, listening, range(1, count + 1))
     losses: list[float] = []
     try:
         while not stopping:
-            wait([one.sentinel for one in processes], timeout=0.2)
-            alive = [one for one in processes if one.is_alive()]
-            losses += [time.monotonic()] * (len(processes) - len(alive))
+            wait([one.sentinel for one in processes.values()], timeout=0.2)
+            dead = [number for number, one in processes.items() if not one.is_alive()]
+            losses += [time.monotonic()] * len(dead)
             losses = [moment for moment in losses if time.monotonic() - moment < 60]
             if len(losses) > _LOSSES:
                 raise Unservable("Workers end as soon as they are started; see what they said.")
-            processes = [*alive, *_started(make, listening, count - len(alive))]
+            processes |= _started(make, listening, dead)
     finally:
-        _end(processes, drain + _SPARE)
+        _end(list(processes.values()), drain + _SPARE)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -72,12 +76,17 @@ async def _until_told(make: Make, listening: socket.socket) -> None:
         await told.wait()
 
 
-def _started(make: Make, listening: socket.socket, count: int) -> list[BaseProcess]:
+def _started(
+    make: MakeNumbered, listening: socket.socket, numbers: Iterable[int]
+) -> dict[int, BaseProcess]:
     context = multiprocessing.get_context("spawn")
-    made = [context.Process(target=serve_here, args=(make, listening)) for _ in range(count)]
-    for one in made:
+    made = {
+        number: context.Process(target=serve_here, args=(partial(make, number), listening))
+        for number in numbers
+    }
+    for one in made.values():
         one.start()
-    return list(made)
+    return dict(made)
 
 
 def _end(processes: list[BaseProcess], within: float) -> None:

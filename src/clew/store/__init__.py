@@ -15,7 +15,7 @@ from .record import (
 )
 from .settings import Retention, store_path
 from .sqlite import SQLiteStore
-from .unavailable import StoreUnavailable
+from .unavailable import StoreUnavailable, Why
 
 __all__ = [
     "Conversation",
@@ -32,5 +32,6 @@ __all__ = [
     "StoreUnavailable",
     "Total",
     "Usage",
+    "Why",
     "store_path",
 ]

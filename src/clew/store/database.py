@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from .opening import Identity, beside, identity, open_reader, open_writer, quarantine
 from .schema import salt_of
-from .unavailable import StoreUnavailable, reason_of, unavailable
+from .unavailable import StoreUnavailable, Why, reason_of, unavailable
 
 Connection = sqlite3.Connection
 T = TypeVar("T")
@@ -60,6 +60,7 @@ class Database:
         self._create = create
         self._closed = False
         self._in_vain = False  # the last write was
+        self.trouble: Why | None = None  # why the last write was in vain; None: it was not
         self._salt: bytes | None = None
         self.openings = 0  # how often the file had to be opened
         self._begin()
@@ -166,14 +167,14 @@ class Database:
             try:
                 self._commit(jobs)
                 if self._is_open():
-                    self._in_vain = False
+                    self._in_vain, self.trouble = False, None
                     return
                 raise StoreUnavailable(self.path, "missing", "it was deleted just now")
             except (sqlite3.Error, StoreUnavailable, OSError) as error:
                 try:
                     self._recover_locked(error, tries, self._known or file)
                 except StoreUnavailable as ended:
-                    self._in_vain = ended.why == "busy"
+                    self._in_vain, self.trouble = ended.why == "busy", ended.why
                     for job in jobs:
                         job.end(error=ended)
                     return

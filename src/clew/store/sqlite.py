@@ -26,7 +26,7 @@ from .remembering import Remembered
 from .retention import remove_old_files, step
 from .schema import stamp_of
 from .settings import Retention
-from .unavailable import StoreUnavailable
+from .unavailable import StoreUnavailable, Why
 
 _REF = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _WAIT = 2.0  # seconds: no request should wait longer for another process
@@ -202,6 +202,14 @@ class SQLiteStore:
         """Delete a little of what is too old or too much; whether there may be more."""
         now = self._clock()
         return self._database.write(lambda c: step(c, self._retention, now))
+
+    def trouble(self) -> Why | None:
+        """Why the store cannot be read now, or could not be written to last; None: it is well."""
+        try:
+            self._database.read(stamp_of)
+        except StoreUnavailable as error:
+            return error.why
+        return self._database.trouble
 
     def flush(self, timeout: float = _CLOSING) -> bool:
         """Wait until all records are written; whether they are."""

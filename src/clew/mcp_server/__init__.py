@@ -1,0 +1,1 @@
+"""What agents may ask of the store over the Model Context Protocol."""

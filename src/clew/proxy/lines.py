@@ -1,0 +1,42 @@
+"""All else that is logged, as lines of JSON beside those of the requests."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from typing import Any
+
+import msgspec
+
+
+class Lines(logging.Formatter):
+    """A warning or an error as one line of JSON.
+
+    Of an exception its type and where it was raised: what it says may quote a request.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, Any] = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "from": record.name,
+            "message": record.getMessage(),
+        }
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            line["error"] = type(error).__name__
+            line["where"] = [
+                f"{frame.filename}:{frame.lineno} {frame.name}"
+                for frame in traceback.extract_tb(error.__traceback__)
+            ]
+        return msgspec.json.encode(line).decode()
+
+
+def log_as_lines() -> None:
+    """Have this process write all that is logged to standard error, as lines."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(Lines())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)

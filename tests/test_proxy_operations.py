@@ -1,0 +1,359 @@
+"""Running it: health, numbers, lines, several processes, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from clew.proxy.breaker import Standing
+from clew.proxy.families import FAMILIES
+from clew.proxy.health import Watch
+from clew.proxy.metrics import Metrics
+from clew.store import SQLiteStore
+from tests.formats import Exchange, request
+from tests.operating import KEY, MODEL, Client, Provider, one_to_each, provider
+from tests.storing import record
+from tests.test_proxy_serve import SOON, TOKEN, served, workers_of
+
+LONG = "".join(f"line {number} of a long output\n" for number in range(200))
+KEEN = (
+    "--set",
+    "cap=500",
+    "--set",
+    "at_once=true",
+    "--set",
+    "step=1",
+    "--set",
+    "growth=0",
+    "--set",
+    "passes=cap_results",
+)
+
+TIGHT = ("--preset", "tight", "--set", "step=500")
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    while Client.opened:
+        Client.opened.pop().close()
+
+
+def said(steps: int, *, tools: str = "Bash", name: str = "go on") -> bytes:
+    """A conversation after so many steps."""
+    exchanges = [
+        [Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})]
+        for n in range(steps)
+    ]
+    whole = request("anthropic", name, *exchanges)
+    offered = [{"name": tools, "input_schema": {"type": "object"}}]
+    return json.dumps({**whole, "model": MODEL, "tools": offered, "stream": True}).encode()
+
+
+def options(behind: Provider, *more: str, policy: tuple[str, ...] = KEEN) -> tuple[str, ...]:
+    return ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}", *policy, *more)
+
+
+def numbers(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
+    """Every sample, by its name and the values of its labels, by Prometheus's own parser."""
+    return {
+        (sample.name, tuple(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_a_breaker_that_is_open_is_told(tmp_path: Path):
+    store, metrics = SQLiteStore(tmp_path / "clew.db"), Metrics()
+    standing = Standing("open", "Compaction rests.")
+    watch = Watch(store, lambda: standing, observe=False, worker=0)
+    found = watch.look()
+    assert (found.status, found.store, found.breaker) == ("degraded", "ok", standing)
+    watch.note(metrics)
+    assert numbers(metrics.shown({}).encode())["clew_breaker_open", ()] == 1
+    standing = Standing("closed", "Requests are compacted.")
+    watch.note(metrics)
+    assert watch.look().status == "ok"
+    assert numbers(metrics.shown({}).encode())["clew_breaker_open", ()] == 0
+    store.close()
+    assert watch.look().store == "closed"
+
+
+def test_records_that_are_lost_are_counted_once(tmp_path: Path):
+    store, metrics = SQLiteStore(tmp_path / "clew.db"), Metrics()
+    watch = Watch(store, lambda: Standing("closed", ""), observe=False, worker=0)
+    store.close()
+    for expected in (1, 2):
+        assert not store.record(record())
+        for _ in range(2):
+            watch.note(metrics)
+        found = numbers(metrics.shown({}).encode())
+        assert found["clew_records_dropped_total", ()] == expected
+
+
+class TestOneProcess:
+    def test_health_tells_how_the_store_and_the_breaker_stand(self, tmp_path: Path):
+        path = tmp_path / "clew.db"
+        with provider() as behind, served(*options(behind), CLEW_STORE=str(path)) as (_, port):
+            client = Client(port)
+            status, body = client.get("/healthz")
+            found = json.loads(body)
+            assert status == 200
+            assert found.pop("version")
+            assert found == {
+                "status": "ok",
+                "mode": "compact",
+                "store": "ok",
+                "breaker": {"phase": "closed", "why": "Requests are compacted."},
+            }
+
+    def test_a_store_that_cannot_be_used_is_told_and_no_reason_to_be_taken_out(
+        self, tmp_path: Path
+    ):
+        path = tmp_path / "clew.db"
+        with provider() as behind, served(*options(behind), CLEW_STORE=str(path)) as (_, port):
+            client = Client(port)
+            assert client.post(said(1))[0] == 200
+            for file in tmp_path.iterdir():
+                file.unlink()
+            path.mkdir()  # where the file was: it can be neither read nor made again
+            status, body = client.get("/healthz")
+            assert (status, json.loads(body)["status"]) == (200, "degraded")
+            assert json.loads(body)["store"] != "ok"
+            assert str(tmp_path).encode() not in body
+            assert client.post(said(2))[0] == 200
+            assert numbers(client.get("/metrics")[1])["clew_store_usable", ()] == 0
+
+    def test_a_stranger_is_told_that_it_is_up_and_nothing_else(self, tmp_path: Path):
+        with served(CLEW_TOKEN=TOKEN, CLEW_STORE=str(tmp_path / "clew.db")) as (_, port):
+            client = Client(port)
+            assert client.get("/healthz") == (200, b'{"status":"ok"}')
+            assert client.get("/metrics")[0] == 401
+            assert client.get(f"/clew-token/{TOKEN}/metrics")[0] == 200
+            _, body = client.get("/healthz", **{"x-clew-token": TOKEN})
+            assert json.loads(body)["store"] == "ok"
+
+    def test_requests_are_counted_and_logged_without_a_word_of_them(self, tmp_path: Path):
+        store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+        with provider() as behind, served(*options(behind), **store) as (process, port):
+            client = Client(port)
+            for steps in (1, 2, 3):
+                assert client.post(said(steps))[0] == 200
+            bypass = {"x-clew-bypass": "1", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+            assert client.post(said(3), **bypass)[0] == 200
+            assert client.post(said(3), "/v1/messages/count_tokens")[0] == 200
+            assert client.post(b"{not json", traceparent="secret")[0] == 200
+            found = numbers(client.get("/metrics")[1])
+            process.terminate()
+            _, logged = process.communicate(timeout=SOON)
+        lines = [json.loads(line) for line in logged.splitlines()]
+        check_numbers(found, lines)
+        check_lines(lines)
+        for secret in ("secret", "long output", "go on", "make 1"):
+            assert secret not in logged
+
+    @pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one", "two"])
+    def test_a_stream_is_finished_and_written_down_before_it_ends(
+        self, tmp_path: Path, more: tuple[str, ...]
+    ):
+        path = tmp_path / "clew.db"
+        with (
+            provider() as behind,
+            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
+        ):
+            behind.go_on.clear()
+            got: list[tuple[int, bytes]] = []
+            asking = threading.Thread(target=lambda: got.append(Client(port).post(said(3))))
+            asking.start()
+            until = time.monotonic() + SOON
+            while not behind.heard and time.monotonic() < until:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            assert process.poll() is None  # it waits for the stream
+            behind.go_on.set()
+            _, logged = process.communicate(timeout=SOON)
+            asking.join()
+        assert process.returncode == 0
+        assert got[0][0] == 200
+        assert got[0][1].endswith(b'data: {"type": "message_stop"}\n\n')
+        (line,) = [json.loads(line) for line in logged.splitlines()]
+        assert line["how"] == "whole"
+        store = SQLiteStore(path)
+        (conversation,) = store.conversations(None)
+        (kept,) = store.requests(conversation.name, None)
+        store.close()
+        assert kept.usage is not None
+        assert (kept.status, kept.usage.output, kept.usage.cache_read) == (200, 5, 300)
+        assert line["clew"]["conversation"] == kept.conversation
+
+
+def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
+    """What was counted is what was logged."""
+    over = [line for line in lines if line["how"] != "own"]
+    about = [line["clew"] for line in over]
+    paid = [one for one in about if one.get("operation") != "count"]
+    assert found["clew_requests_total", ("anthropic", "2xx")] == len(over) == 6
+    assert found["clew_ended_total", ("whole",)] == 6
+    assert found["clew_sent_total", ("projection",)] == 4
+    assert found["clew_sent_total", ("original",)] == 1
+    assert found["clew_sent_total", ("untouched",)] == 1
+    assert found["clew_fallbacks_total", ("bypassed",)] == 1
+    assert found["clew_fallbacks_total", ("unreadable",)] == 1
+    assert found["clew_fallbacks_total", ("late",)] == 0
+    saved = sum(one.get("saved", 0) for one in paid)
+    assert found["clew_saved_tokens_total", ("anthropic",)] == saved > 500
+    before = sum(one.get("before", 0) for one in paid)
+    assert found["clew_prompt_tokens_total", ("anthropic",)] == before > saved
+    assert found["clew_usage_tokens_total", ("cache_read",)] == 5 * 300
+    assert found["clew_usage_tokens_total", ("output",)] == 5 * 5
+    assert found["clew_bytes_total", ("up",)] == sum(line["up"] for line in over)
+    assert found["clew_bytes_total", ("down",)] == sum(line["down"] for line in over)
+    assert found["clew_compaction_seconds_count", ()] == 6
+    assert found["clew_first_byte_seconds_bucket", ("+Inf",)] == 6
+    assert found["clew_breaker_open", ()] == 0
+    assert found["clew_store_usable", ()] == 1
+
+
+def check_lines(lines: list[dict[str, Any]]) -> None:
+    """Each line says what was done about its request."""
+    first, second, third, bypassed, counted, unreadable, scraped = lines
+    assert {one["clew"]["conversation"] for one in (first, second, third, bypassed)} == {
+        first["clew"]["conversation"]
+    }
+    assert len(first["clew"]["conversation"]) == 32
+    assert third["clew"]["sent"] == "projection"
+    assert third["clew"]["model"] == third["clew"]["answered_by"] == MODEL
+    assert third["clew"]["saved"] > 500
+    assert third["clew"]["stop"] == "end_turn"
+    assert third["clew"]["usage"] == {
+        "input": 10, "cache_read": 300, "cache_write": 90, "output": 5,
+    }  # fmt: skip
+    assert (bypassed["clew"]["sent"], bypassed["clew"]["why"]) == ("original", "bypassed")
+    assert bypassed["trace"] == f"00-{'a' * 32}-{'b' * 16}-01"
+    assert counted["clew"]["operation"] == "count"
+    assert unreadable["clew"] == {
+        "sent": "untouched", "why": "unreadable", "ms": unreadable["clew"]["ms"],
+        **{name: unreadable["clew"][name] for name in ("answered_by", "stop", "usage")},
+    }  # fmt: skip
+    assert "trace" not in unreadable
+    assert (scraped["path"], scraped["how"]) == ("/metrics", "own")
+
+
+class TestSeveralProcesses:
+    @pytest.mark.parametrize("policy", [KEEN, TIGHT], ids=["eager", "tight"])
+    def test_one_conversation_is_the_same_whoever_answers(
+        self, tmp_path: Path, policy: tuple[str, ...]
+    ):
+        """Requests that go to two processes in turn give the bytes that one process gives."""
+        steps = [said(count, tools="Bash" if count < 5 else "Shell") for count in range(1, 12)]
+        with provider() as behind:
+            store = {"CLEW_STORE": str(tmp_path / "one.db")}
+            with served(*options(behind, "--quiet", policy=policy), **store) as (_, port):
+                client = Client(port)
+                for body in steps:
+                    assert client.post(body)[0] == 200
+            alone, behind.heard = behind.heard, []
+            store = {"CLEW_STORE": str(tmp_path / "two.db")}
+            more = ("--workers", "2")
+            with served(*options(behind, *more, policy=policy), **store) as (process, port):
+                clients = one_to_each(port, 2)
+                for at, body in enumerate(steps):
+                    assert clients[at % 2].post(body)[0] == 200
+                process.terminate()
+                _, logged = process.communicate(timeout=SOON)
+        lines = [json.loads(line) for line in logged.splitlines()]
+        served_by = [line["worker"] for line in lines if line["how"] == "whole"]
+        assert served_by == [1, 2] * 5 + [1]
+        assert behind.heard == alone
+        assert sum(map(len, alone)) < 0.9 * sum(map(len, steps))
+        if policy is KEEN:  # under the other there are epochs
+            check_prefixes(alone)
+
+    def test_what_one_process_learns_holds_for_all(self, tmp_path: Path):
+        """A projection is refused whose original passes: from then on nobody compacts there."""
+        store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+        more = ("--workers", "2", "--quiet")
+        with provider() as behind, served(*options(behind, *more), **store) as (_, port):
+            first, second = one_to_each(port, 2)
+            for client, steps in ((first, 1), (second, 2), (first, 3)):
+                assert client.post(said(steps))[0] == 200
+            assert len(behind.heard[-1]) < len(said(3))
+            behind.refuses = lambda body: b"[clew:" in body
+            behind.heard = []
+            assert first.post(said(4))[0] == 200  # the second try, as it came
+            assert [body == said(4) for body in behind.heard] == [False, True]
+            behind.heard = []
+            time.sleep(0.5)  # the fact is written aside, once the answer has begun
+            assert second.post(said(5))[0] == 200
+            assert behind.heard == [said(5)]
+            again = numbers(second.get("/metrics")[1])
+            assert again["clew_retries_total", ("invalid",)] == 1
+            assert again["clew_fallbacks_total", ("refused",)] == 1
+            assert again["clew_fallbacks_total", ("left-alone",)] == 1
+
+    def test_numbers_are_those_of_all_and_never_go_back(self, tmp_path: Path):
+        store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+        more = ("--workers", "2", "--quiet")
+        with provider() as behind, served(*options(behind, *more), **store) as (process, port):
+            first, second = one_to_each(port, 2)
+            for at in range(3):
+                assert first.post(said(1, name=f"first {at}"))[0] == 200
+            for at in range(4):
+                assert second.post(said(1, name=f"second {at}"))[0] == 200
+            both = [numbers(client.get("/metrics")[1]) for client in (first, second)]
+            assert both[0] == both[1]
+            assert both[0]["clew_requests_total", ("anthropic", "2xx")] == 7
+            before = workers_of(process.pid, 2)
+            os.kill(before[0], signal.SIGKILL)
+            until = time.monotonic() + SOON
+            while time.monotonic() < until and before[0] in workers_of(process.pid, 2):
+                time.sleep(0.05)
+            after: dict[Any, float] = {}
+            for client in one_to_each(port, 2):
+                assert client.post(said(1, name="again"))[0] == 200
+                after = numbers(client.get("/metrics")[1])
+            assert after["clew_requests_total", ("anthropic", "2xx")] == 9
+            assert after.keys() == both[0].keys()
+            gauges = {family.name for family in FAMILIES if family.kind == "gauge"}
+            assert [
+                key for key in after if after[key] < both[0][key] and key[0] not in gauges
+            ] == []
+
+
+def check_prefixes(sent: list[bytes]) -> None:
+    """Projections extend one another message by message, but where the tools changed."""
+    histories = [json.loads(body)["messages"] for body in sent]
+    for at, (shorter, longer) in enumerate(pairwise(histories), start=1):
+        if at != 4:  # there, other tools were named: a free moment
+            assert longer[: len(shorter) - 1] == shorter[:-1], at
+
+
+def test_a_key_is_in_no_file_of_the_store(tmp_path: Path):
+    store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+    with provider() as behind, served(*options(behind), **store) as (process, port):
+        assert Client(port).post(said(3))[0] == 200
+        process.terminate()
+        process.communicate(timeout=SOON)
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert held
+    assert KEY["x-api-key"].encode() not in held
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_names_are_as_prometheus_wants_them(family: Any):
+    assert family.name.startswith("clew_")
+    assert family.name.endswith("_total") == (family.kind == "counter")
+    assert family.help.endswith(".")
+    assert len(family.labels) == len(family.values)
+    assert list(family.bounds) == sorted(family.bounds)
