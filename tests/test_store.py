@@ -21,6 +21,7 @@ from clew.facts import Facts
 from clew.marker import reference
 from clew.settings import from_env
 from clew.store import (
+    FetchedAgain,
     Record,
     Reproduction,
     Retention,
@@ -235,7 +236,8 @@ class TestRecords:
         defaults = Record(id="", time=0, owner="", conversation="", format="")
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
-            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1,
+            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, terms="t", sent_as="original", loops=("round",),
+            cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)
         assert not [name for name in fields if fields[name] == getattr(defaults, name)]

@@ -30,6 +30,7 @@ from ..prices import terms_for
 from ..repair.mending import Repair
 from ..store import Latest, SentAs, Store
 from .conversations import Conversation, Conversations
+from .noticing import Noticed, noticed
 from .owners import conversation_of, group_of
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
@@ -70,6 +71,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     failures: Mapping[str, str] = {}
     originals: Mapping[str, str] = {}  # those that were kept for it just now
     terms: str = ""  # the model and the tools that it names
+    noticed: Noticed = Noticed()  # what it shows that none before it did
 
 
 class _Read(Struct, frozen=True):
@@ -122,7 +124,7 @@ class Deciding:
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
             moment=moment, last=read.conversation.last, edits=edits_of(state),
             repairs=done.report.repairs, failures=state.failures, originals=kept,
-            terms=_terms(read),
+            terms=_terms(read), noticed=noticed(state),
         )  # fmt: skip
 
     def decide_without_new_edits(self, asked: Asked, why: str) -> Decision:

@@ -16,7 +16,7 @@ from ..prices import terms_for
 from ..replay.money import priced
 from ..store import EditMade, Mode, Record, Reproduction, Store, Usage
 from .asgi import Headers
-from .billing import Bill, Sizes, bill_of
+from .billing import Bill, Sizes, bill_of, observed_bill
 from .calibration import Calibrations
 from .deciding import Asked, Decision
 from .handling import How
@@ -90,12 +90,15 @@ class Recording:
             usage=_usage(told),
             cost_before=None if bill is None else bill.without,
             cost_after=None if bill is None else bill.paid,
+            cost_uncached=None if bill is None else bill.uncached,
             epochs=decision.epochs,
             prefix_break=_break(doing),
             fallback=decision.why,
             milliseconds=round(doing.milliseconds, 3),
             repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
             failures=dict(decision.failures),
+            refetched=decision.noticed.refetched,
+            loops=decision.noticed.loops,
             edits=tuple(_made(edit) for edit in doing.new),
             edited=len(decision.edits),
             terms=decision.terms,
@@ -106,14 +109,17 @@ class Recording:
         usage, decision, format = told.usage, doing.decision, doing.asked.format
         if usage is None:
             return None
-        after = decision.before if doing.observed else decision.after
         if decision.kind == "projection":
-            self.calibrations.note(format, decision.model, after, usage.prompt)
+            sent = decision.before if doing.observed else decision.after
+            self.calibrations.note(format, decision.model, sent, usage.prompt)
         terms = priced(terms_for(format, decision.model), format, decision.model, doing.asked.time)
         last = decision.last
         warm = bool(last.time) and decision.moment == ""
         epoch = decision.epochs > last.epochs
-        return bill_of(usage, Sizes(decision.before, after, last.size, warm, epoch), terms)
+        sizes = Sizes(decision.before, decision.after, last.size, warm, epoch)
+        return (
+            observed_bill(usage, sizes, terms) if doing.observed else bill_of(usage, sizes, terms)
+        )
 
 
 class Listener:
