@@ -236,7 +236,8 @@ class TestRecords:
         defaults = Record(id="", time=0, owner="", conversation="", format="")
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
-            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, terms="t", sent_as="original", loops=("round",),
+            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, terms="t",
+            sent_as="original", loops=("round",),
             cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)

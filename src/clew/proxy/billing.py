@@ -57,7 +57,7 @@ def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     which is more than it would have cost.
     """
     real = bill_of(usage, Sizes(0, 0), terms)
-    if real is None or not sizes.before:
+    if real is None or not terms.dollars or not sizes.before:
         return real
     share = sizes.after / sizes.before
     read = 0.0 if sizes.epoch else usage.cache_read * share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
@@ -99,7 +99,7 @@ class Recording:
             failures=dict(decision.failures),
             refetched=decision.noticed.refetched,
             loops=decision.noticed.loops,
-            edits=tuple(_made(edit) for edit in doing.new),
+            edits=tuple(_made(edit, decision.dropped) for edit in doing.new),
             edited=len(decision.edits),
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
@@ -117,9 +117,8 @@ class Recording:
         warm = bool(last.time) and decision.moment == ""
         epoch = decision.epochs > last.epochs
         sizes = Sizes(decision.before, decision.after, last.size, warm, epoch)
-        return (
-            observed_bill(usage, sizes, terms) if doing.observed else bill_of(usage, sizes, terms)
-        )
+        bill = observed_bill if doing.observed else bill_of
+        return bill(usage, sizes, terms)
 
 
 class Listener:
@@ -153,11 +152,12 @@ class Listener:
             self._recording.over(self._doing, self._status, how, self._answer)
 
 
-def _made(edit: Edit) -> EditMade:
-    before = edit.original if isinstance(edit, Replace) else ""
+def _made(edit: Edit, dropped: Mapping[str, str]) -> EditMade:
+    place = str(edit.ref)
+    before = edit.original if isinstance(edit, Replace) else dropped.get(place, "")
     after = reference(edit.text) if isinstance(edit, Replace) else ""
     saved = getattr(edit, "saved", 0)
-    return EditMade(edit.reason, str(edit.ref), edit.evidence, saved, before, after)
+    return EditMade(edit.reason, place, edit.evidence, saved, before, after)
 
 
 def _mode(doing: Doing) -> Mode:
