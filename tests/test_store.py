@@ -227,7 +227,7 @@ class TestRecords:
         assert store.record(full)
         assert store.flush()
         (read,) = store.requests("c1", OWNER)
-        assert read == msgspec.structs.replace(full, edits=(), edited=1)
+        assert read == msgspec.structs.replace(full, edits=(), edited=1, made=1)
         assert store.edits("r1", OWNER) == full.edits
         assert store.edits("unknown", OWNER) is None
 
@@ -236,7 +236,7 @@ class TestRecords:
         defaults = Record(id="", time=0, owner="", conversation="", format="")
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
-            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, terms="t",
+            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, made=1, terms="t",
             sent_as="original", loops=("round",),
             cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip

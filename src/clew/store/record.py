@@ -70,7 +70,8 @@ class Record(Struct, frozen=True, kw_only=True):
     refetched: tuple[FetchedAgain, ...] = ()  # what came again with this request
     loops: tuple[str, ...] = ()  # the circles that showed with this request, a sentence or two each
     edits: tuple[EditMade, ...] = ()
-    edited: int = 0  # how many edits there are; lists of requests come without the edits
+    edited: int = 0  # how many edits were in force; lists of requests come without the edits
+    made: int = 0  # how many of them no request of the conversation had before
     terms: str = ""  # the model and the tools that it named, in few characters
     sent_as: SentAs = "projection"
 

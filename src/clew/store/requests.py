@@ -20,14 +20,14 @@ _SAME = (
 )  # fmt: skip
 _USAGE = ("input", "cache_read", "cache_write", "output")
 _COLUMNS = (
-    *_SAME, *_USAGE, "conversation", "edited", "refetched", "loops", "notable", "notes", "size",
+    *_SAME, *_USAGE, "conversation", "edited", "made", "refetched", "loops", "notable", "notes", "size",
     "packing", "edits",
 )  # fmt: skip
 _INSERT = (
     f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)})"  # noqa: S608 - names of our own
     f" VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
-_ROW = ", ".join(f"r.{name}" for name in (*_SAME, *_USAGE, "edited", "notes"))
+_ROW = ", ".join(f"r.{name}" for name in (*_SAME, *_USAGE, "edited", "made", "notes"))
 _ONE = (
     f"SELECT c.owner, c.name, c.session, {_ROW}"  # noqa: S608 - names of our own
     " FROM requests r JOIN conversations c ON c.id = r.conversation"
@@ -167,6 +167,7 @@ def _values(record: Record, conversation: int) -> tuple[object, ...]:
         *(None if usage is None else getattr(usage, name) for name in _USAGE),
         conversation,
         record.edited or len(record.edits),
+        record.made or len(record.edits),
         len(record.refetched),
         len(record.loops),
         _is_notable(record),
@@ -187,7 +188,7 @@ def _record(row: tuple[Any, ...]) -> Record:
     owner, conversation, session, *rest = row
     same: dict[str, Any] = dict(zip(_SAME, rest, strict=False))
     same["counted"] = bool(same["counted"])
-    *usage, edited, notes = rest[len(_SAME) :]
+    *usage, edited, made, notes = rest[len(_SAME) :]
     told = _notes.decode(notes)
     return Record(
         **same,
@@ -196,6 +197,7 @@ def _record(row: tuple[Any, ...]) -> Record:
         session=session,
         usage=None if usage[0] is None else Usage(*usage),
         edited=edited,
+        made=made,
         repairs=told.repairs,
         failures=told.failures,
         refetched=told.refetched,

@@ -44,7 +44,7 @@ _FIRST: Migration = (
         epochs INTEGER NOT NULL, refetched INTEGER NOT NULL, loops INTEGER NOT NULL,
         notable INTEGER NOT NULL,
         prefix_break TEXT NOT NULL, fallback TEXT NOT NULL, milliseconds REAL NOT NULL,
-        edited INTEGER NOT NULL, terms TEXT NOT NULL, sent_as TEXT NOT NULL, notes TEXT NOT NULL,
+        edited INTEGER NOT NULL, made INTEGER NOT NULL, terms TEXT NOT NULL, sent_as TEXT NOT NULL, notes TEXT NOT NULL,
         size INTEGER NOT NULL, packing INTEGER NOT NULL, edits BLOB NOT NULL)""",
     "CREATE INDEX requests_by_conversation ON requests (conversation, time)",
     "CREATE INDEX requests_by_time ON requests (time)",
