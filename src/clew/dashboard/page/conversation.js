@@ -4,7 +4,8 @@ const ROWS = 100; // requests that are listed at first
 const OVERLAP = 20; // requests that are asked for again: answers may come out of order
 let open = null; // the conversation that is looked at: its name, its requests, how many are listed
 
-const cause = (one) => ({ cold: "the cache had gone cold", changed: "model or tools changed" })[one] ?? one;
+const CAUSES = { cold: "the cache had gone cold", changed: "model or tools changed", edits: "edits were put in force" };
+const cause = (one) => CAUSES[one] ?? one.split(", ").map(reasonSaid).join(", ");
 
 async function fetchRequests(chosen) {
   let more = true;
@@ -36,7 +37,7 @@ function told(one, i) {
 function marksOf(one) {
   return [
     failed(one) && (one.status ? `answered ${one.status}` : "no answer came"),
-    one.prefix_break && `prefix break: ${cause(one.prefix_break)}`,
+    one.prefix_break && `${wouldBe(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
     one.fallback && `fell back: ${one.fallback}`,
     one.refetched.length && `fetched again: ${one.refetched.map((x) => `${x.tool} ${x.target}`.trim()).join(", ")}`,
     ...one.loops.map((said) => `circle: ${said}`),

@@ -3,13 +3,11 @@
 const dialog = byId("edits");
 let asked = 0; // the last edit that was asked for; what comes late is not shown
 
-const CLOSED = "Close";
-
 function closeButton() {
   return element(
     "button",
     { type: "button", class: "quiet", "aria-label": "Close the edits", onclick: () => dialog.close() },
-    CLOSED,
+    "Close",
   );
 }
 
@@ -27,7 +25,7 @@ function editButton(one, index, show) {
         onclick: () => show(one),
         onfocus: () => show(one),
       },
-      element("b", {}, one.reason),
+      element("b", {}, reasonSaid(one.reason)),
       element("span", { class: "about" }, `${one.place} · ${tokens(one.saved)} tokens`),
     ),
   );
@@ -52,7 +50,7 @@ function sizes({ before, after }) {
 
 async function fillEdit(pane, request, one) {
   const turn = ++asked;
-  const head = [element("h3", {}, one.reason), element("p", { class: "place" }, code(one.place), ` ${one.evidence}`)];
+  const head = [element("h3", {}, reasonSaid(one.reason)), element("p", { class: "place" }, code(one.reason), " at ", code(one.place), `: ${one.evidence}`)];
   try {
     const found = one.has_before || one.has_after
       ? await ask("edit", { request: request.id, at: one.at })

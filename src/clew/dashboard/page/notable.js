@@ -1,7 +1,7 @@
 // What happened: prefix breaks with their causes, what was fetched again, circles, errors, fall-backs.
 
 const KINDS = [
-  ["breaks", "Prefix breaks", (one) => one.prefix_break && [cause(one.prefix_break)]],
+  ["breaks", "Prefix breaks", (one) => one.prefix_break && [`${wouldBe(one) ? "would have been: " : ""}${cause(one.prefix_break)}`]],
   ["again", "Fetched again", (one) => one.refetched.map(
     (x) => `${`${x.tool} ${x.target}`.trim()} at ${x.place}: had been taken out at ${x.earlier} (${x.reason}); ${tokens(x.tokens)} tokens`)],
   ["loops", "Circles", (one) => one.loops],
@@ -14,6 +14,7 @@ const KINDS = [
 const shown = new Set(KINDS.map(([id]) => id));
 let happened = { requests: [], more: false };
 let drawnEvents = "";
+let eventsListed = 20;
 
 function events() {
   return happened.requests.flatMap((one) =>
@@ -60,7 +61,14 @@ function drawEvents() {
     byId("events"),
     causes(wanted),
     wanted.length
-      ? table("The latest first", columns, wanted.slice(0, 200).map(row))
+      ? [
+          table("The latest first", columns, wanted.slice(0, eventsListed).map(row)),
+          wanted.length > eventsListed && element(
+            "button",
+            { type: "button", "data-key": "more events", onclick: () => { eventsListed += 100; drawEvents(); } },
+            `Show more of ${number(wanted.length)}${happened.more ? "+" : ""}`,
+          ),
+        ]
       : element("p", { class: "hint" }, all.length ? "Nothing of what is chosen above." : "Nothing out of the ordinary."),
   );
 }

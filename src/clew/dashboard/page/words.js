@@ -158,3 +158,26 @@ function walkable(list, selector) {
     to.focus();
   });
 }
+
+// Why something was taken out, by its code; one that is not known here stands as it is.
+const REASONS = new Map(Object.entries({
+  over_cap: "longer than its cap",
+  tidied: "what no reader misses",
+  identical: "the same as another result",
+  contained: "stands in another result",
+  repeated_call: "the same call again",
+  superseded: "overtaken by a later write",
+  stale: "overtaken by a later read",
+  resolved: "an error since resolved",
+  old_reasoning: "old reasoning",
+  bound_reasoning: "reasoning bound to what went",
+  blanks: "blank lines",
+  trimmed: "trimmed",
+  stubbed: "an old result in one line",
+  folded: "old calls told in a summary",
+  shown_before: "lines shown before",
+  unlikely_needed: "lines unlikely to be needed",
+  over_limit: "over a limit",
+  advised: "advice given",
+}));
+const reasonSaid = (code) => REASONS.get(code) ?? code;
