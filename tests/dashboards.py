@@ -36,6 +36,7 @@ class Dashboarded:
 
     port: int
     store: SQLiteStore
+    loop: asyncio.AbstractEventLoop  # in which it serves
     heard: list[Heard]
     statuses: list[int] = field(default_factory=list)  # of the next answers; then 200
     sent: int = 0
@@ -85,7 +86,8 @@ class Dashboarded:
 
     def raw(self, data: bytes) -> Reply:
         """Send bytes, and read what comes."""
-        return asyncio.run(ask(self.port, data))
+        asking = asyncio.run_coroutine_threadsafe(ask(self.port, data), self.loop)
+        return asking.result(20)
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Get one of clew's own paths, as the local owner does."""
@@ -155,5 +157,8 @@ async def _served(
         config = Config(port=0, upstreams=all_to(behind.port), limits=limits, token=token)
         async with serving(compacting_app(config, options, to_nowhere, store)) as running:
             prefix = f"/clew-token/{token}" if token else ""
-            first.set_result(Dashboarded(running.port, store, behind.heard, statuses, 0, prefix))
+            loop = asyncio.get_running_loop()
+            first.set_result(
+                Dashboarded(running.port, store, loop, behind.heard, statuses, prefix=prefix)
+            )
             await asyncio.wrap_future(stop)

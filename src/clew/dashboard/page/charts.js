@@ -57,6 +57,7 @@ function chart(draw, tell) {
     const { svg, xs, top, bottom } = draw(width);
     movable(svg, width, xs, top, bottom, (at) => told.replaceChildren(...[tell(at)].flat()));
     refill(holder, svg);
+    refocus(holder);
   }).observe(holder);
   return [holder, told];
 }

@@ -144,7 +144,7 @@ async function chooseConversation(name, focus = true) {
   if (open !== chosen) return;
   drawConversation();
   drawList();
-  if (focus) byId("detail").querySelector("svg, button")?.focus({ preventScroll: innerWidth > 832 });
+  if (focus) byId("detail").focus({ preventScroll: innerWidth > 832 });
 }
 
 async function keepConversation() {

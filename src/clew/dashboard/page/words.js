@@ -19,6 +19,8 @@ const code = (text) => element("code", {}, text);
 const paragraph = (...children) => element("p", {}, ...children);
 const note = (...children) => element("p", { class: "note" }, ...children);
 
+let awaited = null; // the key of what had the focus and is still to be drawn
+
 // Puts new content in place of old; what had the focus, or stood open, has it and does so still.
 function refill(holder, ...children) {
   const held = holder.contains(document.activeElement) && document.activeElement.dataset.key;
@@ -28,7 +30,15 @@ function refill(holder, ...children) {
   holder.replaceChildren(...children.flat(2).filter((child) => child != null && child !== false));
   for (const one of holder.querySelectorAll("details[data-key]"))
     one.open ||= open.has(one.dataset.key);
-  if (held) byKey(holder, held)?.focus({ preventScroll: true });
+  if (held) awaited = held;
+  refocus(holder);
+}
+
+function refocus(holder) {
+  const found = awaited && document.activeElement === document.body && byKey(holder, awaited);
+  if (!found) return;
+  awaited = null;
+  found.focus({ preventScroll: true });
 }
 
 const byKey = (holder, key) =>
