@@ -398,15 +398,19 @@ class TestHostileText:
         seen.asked = [url for url in seen.asked if not url.startswith("http://127.0.0.1:9/")]
         seen.complaints.clear()
 
-    def test_another_site_cannot_frame_it(self, look: Look, used: Dashboarded, tmp_path: Path):
+    def test_another_site_can_neither_frame_it_nor_load_its_data(
+        self, look: Look, used: Dashboarded, tmp_path: Path
+    ):
         seen = look(used)
         frame = tmp_path / "frame.html"
-        frame.write_text(
-            f"<iframe src='{used.url}'></iframe><script src='{used.url}clew/api/overview'></script>"
-        )
+        data = f"{used.url}clew/api/overview"
+        frame.write_text(f"<iframe src='{used.url}'></iframe><script src='{data}'></script>")
+        statuses: dict[str, int] = {}
+        seen.tab.on("response", lambda one: statuses.update({one.url: one.status}))
         seen.tab.goto(frame.as_uri())
         seen.tab.wait_for_timeout(500)
-        inside = [one.url for one in seen.tab.frames[1:]]
-        assert all("chrome-error" in url for url in inside)
+        (inside,) = seen.tab.frames[1:]
+        assert inside.url.startswith("chrome-error:")
+        assert statuses[data] == 403
         seen.complaints.clear()
         seen.asked.clear()

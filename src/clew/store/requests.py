@@ -20,8 +20,8 @@ _SAME = (
 )  # fmt: skip
 _USAGE = ("input", "cache_read", "cache_write", "output")
 _COLUMNS = (
-    *_SAME, *_USAGE, "conversation", "edited", "made", "refetched", "loops", "notable", "notes", "size",
-    "packing", "edits",
+    *_SAME, *_USAGE, "conversation", "edited", "made", "refetched", "loops", "notable", "notes",
+    "size", "packing", "edits",
 )  # fmt: skip
 _INSERT = (
     f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)})"  # noqa: S608 - names of our own
