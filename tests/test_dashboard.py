@@ -23,6 +23,7 @@ from clew.dashboard.page import page, policy
 from clew.dashboard.serving import Dashboard
 from clew.edits import REASONS
 from clew.prices import Terms
+from clew.proxy import noticing
 from clew.proxy.billing import Sizes, bill_of, observed_bill
 from clew.sessions.session import Usage
 from clew.store import SQLiteStore
@@ -171,6 +172,15 @@ class TestWhatHappened:
             assert told[:2] == [[], []]
             assert "was called 3 times with the same result" in told[2][0]
             assert one.data("overview")["totals"][-1]["loops"] == sum(map(len, told))
+
+    def test_what_cannot_be_worked_out_costs_no_projection(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(noticing, "advice", lambda *_: 1 / 0)
+        with dashboarded(tmp_path) as one:
+            one.talk(3)
+            assert {x["sent_as"] for x in only(one)} == {"projection"}
+            assert only(one)[-1]["edited"] == 2
 
     def test_errors_and_fall_backs(self, tmp_path: Path):
         with dashboarded(tmp_path) as one:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from ..store import FetchedAgain
 
 _LONGEST: Final = 200  # characters of a name, or of what was read again
 _MOST: Final = 50  # of each, at one request
+_log = logging.getLogger(__name__)
 
 
 class Noticed(Struct, frozen=True):
@@ -24,7 +26,16 @@ class Noticed(Struct, frozen=True):
 
 
 def noticed(state: State) -> Noticed:
-    """What the latest results of a history show; the same for the same history, whoever asks."""
+    """What the latest results of a history show; where that fails, nothing: it is only told."""
+    try:
+        return _noticed(state)
+    except Exception:  # noqa: BLE001 - law 9: what is only told must not cost a projection
+        _log.exception("What a request shows could not be worked out")
+        return Noticed()
+
+
+def _noticed(state: State) -> Noticed:
+    """The same for the same history, whoever asks and how often."""
     units = state.index.units
     if not units:
         return Noticed()
