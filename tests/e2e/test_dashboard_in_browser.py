@@ -373,6 +373,17 @@ class TestHostileText:
                 assert seen.tab.locator("a:not([href^='#']), body style").count() == 0
                 seen.context.close()
 
+    @pytest.mark.parametrize("name", ["%E0%A4%A", "<img%20src=x>", "x" * 999, "__proto__"])
+    def test_links_with_odd_names_do_no_harm(self, look: Look, used: Dashboarded, name: str):
+        seen = look(used)
+        seen.tab.goto(f"{used.url}#conversation={name}")
+        seen.tab.reload()
+        seen.tab.locator("#list button.pick").first.wait_for()
+        seen.tab.locator("#live.on").wait_for(timeout=SOON)
+        assert seen.tab.locator("#detail .hint").count() == 1
+        assert seen.tab.locator("img").count() == 0
+        seen.complaints = [one for one in seen.complaints if "400" not in one]
+
     def test_could_not_run_or_reach_anything_if_it_got_in(self, look: Look, used: Dashboarded):
         """The last wall holds too: what a mistake of ours let in, the browser would refuse."""
         seen = look(used)

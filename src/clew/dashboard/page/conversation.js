@@ -4,8 +4,12 @@ const ROWS = 100; // requests that are listed at first
 const OVERLAP = 20; // requests that are asked for again: answers may come out of order
 let open = null; // the conversation that is looked at: its name, its requests, how many are listed
 
-const CAUSES = { cold: "the cache had gone cold", changed: "model or tools changed", edits: "edits were put in force" };
-const cause = (one) => CAUSES[one] ?? one.split(", ").map(reasonSaid).join(", ");
+const CAUSES = new Map([
+  ["cold", "the cache had gone cold"],
+  ["changed", "model or tools changed"],
+  ["edits", "edits were put in force"],
+]);
+const cause = (one) => CAUSES.get(one) ?? one.split(", ").map(reasonSaid).join(", ");
 
 async function fetchRequests(chosen) {
   let more = true;
@@ -140,7 +144,12 @@ async function chooseConversation(name, focus = true) {
   open = { name, requests: [], listed: ROWS, whole: false };
   history.replaceState(null, "", `#conversation=${encodeURIComponent(name)}`);
   const chosen = open;
-  await fetchRequests(chosen);
+  try {
+    await fetchRequests(chosen);
+  } catch (error) {
+    if (open === chosen) open = null; // a name that nobody has, or clew is gone
+    throw error;
+  }
   if (open !== chosen) return;
   drawConversation();
   drawList();

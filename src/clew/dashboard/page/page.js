@@ -46,6 +46,6 @@ async function keepOverview() {
 const again = live([keepOverview, keepList, keepConversation], report);
 range.addEventListener("change", again);
 
-const named = /^#conversation=(.+)$/.exec(location.hash);
+const named = new URLSearchParams(location.hash.slice(1)).get("conversation");
 drawConversation();
-if (named) chooseConversation(decodeURIComponent(named[1]), false).catch(report);
+if (named) chooseConversation(named, false).catch(report);
