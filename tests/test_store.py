@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,6 +22,7 @@ from clew.facts import Facts
 from clew.marker import reference
 from clew.settings import from_env
 from clew.store import (
+    FetchedAgain,
     Record,
     Reproduction,
     Retention,
@@ -226,7 +228,7 @@ class TestRecords:
         assert store.record(full)
         assert store.flush()
         (read,) = store.requests("c1", OWNER)
-        assert read == msgspec.structs.replace(full, edits=(), edited=1)
+        assert read == msgspec.structs.replace(full, edits=(), edited=1, made=1)
         assert store.edits("r1", OWNER) == full.edits
         assert store.edits("unknown", OWNER) is None
 
@@ -235,7 +237,9 @@ class TestRecords:
         defaults = Record(id="", time=0, owner="", conversation="", format="")
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
-            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1,
+            milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, made=1, terms="t",
+            sent_as="original", loops=("round",),
+            cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)
         assert not [name for name in fields if fields[name] == getattr(defaults, name)]
@@ -282,6 +286,36 @@ class TestRecords:
         assert (first.input, first.cache_read, first.cache_write, first.output) == (10, 300, 90, 5)
         assert (first.cost_before, first.cost_after) == (1.0, 0.5)
         assert (third.start, third.requests, third.prefix_breaks) == (NOW + 20, 1, 1)
+
+    def test_what_happened_is_found_without_the_rest(self, store: SQLiteStore):
+        again = (FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),)
+        told: dict[str, dict[str, Any]] = {
+            "plain": {}, "broke": {"prefix_break": "cold"}, "late": {"fallback": "late"},
+            "wrong": {"status": 529}, "silent": {"status": 0}, "again": {"refetched": again},
+            "round": {"loops": ("twice", "thrice")}, "failed": {"failures": {"a_pass": "why"}},
+        }  # fmt: skip
+        for at, (id, fields) in enumerate(told.items()):
+            store.record(record(id, time=NOW + at, **fields))
+        store.record(record("other", time=NOW + 99, owner=OTHER, status=500))
+        store.flush()
+        found = store.notable(OWNER)
+        assert [one.id for one in found] == [*reversed(told)][:-1]
+        assert {one.id: one.loops for one in found}["round"] == ("twice", "thrice")
+        assert {one.id: one.refetched for one in found}["again"] == again
+        assert [one.id for one in store.notable(None, limit=2)] == ["other", "failed"]
+        assert [one.id for one in store.notable(None, behind=NOW + 3)] == ["late", "broke"]
+        assert [one.id for one in store.notable(OWNER, since=NOW + 7)] == ["failed"]
+
+    def test_what_happened_is_counted(self, store: SQLiteStore):
+        again = (FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),)
+        store.record(record("r1", cost_uncached=2.0, refetched=again, loops=("a", "b")))
+        store.record(record("r2", mode="observed", cost_uncached=1.0, status=0))
+        store.flush()
+        (total,) = store.totals(None, since=NOW, until=NOW + 1, step=1)
+        (conversation,) = store.conversations(OWNER)
+        for found in (total, conversation):
+            assert (found.refetched, found.loops, found.errors, found.observed) == (1, 2, 1, 1)
+        assert (total.cost_uncached, total.would_saved, total.would_cost) == (3.0, 600, 0.25)
 
     def test_requests_come_in_order_and_from_a_time_on(self, store: SQLiteStore):
         for at in (3, 1, 2):

@@ -1,9 +1,11 @@
-"""The proxy put together: forwarding, compaction, the store behind it, and who watches."""
+"""The proxy put together: forwarding, compaction, the store, the dashboard, and who watches."""
 
 from __future__ import annotations
 
 import os
 
+from ..dashboard.around import Around, Breaker, Calibrated
+from ..dashboard.serving import Dashboard
 from ..store import Retention, SQLiteStore, store_path
 from .app import App
 from .compacting import Compacting
@@ -20,19 +22,23 @@ from .spans import spans_of
 
 
 def compacting_app(
-    config: Config, options: Options, log: Log, cells: Cells | None = None, worker: int = 0
-) -> App:
+    config: Config, options: Options, log: Log, cells: Cells | None = None, worker: int = 0,
+    store: SQLiteStore | None = None,
+) -> App:  # fmt: skip
     """A proxy that compacts, with a store of its own; to be made in the process that serves.
 
     Of several processes that share `cells`, `worker` is this one's number, from 1 on.
     """
-    store = SQLiteStore(store_path(), retention=Retention.from_env())
+    store = store or SQLiteStore(store_path(), retention=Retention.from_env())
     deciding = Deciding(options.policy, store, observe=options.observe, shared=options.shared)
-    compacting = Compacting(deciding, Recording(store), options, store.salt())
+    recording = Recording(store)
+    compacting = Compacting(deciding, recording, options, store.salt())
     metrics = Metrics(cells, max(0, worker - 1))
     watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)
     spans = spans_of(os.environ)
+    dashboard = Dashboard(store, around(compacting, recording, options))
     own = {
+        **dashboard.own,
         HEALTH: watch.health,
         METRICS: Scrape(metrics, watch),
         FOLDER: GivenBack(store, store.salt()),
@@ -51,3 +57,19 @@ def _numbered(worker: int) -> Log:
         record.worker = worker
 
     return number
+
+
+def around(compacting: Compacting, recording: Recording, options: Options) -> Around:
+    """What the dashboard is told of a proxy."""
+
+    def breaker() -> Breaker:
+        standing = compacting.breaker.standing()
+        return Breaker(standing.phase, standing.why)
+
+    def calibrations() -> tuple[Calibrated, ...]:
+        found = sorted(recording.calibrations.all().items())
+        return tuple(Calibrated(*key, round(one.factor, 4), one.requests) for key, one in found)
+
+    return Around(
+        policy=options.policy, observe=options.observe, breaker=breaker, calibrations=calibrations
+    )

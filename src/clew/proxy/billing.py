@@ -21,11 +21,11 @@ class Sizes(Struct, frozen=True, gc=False):
 
 
 class Bill(Struct, frozen=True, gc=False):
-    """Dollars; what the provider's own cache saved is in both."""
+    """Dollars. What the provider's own cache saved is in both: `uncached - paid`, shown apart."""
 
     paid: float
     without: float
-    uncached: float  # what it would have cost with neither clew nor a cache
+    uncached: float  # what the very request that was sent would have cost without a cache
 
 
 def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
@@ -34,19 +34,37 @@ def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     Without clew the same conversation would have been read from the cache as far as the last
     request went, unless the provider did not even have the part that clew left as it was.
     """
-    if not terms.dollars or not usage.prompt or not sizes.after:
+    if not terms.dollars or not usage.prompt:
         return None
+    a_token = terms.dollars / _MILLION
+    output = usage.output * terms.output
+    paid = (_prompt(usage, terms) + output) * a_token
+    uncached = (usage.prompt + output) * a_token
+    if not sizes.after:  # nothing was counted, and nothing is claimed
+        return Bill(paid, paid, uncached)
     whole = sizes.before * usage.prompt / sizes.after
     had = sizes.warm and (usage.cache_read > 0 or sizes.epoch)
     read = min(whole, sizes.last * usage.prompt / sizes.after) if had else 0.0
     rate = _write_rate(usage, terms)
-    a_token = terms.dollars / _MILLION
-    output = usage.output * terms.output
-    return Bill(
-        paid=(_prompt(usage, terms) + output) * a_token,
-        without=(read * terms.read + (whole - read) * rate + output) * a_token,
-        uncached=(whole + output) * a_token,
-    )
+    without = (read * terms.read + (whole - read) * rate + output) * a_token
+    return Bill(paid, without, uncached)
+
+
+def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
+    """The same of a request that went up as it came: `paid` is what it would have been, about.
+
+    Where edits would have been put in force just now, nothing is taken to be read from the cache,
+    which is more than it would have cost.
+    """
+    real = bill_of(usage, Sizes(0, 0), terms)
+    if real is None or not terms.dollars or not sizes.before:
+        return real
+    share = sizes.after / sizes.before
+    read = 0.0 if sizes.epoch else usage.cache_read * share
+    rest = usage.prompt * share - read
+    prompt = read * terms.read + rest * _write_rate(usage, terms)
+    would = (prompt + usage.output * terms.output) * terms.dollars / _MILLION
+    return Bill(would, real.paid, real.uncached) if share < 1 else real
 
 
 def _prompt(usage: Usage, terms: Terms) -> float:

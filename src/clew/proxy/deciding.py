@@ -17,7 +17,7 @@ from ..codecs.body import Body
 from ..codecs.codec import FormatName
 from ..codecs.detect import detect
 from ..codecs.reading import read_body
-from ..edits import Edit, Replace
+from ..edits import DropExchange, DropReasoning, Edit, Replace
 from ..engine import Compaction, compacted, edits_of, fields_with, fold_request, prefix_of
 from ..errors import ClewError
 from ..facts import Facts
@@ -28,8 +28,11 @@ from ..memo import Memo
 from ..policy import Policy
 from ..prices import terms_for
 from ..repair.mending import Repair
+from ..state import State
 from ..store import Latest, SentAs, Store
+from ..touching import touched
 from .conversations import Conversation, Conversations
+from .noticing import Noticed, noticed
 from .owners import conversation_of, group_of
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
@@ -70,6 +73,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     failures: Mapping[str, str] = {}
     originals: Mapping[str, str] = {}  # those that were kept for it just now
     terms: str = ""  # the model and the tools that it names
+    noticed: Noticed = Noticed()  # what it shows that none before it did
+    dropped: Mapping[str, str] = {}  # by place: references of what new edits took out whole
 
 
 class _Read(Struct, frozen=True):
@@ -122,7 +127,8 @@ class Deciding:
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
             moment=moment, last=read.conversation.last, edits=edits_of(state),
             repairs=done.report.repairs, failures=state.failures, originals=kept,
-            terms=_terms(read),
+            terms=_terms(read), noticed=noticed(state),
+            dropped=self._dropped(read, state),
         )  # fmt: skip
 
     def decide_without_new_edits(self, asked: Asked, why: str) -> Decision:
@@ -234,6 +240,17 @@ class Deciding:
             self._store.keep(known.owner, known.id, new | shown_instead(done.report.edits))
             known.durable.update(new)
         return new
+
+    def _dropped(self, read: _Read, state: State) -> dict[str, str]:
+        """Where a new edit puts nothing in place of what it takes out: what that was."""
+        told, parts = read.conversation.told, state.index.parts
+        found: dict[str, str] = {}
+        for edit in edits_of(state):
+            if not isinstance(edit, DropExchange | DropReasoning) or hash(_named(edit)) in told:
+                continue
+            texts = [parts[part].text for part in touched(edit, state.index)]
+            found[str(edit.ref)] = reference(max(texts, key=len, default=""))
+        return found
 
     def _without_new_edits(self, read: _Read, facts: Facts, why: str) -> Decision:
         known = with_known_edits(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from ..prices import terms_for
 from ..replay.money import priced
 from ..store import EditMade, Mode, Record, Reproduction, Store, Usage
 from .asgi import Headers
-from .billing import Bill, Sizes, bill_of
+from .billing import Bill, Sizes, bill_of, observed_bill
 from .calibration import Calibrations
 from .deciding import Asked, Decision
 from .handling import About, How
@@ -94,13 +94,16 @@ class Recording:
             usage=_usage(told),
             cost_before=None if bill is None else bill.without,
             cost_after=None if bill is None else bill.paid,
+            cost_uncached=None if bill is None else bill.uncached,
             epochs=decision.epochs,
             prefix_break=_break(doing),
             fallback=decision.why,
             milliseconds=round(doing.milliseconds, 3),
             repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
             failures=dict(decision.failures),
-            edits=tuple(_made(edit) for edit in doing.new),
+            refetched=decision.noticed.refetched,
+            loops=decision.noticed.loops,
+            edits=tuple(_made(edit, decision.dropped) for edit in doing.new),
             edited=len(decision.edits),
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
@@ -110,14 +113,16 @@ class Recording:
         usage, decision, format = told.usage, doing.decision, doing.asked.format
         if usage is None:
             return None
-        after = decision.before if doing.observed else decision.after
         if decision.kind == "projection":
-            self.calibrations.note(format, decision.model, after, usage.prompt)
+            sent = decision.before if doing.observed else decision.after
+            self.calibrations.note(format, decision.model, sent, usage.prompt)
         terms = priced(terms_for(format, decision.model), format, decision.model, doing.asked.time)
         last = decision.last
         warm = bool(last.time) and decision.moment == ""
         epoch = decision.epochs > last.epochs
-        return bill_of(usage, Sizes(decision.before, after, last.size, warm, epoch), terms)
+        sizes = Sizes(decision.before, decision.after, last.size, warm, epoch)
+        bill = observed_bill if doing.observed else bill_of
+        return bill(usage, sizes, terms)
 
 
 class Listener:
@@ -151,11 +156,12 @@ class Listener:
             self._recording.over(self._doing, self._status, how, self._answer)
 
 
-def _made(edit: Edit) -> EditMade:
-    before = edit.original if isinstance(edit, Replace) else ""
+def _made(edit: Edit, dropped: Mapping[str, str]) -> EditMade:
+    place = str(edit.ref)
+    before = edit.original if isinstance(edit, Replace) else dropped.get(place, "")
     after = reference(edit.text) if isinstance(edit, Replace) else ""
     saved = getattr(edit, "saved", 0)
-    return EditMade(edit.reason, str(edit.ref), edit.evidence, saved, before, after)
+    return EditMade(edit.reason, place, edit.evidence, saved, before, after)
 
 
 def _mode(doing: Doing) -> Mode:

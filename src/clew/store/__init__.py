@@ -4,6 +4,7 @@ from .protocol import Store
 from .record import (
     Conversation,
     EditMade,
+    FetchedAgain,
     Forgotten,
     Latest,
     Mode,
@@ -20,6 +21,7 @@ from .unavailable import StoreUnavailable, Why
 __all__ = [
     "Conversation",
     "EditMade",
+    "FetchedAgain",
     "Forgotten",
     "Latest",
     "Mode",

@@ -68,6 +68,17 @@ class Store(Protocol):
         """A conversation's requests in their order, without their edits."""
         ...
 
+    def notable(
+        self,
+        owner: str | None,
+        *,
+        since: float = 0.0,
+        behind: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
+        ...
+
     def latest(self, conversation: str) -> Latest | None:
         """What is recorded of the last request of a conversation; None: there was none."""
         ...

@@ -30,8 +30,19 @@ class EditMade(Struct, frozen=True, gc=False):
     after: str = ""  # of what stands there now, if that is kept too
 
 
+class FetchedAgain(Struct, frozen=True, gc=False):
+    """A result that brings again what had been taken out of an earlier one."""
+
+    tool: str
+    target: str  # what was read or run again
+    reason: str  # of the edit that had taken it out
+    place: str
+    earlier: str  # the place of the result that was cut
+    tokens: int = 0
+
+
 class Record(Struct, frozen=True, kw_only=True):
-    """One request that went through: figures and reasons, no text of the history."""
+    """One request that went through: figures and reasons, and of the history names at most."""
 
     id: str
     time: float
@@ -48,15 +59,19 @@ class Record(Struct, frozen=True, kw_only=True):
     counted: bool = False  # tokens are exact; else they are estimated
     usage: Usage | None = None
     cost_before: float | None = None
-    cost_after: float | None = None
+    cost_after: float | None = None  # of one that was observed: what it would have been, about
+    cost_uncached: float | None = None  # what this very request would have cost without a cache
     epochs: int = 0  # so far in this conversation
     prefix_break: str = ""  # why the provider's cache could not be read on; empty: it could
     fallback: str = ""  # why something else than the projection was sent; empty: it was sent
     milliseconds: float = 0.0  # that clew took
     repairs: tuple[str, ...] = ()
     failures: dict[str, str] = {}
+    refetched: tuple[FetchedAgain, ...] = ()  # what came again with this request
+    loops: tuple[str, ...] = ()  # the circles that showed with this request, a sentence or two each
     edits: tuple[EditMade, ...] = ()
-    edited: int = 0  # how many edits there are; lists of requests come without the edits
+    edited: int = 0  # how many edits were in force; lists of requests come without the edits
+    made: int = 0  # how many of them no request of the conversation had before
     terms: str = ""  # the model and the tools that it named, in few characters
     sent_as: SentAs = "projection"
 
@@ -89,6 +104,12 @@ class Conversation(Struct, frozen=True, kw_only=True):
     cost_after: float
     model: str  # of its last request
     format: str
+    observed: int = 0  # requests that were measured and not changed
+    errors: int = 0
+    fallbacks: int = 0
+    prefix_breaks: int = 0
+    refetched: int = 0
+    loops: int = 0
 
 
 class Total(Struct, frozen=True, kw_only=True, gc=False):
@@ -108,6 +129,12 @@ class Total(Struct, frozen=True, kw_only=True, gc=False):
     errors: int  # answers with status 400 and above, or none
     fallbacks: int
     prefix_breaks: int
+    cost_uncached: float = 0.0
+    refetched: int = 0
+    loops: int = 0
+    observed: int = 0  # requests that were measured and not changed
+    would_saved: int = 0  # tokens of `saved` that only would have been: they were observed
+    would_cost: float = 0.0  # the same of cost_before - cost_after
 
 
 class Reproduction(Struct, frozen=True, kw_only=True):

@@ -11,20 +11,23 @@ from msgspec import Struct
 
 from .originals import conversation_id
 from .packing import Damaged, packed, unpacked
-from .record import Conversation, EditMade, Latest, Record, Total, Usage
+from .record import Conversation, EditMade, FetchedAgain, Latest, Record, Total, Usage
 
 _SAME = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
-    "counted", "cost_before", "cost_after", "epochs", "prefix_break", "fallback", "milliseconds",
-    "terms", "sent_as",
+    "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
+    "milliseconds", "terms", "sent_as",
 )  # fmt: skip
 _USAGE = ("input", "cache_read", "cache_write", "output")
-_COLUMNS = (*_SAME, *_USAGE, "conversation", "edited", "notes", "size", "packing", "edits")
+_COLUMNS = (
+    *_SAME, *_USAGE, "conversation", "edited", "made", "refetched", "loops", "notable", "notes",
+    "size", "packing", "edits",
+)  # fmt: skip
 _INSERT = (
     f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)})"  # noqa: S608 - names of our own
     f" VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
-_ROW = ", ".join(f"r.{name}" for name in (*_SAME, *_USAGE, "edited", "notes"))
+_ROW = ", ".join(f"r.{name}" for name in (*_SAME, *_USAGE, "edited", "made", "notes"))
 _ONE = (
     f"SELECT c.owner, c.name, c.session, {_ROW}"  # noqa: S608 - names of our own
     " FROM requests r JOIN conversations c ON c.id = r.conversation"
@@ -32,7 +35,9 @@ _ONE = (
 _CONVERSATIONS = """
     SELECT c.id, c.name, c.owner, c.session, c.started, c.last, count(r.id),
         total(r.tokens_before), total(r.tokens_after), total(r.saved),
-        total(r.cost_before), total(r.cost_after), r.model, r.format, max(r.time)
+        total(r.cost_before), total(r.cost_after), r.model, r.format, total(r.mode = 'observed'),
+        total(r.status >= 400 OR r.status = 0), total(r.fallback <> ''),
+        total(r.prefix_break <> ''), total(r.refetched), total(r.loops), max(r.time)
     FROM (SELECT * FROM conversations WHERE (?1 IS NULL OR owner = ?1)
         AND (?2 IS NULL OR (last, id) < (?2, ?3)) ORDER BY last DESC, id DESC LIMIT ?4) c
     LEFT JOIN requests r ON r.conversation = c.id
@@ -41,7 +46,10 @@ _TOTALS = """
     SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, count(*), total(tokens_before),
         total(tokens_after), total(saved), total(input), total(cache_read), total(cache_write),
         total(output), total(cost_before), total(cost_after),
-        total(status >= 400 OR status = 0), total(fallback <> ''), total(prefix_break <> '')
+        total(status >= 400 OR status = 0), total(fallback <> ''), total(prefix_break <> ''),
+        total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
+        total(iif(mode = 'observed', saved, 0)),
+        total(iif(mode = 'observed', cost_before - cost_after, 0))
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
     GROUP BY slot ORDER BY slot"""
@@ -50,6 +58,8 @@ _TOTALS = """
 class _Notes(Struct, frozen=True):
     repairs: tuple[str, ...] = ()
     failures: dict[str, str] = {}
+    refetched: tuple[FetchedAgain, ...] = ()
+    loops: tuple[str, ...] = ()
 
 
 _edits = msgspec.json.Decoder(tuple[EditMade, ...])
@@ -88,6 +98,22 @@ def requests(
     query = f"{_ONE} WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.time > ?3"
     rows = connection.execute(
         f"{query} ORDER BY r.time, r.rowid LIMIT ?4", (conversation, owner, after, limit)
+    ).fetchall()
+    return [_record(row) for row in rows]
+
+
+def notable(
+    connection: sqlite3.Connection,
+    owner: str | None,
+    since: float,
+    behind: float | None,
+    limit: int,
+) -> list[Record]:
+    """Requests at which something happened that a person may want to know, the latest first."""
+    query = f"{_ONE} WHERE r.notable AND (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2"
+    rows = connection.execute(
+        f"{query} AND (?3 IS NULL OR r.time < ?3) ORDER BY r.time DESC, r.rowid DESC LIMIT ?4",
+        (owner, since, behind, limit),
     ).fetchall()
     return [_record(row) for row in rows]
 
@@ -135,23 +161,34 @@ def totals(
 def _values(record: Record, conversation: int) -> tuple[object, ...]:
     usage = record.usage
     edits = msgspec.json.encode(record.edits)
-    notes = msgspec.json.encode(_Notes(record.repairs, record.failures)).decode()
+    notes = _Notes(record.repairs, record.failures, record.refetched, record.loops)
     return (
         *(getattr(record, name) for name in _SAME),
         *(None if usage is None else getattr(usage, name) for name in _USAGE),
         conversation,
         record.edited or len(record.edits),
-        notes,
+        record.made or len(record.edits),
+        len(record.refetched),
+        len(record.loops),
+        _is_notable(record),
+        msgspec.json.encode(notes).decode(),
         len(edits),
         *packed(edits),
     )
+
+
+def _is_notable(record: Record) -> bool:
+    """Whether a request broke a prefix, failed, fell back, or shows something fetched again."""
+    failed = record.status >= 400 or record.status == 0
+    told = (record.prefix_break, record.fallback, record.failures, record.refetched, record.loops)
+    return failed or any(told)
 
 
 def _record(row: tuple[Any, ...]) -> Record:
     owner, conversation, session, *rest = row
     same: dict[str, Any] = dict(zip(_SAME, rest, strict=False))
     same["counted"] = bool(same["counted"])
-    *usage, edited, notes = rest[len(_SAME) :]
+    *usage, edited, made, notes = rest[len(_SAME) :]
     told = _notes.decode(notes)
     return Record(
         **same,
@@ -160,8 +197,11 @@ def _record(row: tuple[Any, ...]) -> Record:
         session=session,
         usage=None if usage[0] is None else Usage(*usage),
         edited=edited,
+        made=made,
         repairs=told.repairs,
         failures=told.failures,
+        refetched=told.refetched,
+        loops=told.loops,
     )
 
 
@@ -182,6 +222,12 @@ def _conversation(row: tuple[Any, ...]) -> Conversation:
         cost_after=row[11],
         model=row[12] or "",
         format=row[13] or "",
+        observed=int(row[14]),
+        errors=int(row[15]),
+        fallbacks=int(row[16]),
+        prefix_breaks=int(row[17]),
+        refetched=int(row[18]),
+        loops=int(row[19]),
     )
 
 
@@ -203,4 +249,10 @@ def _total(row: tuple[Any, ...], since: float, step: float) -> Total:
         errors=whole[10],
         fallbacks=whole[11],
         prefix_breaks=whole[12],
+        cost_uncached=figures[13],
+        refetched=whole[14],
+        loops=whole[15],
+        observed=whole[16],
+        would_saved=whole[17],
+        would_cost=figures[18],
     )

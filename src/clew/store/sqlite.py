@@ -164,6 +164,17 @@ class SQLiteStore:
             lambda c: requests.requests(c, conversation, owner, after, limit)
         )
 
+    def notable(
+        self,
+        owner: str | None,
+        *,
+        since: float = 0.0,
+        behind: float | None = None,
+        limit: int = 100,
+    ) -> list[Record]:
+        """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
+        return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
+
     def latest(self, conversation: str) -> Latest | None:
         """What is recorded of the last request of a conversation; None: there was none."""
         return self._database.read(lambda c: requests.latest(c, conversation))

@@ -1,0 +1,190 @@
+// Charts: tokens over time, and the context of each request of a conversation.
+
+const SVG = "http://www.w3.org/2000/svg";
+let charts = 0;
+
+function shape(name, attributes = {}, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value != null && value !== false) made.setAttribute(key, value);
+  }
+  made.append(...children.flat().filter((child) => child != null && child !== false));
+  return made;
+}
+
+const label = (text, x, y, attributes = {}) => shape("text", { x, y, ...attributes }, text);
+const scale = (from, to, start, end) => (value) =>
+  start + ((value - from) / (to - from || 1)) * (end - start);
+
+function ticks(to, most) {
+  const rough = to / Math.max(1, most) || 1;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= rough * 0.999);
+  const found = [];
+  for (let value = 0; value <= to * 1.0001; value += step) found.push(value);
+  return found;
+}
+
+function drawing(width, height, title, description) {
+  const id = `chart-${++charts}`;
+  return shape(
+    "svg",
+    {
+      viewBox: `0 0 ${width} ${height}`,
+      width,
+      height,
+      role: "group",
+      "aria-roledescription": "chart",
+      tabindex: 0,
+      "aria-labelledby": `${id}-title`,
+      "aria-describedby": `${id}-text`,
+      "data-key": title,
+    },
+    shape("title", { id: `${id}-title` }, title),
+    shape("desc", { id: `${id}-text` }, description),
+  );
+}
+
+// A place for a drawing, drawn again when its width changes; `draw` gives the drawing its stops.
+function chart(draw, tell) {
+  const told = element("output", {});
+  const holder = element("div", { class: "chart" });
+  let width = 0;
+  new ResizeObserver(([entry]) => {
+    const wide = Math.floor(entry.contentRect.width);
+    if (!wide || wide === width) return;
+    width = wide;
+    const { svg, xs, top, bottom } = draw(width);
+    movable(svg, width, xs, top, bottom, (at) => told.replaceChildren(...[tell(at)].flat()));
+    refill(holder, svg);
+    refocus(holder);
+  }).observe(holder);
+  return [holder, told];
+}
+
+// Moves along a drawing by pointer, touch or arrow keys, and tells what is there.
+function movable(svg, width, xs, top, bottom, tell) {
+  const cursor = shape("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
+  let at = -1;
+  const go = (to) => {
+    at = Math.min(xs.length - 1, Math.max(0, to));
+    cursor.setAttribute("x1", xs[at]);
+    cursor.setAttribute("x2", xs[at]);
+    cursor.setAttribute("visibility", "visible");
+    tell(at);
+  };
+  const nearest = (event) => {
+    const box = svg.getBoundingClientRect();
+    const x = ((event.clientX - box.left) * width) / box.width;
+    go(xs.reduce((best, one, i) => (Math.abs(one - x) < Math.abs(xs[best] - x) ? i : best), 0));
+  };
+  const keys = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
+  svg.append(cursor);
+  if (!xs.length) return;
+  svg.addEventListener("pointermove", nearest);
+  svg.addEventListener("pointerdown", nearest);
+  svg.addEventListener("focus", () => at < 0 && go(xs.length - 1));
+  svg.addEventListener("keydown", (event) => {
+    if (!(event.key in keys)) return;
+    event.preventDefault();
+    go(at + keys[event.key]);
+  });
+}
+
+function grid(svg, most, y, left, right) {
+  for (const value of ticks(most, 4)) {
+    const kind = value === 0 ? "axis" : "grid";
+    svg.append(
+      shape("line", { class: kind, x1: left, x2: right, y1: y(value), y2: y(value) }),
+      label(tokens(value), left - 8, y(value) + 4, { class: "tick", "text-anchor": "end" }),
+    );
+  }
+}
+
+// A label under a few places, as many as there is room for.
+function along(svg, xs, names, y) {
+  let free = -Infinity;
+  xs.forEach((x, i) => {
+    const half = names[i].length * 3.4;
+    if (x - half < free || x - half < 0 || x + half > svg.viewBox.baseVal.width) return;
+    svg.append(label(names[i], x, y, { class: "tick", "text-anchor": "middle" }));
+    free = x + half + 24;
+  });
+}
+
+// Bars: what was sent, and on top of it what was taken out.
+function overTime(slots, step, width) {
+  const [left, top, height] = [52, 12, 190];
+  const bottom = height - 26;
+  const most = Math.max(1, ...slots.map((slot) => slot.tokens_before));
+  const y = scale(0, most, bottom, top);
+  const each = (width - left) / slots.length;
+  const total = slots.reduce((sum, slot) => sum + slot.tokens_before, 0);
+  const svg = drawing(width, height, "Tokens over time", `${tokens(total)} tokens in all.`);
+  grid(svg, most, y, left, width);
+  const bar = (kind, x, from, to) =>
+    to > from &&
+    shape("rect", { class: kind, x, width: Math.max(1, each - 2), y: y(to), height: y(from) - y(to) });
+  slots.forEach((slot, i) => {
+    const x = left + i * each + 1;
+    svg.append(
+      ...[
+        bar("sent", x, 0, slot.tokens_after),
+        bar("out", x, slot.tokens_after, slot.tokens_before),
+      ].filter(Boolean),
+    );
+  });
+  const xs = slots.map((_, i) => left + (i + 0.5) * each);
+  const names = slots.map((slot) =>
+    step < 86400 / 4 ? clock.format(slot.start * 1000) : day.format(slot.start * 1000),
+  );
+  along(svg, xs, names, height - 6);
+  return { svg, xs, top, bottom };
+}
+
+// Two lines: the context of each request as it came, and as it was sent.
+function perRequest(requests, width) {
+  const [left, top, height] = [52, 18, 240];
+  const bottom = height - 26;
+  const most = Math.max(1, ...requests.map((one) => before(one)));
+  const x = scale(0, Math.max(1, requests.length - 1), left + 6, width - 6);
+  const y = scale(0, most, bottom, top);
+  const last = requests.at(-1);
+  const svg = drawing(
+    width,
+    height,
+    "Context of each request, before and after",
+    `${plural(requests.length, "request")}; the last came with ${tokens(before(last))} tokens, ${tokens(after(last))} were ${wouldBe(last) ? "left by clew's count" : "sent"}.`,
+  );
+  grid(svg, most, y, left, width);
+  const line = (of) => requests.map((one, i) => `${i ? "L" : "M"}${x(i)} ${y(of(one))}`).join("");
+  const back = requests.map((one, i) => `L${x(i)} ${y(after(one))}`).reverse();
+  svg.append(
+    shape("path", { class: "between", d: `${line(before)}${back.join("")}Z` }),
+    ...requests.map((one, i) => one.prefix_break && breakAt(x(i), top, bottom)).filter(Boolean),
+    shape("path", { class: "line came", d: line(before) }),
+    shape("path", { class: "line went", d: line(after) }),
+    ...requests.flatMap((one, i) => mark(one, x(i), y)),
+  );
+  const xs = requests.map((_, i) => x(i));
+  along(svg, xs, requests.map((_, i) => `${i + 1}`), height - 6);
+  return { svg, xs, top, bottom };
+}
+
+const breakAt = (x, top, bottom) =>
+  shape("line", { class: "break", x1: x, x2: x, y1: top, y2: bottom });
+
+function mark(one, x, y) {
+  const wrong = failed(one) || one.fallback;
+  const dots = [shape("circle", { class: "dot", cx: x, cy: y(after(one)), r: 2.5 })];
+  if (wrong) dots.push(shape("circle", { class: "wrong", cx: x, cy: y(after(one)), r: 5 }));
+  return dots;
+}
+
+// Of a request that was not counted (it fell back), what the provider counted.
+const billed = (one) =>
+  one.usage ? one.usage.input + one.usage.cache_read + one.usage.cache_write : 0;
+const before = (one) => one.tokens_before || billed(one);
+const after = (one) => (one.tokens_before ? one.tokens_after : billed(one));
+const failed = (one) => one.status >= 400 || one.status === 0;
+const wouldBe = (one) => one.mode === "observed";

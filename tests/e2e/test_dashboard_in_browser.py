@@ -1,0 +1,426 @@
+"""The dashboard in a real browser: live, by keyboard, in both colours, and with hostile text."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.dashboards import LONG, Dashboarded, dashboarded
+from tests.e2e.browser import COLLIDING, FAINT, browsing, missing
+from tests.formats import Exchange
+
+pytestmark = pytest.mark.e2e
+
+ATTACK = (
+    '</script><img src=x onerror="window.hit=1"><svg onload="window.hit=1"></svg>'
+    "<iframe src=//evil.example></iframe><a href=javascript:window.hit=1>x</a>"
+    "<style>body{display:none}</style><script src=//evil.example/x.js></script>"
+)
+PHONE = {"width": 360, "height": 780}
+WIDE = {"width": 1280, "height": 900}
+SOON = 8_000  # milliseconds: some rounds of asking
+
+Look = Callable[..., "Tab"]  # opens one
+
+
+class Tab:
+    """A tab on a dashboard, and all that it asked for and complained of."""
+
+    def __init__(self, browser: Any, one: Dashboarded, **options: Any) -> None:
+        options.setdefault("viewport", WIDE)
+        self.context = browser.new_context(**options)
+        self.tab = self.context.new_page()
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.tab.on("request", lambda request: self.asked.append(request.url))
+        self.tab.on("console", lambda message: self.complaints.append(message.text))
+        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.tab.goto(one.url)
+        self.tab.locator("#live.on").wait_for()
+        self.home = one.url
+
+    def text(self, selector: str) -> str:
+        """What stands in an element, with plain spaces."""
+        return self.tab.locator(selector).first.inner_text().replace("\u00a0", " ")
+
+    def press(self, *keys: str) -> None:
+        """Press keys, one after the other."""
+        for key in keys:
+            self.tab.keyboard.press(key)
+
+    def focused(self) -> str:
+        """What has the focus: its label, or what stands in it."""
+        return self.tab.evaluate(
+            "(document.activeElement.ariaLabel ?? document.activeElement.textContent).trim()"
+        )
+
+    def overflow(self) -> int:
+        """By how many pixels the page is wider than the window."""
+        return self.tab.evaluate("document.scrollingElement.scrollWidth - innerWidth")
+
+    def open_conversation(self) -> None:
+        """Open the first conversation."""
+        self.tab.locator("#list button.pick").first.click()
+        self.tab.locator("#detail svg").wait_for()
+
+    def open_edit(self, at: int = 0) -> None:
+        """Open an edit of the first conversation."""
+        self.open_conversation()
+        self.tab.locator("#detail td button.link").nth(at).click()
+        self.tab.locator("dialog .diff").wait_for()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """The browser, for all tests of this file."""
+    if reason := missing():
+        pytest.skip(reason)
+    with browsing() as started:
+        yield started
+
+
+@pytest.fixture
+def look(browser: Any) -> Iterator[Look]:
+    """Opens dashboards; at the end nobody else was asked, and nothing complained of."""
+    looks: list[Tab] = []
+
+    def opened(one: Dashboarded, **options: Any) -> Tab:
+        looks.append(Tab(browser, one, **options))
+        return looks[-1]
+
+    yield opened
+    for one in looks:
+        one.context.close()
+        assert [url for url in one.asked if not url.startswith((one.home, "data:"))] == []
+        assert one.complaints == []
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboarded]:
+    """A proxy that three conversations went through, two of one session, with trouble."""
+    with dashboarded(tmp_path_factory.mktemp("used")) as one:
+        one.talk(6, name="first", headers=("x-claude-code-session-id: one",))
+        one.talk(4, name="second", headers=("x-claude-code-session-id: one",))
+        circles(one)
+        one.statuses.append(529)
+        one.send([Exchange("short", id="call_0")], task="third")
+        one.talk(8, name="fourth")
+        yield one
+
+
+def circles(one: Dashboarded) -> None:
+    """An agent that reads a file again after it was cut, and then again and again."""
+    source = "".join(f"def function_{n}(): return {n}\n" for n in range(200))
+    read = {"tool": "Read", "args": {"file_path": "/w/a.py"}}
+    steps = [[Exchange(source, id=f"call_{n}", **read)] for n in range(5)]
+    steps.insert(1, [Exchange("done", id="call_9", args={"command": "ls"})])
+    for end in range(1, 7):
+        one.send(*steps[:end], task="circles")
+
+
+class TestLive:
+    def test_a_conversation_appears_and_grows_while_one_looks(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            seen = look(one)
+            assert seen.text("h1") == "Nothing came through yet"
+            assert f"ANTHROPIC_BASE_URL=http://localhost:{one.port} claude" in seen.text(".ways")
+            one.talk(3)
+            button = seen.tab.locator("#list button.pick")
+            button.wait_for(timeout=SOON)
+            assert "3 requests" in seen.text("#list button.pick")
+            seen.open_conversation()
+            assert seen.tab.locator("#detail tbody tr").count() == 3
+            one.talk(5)
+            seen.tab.locator("#detail tbody tr").nth(7).wait_for(timeout=SOON)
+            seen.tab.get_by_text("8 requests").first.wait_for(timeout=SOON)
+            assert seen.text("h1").startswith("Saved $")
+            seen.context.close()
+
+    def test_says_when_clew_does_not_answer(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            seen = look(one)
+        seen.tab.locator("#live.off").wait_for(timeout=SOON)
+        assert seen.text("#live") == "clew does not answer"
+        seen.complaints.clear()
+
+    def test_what_has_the_focus_keeps_it(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            one.talk(2)
+            seen = look(one)
+            seen.tab.locator("#list button.pick").focus()
+            one.talk(3)
+            seen.tab.get_by_text("5 requests").first.wait_for(timeout=SOON)
+            assert "5 requests" in seen.focused().replace("\u00a0", " ")
+            seen.open_conversation()
+            seen.tab.locator("#detail svg").focus()
+            one.talk(1)
+            seen.tab.locator("#detail tbody tr").nth(5).wait_for(timeout=SOON)
+            seen.tab.locator("#detail svg:focus").wait_for(timeout=SOON)
+            seen.context.close()
+
+
+class TestWhatIsShown:
+    def test_money_and_what_the_cache_saved_apart(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        totals = used.data("overview")["totals"]
+        saved = sum(x["cost_before"] - x["cost_after"] for x in totals)
+        cached = sum(x["cost_uncached"] - x["cost_after"] for x in totals)
+        assert seen.text("h1") == f"Saved ${saved:.4f}"
+        assert f"provider's own cache saved ${cached:.4f}" in seen.text("#overview .note")
+        figures = seen.text("#overview .facts")
+        assert "Fetched again" in figures
+        assert "Without clew" in figures
+
+    def test_everything_out_of_the_ordinary_with_its_cause(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        assert "Prefixes broke because: longer than its cap" in seen.text("#events .note")
+        before = seen.tab.locator("#events tbody tr").count()
+        seen.tab.get_by_label("Prefix breaks").uncheck()
+        assert 0 < seen.tab.locator("#events tbody tr").count() < before
+        told = seen.tab.locator("#events").inner_text()
+        assert "Prefixes broke" not in told
+        assert "Read /w/a.py at" in told
+        assert "had been taken out at" in told
+        assert "was called 3 times" in told
+        assert "the provider answered 529" in told
+        seen.tab.get_by_role("button", name="Open the conversation").first.click()
+        seen.tab.locator("#detail svg").wait_for()
+
+    def test_context_before_and_after(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        seen.open_conversation()
+        assert seen.tab.locator("#detail svg circle.dot").count() == 8
+        heights = seen.tab.locator("#detail svg path.line").evaluate_all(
+            "all => all.map(one => one.getBBox().height)"
+        )
+        assert heights[0] > 2 * heights[1]
+        assert seen.tab.locator("#detail svg line.break").count() == 7
+
+    def test_conversations_of_one_session_stand_together(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        assert seen.tab.locator("#list .group").count() == 1
+        assert seen.tab.locator("#list .group button.pick").count() == 2
+        assert seen.tab.locator("#list button.pick").count() == 5
+
+    def test_before_and_after_side_by_side(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        seen.open_edit()
+        gone = seen.tab.locator("dialog .line.gone .left")
+        assert gone.count() == 40
+        seen.tab.get_by_role("button", name="more lines taken out").click()
+        assert gone.count() > 150
+        assert "line 100 of a long output" in seen.tab.locator("dialog .diff").inner_text()
+        assert "[clew: clipped" in seen.tab.locator("dialog .line.came .right").first.inner_text()
+        left = seen.tab.locator("dialog .line:not(.heads) .cell.left").all_inner_texts()
+        before = f"fourth 6 {LONG}".split("\n")
+        assert [text.strip("\u200b\n") for text in left] == before
+
+    def test_observing_is_said_and_nothing_claimed(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path, observe=True) as one:
+            one.talk(4)
+            one.talk(4)
+            seen = look(one)
+            assert seen.text("#mode") == "observing: nothing is changed"
+            assert seen.text("h1").startswith("Would have ")
+            assert "would have saved" in seen.text("#list button.pick")
+            seen.open_conversation()
+            assert "observed: nothing was changed" in seen.text("#detail .badge")
+            seen.tab.locator("#detail td button.link").first.click()
+            seen.tab.locator("dialog .pane .note").wait_for()
+            assert "changed nothing, and kept no text" in seen.text("dialog .pane .note")
+            seen.context.close()
+
+    def test_with_a_token_in_the_path(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path, token="a-token-of-enough-length") as one:
+            one.talk(2)
+            seen = look(one)
+            seen.open_edit()
+            seen.context.close()
+
+
+class TestByKeyboard:
+    def test_from_the_top_to_an_edit_and_back(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        for _ in range(30):
+            seen.press("Tab")
+            if seen.tab.evaluate("document.activeElement.matches('#list button.pick')"):
+                break
+        first = seen.focused()
+        seen.press("ArrowDown")
+        assert seen.focused() != first
+        seen.press("ArrowUp", "Enter")
+        seen.tab.locator("#detail svg").wait_for()
+        seen.press("Tab", "Tab", "ArrowLeft")
+        assert "Request 7" in seen.text("#detail output")
+        for _ in range(10):
+            seen.press("Tab")
+            if seen.focused().startswith("Edits at request"):
+                break
+        assert seen.focused() == "Edits at request 8"
+        seen.press("Enter")
+        seen.tab.locator("dialog .diff").wait_for()
+        assert seen.tab.evaluate("document.activeElement.matches('dialog button.pick')")
+        seen.press("Escape")
+        assert seen.tab.locator("dialog[open]").count() == 0
+        assert seen.focused() == "Edits at request 8"
+        seen.press("Escape")
+        seen.tab.locator("#detail .hint").wait_for()
+        assert seen.focused() == first
+
+    def test_the_focus_is_seen_and_everything_has_a_name(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        seen.open_conversation()
+        stops = 0
+        for _ in range(60):
+            seen.press("Tab")
+            found = seen.tab.evaluate(
+                """() => { const one = document.activeElement, style = getComputedStyle(one);
+                const name = one.ariaLabel || one.labels?.[0]?.textContent || one.textContent
+                    || one.getAttribute("aria-labelledby");
+                return [one.tagName, name.trim(), style.outlineStyle, style.outlineWidth]; }"""
+            )
+            if found[0] == "BODY":
+                break
+            stops += 1
+            assert found[1], found
+            assert found[2:] == ["solid", "2px"], found
+        assert stops > 15
+
+    def test_basics_for_who_does_not_see(self, look: Look, used: Dashboarded):
+        seen = look(used)
+        seen.open_conversation()
+        judged = seen.tab.evaluate(
+            """() => ({
+              language: document.documentElement.lang,
+              heads: [...document.querySelectorAll("h1,h2,h3")].map((one) => one.tagName),
+              doubled: [...document.querySelectorAll("[id]")].length
+                - new Set([...document.querySelectorAll("[id]")].map((one) => one.id)).size,
+              bare: [...document.querySelectorAll("table")].filter((one) => !one.caption
+                || [...one.rows[0].cells].some((head) => head.scope !== "col")).length,
+              charts: [...document.querySelectorAll("svg")].every((one) =>
+                one.querySelector("title").textContent && one.querySelector("desc").textContent),
+              main: document.querySelectorAll("main").length,
+            })"""
+        )
+        assert judged["heads"].count("H1") == 1
+        assert (judged["language"], judged["doubled"], judged["bare"]) == ("en", 0, 0)
+        assert (judged["charts"], judged["main"]) == (True, 1)
+
+
+class TestLooks:
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_every_text_can_be_read(self, look: Look, used: Dashboarded, theme: str):
+        seen = look(used, color_scheme=theme)
+        seen.open_conversation()
+        seen.tab.locator("summary").click()
+        judged = seen.tab.evaluate(FAINT)
+        assert judged["seen"] > 200
+        assert judged["found"] == []
+        seen.tab.locator("#detail td button.link").first.click()
+        seen.tab.locator("dialog .diff").wait_for()
+        assert seen.tab.evaluate(FAINT)["found"] == []
+        picture = seen.tab.screenshot()
+        assert len(zlib.compress(picture)) > 20_000, "it is nearly blank"
+
+    def test_the_theme_can_be_switched_and_is_kept(self, look: Look, used: Dashboarded):
+        seen = look(used, color_scheme="light")
+        ground = "getComputedStyle(document.body).backgroundColor"
+        light = seen.tab.evaluate(ground)
+        seen.tab.get_by_role("button", name="Switch to dark colours").click()
+        dark = seen.tab.evaluate(ground)
+        seen.tab.reload()
+        assert light != dark
+        assert seen.tab.evaluate(ground) == dark
+
+    @pytest.mark.parametrize("width", [320, 360, 768, 1280])
+    def test_never_scrolls_sideways(self, look: Look, used: Dashboarded, width: int):
+        seen = look(used, viewport={"width": width, "height": 780})
+        seen.open_edit()
+        assert seen.overflow() <= 0
+        assert seen.tab.locator("dialog").evaluate("one => one.scrollWidth - one.clientWidth") <= 0
+        seen.press("Escape")
+        seen.tab.locator("summary").click()
+        assert seen.overflow() <= 0
+        assert seen.tab.evaluate(COLLIDING) == []
+
+
+class TestHostileText:
+    def test_is_shown_and_never_run(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            steps = [
+                [
+                    Exchange(
+                        f"{ATTACK}\n{LONG}", tool="Read", id=f"call_{n}", args={"file_path": ATTACK}
+                    )
+                ]
+                for n in range(5)
+            ]
+            for end in range(1, 6):
+                one.send(*steps[:end], task=ATTACK, model=ATTACK)
+            for theme in ("light", "dark"):
+                seen = look(one, color_scheme=theme)
+                assert ATTACK in seen.tab.locator("#list").inner_text()
+                seen.open_edit()
+                assert ATTACK in seen.tab.locator("dialog").inner_text()
+                seen.press("Escape")
+                assert ATTACK in seen.tab.locator("#detail").inner_text()
+                assert seen.tab.evaluate("window.hit") is None
+                assert seen.tab.locator("img, iframe, script[src], svg[onload]").count() == 0
+                assert seen.tab.locator("a:not([href^='#']), body style").count() == 0
+                seen.context.close()
+
+    @pytest.mark.parametrize("name", ["%E0%A4%A", "<img%20src=x>", "x" * 999, "__proto__"])
+    def test_links_with_odd_names_do_no_harm(self, look: Look, used: Dashboarded, name: str):
+        seen = look(used)
+        seen.tab.goto(f"{used.url}#conversation={name}")
+        seen.tab.reload()
+        seen.tab.locator("#list button.pick").first.wait_for()
+        seen.tab.locator("#live.on").wait_for(timeout=SOON)
+        assert seen.tab.locator("#detail .hint").count() == 1
+        assert seen.tab.locator("img").count() == 0
+        seen.complaints = [one for one in seen.complaints if "400" not in one]
+
+    def test_could_not_run_or_reach_anything_if_it_got_in(self, look: Look, used: Dashboarded):
+        """The last wall holds too: what a mistake of ours let in, the browser would refuse."""
+        seen = look(used)
+        refused = seen.tab.evaluate(
+            """async () => {
+                const found = [];
+                const note = (one) => found.push(one.effectiveDirective);
+                addEventListener("securitypolicyviolation", note);
+                await fetch("http://127.0.0.1:9/").catch(() => {});
+                try { document.body.innerHTML = "<b>x</b>"; } catch { found.push("innerHTML"); }
+                const script = document.createElement("script");
+                try { script.text = "window.hit = 1"; document.body.append(script); }
+                catch { found.push("script"); }
+                const image = document.createElement("img");
+                image.src = "http://127.0.0.1:9/x.png";
+                document.body.append(image);
+                await new Promise((done) => setTimeout(done, 200));
+                return [found, window.hit ?? null];
+            }"""
+        )
+        assert {"connect-src", "innerHTML", "script", "img-src"} <= set(refused[0])
+        assert refused[1] is None
+        seen.asked = [url for url in seen.asked if not url.startswith("http://127.0.0.1:9/")]
+        seen.complaints.clear()
+
+    def test_another_site_can_neither_frame_it_nor_load_its_data(
+        self, look: Look, used: Dashboarded, tmp_path: Path
+    ):
+        seen = look(used)
+        frame = tmp_path / "frame.html"
+        data = f"{used.url}clew/api/overview"
+        told = "onload='window.got = true' onerror='window.got = false'"
+        frame.write_text(f"<iframe src='{used.url}'></iframe><script src='{data}' {told}></script>")
+        seen.tab.goto(frame.as_uri())
+        seen.tab.wait_for_timeout(500)
+        (inside,) = seen.tab.frames[1:]
+        assert inside.url.startswith("chrome-error:")
+        assert seen.tab.evaluate("window.got") is False
+        seen.complaints.clear()
+        seen.asked.clear()
