@@ -13,6 +13,7 @@ from .explain import explain
 from .forget import forget
 from .loops import loops
 from .replay import replay
+from .run import run
 from .serve import serve
 from .settings import settings
 
@@ -51,7 +52,7 @@ def main() -> None:
 
 
 for _command in (
-    compact, explain, check, replay, loops, serve, expand, forget, demo, settings,
+    compact, explain, check, replay, loops, run, serve, expand, forget, demo, settings,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -9,11 +9,16 @@ from .config import Config
 from .deciding import Deciding
 from .options import Options
 from .record import Log
-from .recording import Recording
+from .recording import Heard, Recording
 
 
-def compacting_app(config: Config, options: Options, log: Log) -> App:
-    """A proxy that compacts, with a store of its own; to be made in the process that serves."""
+def compacting_app(config: Config, options: Options, log: Log, heard: Heard | None = None) -> App:
+    """A proxy that compacts, with a store of its own; to be made in the process that serves.
+
+    `heard` is told of each record that is written down.
+    """
     store = SQLiteStore(store_path(), retention=Retention.from_env())
     deciding = Deciding(options.policy, store, observe=options.observe, shared=options.shared)
-    return App(config, Compacting(deciding, Recording(store), options, store.salt()), log=log)
+    return App(
+        config, Compacting(deciding, Recording(store, heard), options, store.salt()), log=log
+    )
