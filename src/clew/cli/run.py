@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -84,8 +85,9 @@ def run(
     before is where its requests go on to. Its exit status is that of the command: docs/run.md.
     """
     try:
-        from ..proxy.options import Options  # late: no other command needs the server
-        from ..proxy.running import bound  # noqa: F401 - it needs all that serving needs
+        from ..proxy.config import Config  # late: no other command needs the server
+        from ..proxy.options import Options
+        from ..proxy.running import bound
     except ImportError as error:
         raise Failure(
             f"The proxy needs {error.name}, which is not installed: pip install 'clew[serve]'."
@@ -95,33 +97,39 @@ def run(
     chosen = policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
     options = Options(policy=chosen, observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="clew-run-") as folder, signals_held():
-        ctx.exit(_run(command, upstreams, options, Path(folder)))
+        with bound(Config(port=0)) as listening:
+            status = _run(command, upstreams, options, Path(folder), listening)
+        ctx.exit(status)
 
 
-def _run(command: tuple[str, ...], chosen: tuple[str, ...], options: Options, folder: Path) -> int:
+def _run(
+    command: tuple[str, ...],
+    chosen: tuple[str, ...],
+    options: Options,
+    folder: Path,
+    listening: socket.socket,
+) -> int:
     """Serve, run the command, say what came of it."""
     from ..proxy.assembling import compacting_app
     from ..proxy.clients import setup_of
     from ..proxy.config import Config, Limits, checked
     from ..proxy.record import to_nowhere
-    from ..proxy.running import bound, serving_in_thread
+    from ..proxy.running import serving_in_thread
     from ..proxy.summing import Sums
     from ..proxy.upstreams import upstreams_of
 
     token = os.environ.get("CLEW_TOKEN") or None
-    limits = Limits(drain=_DRAIN)
-    with bound(Config(port=0)) as listening:
-        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        url = f"{address}/clew-token/{token}" if token else address
-        words, setup = setup_of(command, url, os.environ, folder, Path.cwd())
-        going = upstreams_of(chosen, setup.upstreams)
-        config = checked(Config(port=0, upstreams=going, token=token, limits=limits))
-        sums, warnings = Sums(), _Warnings()
-        logging.getLogger().addHandler(warnings)
-        make = partial(compacting_app, config, options, to_nowhere, sums.add)
-        with serving_in_thread(make, listening):
-            _say(_first_line(command[0], setup, address, observe=options.observe))
-            status = _attended(words, environment_of(os.environ, setup.environment))
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    url = f"{address}/clew-token/{token}" if token else address
+    words, setup = setup_of(command, url, os.environ, folder, Path.cwd())
+    going = upstreams_of(chosen, setup.upstreams)
+    config = checked(Config(port=0, upstreams=going, token=token, limits=Limits(drain=_DRAIN)))
+    sums, warnings = Sums(), _Warnings()
+    logging.getLogger().addHandler(warnings)
+    make = partial(compacting_app, config, options, to_nowhere, sums.add)
+    with serving_in_thread(make, listening):
+        _say(_first_line(command[0], setup, address, observe=options.observe))
+        status = _attended(words, environment_of(os.environ, setup.environment))
     logging.getLogger().removeHandler(warnings)
     _say(_last_line(setup, sums, warnings, address, observe=options.observe))
     return status
