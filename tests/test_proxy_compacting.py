@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ import pytest
 
 import clew
 from clew.proxy.compacting import Compacting
-from clew.proxy.deciding import Asked, Deciding, Decision
+from clew.proxy.deciding import Deciding
 from clew.proxy.options import Options
 from clew.proxy.recording import Recording
 from clew.store import Record, SQLiteStore
-from tests.formats import FIELD, FORMATS, Exchange, request, results
-from tests.proxying import Heard, Script, Standing, ask, post, proxy
+from tests.formats import FORMATS, Exchange, request, results
+from tests.proxying import Script, Standing, ask, post, proxy
 
 KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))

@@ -64,6 +64,7 @@ class Upstream:
     script: Script
     conversation: Callable[[dict[str, Any]], str]
     received: list[Received] = field(default_factory=list)
+    counted: list[dict[str, Any]] = field(default_factory=list)  # bodies that were only counted
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, path: str, body: dict[str, Any]) -> tuple[Received, Answer]:
@@ -123,6 +124,7 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
             body = json.loads(raw or b"{}")
             wire = next((wire for mark, wire in WIRES if mark in self.path), None)
             if "count_tokens" in self.path.lower() or "counttokens" in self.path.lower():
+                upstream.counted.append(body)
                 self._send(_json({"input_tokens": 7, "totalTokens": 7}), "application/json")
             elif wire is None:
                 self._send(_json({"error": {"message": "no such path"}}), "application/json", 404)
