@@ -207,6 +207,7 @@ def drive(name: str, folder: Path, *options: str) -> Came:
         )
     finally:
         server.shutdown()
+        server.server_close()
     main = [taken for taken in upstream.received if taken.conversation == "main"]
     others = [taken for taken in upstream.received if taken.conversation != "main"]
     records = _records(store, len(main))

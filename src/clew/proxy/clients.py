@@ -91,7 +91,7 @@ def _known(command: Sequence[str]) -> tuple[int, str | None]:
 def _plain(word: str) -> str:
     name = PurePath(word.replace("\\", "/")).name
     ending = next((end for end in _ENDINGS if name.lower().endswith(end)), "")
-    return name.removesuffix(ending) if ending else name
+    return name[: len(name) - len(ending)]
 
 
 def base_url(url: str, upstream: Name, *, versioned: bool) -> str:
