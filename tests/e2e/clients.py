@@ -177,8 +177,11 @@ def script(one: Driven) -> list[Answer]:
     asked = [f"cat gauge_{n:02}.txt" for n in range(1, TURNS + 1)]
     asked[5], asked[9], asked[11] = asked[2], "cat gauge_99.txt", asked[4]
     calls = [((one.shell, {one.argument: text, **SAID[one.shell]}),) for text in asked]
-    said = [Answer(f"Now gauge {at}.", call) for at, call in enumerate(calls, 1)]
-    return [*said, Answer("Gauge 7 is the highest.")]
+    said = [
+        Answer(f"Now gauge {at}.", call, f"Gauge {at} comes next.")
+        for at, call in enumerate(calls, 1)
+    ]
+    return [*said, Answer("Gauge 7 is the highest.", thought="All were read.")]
 
 
 def drive(name: str, folder: Path, *options: str) -> Came:

@@ -75,8 +75,6 @@ def test_a_long_session_is_compacted_and_ends_well(name: str, tmp_path: Path):
     assert extends(came, format) >= 5
     assert f"clew: {len(came.main) + len(came.others)} requests" in came.said
     assert "tokens were sent as" in came.said
-    for body in came.counted:  # the client's meter shows what is sent
-        assert markers(body) == 0 or markers(body) <= markers(came.main[-1].body)
 
 
 @clients

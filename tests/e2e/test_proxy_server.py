@@ -29,7 +29,8 @@ pytestmark = pytest.mark.e2e
 wires = pytest.mark.parametrize("format", WIRES)
 MARGIN = 8  # tokens: what opens the answer, and the one that came of it
 SOON = 10.0
-WORDS = 24  # tokens of a streamed answer
+WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WORDS = 16  # tokens of a streamed answer
 LENGTH = {"openai-responses": "max_output_tokens"}
 LAST = {
     "openai-chat": b"data: [DONE]",
@@ -101,8 +102,8 @@ def test_what_does_not_fit_is_sent_again_under_the_limit_that_the_server_names(
 ) -> None:
     *_, request, later = growing(format, (200, 1, 1))
     assert server.answer(format, request).error["type"] == "exceed_context_size_error"
-    assert clew.compact(request, format=format).request is request  # it would not pay
-    with proxied(server, clew.Policy(), tmp_path, monkeypatch) as (through, records):
+    assert clew.compact(request, format=format, policy=WAITING).request is request
+    with proxied(server, WAITING, tmp_path, monkeypatch) as (through, records):
         answer = through.answer(format, request)
         again = through.answer(format, later)
         written(records, 2)
@@ -113,8 +114,12 @@ def test_what_does_not_fit_is_sent_again_under_the_limit_that_the_server_names(
     assert all(record.saved > 0 for record in records)
 
 
+ASKED = [{"role": "user", "content": "Count from one to twenty, in words."}]
+
+
 def streamed(format: str, through: ModelServer) -> bytes:
-    request = growing(format, (2, 20))[-1]
+    """What a small model says when it has no tools, which it cannot use."""
+    request = {"model": "local", "input" if format == "openai-responses" else "messages": ASKED}
     asked = {**request, LENGTH.get(format, "max_tokens"): WORDS, "temperature": 0, "stream": True}
     status, data = through.bytes_of(format, asked)
     assert status == 200
