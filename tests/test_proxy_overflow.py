@@ -17,8 +17,13 @@ from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import OK, ask, post, proxy, run, say
 
 WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
-LONG = "".join(f"line {n} of a long output\n" for n in range(400))
-STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(6)]
+
+
+def _long(at: int) -> str:
+    return "".join(f"{at}:{n} the gauge reads {n * 37 * at % 997}\n" for n in range(400))
+
+
+STEPS = [[Exchange(_long(n), id=f"call_{n}", args={"command": f"make {n}"})] for n in range(1, 7)]
 PATHS = {
     "anthropic": "/v1/messages",
     "openai-chat": "/v1/chat/completions",

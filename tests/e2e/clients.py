@@ -39,6 +39,7 @@ class Driven:
     words: tuple[str, ...]
     variables: Callable[[str], dict[str, str]]
     set_up: Callable[[Path, str], None] = lambda home, url: None
+    upstream: str = ""  # the one that clew is told of, where the agent's own settings name none
 
 
 @dataclass
@@ -116,17 +117,36 @@ DRIVEN: dict[str, Driven] = {
         lambda _: {"GAUGES_KEY": "none"},
         _codex_set_up,
     ),
+    "codex, its own provider": Driven(
+        "@openai/codex@0.166.0", "codex", "openai-responses", "exec_command", "cmd",
+        ("exec", "--json", "--skip-git-repo-check", "-m", "gpt-5",
+         "--dangerously-bypass-approvals-and-sandbox", TASK),
+        lambda _: {"CODEX_API_KEY": "none"},
+        upstream="openai",
+    ),
     "opencode": Driven(
         "opencode-ai@1.18.33", "opencode", "openai-chat", "bash", "command",
         ("run", TASK),
         lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1"},
         _opencode_set_up,
     ),
+    "opencode, its own provider": Driven(
+        "opencode-ai@1.18.33", "opencode", "anthropic", "bash", "command",
+        ("run", "--model", "anthropic/claude-sonnet-4-5", TASK),
+        lambda _: {"OPENCODE_DISABLE_AUTOUPDATE": "1", "ANTHROPIC_API_KEY": "none"},
+        upstream="anthropic",
+    ),
     "pi": Driven(
         "@mariozechner/pi-coding-agent@0.73.1", "pi", "anthropic", "bash", "command",
         ("--provider", "gauges", "--model", "claude-sonnet-4-5", "-p", TASK),
         lambda _: {"PI_OFFLINE": "1"},
         _pi_set_up,
+    ),
+    "pi, its own provider": Driven(
+        "@mariozechner/pi-coding-agent@0.73.1", "pi", "openai-responses", "bash", "command",
+        ("--provider", "openai", "--model", "gpt-5.1", "-p", TASK),
+        lambda _: {"PI_OFFLINE": "1", "OPENAI_API_KEY": "none"},
+        upstream="openai",
     ),
     "gemini": Driven(
         "@google/gemini-cli@0.61.0", "gemini", "gemini", "run_shell_command", "command",
@@ -197,9 +217,20 @@ def drive(name: str, folder: Path, *options: str) -> Came:
     try:
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
+        told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
         began = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "clew.cli", "run", *options, "--", one.command, *one.words],
+            [
+                sys.executable,
+                "-m",
+                "clew.cli",
+                "run",
+                *told,
+                *options,
+                "--",
+                one.command,
+                *one.words,
+            ],
             cwd=work,
             env=_world(one, home, store, url),
             stdin=subprocess.DEVNULL,
