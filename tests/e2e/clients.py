@@ -15,16 +15,19 @@ from pathlib import Path
 from typing import Any
 
 from clew.store import Record, SQLiteStore
+from tests.client_shapes import unmarked
 from tests.transcripts.agent import SAID, main_or_sub, write_settings
 from tests.transcripts.drive import installed
-from tests.transcripts.upstream import Answer, Received, Upstream
+from tests.transcripts.upstream import Answer, Received, Upstream, Usage
 
 SOURCE = Path(__file__).parents[2] / "src"
 AGENTS = Path(os.environ.get("AGENTS") or Path(tempfile.gettempdir()) / "agents")
 TURNS = 16  # calls of the model's; the seventeenth answer ends the session
 LINES = 160  # of each file that is read: some 3,000 tokens
 WITHIN = 240.0
+SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"  # what ends a session of mini-swe-agent
 TASK = "Read all gauges, one after another, and say which is the highest."
+DONE = Answer("Gauge 7 is the highest.", thought="All were read.")
 
 
 @dataclass(frozen=True)
@@ -32,13 +35,14 @@ class Driven:
     """One agent: what it is, how it is set up, how it is asked."""
 
     package: str
-    command: str  # in node_modules/.bin
+    command: str
     format: str
     shell: str  # its tool for commands, and the argument that takes one
     argument: str
     words: tuple[str, ...]
     variables: Callable[[str], dict[str, str]]
     set_up: Callable[[Path, str], None] = lambda home, url: None
+    ends: Answer = DONE
     upstream: str = ""  # the one that clew is told of, where the agent's own settings name none
 
 
@@ -167,20 +171,76 @@ DRIVEN: dict[str, Driven] = {
             "OPENAI_MODEL": "qwen3-coder",
         },
     ),
+    "copilot": Driven(
+        "@github/copilot@1.0.102", "copilot", "openai-chat", "bash", "command",
+        ("--allow-all-tools", "-p", TASK),
+        lambda url: {
+            "COPILOT_PROVIDER_BASE_URL": f"{url}/v1",
+            "COPILOT_PROVIDER_TYPE": "openai",
+            "COPILOT_PROVIDER_API_KEY": "none",
+            "COPILOT_PROVIDER_WIRE_API": "completions",
+            "COPILOT_MODEL": "gpt-5",
+            "COPILOT_OFFLINE": "true",
+        },
+    ),
+    "mini": Driven(
+        "mini-swe-agent==2.4.6", "mini", "openai-chat", "bash", "command",
+        ("-y", "--exit-immediately", "-m", "openai/gpt-5", "-o", "run.traj.json", "-t", TASK),
+        lambda url: {
+            "MSWEA_CONFIGURED": "true",
+            "MSWEA_COST_TRACKING": "ignore_errors",
+            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+            "OPENAI_BASE_URL": f"{url}/v1",
+            "OPENAI_API_KEY": "none",
+        },
+        ends=Answer("Gauge 7 is the highest.", (("bash", {"command": SUBMIT}),)),
+    ),
 }  # fmt: skip
+
+
+class Metered(Upstream):
+    """Reports the usage that a provider with a cache would: four bytes are a token."""
+
+    def take(self, path: str, body: dict[str, Any]) -> tuple[Received, Answer]:
+        """Keeps a request, and finds its answer."""
+        taken, answer = super().take(path, body)
+        before = [one for one in self.received[:-1] if one.conversation == taken.conversation]
+        whole = _wire(body)
+        read = _common(_wire(before[-1].body), whole) if before else 0
+        taken.usage = Usage(0, read // 4, (len(whole) - read) // 4, 0, 40)
+        return taken, answer
+
+
+def _wire(body: dict[str, Any]) -> bytes:
+    """What of a request a cache goes by: its history last, without marks."""
+    fields = ("messages", "input", "contents")
+    head = {key: body[key] for key in ("system", "systemInstruction", "tools") if key in body}
+    history = [body[key] for key in fields if key in body]
+    return json.dumps([unmarked(head), unmarked(history)]).encode()
+
+
+def _common(one: bytes, other: bytes) -> int:
+    pairs = zip(one, other, strict=False)
+    return next((at for at, (left, right) in enumerate(pairs) if left != right), len(one))
 
 
 def missing(name: str) -> str | None:
     """Why an agent cannot be driven here; None: it can, and is installed."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
+    of_node = "==" not in DRIVEN[name].package
+    if of_node and (shutil.which("node") is None or shutil.which("npm") is None):
         return "there is no Node with npm here to install agents with"
     try:
-        bin = installed(DRIVEN[name].package, AGENTS) / "node_modules" / ".bin"
+        bin = _bin(DRIVEN[name])
     except (OSError, subprocess.CalledProcessError) as error:
         return f"{DRIVEN[name].package} cannot be installed: {error}"
     if not (bin / DRIVEN[name].command).exists():
         return f"{DRIVEN[name].package} is not whole in {AGENTS}: delete it there"
     return None
+
+
+def _bin(one: Driven) -> Path:
+    folder = installed(one.package, AGENTS)
+    return folder / "bin" if "==" in one.package else folder / "node_modules" / ".bin"
 
 
 def _file(number: int) -> str:
@@ -192,27 +252,27 @@ def _file(number: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def script(one: Driven) -> list[Answer]:
+def script(one: Driven, turns: int) -> list[Answer]:
     """Files read one after another; two of them a second time, and one that is not there."""
-    asked = [f"cat gauge_{n:02}.txt" for n in range(1, TURNS + 1)]
+    asked = [f"cat gauge_{n:02}.txt" for n in range(1, turns + 1)]
     asked[5], asked[9], asked[11] = asked[2], "cat gauge_99.txt", asked[4]
     calls = [((one.shell, {one.argument: text, **SAID[one.shell]}),) for text in asked]
     said = [
         Answer(f"Now gauge {at}.", call, f"Gauge {at} comes next.")
         for at, call in enumerate(calls, 1)
     ]
-    return [*said, Answer("Gauge 7 is the highest.", thought="All were read.")]
+    return [*said, one.ends]
 
 
-def drive(name: str, folder: Path, *options: str) -> Came:
+def drive(name: str, folder: Path, *options: str, turns: int = TURNS) -> Came:
     """One session of an agent through `clew run`, in a home and a folder of its own."""
     one = DRIVEN[name]
     home, work, store = folder / "home", folder / "work", folder / "clew.db"
     for place in (home, work):
         place.mkdir(parents=True)
-    for number in range(1, TURNS + 1):
+    for number in range(1, turns + 1):
         (work / f"gauge_{number:02}.txt").write_text(_file(number))
-    upstream = Upstream({"main": script(one)}, main_or_sub)
+    upstream = Metered({"main": script(one, turns)}, main_or_sub)
     server = upstream.serve()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
@@ -252,9 +312,8 @@ def drive(name: str, folder: Path, *options: str) -> Came:
 
 
 def _world(one: Driven, home: Path, store: Path, url: str) -> dict[str, str]:
-    bin = installed(one.package, AGENTS) / "node_modules" / ".bin"
     return {
-        "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{_bin(one)}{os.pathsep}{os.environ['PATH']}",
         "HOME": str(home),
         "TZ": "UTC",
         "PYTHONPATH": str(SOURCE),

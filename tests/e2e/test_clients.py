@@ -20,15 +20,17 @@ from tests.formats import FIELD
 pytestmark = pytest.mark.e2e
 
 EARLY = ("--set", "at_once=on", "--set", "step=8000", "--set", "growth=0")
+LONGER = 60  # calls, in which some 200,000 tokens are read
+BUDGET = 60_000
 clients = pytest.mark.parametrize("name", DRIVEN)
 
 
-def driven(name: str, folder: Path, *options: str) -> Came:
+def driven(name: str, folder: Path, *options: str, turns: int = TURNS) -> Came:
     if reason := missing(name):
         pytest.skip(reason)
-    came = drive(name, folder, *options)
+    came = drive(name, folder, *options, turns=turns)
     assert came.status == 0, came.said
-    assert len(came.main) == TURNS + 1, came.said
+    assert len(came.main) == turns + 1, came.said
     assert "Gauge 7 is the highest." in came.out
     print(f"\n{name}: {shown(came)}\n{came.said}")
     return came
@@ -83,6 +85,19 @@ def test_by_default_a_session_ends_well_and_is_stable(name: str, tmp_path: Path)
     came = driven(name, tmp_path)
     holds(came, format)
     assert extends(came, format) >= TURNS - came.records[-1].epochs
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_a_longer_session_stays_within_a_budget(name: str, tmp_path: Path):
+    format: Any = DRIVEN[name].format
+    came = driven(name, tmp_path, "--set", f"budget={BUDGET}", turns=LONGER)
+    holds(came, format)
+    assert came.records[-1].tokens_before > 2 * BUDGET
+    assert all(record.tokens_after <= BUDGET for record in came.records)
+    assert extends(came, format) >= LONGER - 15
+    assert sum(record.cost_after or 0 for record in came.records) < sum(
+        record.cost_before or 0 for record in came.records
+    )
 
 
 def test_to_observe_is_to_change_nothing(tmp_path: Path):
