@@ -47,8 +47,8 @@ def started(folder: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
         "CLEW_STORE": str(folder / "clew.db"),
         **more.pop("world", {}),
     }
+    command = [sys.executable, *more.pop("program", ("-m", "clew.cli", "run")), *words]
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
-    command = [sys.executable, "-m", "clew.cli", "run", *words]
     return subprocess.Popen(command, env=environment, **given)
 
 
@@ -156,9 +156,23 @@ def test_a_token_is_in_the_base_url(tmp_path: Path):
 TRAPS = 'trap "echo got $0; exit 5" {}; echo ready; while :; do sleep 0.05; done'
 
 
+# A system that does not tell who sent a signal; in a session of its own nobody takes it for a
+# terminal's.
+BLIND = """
+import os, signal, sys
+del signal.sigtimedwait
+from clew.cli import main
+main(["run", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("program", [("-m", "clew.cli", "run"), ("-c", BLIND)])
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])
-def test_a_signal_sent_to_clew_reaches_the_command(tmp_path: Path, name: str):
-    process = started(tmp_path, "sh", "-c", TRAPS.format(name))
+def test_a_signal_sent_to_clew_reaches_the_command(
+    tmp_path: Path, name: str, program: tuple[str, ...]
+):
+    words = ("sh", "-c", TRAPS.format(name))
+    process = started(tmp_path, *words, program=program, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(getattr(signal, f"SIG{name}"))

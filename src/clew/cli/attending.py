@@ -96,13 +96,14 @@ def _is_sent(told: Any) -> bool:
 
 def _waited_blindly(process: subprocess.Popen[bytes], got: list[int]) -> int:
     """The same where the sender is not told: in the foreground, it was the terminal."""
-    while True:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_LOOK / 10)
-        while got:
-            number = got.pop(0)
-            if not _in_foreground():
-                process.send_signal(number)
+    with _signals_let_through():
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK / 10)
+            while got:
+                number = got.pop(0)
+                if not _in_foreground():
+                    process.send_signal(number)
 
 
 def _in_foreground() -> bool:

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from clew.proxy.clients import VARIABLES, Setup, setup_of
-from clew.proxy.upstreams import Unservable, Upstream, upstream_at, upstreams_of
+from clew.proxy.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
 
 URL = "http://127.0.0.1:4711"
 V1 = f"{URL}/v1"
 
 
 def setup(
-    folder: Path, *command: str, files: dict[str, Any] | None = None, **world: str
+    folder: Path, *command: str, files: Any = None, **world: str
 ) -> tuple[tuple[str, ...], Setup]:
     """What a command is started with, in a home with these files."""
     for name, held in (files or {}).items():
@@ -122,7 +122,10 @@ def test_a_base_url_is_used_as_its_client_would_use_it(base: str, path: str, url
 
 
 def test_what_is_chosen_holds_before_what_was_found():
-    found = {"openai": upstream_at("http://found"), "anthropic": upstream_at("http://other")}
+    found: dict[Name, Upstream] = {
+        "openai": upstream_at("http://found"),
+        "anthropic": upstream_at("http://other"),
+    }
     ups = upstreams_of(["openai-chat=http://chosen"], found)
     origins = (ups.openai_chat.origin, ups.openai_responses.origin, ups.anthropic.origin)
     assert origins == ("http://chosen", "http://found", "http://other")
