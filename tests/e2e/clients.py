@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -71,6 +72,20 @@ def _codex_set_up(home: Path, url: str) -> None:
     )
 
 
+def _chatgpt_set_up(home: Path, url: str) -> None:
+    """A login of ChatGPT's that nobody gave: with one, Codex sends its bodies compressed."""
+    about = {"chatgpt_plan_type": "plus", "chatgpt_account_id": "gauges"}
+    claims = {"exp": int(time.time()) + 86_400, "https://api.openai.com/auth": about}
+    parts = [base64.urlsafe_b64encode(json.dumps(one).encode()) for one in ({}, claims)]
+    token = f"{'.'.join(part.decode().rstrip('=') for part in parts)}.none"
+    tokens = {"id_token": token, "access_token": token, "refresh_token": "", "account_id": "gauges"}
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    login = {"OPENAI_API_KEY": None, "tokens": tokens, "last_refresh": now}
+    write_settings(home / ".codex" / "auth.json", login)
+    # Whatever else it asks ChatGPT for is asked on this machine.
+    (home / ".codex" / "config.toml").write_text(f'chatgpt_base_url = "{url}/backend-api/"\n')
+
+
 def _opencode_set_up(home: Path, url: str) -> None:
     model = {"name": "gpt-5", "tool_call": True, "limit": {"context": 200_000, "output": 1_000}}
     provider = {
@@ -126,6 +141,14 @@ DRIVEN: dict[str, Driven] = {
         ("exec", "--json", "--skip-git-repo-check", "-m", "gpt-5",
          "--dangerously-bypass-approvals-and-sandbox", TASK),
         lambda _: {"CODEX_API_KEY": "none"},
+        upstream="openai",
+    ),
+    "codex, ChatGPT's login": Driven(
+        "@openai/codex@0.166.0", "codex", "openai-responses", "exec_command", "cmd",
+        ("exec", "--json", "--skip-git-repo-check", "-m", "gpt-5",
+         "--dangerously-bypass-approvals-and-sandbox", TASK),
+        lambda _: {},
+        _chatgpt_set_up,
         upstream="openai",
     ),
     "opencode": Driven(
