@@ -40,7 +40,7 @@ corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path)
 		echo "There are no recorded sessions at $(CORPUS): make corpus CORPUS=path/to/them" >&2; exit 2; }
 	CORPUS="$(CORPUS)" $(PYTEST) -n auto -m corpus tests
 
-e2e: $(VENV)/.server ## against a real model server and a real browser
+e2e: $(VENV)/.server ## against a real model server, real agents and a real browser
 	$(PYTEST) -m e2e tests
 
 bench: $(VENV)/.dev ## time and memory, as ratios

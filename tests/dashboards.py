@@ -155,7 +155,7 @@ async def _served(
     async with upstream(script) as behind:
         limits = Limits(drain=1.0)
         config = Config(port=0, upstreams=all_to(behind.port), limits=limits, token=token)
-        async with serving(compacting_app(config, options, to_nowhere, store)) as running:
+        async with serving(compacting_app(config, options, to_nowhere, store=store)) as running:
             prefix = f"/clew-token/{token}" if token else ""
             loop = asyncio.get_running_loop()
             first.set_result(

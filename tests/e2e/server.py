@@ -81,7 +81,7 @@ class ModelServer:
 
     def __init__(self, address: str) -> None:
         assert address.startswith("http://127.0.0.1:"), address
-        self._address = address
+        self.address = address
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
     def answer(
@@ -110,7 +110,7 @@ class ModelServer:
 
     def _send(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
         sent = urllib.request.Request(
-            self._address + path,
+            self.address + path,
             json.dumps(body).encode(),
             {"content-type": "application/json"},
         )

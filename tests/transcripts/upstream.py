@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import zstandard
+
 MODEL_TIME = 0.15  # seconds that an answer takes, so that the times of two requests differ
 
 Event = dict[str, Any]
@@ -64,6 +66,7 @@ class Upstream:
     script: Script
     conversation: Callable[[dict[str, Any]], str]
     received: list[Received] = field(default_factory=list)
+    counted: list[dict[str, Any]] = field(default_factory=list)  # bodies that were only counted
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def take(self, path: str, body: dict[str, Any]) -> tuple[Received, Answer]:
@@ -120,9 +123,10 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            body = json.loads(raw or b"{}")
+            body = json.loads(_plain(raw, self.headers.get("Content-Encoding")) or b"{}")
             wire = next((wire for mark, wire in WIRES if mark in self.path), None)
             if "count_tokens" in self.path.lower() or "counttokens" in self.path.lower():
+                upstream.counted.append(body)
                 self._send(_json({"input_tokens": 7, "totalTokens": 7}), "application/json")
             elif wire is None:
                 self._send(_json({"error": {"message": "no such path"}}), "application/json", 404)
@@ -148,6 +152,11 @@ def _handler(upstream: Upstream) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
     return Handler
+
+
+def _plain(raw: bytes, encoding: str | None) -> bytes:
+    """A body without its encoding: Codex has one, with ChatGPT's login."""
+    return zstandard.ZstdDecompressor().decompressobj().decompress(raw) if encoding else raw
 
 
 def _json(value: Any) -> bytes:

@@ -14,6 +14,7 @@ from .forget import forget
 from .loops import loops
 from .mcp import mcp
 from .replay import replay
+from .run import run
 from .serve import serve
 from .settings import settings
 
@@ -52,7 +53,7 @@ def main() -> None:
 
 
 for _command in (
-    compact, explain, check, replay, loops, serve, mcp, expand, forget, demo, settings,
+    compact, explain, check, replay, loops, run, serve, mcp, expand, forget, demo, settings,
 ):  # fmt: skip
     main.add_command(_command)
 

@@ -17,21 +17,22 @@ from .metrics import Cells, Metrics
 from .options import Options
 from .own import HEALTH, METRICS
 from .record import Log, Record, to_all
-from .recording import Recording
+from .recording import Heard, Recording
 from .spans import spans_of
 
 
 def compacting_app(
     config: Config, options: Options, log: Log, cells: Cells | None = None, worker: int = 0,
-    store: SQLiteStore | None = None,
+    store: SQLiteStore | None = None, heard: Heard | None = None,
 ) -> App:  # fmt: skip
     """A proxy that compacts, with a store of its own; to be made in the process that serves.
 
     Of several processes that share `cells`, `worker` is this one's number, from 1 on.
+    `heard` is told of each record that is written down.
     """
     store = store or SQLiteStore(store_path(), retention=Retention.from_env())
     deciding = Deciding(options.policy, store, observe=options.observe, shared=options.shared)
-    recording = Recording(store)
+    recording = Recording(store, heard)
     compacting = Compacting(deciding, recording, options, store.salt())
     metrics = Metrics(cells, max(0, worker - 1))
     watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)

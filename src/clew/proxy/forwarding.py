@@ -86,7 +86,7 @@ class Forwarding:
         if incoming is not None:
             sending.outgoing = await self._handled(exchange, incoming)
             exchange.record.clew = sending.outgoing.about
-            sending.incoming = None if sending.outgoing.body is None else incoming
+            sending.incoming = incoming if _may_be_followed(sending.outgoing) else None
 
     async def _incoming(self, exchange: Exchange, body: Body) -> Incoming | None:
         """What the handling is shown; None, with a note, when it cannot be shown."""
@@ -185,7 +185,7 @@ class Forwarding:
     ) -> tuple[Outgoing | None, bytes]:
         """What to try in place of a refused request, and what was read of the refusal."""
         incoming, outgoing = sending.incoming, sending.outgoing
-        if incoming is None or outgoing.body is None or tries == 1:
+        if incoming is None or not _may_be_followed(outgoing) or tries == 1:
             return None, b""
         if not 400 <= response.status < 500:
             return None, b""
@@ -200,6 +200,11 @@ class Forwarding:
         except Exception as error:  # noqa: BLE001 - law 9: the answer goes down as it came
             exchange.record.note = f"handling failed: {type(error).__name__}"
             return None, read
+
+
+def _may_be_followed(outgoing: Outgoing) -> bool:
+    """Whether a refusal of it may be followed by another try."""
+    return outgoing.body is not None or outgoing.judged
 
 
 async def _read_ahead(response: aiohttp.ClientResponse, most: int) -> bytes:

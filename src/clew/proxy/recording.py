@@ -25,6 +25,8 @@ from .usage import Told, UsageReader
 _log = logging.getLogger(__name__)
 _ENCODING = b"content-encoding"
 
+Heard = Callable[[Record], None]
+
 
 class Doing(Struct, frozen=True, kw_only=True):
     """One request on its way: what was asked, what went up, and how long that took."""
@@ -40,8 +42,9 @@ class Doing(Struct, frozen=True, kw_only=True):
 class Recording:
     """Writes requests down once their answers have passed."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, heard: Heard | None = None) -> None:
         self._store = store
+        self._heard = heard
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="clew-records")
         self.calibrations = Calibrations()
 
@@ -71,7 +74,10 @@ class Recording:
 
     def _write(self, doing: Doing, status: int, told: Told) -> None:
         try:
-            self._store.record(self._record(doing, status, told))
+            record = self._record(doing, status, told)
+            if self._heard is not None:
+                self._heard(record)
+            self._store.record(record)
         except Exception:  # noqa: BLE001 - it is over already, and nobody waits for this
             _log.exception("A request could not be written down")
 

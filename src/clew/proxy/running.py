@@ -103,11 +103,14 @@ async def serving(app: App, listening: socket.socket | None = None) -> AsyncGene
 
 
 @contextlib.contextmanager
-def serving_in_thread(make: Callable[[], App]) -> Generator[Running]:
+def serving_in_thread(
+    make: Callable[[], App], listening: socket.socket | None = None
+) -> Generator[Running]:
     """The same for code that is not asynchronous: the server has a thread of its own."""
     first: Future[Running] = Future()
     stop: Future[None] = Future()
-    thread = threading.Thread(target=asyncio.run, args=(_served(make, first, stop),), daemon=True)
+    served = _served(make, listening, first, stop)
+    thread = threading.Thread(target=asyncio.run, args=(served,), daemon=True)
     thread.start()
     running = first.result()
     try:
@@ -117,10 +120,15 @@ def serving_in_thread(make: Callable[[], App]) -> Generator[Running]:
         thread.join()
 
 
-async def _served(make: Callable[[], App], first: Future[Running], stop: Future[None]) -> None:
+async def _served(
+    make: Callable[[], App],
+    listening: socket.socket | None,
+    first: Future[Running],
+    stop: Future[None],
+) -> None:
     """Serve until told to stop; tells first that it runs, or why it cannot."""
     try:
-        async with serving(make()) as running:
+        async with serving(make(), listening) as running:
             first.set_result(running)
             await asyncio.wrap_future(stop)
     except Exception as error:

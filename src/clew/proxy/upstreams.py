@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, cast, get_args
 from urllib.parse import urlsplit
 
@@ -16,6 +16,7 @@ Provider = Literal["anthropic", "openai", "gemini"]
 Name = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]
 
 _NAMES: tuple[Name, ...] = get_args(Name)
+NOTHING: Final[Mapping[Name, Upstream]] = {}
 _VERSION = re.compile(r"/v\d{1,2}(?:alpha|beta)?\d{0,2}")
 
 
@@ -29,16 +30,19 @@ class Upstream(msgspec.Struct, frozen=True):
     origin: str  # scheme, host and port: https://api.openai.com
     prefix: str = ""  # a path that stands before every request's: /api/v1, with no slash at its end
     chosen: bool = False  # by the user; else it is the provider's own
+    whole: bool = False  # the prefix is all that stands before a request's path, version included
 
     def url(self, path: str, query: str) -> str:
         """Where a request goes: host and prefix of ours, path and query as they came.
 
-        A version at the end of the prefix stands in place of the one that the path begins with.
+        A version at the end of the prefix stands in place of the one that the path begins with; so
+        does the whole of a prefix that is said to be whole.
 
         >>> Upstream("https://host", "/api/v1").url("/v1/chat/completions", "beta=true")
         'https://host/api/v1/chat/completions?beta=true'
         """
-        if self.prefix and _VERSION.fullmatch(self.prefix, self.prefix.rfind("/")):
+        versioned = self.prefix and _VERSION.fullmatch(self.prefix, self.prefix.rfind("/"))
+        if self.whole or versioned:
             version = _VERSION.match(path)
             if version is not None and path[version.end() : version.end() + 1] in ("", "/"):
                 path = path[version.end() :]
@@ -71,8 +75,11 @@ OWNERS: Final[dict[FormatName, Provider]] = {
 }
 
 
-def upstreams_of(chosen: Iterable[str]) -> Upstreams:
-    """The providers' own, but for what is chosen: texts like openai-chat=https://host/v1."""
+def upstreams_of(chosen: Iterable[str], found: Mapping[Name, Upstream] = NOTHING) -> Upstreams:
+    """The providers' own, but for what is chosen: texts like openai-chat=https://host/v1.
+
+    What was found elsewhere, in a client's own settings, holds where nothing is chosen.
+    """
     given: dict[str, Upstream] = {}
     for text in chosen:
         name, equals, url = text.partition("=")
@@ -81,7 +88,14 @@ def upstreams_of(chosen: Iterable[str]) -> Upstreams:
                 f"An upstream is written NAME=URL, where NAME is one of {', '.join(_NAMES)}; "
                 f"not {text!r}."
             )
-        given[name] = _upstream(url)
+        given[name] = upstream_at(url)
+    replaced = "openai" in given
+    given = {
+        **{
+            name: one for name, one in found.items() if not (replaced and name.startswith("openai"))
+        },
+        **given,
+    }
     whole = given.get("openai")
     if whole is None:  # a key for one of OpenAI's formats is not OpenAI's own key any more
         whole = given.get("openai-chat", given.get("openai-responses"))
@@ -92,7 +106,7 @@ def upstreams_of(chosen: Iterable[str]) -> Upstreams:
     return Upstreams(**{name.replace("-", "_"): one for name, one in given.items()})
 
 
-def _upstream(url: str) -> Upstream:
+def upstream_at(url: str, *, whole: bool = False) -> Upstream:
     """An upstream as a user writes it."""
     try:
         parts = urlsplit(url.strip())
@@ -105,4 +119,4 @@ def _upstream(url: str) -> Upstream:
         raise Unservable(f"An upstream is a host and a path, nothing else; not {url!r}.")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = f"{parts.scheme}://{host}" if port is None else f"{parts.scheme}://{host}:{port}"
-    return Upstream(origin, parts.path.rstrip("/"), chosen=True)
+    return Upstream(origin, parts.path.rstrip("/"), chosen=True, whole=whole)

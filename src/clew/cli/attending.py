@@ -1,0 +1,120 @@
+"""A command started and waited for: its terminal is its own, signals reach it, its end is ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, Final
+
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_BY_SIGNAL: Final = 128  # plus its number: as shells report a program that a signal ended
+_LOOK: Final = 1.0  # seconds after which it is looked at anyway
+
+
+def _passed_on() -> list[signal.Signals]:
+    return [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
+
+
+@contextlib.contextmanager
+def signals_held() -> Generator[None]:
+    """Hold signals back from this thread, and from all that are started in it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [*_passed_on(), signal.SIGCHLD])
+    try:
+        yield
+    finally:
+        _drop_held()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _drop_held() -> None:
+    """Forget signals that were held back: they were for the command, and that has ended."""
+    while pending := signal.sigpending() & {*_passed_on()}:
+        signal.sigwait(pending)
+
+
+def attend(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Run a command to its end, in the foreground; its exit status.
+
+    What a terminal sends (Ctrl-C, Ctrl-\\, a closed window) reaches the command by itself, for it
+    is in the same process group; so does Ctrl-Z. What another process sends here is passed on.
+    """
+    early: list[int] = []
+    handled = {one: signal.signal(one, lambda got, _: early.append(got)) for one in _passed_on()}
+    try:
+        with _signals_let_through():
+            process = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - as asked
+        for number in early:
+            process.send_signal(number)
+        early.clear()
+        status = _waited(process, early)
+    finally:
+        for one, handler in handled.items():
+            signal.signal(one, handler)
+    return status if status >= 0 else _BY_SIGNAL - status
+
+
+@contextlib.contextmanager
+def _signals_let_through() -> Generator[None]:
+    """A process inherits what is held back where it is started; this one must not."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    held = [*_passed_on(), signal.SIGCHLD]
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _waited(process: subprocess.Popen[bytes], got: list[int]) -> int:
+    """Wait for the end; where the system tells who sent a signal, by what it tells."""
+    if not hasattr(signal, "sigtimedwait"):
+        return _waited_blindly(process, got)
+    held = [*_passed_on(), signal.SIGCHLD]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
+    try:
+        while (status := process.poll()) is None:
+            told = signal.sigtimedwait(held, _LOOK)
+            if told is not None and told.si_signo != signal.SIGCHLD and _is_sent(told):
+                process.send_signal(told.si_signo)
+        return status
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _is_sent(told: Any) -> bool:
+    """Whether a process sent it; what the terminal sends, all of the group have."""
+    return told.si_pid != 0
+
+
+def _waited_blindly(process: subprocess.Popen[bytes], got: list[int]) -> int:
+    """The same where the sender is not told: in the foreground, it was the terminal."""
+    with _signals_let_through():
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK / 10)
+            while got:
+                number = got.pop(0)
+                if not _in_foreground():
+                    process.send_signal(number)
+
+
+def _in_foreground() -> bool:
+    """Whether this process is one of those that a terminal sends its signals to."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

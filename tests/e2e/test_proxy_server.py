@@ -1,0 +1,159 @@
+"""A real model server behind a real proxy: its cache, its window and its streams."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.proxy.assembling import compacting_app
+from clew.proxy.config import Config
+from clew.proxy.options import Options
+from clew.proxy.record import to_nowhere
+from clew.proxy.running import serving_in_thread
+from clew.proxy.upstreams import upstreams_of
+from clew.store import Record
+from tests.e2e.server import CONTEXT, WIRES, ModelServer, missing, running
+from tests.e2e.talking import growing
+from tests.laws.subject import EAGER
+
+pytestmark = pytest.mark.e2e
+
+wires = pytest.mark.parametrize("format", WIRES)
+MARGIN = 8  # tokens: what opens the answer, and the one that came of it
+SOON = 10.0
+WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WORDS = 16  # tokens of a streamed answer
+LENGTH = {"openai-responses": "max_output_tokens"}
+LAST = {
+    "openai-chat": b"data: [DONE]",
+    "anthropic": b"event: message_stop",
+    "openai-responses": b"event: response.completed",
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
+    """The server, for all tests of this file."""
+    if reason := missing():
+        pytest.skip(reason)
+    with running(tmp_path_factory.mktemp("server")) as started:
+        yield started
+
+
+@contextmanager
+def proxied(
+    server: ModelServer, policy: clew.Policy, folder: Path, patch: pytest.MonkeyPatch
+) -> Generator[tuple[ModelServer, list[Record]]]:
+    """The same server by way of a proxy, and what that writes down."""
+    patch.setenv("CLEW_STORE", str(folder / "clew.db"))
+    names = ("anthropic", "openai", "gemini")
+    config = Config(port=0, upstreams=upstreams_of(f"{name}={server.address}" for name in names))
+    records: list[Record] = []
+
+    def make() -> Any:
+        return compacting_app(config, Options(policy=policy), to_nowhere, heard=records.append)
+
+    with serving_in_thread(make) as running_here:
+        yield ModelServer(running_here.url), records
+
+
+def written(records: list[Record], count: int) -> list[Record]:
+    """The records, once there are so many: they are written aside."""
+    until = time.monotonic() + SOON
+    while len(records) < count and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(records) == count
+    return records
+
+
+@wires
+def test_between_epochs_the_servers_own_cache_is_read_on(
+    server: ModelServer, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = growing(format, (2, 20, 1, 1))
+    with proxied(server, EAGER, tmp_path, monkeypatch) as (through, records):
+        answers = [through.answer(format, request) for request in requests]
+        epochs = [record.epochs for record in written(records, len(requests))]
+    assert [answer.status for answer in answers] == [200] * len(requests)
+    kept: list[bool] = []
+    for (before, after), (sent, answer) in zip(pairwise(epochs), pairwise(answers), strict=True):
+        if before == after:
+            assert answer.cached >= sent.prompt - MARGIN
+        else:
+            assert answer.cached < sent.prompt - 100
+        kept.append(before == after)
+    assert kept == [True, True, False, True]
+    reported = [record.usage.cache_read for record in records if record.usage is not None]
+    assert reported == [answer.cached for answer in answers]
+    assert answers[-1].prompt < server.answer(format, requests[-1]).prompt - 100
+
+
+@wires
+def test_what_does_not_fit_is_sent_again_under_the_limit_that_the_server_names(
+    server: ModelServer, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    *_, request, later = growing(format, (200, 1, 1))
+    assert server.answer(format, request).error["type"] == "exceed_context_size_error"
+    assert clew.compact(request, format=format, policy=WAITING).request is request
+    with proxied(server, WAITING, tmp_path, monkeypatch) as (through, records):
+        answer = through.answer(format, request)
+        again = through.answer(format, later)
+        written(records, 2)
+    for one in (answer, again):
+        assert one.accepted, one.error
+        assert one.prompt < CONTEXT
+    assert [record.status for record in records] == [200, 200]
+    assert all(record.saved > 0 for record in records)
+
+
+ASKED = [{"role": "user", "content": "Count from one to twenty, in words."}]
+
+
+def streamed(format: str, through: ModelServer) -> bytes:
+    """What a small model says when it has no tools, which it cannot use."""
+    request = {"model": "local", "input" if format == "openai-responses" else "messages": ASKED}
+    asked = {**request, LENGTH.get(format, "max_tokens"): WORDS, "temperature": 0, "stream": True}
+    status, data = through.bytes_of(format, asked)
+    assert status == 200
+    return data
+
+
+def words(data: bytes) -> str:
+    """What a stream says, in any of the three formats."""
+    said = ""
+    for line in data.splitlines():
+        if line.startswith(b"data: {"):
+            said += _said(json.loads(line[6:]))
+    return said
+
+
+def _said(event: dict[str, Any]) -> str:
+    if event.get("choices"):
+        return event["choices"][0]["delta"].get("content") or ""
+    delta = event.get("delta")
+    return delta if isinstance(delta, str) else (delta or {}).get("text") or ""
+
+
+@wires
+def test_a_stream_arrives_whole(
+    server: ModelServer, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct = streamed(format, server)
+    with proxied(server, clew.Policy(), tmp_path, monkeypatch) as (through, records):
+        came = streamed(format, through)
+        (record,) = written(records, 1)
+    assert len(words(came)) > WORDS / 2
+    assert words(came) == words(direct)
+    assert came.count(b"data: ") == direct.count(b"data: ")
+    assert LAST[format] in came[-4_000:]
+    if format != "openai-chat":  # there usage is told only to who asks for it
+        assert record.usage is not None
+        assert record.usage.output == WORDS

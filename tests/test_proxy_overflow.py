@@ -1,0 +1,76 @@
+"""What does not fit is sent once more, smaller, also where the first try went up as it came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import clew
+from clew.proxy.compacting import Compacting
+from clew.proxy.deciding import Deciding
+from clew.proxy.options import Options
+from clew.proxy.recording import Recording
+from clew.store import SQLiteStore
+from tests.formats import FORMATS, Exchange, request, results
+from tests.proxying import OK, ask, post, proxy, run, say
+
+WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+
+
+def _long(at: int) -> str:
+    return "".join(f"{at}:{n} the gauge reads {n * 37 * at % 997}\n" for n in range(400))
+
+
+STEPS = [[Exchange(_long(n), id=f"call_{n}", args={"command": f"make {n}"})] for n in range(1, 7)]
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/gemini-2.5-pro:generateContent",
+}
+SAID = "request (30000 tokens) exceeds the available context size (20000 tokens)"
+
+
+def refusal(message: str, kind: str) -> bytes:
+    body = json.dumps({"error": {"message": message, "type": kind}}).encode()
+    return b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: str, tmp_path: Path):
+    store = SQLiteStore(tmp_path / "clew.db")
+    deciding = Deciding(WAITING, store)
+    handling = Compacting(deciding, Recording(store), Options(policy=WAITING), store.salt())
+    body = json.dumps(request(format, "go on", *STEPS)).encode()
+
+    async def case() -> None:
+        script = say(refusal(SAID, "exceed_context_size_error"), OK)
+        async with proxy(script, handling=handling) as standing:
+            reply = await ask(standing.port, post(PATHS[format], body))
+            assert (reply.status, reply.body) == (200, b"ok")
+            first, second = standing.behind.heard
+        assert first.body == body
+        before, after = (results(format, json.loads(one.body)) for one in (first, second))
+        assert len("".join(after)) < 0.7 * len("".join(before))
+        assert after[-1] == before[-1]  # the model has not read it yet
+        assert clew.check(second.body) == []
+
+    run(case)
+
+
+def test_an_unchanged_request_that_is_refused_for_another_reason_is_not_sent_again(tmp_path: Path):
+    store = SQLiteStore(tmp_path / "clew.db")
+    deciding = Deciding(WAITING, store)
+    handling = Compacting(deciding, Recording(store), Options(policy=WAITING), store.salt())
+    body = json.dumps(request("anthropic", "go on", *STEPS)).encode()
+
+    async def case() -> None:
+        script = say(refusal("messages.3: bad", "invalid_request_error"), OK)
+        async with proxy(script, handling=handling) as standing:
+            reply = await ask(standing.port, post("/v1/messages", body))
+            assert reply.status == 400
+            assert len(standing.behind.heard) == 1
+
+    run(case)
