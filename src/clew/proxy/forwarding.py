@@ -85,7 +85,8 @@ class Forwarding:
         incoming = await self._incoming(exchange, sending.body)
         if incoming is not None:
             sending.outgoing = await self._handled(exchange, incoming)
-            sending.incoming = None if sending.outgoing.body is None else incoming
+            is_judged = sending.outgoing.judged or sending.outgoing.body is not None
+            sending.incoming = incoming if is_judged else None
 
     async def _incoming(self, exchange: Exchange, body: Body) -> Incoming | None:
         """What the handling is shown; None, with a note, when it cannot be shown."""
@@ -183,7 +184,7 @@ class Forwarding:
     ) -> tuple[Outgoing | None, bytes]:
         """What to try in place of a refused request, and what was read of the refusal."""
         incoming, outgoing = sending.incoming, sending.outgoing
-        if incoming is None or outgoing.body is None or tries == 1:
+        if incoming is None or tries == 1:
             return None, b""
         if not 400 <= response.status < 500:
             return None, b""

@@ -31,9 +31,10 @@ class Doing(Struct, frozen=True, kw_only=True):
 
     asked: Asked
     decision: Decision
-    new: tuple[Edit, ...] = ()  # edits that no request of the conversation had before
     milliseconds: float = 0.0
     observed: bool = False
+    # Which of its edits no request of the conversation had before; asked once, when it is over.
+    untold: Callable[[Decision], tuple[Edit, ...]] = lambda decision: decision.edits
 
 
 class Recording:
@@ -74,6 +75,7 @@ class Recording:
     def _record(self, doing: Doing, status: int, told: Told) -> Record:
         asked, decision = doing.asked, doing.decision
         bill = self._bill(doing, told)
+        new = doing.untold(decision)
         return Record(
             id=secrets.token_hex(8),
             time=asked.time,
@@ -91,12 +93,12 @@ class Recording:
             cost_before=None if bill is None else bill.without,
             cost_after=None if bill is None else bill.paid,
             epochs=decision.epochs,
-            prefix_break=_break(doing),
+            prefix_break=_break(decision, new),
             fallback=decision.why,
             milliseconds=round(doing.milliseconds, 3),
             repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
             failures=dict(decision.failures),
-            edits=tuple(_made(edit) for edit in doing.new),
+            edits=tuple(_made(edit) for edit in new),
             edited=len(decision.edits),
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
@@ -133,8 +135,9 @@ class Listener:
         self._status = status
         encoding = dict(headers).get(_ENCODING, b"").decode("latin-1")
         self._answer = UsageReader(self._doing.asked.format, encoding)
-        if status < 400 and self._passed is not None:
-            self._passed()
+        passed, self._passed = self._passed, None  # it may hold a whole body
+        if status < 400 and passed is not None:
+            passed()
 
     def seen(self, chunk: bytes) -> None:
         """The next bytes of it."""
@@ -160,14 +163,13 @@ def _mode(doing: Doing) -> Mode:
     return "observed" if doing.observed else "compacted"
 
 
-def _break(doing: Doing) -> str:
+def _break(decision: Decision, new: tuple[Edit, ...]) -> str:
     """Why the provider's cache could not be read on; empty where it could."""
-    decision = doing.decision
     if decision.moment:
         return decision.moment
     if not decision.last.time or decision.epochs <= decision.last.epochs:
         return ""
-    return ", ".join(sorted({edit.reason for edit in doing.new})) or "edits"
+    return ", ".join(sorted({edit.reason for edit in new})) or "edits"
 
 
 def _usage(told: Told) -> Usage | None:
