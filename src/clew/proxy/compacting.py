@@ -202,7 +202,7 @@ class Compacting:
         def passed() -> None:
             if attempt is not None:
                 self.breaker.trouble(attempt, f"a projection was refused: {case.status}")
-            self._spare.submit(self._deciding.leave_alone, told, case.owner)
+            self._spare.submit(self._deciding.leave_alone(told, case.owner))
             self._recording.refused(case)
 
         told = replace(decision, body=None, facts=NO_FACTS)

@@ -6,7 +6,7 @@ is given away; where they cannot be made so, no new edit is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Event
 from typing import Any, Final, Literal
 
@@ -121,6 +121,8 @@ class Deciding:
         if self._is_left_alone(read, seen.facts):
             return self._original(read, seen.facts, "left alone")
         folded, seen = self._folded(read, seen)
+        if _is_settled(folded, seen):
+            return self._fallen_back(read, "sent as it came before")
         done = compacted(folded, asked.body)
         if not self._observe:
             try:
@@ -146,7 +148,7 @@ class Deciding:
         folded, seen = self._folded(read, seen)
         done = compacted(folded, asked.body)
         sure = self._observe or self._keeping.is_sure(read.conversation, done.originals)
-        if seen.new != NO_FACTS or not sure:
+        if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
         return self._projection(read, folded, done.request, done.report.repairs, seen)
 
@@ -197,10 +199,15 @@ class Deciding:
         known.told.update(hash(_named(edit)) for edit in new)
         return new
 
-    def leave_alone(self, decision: Decision, owner: str) -> None:
-        """From this original on, no request of its conversation is compacted."""
+    def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
+        """From this original on, no request of its conversation is compacted.
+
+        That holds at once; what is returned tells the store, and may take its time.
+        """
         known = self._conversations.add(Conversation(decision.conversation, owner))
-        self._note(known, Facts(left_alone=frozenset({decision.prefix})))
+        here = Facts(left_alone=frozenset({decision.prefix}))
+        self._keeping.learn(known, here, owed=not self._observe)
+        return lambda: self._keeping.settle(known)
 
     def fits(self, asked: Asked, tokens: int) -> None:
         """No more than so many tokens fit, as the provider has just said."""
@@ -365,6 +372,12 @@ class Deciding:
             self._keeping.learn(known, new)
         else:
             self._keeping.note(known, new)
+
+
+def _is_settled(folded: Folded, seen: _Seen) -> bool:
+    """Whether the original went up at this very boundary, so that nothing can be changed there."""
+    here = folded.state.prefix.hex()
+    return folded.setting.binding.bound and here in seen.facts.skipped & seen.facts.changed
 
 
 def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
