@@ -19,7 +19,7 @@ from ..errors import ClewError
 from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
-from .deciding import Asked, Deciding, Decision
+from .deciding import LEFT_ALONE, Asked, Deciding, Decision
 from .handling import Answer, Incoming, Outgoing
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
@@ -34,7 +34,7 @@ SAVED: Final = b"x-clew-saved"
 SENT: Final = b"x-clew-sent"
 _OFF: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _SMALL: Final = 16 * 1024  # bytes that are decided on at once: a thread would take longer
-_LEFT: Final = frozenset({"bypassed", "left alone"})  # what was wanted as it came stays so
+_LEFT: Final = frozenset({"bypassed", LEFT_ALONE})  # what was wanted as it came stays so
 _LESS: Final = 0.8  # of what did not fit, where the provider does not say how much would
 _log = logging.getLogger(__name__)
 

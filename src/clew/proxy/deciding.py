@@ -39,6 +39,7 @@ from .keeping import NO_FACTS, Keeping
 from .owners import conversation_of, group_of
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
+LEFT_ALONE: Final = "left alone"
 _TOOLS: Final = ("tools", "functions")
 _BYTES_A_TOKEN: Final = 4  # about, where nothing was counted
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
@@ -119,7 +120,7 @@ class Deciding:
         known = read.conversation
         seen = self._seen_now(read)
         if self._is_left_alone(read, seen.facts):
-            return self._original(read, seen.facts, "left alone")
+            return self._original(read, seen.facts, LEFT_ALONE)
         folded, seen = self._folded(read, seen)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
@@ -162,7 +163,7 @@ class Deciding:
         read = self._read(asked)
         facts = read.conversation.facts
         if self._is_left_alone(read, facts):
-            return self._original(read, facts, "left alone")
+            return self._original(read, facts, LEFT_ALONE)
         known = self._known(read, facts, why, NO_FACTS)
         if known is None and must_fit and not self._fits(read):
             return None
@@ -337,7 +338,8 @@ class Deciding:
         """The request as it came; on models that bind it, without reasoning that does not fit."""
         body, known = None, read.conversation
         if known.last.edited and self._is_bound(read):
-            sent = Facts(left_alone=facts.left_alone or frozenset({_here(read)}))
+            until = facts.left_alone if why == LEFT_ALONE else frozenset({_here(read)})
+            sent = Facts(left_alone=until)
             fallen = as_it_came(
                 read.asked.body, format=read.format, sent=sent, model=read.asked.model
             )
