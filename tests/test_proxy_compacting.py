@@ -152,7 +152,7 @@ def write_down(store: SQLiteStore, asked: Asked, decision: Any) -> None:
 
     recording = Recording(store)
     recording.over(Doing(asked=asked, decision=decision), 200, "whole", None)
-    recording._aside.shutdown(wait=True)
+    recording.settle()
     assert store.flush()
 
 

@@ -42,6 +42,7 @@ Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
 _TOOLS: Final = ("tools", "functions")
 _BYTES_A_TOKEN: Final = 4  # about, where nothing was counted
+_ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
 
@@ -241,7 +242,9 @@ class Deciding:
         moment = ""
         if last.terms and last.terms != _terms(read):
             moment = "changed"
-        elif asked.time - last.time > lifetime(read.body, read.format, read.model):
+        elif asked.time - last.time > _ALWAYS_WARM and asked.time - last.time > lifetime(
+            read.body, read.format, read.model
+        ):
             moment = "cold"
         if not moment or known.was_answered(_here(read)):  # a retry gets what it got
             return _Seen(known.facts)

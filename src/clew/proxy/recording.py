@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,6 +27,9 @@ from .usage import Told, UsageReader
 
 _log = logging.getLogger(__name__)
 _ENCODING = b"content-encoding"
+_GATHER: Final = 0.2  # seconds
+_MOST_WAITING: Final = 20_000  # answers; more in so short a time are not written down
+_MOST_CASES: Final = 16  # each may hold two whole requests
 
 
 class Doing(Struct, frozen=True, kw_only=True):
@@ -42,23 +48,58 @@ class Recording:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="clew-records")
+        self._over: deque[tuple[Doing, int, Told]] = deque(maxlen=_MOST_WAITING)
+        self._cases: deque[Reproduction] = deque(maxlen=_MOST_CASES)
+        self._lock = Lock()
+        self._stopping = Event()
+        self._thread: Thread | None = None
         self.calibrations = Calibrations()
 
     def close(self) -> None:
         """Write down what waits, and let go of the store."""
-        self._aside.shutdown(wait=True)
+        self.settle()
         self._store.close()
+
+    def settle(self) -> None:
+        """Write down what waits; nothing is written down any more."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def over(self, doing: Doing, status: int, how: How, answer: UsageReader | None) -> None:
         """A request has had its answer; it is written down aside."""
         if doing.decision.conversation and not doing.asked.counting:
             told = Told() if answer is None else answer.end()
-            self._aside.submit(self._write, doing, status if how != "unreachable" else 0, told)
+            self._over.append((doing, status if how != "unreachable" else 0, told))
+            self._begin()
 
     def refused(self, case: Reproduction) -> None:
         """A projection was refused whose original passed: all that is needed to see it again."""
-        self._aside.submit(self._reproduce, case)
+        self._cases.append(case)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have the thread that writes; it looks now and then, so that no request wakes it."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._stopping.is_set():
+                    self._thread = Thread(target=self._run, name="clew-records", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_GATHER):
+            self._write_all()
+        self._write_all()
+
+    def _write_all(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._reproduce(self._cases.popleft())
+        with suppress(IndexError):
+            while True:
+                self._write(*self._over.popleft())
 
     def _reproduce(self, case: Reproduction) -> None:
         try:
