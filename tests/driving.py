@@ -111,7 +111,7 @@ class Driver:
 
     async def _rest(self) -> None:
         """Wait until what came too late has come."""
-        while any(deciding.running for _, deciding, _ in self.workers):
+        while any(deciding.running for _, deciding, _ in self.workers):  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
     async def close(self) -> None:
@@ -166,6 +166,7 @@ class Driver:
     async def refuse(self, branch: Branch) -> None:
         """The provider finds fault with clew's work; seldom, for that ends it."""
         await self.grow(branch, error="changed" if self.chance.random() < 0.2 else "")
+        await asyncio.sleep(0.03)  # as long as an answer takes at least
 
     async def overflow(self, branch: Branch) -> None:
         await self.grow(branch, error="overflow")

@@ -1,4 +1,4 @@
-"""What goes up when a compaction is late, fails or is refused, and what later requests make of it."""
+"""What goes up when a compaction is late, fails or is refused, and what follows from it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,17 @@ from clew.proxy import compacting as module
 from clew.proxy.breaker import Breaker, Rules
 from clew.proxy.deciding import Asked, Deciding
 from tests.compacting import (
-    INVALID, KEEN, OVERFLOW, Compacted, answer, drive, refusal, said, says, told,
-)  # fmt: skip
+    INVALID,
+    KEEN,
+    OVERFLOW,
+    Compacted,
+    answer,
+    drive,
+    refusal,
+    said,
+    says,
+    told,
+)
 from tests.formats import FORMATS
 from tests.proxying import until
 from tests.signing import BOUND, TOOLS, Signer

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.compacting import LONG, PATHS, Compacted, answer, drive, said, told
-from tests.proxying import CHUNKED, Heard, ask, post, read_request, say
+from tests.compacting import PATHS, Compacted, answer, drive, said, told
+from tests.proxying import CHUNKED, Heard, ask, post
 
 KEY = "x-api-key: one"
 OK = answer(200, {})
@@ -110,7 +110,7 @@ class TestUpstream:
             writer.write(OK)
 
         async def act(one: Compacted) -> None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
+            _, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
             writer.write(post(PATHS["anthropic"], said("anthropic", 3), KEY))
             await asyncio.sleep(0.3)
             writer.close()

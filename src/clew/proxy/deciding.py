@@ -340,7 +340,8 @@ class Deciding:
     def _original(self, read: _Read, facts: Facts, why: str) -> Decision:
         """The request as it came; on models that bind it, without reasoning that does not fit."""
         body, known = None, read.conversation
-        if known.last.edited and self._is_bound(read):
+        # Another process may have sent edits just now, whose record is not written yet.
+        if (known.last.edited or self._shared) and self._is_bound(read):
             until = facts.left_alone if why == LEFT_ALONE else frozenset({_here(read)})
             sent = Facts(left_alone=until)
             fallen = as_it_came(
