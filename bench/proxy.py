@@ -10,7 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import multiprocessing
+import os
 import socket
+import tempfile
+import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -18,13 +21,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench.proxy_load import first_byte_ms, per_second, upstream
+from bench.proxy_load import Growing, first_byte_ms, per_second, upstream, warmed
 from clew.proxy.app import App
 from clew.proxy.config import Config
 from clew.proxy.upstreams import upstreams_of
 
 SIZES = {"1 KB": 1_000, "800 KB": 800_000}
 ROUNDS = 3
+AGENTS = 16
+CLEW = "clew"
 
 
 def run_upstream(port: Connection) -> None:
@@ -44,6 +49,24 @@ def run_uvicorn(port: Connection, upstream_port: int) -> None:
 
     async def serve() -> None:
         async with serving(_app(upstream_port)) as running:
+            port.send(running.port)
+            await running.ended()
+
+    asyncio.run(serve())
+
+
+def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
+    """clew as people run it: it compacts, and keeps what it takes out."""
+    from clew.proxy.assembling import compacting_app
+    from clew.proxy.options import Options
+    from clew.proxy.record import to_nowhere
+    from clew.proxy.running import serving
+
+    os.environ["CLEW_STORE"] = f"{folder}/clew.db"
+
+    async def serve() -> None:
+        app = compacting_app(_config(upstream_port), Options(), to_nowhere)
+        async with serving(app) as running:
             port.send(running.port)
             await running.ended()
 
@@ -78,8 +101,12 @@ SERVERS: dict[str, Callable[..., None]] = {"uvicorn": run_uvicorn, "granian": ru
 
 
 def _app(upstream_port: int) -> App:
+    return App(_config(upstream_port))
+
+
+def _config(upstream_port: int) -> Config:
     chosen = upstreams_of([f"anthropic=http://127.0.0.1:{upstream_port}"])
-    return App(Config(port=0, upstreams=chosen))
+    return Config(port=0, upstreams=chosen)
 
 
 def started(target: Callable[..., None], *args: Any) -> tuple[BaseProcess, int]:
@@ -94,13 +121,21 @@ def started(target: Callable[..., None], *args: Any) -> tuple[BaseProcess, int]:
 def measured(ports: dict[str, int], seconds: float) -> dict[str, dict[str, float]]:
     """The median of several rounds, for each way and each measure."""
     rows: dict[str, dict[str, list[float]]] = {name: {} for name in ports}
+    agents = {
+        name: [Growing(f"task {one}", SIZES["800 KB"]) for one in range(AGENTS)] for name in ports
+    }
+    for name, port in ports.items():
+        asyncio.run(warmed(port, agents[name]))
     for _ in range(ROUNDS):
         for name, port in ports.items():
-            for label, size in SIZES.items():
-                rate = asyncio.run(per_second(port, size, seconds))
-                rows[name].setdefault(label, []).append(rate)
+            row = rows[name]
+            rate = asyncio.run(per_second(port, SIZES["1 KB"], seconds))
+            row.setdefault("1 KB", []).append(rate)
+            rate = asyncio.run(per_second(port, 0, seconds, conversations=agents[name]))
+            row.setdefault("800 KB", []).append(rate)
+            time.sleep(1.0)  # until what was late is over
             first = asyncio.run(first_byte_ms(port, SIZES["1 KB"]))
-            rows[name].setdefault("first byte", []).append(first)
+            row.setdefault("first byte", []).append(first)
     return {name: {key: median(each) for key, each in row.items()} for name, row in rows.items()}
 
 
@@ -131,22 +166,39 @@ def main() -> None:
     given = parser.parse_args()
     up, up_port = started(run_upstream)
     processes, ports = [up], {"no proxy": up_port}
-    try:
-        for name in given.servers.split(","):
-            process, ports[f"clew, {name}"] = started(SERVERS[name], up_port)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for name in given.servers.split(","):
+                process, ports[f"bare, {name}"] = started(SERVERS[name], up_port)
+                processes.append(process)
+            process, ports[CLEW] = started(run_compacting, up_port, folder)
             processes.append(process)
-        rows = measured(ports, given.seconds)
-        if given.memory:
-            before, after = grown(processes[1].pid, [*ports.values()][1])
-            print(
-                f"resident after warming up {before:.1f} MB, 20,000 requests later {after:.1f} MB"
-            )
-    finally:
-        for process in processes:
-            process.terminate()
+            rows = measured(ports, given.seconds)
+            if given.memory:
+                _tell_memory(process.pid, ports[CLEW])
+        finally:
+            for process in processes:
+                process.terminate()
+                process.join()
+    _tell(rows)
+
+
+def _tell_memory(pid: int | None, port: int) -> None:
+    before, after = grown(pid, port)
+    print(f"resident after warming up {before:.1f} MB, 20,000 requests later {after:.1f} MB")
+
+
+def _tell(rows: dict[str, dict[str, float]]) -> None:
+    """A table, and how what compacts stands beside what does not."""
     print(f"{'':<16}{'1 KB/s':>10}{'800 KB/s':>10}{'first byte, ms':>16}")
     for name, row in rows.items():
         print(f"{name:<16}{row['1 KB']:>10,.0f}{row['800 KB']:>10,.0f}{row['first byte']:>16.2f}")
+    bare, clew = rows["bare, uvicorn"], rows[CLEW]
+    later = clew["first byte"] - bare["first byte"]
+    print(
+        f"clew beside the bare pass-through: {clew['1 KB'] / bare['1 KB']:.2f} at 1 KB, "
+        f"{clew['800 KB'] / bare['800 KB']:.2f} at 800 KB, first byte {later:.2f} ms later"
+    )
 
 
 if __name__ == "__main__":

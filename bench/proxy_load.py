@@ -6,7 +6,11 @@ Both speak HTTP over raw sockets, so that what is measured is what stands betwee
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 
 EVENT = b'event: ping\r\ndata: {"type": "ping"}\r\n\r\n'
 ANSWER = b'{"id":"msg_1","type":"message","content":[{"type":"text","text":"' + b"x" * 900 + b'"}]}'
@@ -65,7 +69,42 @@ async def upstream() -> tuple[asyncio.Server, int]:
 def request(port: int, size: int, stream: bool = False) -> bytes:
     """A request of this size."""
     body = b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * (size - 53) + b'"}]}'
-    extra = b"X-Stream: 1\r\n" if stream else b""
+    return _post(port, body, b"X-Stream: 1\r\n" if stream else b"")
+
+
+class Growing:
+    """An agent's conversation: with every request there is one more turn in it."""
+
+    def __init__(self, name: str, size: int, seed: int = 1) -> None:
+        self._chance = random.Random(f"{name} {seed}")
+        self._turns = 0
+        self._body = (
+            b'{"model":"claude-opus-4-5","max_tokens":99,"tools":[{"name":"shell","description":"",'
+            b'"input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"%s"}'
+            % name.encode()
+        )
+        while len(self._body) < size:
+            self.grow()
+
+    def grow(self) -> None:
+        """One more call, and its result of about 3 KB."""
+        self._turns += 1
+        words = [f"name_{self._chance.randrange(5_000)}" for _ in range(240)]
+        lines = (" ".join(words[at : at + 6]) for at in range(0, len(words), 6))
+        call = {"type": "tool_use", "id": f"call_{self._turns}", "name": "shell"}
+        result = {"type": "tool_result", "tool_use_id": call["id"], "content": "\n".join(lines)}
+        turn = [
+            {"role": "assistant", "content": [{**call, "input": {"command": words[0]}}]},
+            {"role": "user", "content": [result]},
+        ]
+        self._body += b"," + json.dumps(turn, separators=(",", ":")).encode()[1:-1]
+
+    def request(self, port: int) -> bytes:
+        """The request as it stands."""
+        return _post(port, self._body + b"]}", b"")
+
+
+def _post(port: int, body: bytes, extra: bytes) -> bytes:
     return (
         b"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-Api-Key: k\r\n%s"
         b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (port, extra, len(body))
@@ -75,30 +114,53 @@ def request(port: int, size: int, stream: bool = False) -> bytes:
 class _Busy(_Framed):
     """A client that asks again as soon as it is answered."""
 
-    def __init__(self, asked: bytes, done: list[float]) -> None:
+    def __init__(self, ask: Callable[[], bytes], done: list[float]) -> None:
         super().__init__()
-        self._asked, self._done = asked, done
+        self._ask, self._done = ask, done
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        transport.write(self._asked)  # type: ignore[attr-defined]
+        transport.write(self._ask())  # type: ignore[attr-defined]
 
     def whole(self, head: bytes) -> None:
         assert head.startswith(b"HTTP/1.1 200"), head[:200]
         self._done.append(time.perf_counter())
         assert self.transport is not None
-        self.transport.write(self._asked)
+        self.transport.write(self._ask())
 
 
-async def per_second(port: int, size: int, seconds: float, clients: int = 16) -> float:
+def asking(port: int, conversation: Growing) -> Callable[[], bytes]:
+    """What a client of a growing conversation sends next."""
+
+    def ask() -> bytes:
+        conversation.grow()
+        return conversation.request(port)
+
+    return ask
+
+
+async def warmed(port: int, conversations: Sequence[Growing]) -> None:
+    """Send each conversation once, one after another."""
+    for one in conversations:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(one.request(port))
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+
+async def per_second(
+    port: int, size: int, seconds: float, clients: int = 16,
+    conversations: Sequence[Growing] = (),
+) -> float:  # fmt: skip
     """Requests answered in a second; those of the first fifth of the time don't count."""
     done: list[float] = []
     asked = request(port, size)
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
+    asks = [asking(port, one) for one in conversations] or [lambda: asked] * clients
     made = [
-        (await loop.create_connection(lambda: _Busy(asked, done), "127.0.0.1", port))[0]
-        for _ in range(clients)
+        (await loop.create_connection(partial(_Busy, ask, done), "127.0.0.1", port))[0]
+        for ask in asks
     ]
     await asyncio.sleep(seconds)
     for transport in made:

@@ -2,85 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import clew
-from clew.proxy.compacting import Compacting
-from clew.proxy.deciding import Deciding
-from clew.proxy.options import Options
-from clew.proxy.recording import Recording
-from clew.store import Record, SQLiteStore
-from tests.formats import FORMATS, Exchange, request, results
-from tests.proxying import Script, Standing, ask, post, proxy
+from clew.marker import reference
+from clew.proxy.deciding import Asked, Deciding
+from clew.store import SQLiteStore
+from tests.compacting import KEEN, LONG, Compacted, answer, drive, said, told
+from tests.formats import FORMATS
+from tests.proxying import CHUNKED, ask, post, say
 
-KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-LONG = "".join(f"line {n} of a long output\n" for n in range(200))
-STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
-PATHS = {
-    "anthropic": "/v1/messages",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "gemini": "/v1beta/models/gemini-2.5-pro:generateContent",
-}
-KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
 formats = pytest.mark.parametrize("format", FORMATS)
+MINUTE = 60.0
 
 
-def said(format: str, steps: int) -> bytes:
-    return json.dumps(request(format, "go on", *STEPS[:steps])).encode()
+class Clock:
+    """A clock that is set by hand."""
 
+    def __init__(self) -> None:
+        self.now = 1_800_000_000.0
 
-@dataclass
-class Compacted:
-    """A proxy that compacts, and what is behind it."""
-
-    standing: Standing
-    store: SQLiteStore
-    handling: Compacting
-    deciding: Deciding
-
-    async def ask(self, format: str, steps: int, *headers: str) -> Any:
-        key = KEYS.get(format, "authorization: Bearer one")
-        sent = post(PATHS[format], said(format, steps), key, *headers)
-        return await ask(self.standing.port, sent)
-
-    def heard(self, format: str, at: int = -1) -> list[str]:
-        """The results that a request held when it came to the provider."""
-        return results(format, json.loads(self.standing.behind.heard[at].body))
-
-    def records(self, format: str) -> list[Record]:
-        assert self.store.flush()
-        (conversation,) = self.store.conversations(None)
-        return self.store.requests(conversation.name, None)
-
-
-@asynccontextmanager
-async def compacting(
-    folder: Path, script: Script | None = None, **given: Any
-) -> AsyncGenerator[Compacted]:
-    options = Options(policy=KEEN, **given)
-    store = SQLiteStore(folder / "clew.db")
-    deciding = Deciding(options.policy, store, observe=options.observe)
-    handling = Compacting(deciding, Recording(store), options, store.salt())
-    more = {} if script is None else {"script": script}
-    async with proxy(handling=handling, **more) as standing:
-        yield Compacted(standing, store, handling, deciding)
-
-
-def drive(folder: Path, act: Callable[[Compacted], Any], **given: Any) -> None:
-    async def run() -> None:
-        async with compacting(folder, **given) as standing:
-            await act(standing)
-
-    asyncio.run(run())
+    def __call__(self) -> float:
+        return self.now
 
 
 @formats
@@ -88,11 +34,161 @@ def test_what_was_seen_goes_up_smaller_and_stays_so(tmp_path: Path, format: str)
     async def act(one: Compacted) -> None:
         reply = await one.ask(format, 3)
         assert reply.status == 200
-        assert dict(reply.headers)[b"x-clew-sent"] == b"projection"
-        assert int(dict(reply.headers)[b"x-clew-saved"]) > 500
+        assert told(reply, "x-clew-sent") == "projection"
+        assert int(told(reply, "x-clew-saved")) > 500
         await one.ask(format, 4)
         first, second = one.heard(format, 0), one.heard(format, 1)
         assert [len(text) < 1_000 for text in first] == [True, True, False]
         assert second[:2] == first[:2]
 
     drive(tmp_path, act)
+
+
+@formats
+def test_observing_changes_no_byte_and_tells_what_would_be_saved(tmp_path: Path, format: str):
+    async def act(one: Compacted) -> None:
+        replies = [await one.ask(format, steps) for steps in (3, 4)]
+        assert one.bodies == [said(format, 3), said(format, 4)]
+        assert [told(reply, "x-clew-sent") for reply in replies] == ["observed"] * 2
+        assert all(int(told(reply, "x-clew-saved")) > 500 for reply in replies)
+        first, second = await one.records(2)
+        assert first.mode == second.mode == "observed"
+        assert second.saved > first.saved > 500
+        assert first.sent_as == "original"
+        assert one.store.refs(None) == []  # for nothing was put aside
+
+    drive(tmp_path, act, observe=True)
+
+
+@formats
+def test_a_header_bypasses_clew_once(tmp_path: Path, format: str):
+    async def act(one: Compacted) -> None:
+        await one.ask(format, 3)
+        reply = await one.ask(format, 4, "x-clew-bypass: 1")
+        assert one.bodies[-1] == said(format, 4)
+        assert told(reply, "x-clew-sent") == "original"
+        assert told(reply, "x-clew-saved") == "0"
+        assert "x-clew-bypass" not in dict(one.standing.behind.heard[-1].headers)
+        await one.ask(format, 5, "x-clew-bypass: 0")
+        assert one.shortened(format)[:3] == [True] * 3
+        modes = [record.mode for record in await one.records(3)]
+        assert modes == ["compacted", "bypassed", "compacted"]
+
+    drive(tmp_path, act)
+
+
+def test_every_elided_text_is_in_the_store_under_its_key(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        (conversation,) = one.store.conversations(None)
+        text = f"0 {LONG}"
+        assert one.store.original(reference(text), conversation.owner) == text
+        assert one.store.original(reference(text), "f" * 32) is None
+        assert "one" not in conversation.owner
+
+    drive(tmp_path, act)
+
+
+def test_counting_is_forwarded_with_the_projection_and_is_no_request(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        counting = post("/v1/messages/count_tokens", said("anthropic", 3), "x-api-key: one")
+        assert (await ask(one.standing.port, counting)).status == 200
+        assert one.bodies[1] == one.bodies[0]
+        assert len(await one.records(1)) == 1
+
+    drive(tmp_path, act)
+
+
+class TestTheColdCache:
+    def test_time_between_requests_is_a_fact(self, tmp_path: Path):
+        clock = Clock()
+
+        async def act(one: Compacted) -> None:
+            for steps, wait in ((3, MINUTE), (4, 10 * MINUTE), (5, MINUTE)):
+                await one.ask("anthropic", steps)
+                clock.now += wait
+            (conversation,) = one.store.conversations(None)
+            facts = one.store.facts(conversation.name)
+            assert len(facts.cold) == 1
+            breaks = [record.prefix_break for record in await one.records(3)]
+            assert breaks[2] == "cold"
+            assert breaks[1] != "cold"
+
+        drive(tmp_path, act, clock=clock)
+
+    def test_another_model_or_other_tools_are_a_fact(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            await one.ask("anthropic", 3)
+            other = json.loads(said("anthropic", 4))
+            await one.send("anthropic", json.dumps({**other, "model": "claude-opus-4-1"}).encode())
+            (conversation,) = one.store.conversations(None)
+            assert len(one.store.facts(conversation.name).changed) == 1
+            assert [record.prefix_break for record in await one.records(2)][1] == "changed"
+
+        drive(tmp_path, act)
+
+    @formats
+    def test_replicas_and_restarts_agree_byte_for_byte(self, tmp_path: Path, format: str):
+        """Three that share a store take turns; one does all alone."""
+        clock = Clock()
+        shared = SQLiteStore(tmp_path / "shared.db")
+        replicas = [Deciding(KEEN, shared, shared=True) for _ in range(2)]
+        alone = Deciding(KEEN, SQLiteStore(tmp_path / "alone.db"))
+        for steps in range(1, 9):
+            clock.now += 4_000 if steps in (4, 6) else 10
+            asked = Asked(said(format, steps), format, None, "owner", clock.now)  # type: ignore[arg-type]
+            by_turns = replicas[steps % 2] if steps != 5 else Deciding(KEEN, shared, shared=True)
+            decisions = [by_turns.decide(asked), alone.decide(asked)]
+            assert decisions[0].body == decisions[1].body
+            assert decisions[0].moment == decisions[1].moment == ("cold" if steps in (4, 6) else "")
+            for who, decision in zip((by_turns, alone), decisions, strict=True):
+                who.sent(asked, decision)
+            write_down(shared, asked, decisions[0])
+
+
+def write_down(store: SQLiteStore, asked: Asked, decision: Any) -> None:
+    from clew.proxy.recording import Doing, Recording
+
+    recording = Recording(store)
+    recording.over(Doing(asked=asked, decision=decision), 200, "whole", None)
+    recording.settle()
+    assert store.flush()
+
+
+USAGE = {"input_tokens": 4_000, "cache_read_input_tokens": 0, "output_tokens": 5}
+EVENTS = b"".join(
+    b"event: %s\ndata: %s\n\n" % (kind, json.dumps(data).encode())
+    for kind, data in (
+        (b"message_start", {"type": "message_start", "message": {"usage": USAGE}}),
+        (b"message_delta", {"type": "message_delta", "usage": {"output_tokens": 7}}),
+        (b"message_stop", {"type": "message_stop"}),
+    )
+)
+
+
+class TestCalibration:
+    @pytest.mark.parametrize(
+        "reply",
+        [
+            answer(200, {"type": "message", "usage": USAGE}),
+            CHUNKED + b"%x\r\n%s\r\n0\r\n\r\n" % (len(EVENTS), EVENTS),
+        ],
+        ids=["whole", "streamed"],
+    )
+    def test_usage_changes_reports_and_no_projection(self, tmp_path: Path, reply: bytes):
+        async def act(one: Compacted) -> None:
+            for steps in range(3, 9):
+                await one.ask("anthropic", steps)
+            records = await one.records(6)
+            assert all(record.usage is not None for record in records)
+            assert records[0].usage is not None
+            assert records[0].usage.input == 4_000
+            found = one.handling._recording.calibrations.all()
+            assert len(found) == 1
+            assert next(iter(found.values())).factor > 1.2
+            alone = Deciding(KEEN, SQLiteStore(tmp_path / "other.db"))
+            asked = Asked(said("anthropic", 8), "anthropic", None, "owner", 1.0)
+            assert one.bodies[-1] == alone.decide(asked).body
+
+        drive(tmp_path, act, script=say(reply))

@@ -201,12 +201,11 @@ _JUDGED = ("model", "thinking", "previous_response_id", "conversation")
 def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
     names = (*_JUDGED, *setting.codec.head)
-    passes = ",".join(token_of(one) for one in setting.passes)
     told = (
-        f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|{passes}|"
+        f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|"
         f"{_model(setting.fields)}|"
     )
-    chain = xxhash.xxh3_128(told.encode() + setting.policy.fingerprint(), seed=_SECRET)
+    chain = xxhash.xxh3_128(told.encode() + _told_of_policy(setting), seed=_SECRET)
     update, digest = chain.update, chain.digest
     update(body.head(names))
     keys = [digest()]
@@ -215,6 +214,19 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
         update(b",")
         keys.append(digest())
     return keys
+
+
+def _told_of_policy(setting: Setting) -> bytes:
+    """What tells a policy and its passes from others; most requests are under the last one's."""
+    known = _LAST_POLICY[0]
+    if known is None or known[0] is not setting.policy or known[1] != setting.passes:
+        passes = ",".join(token_of(one) for one in setting.passes)
+        spelled = passes.encode() + b"|" + setting.policy.fingerprint()
+        known = _LAST_POLICY[0] = (setting.policy, setting.passes, spelled)
+    return known[2]
+
+
+_LAST_POLICY: list[tuple[Policy, tuple[Pass, ...], bytes] | None] = [None]
 
 
 def _spelled(body: Body, names: Sequence[str]) -> str:

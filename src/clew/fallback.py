@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from .codecs.detect import detect
 from .codecs.reading import read_body
-from .engine import Compaction, compacted, fold_known, fold_request, prefix_of
+from .engine import Compaction, Folded, compacted, fold_known, fold_request, prefix_of
 from .facts import Facts
 from .memo import Memo
 from .policy import Policy
@@ -27,6 +27,7 @@ class Fallback(Struct, Generic[_Request], frozen=True):
 
     compaction: Compaction[_Request]
     facts: Facts
+    folded: Folded
 
 
 def with_known_edits(
@@ -41,7 +42,7 @@ def with_known_edits(
     if found is None:
         return None
     folded, skipped = found
-    return Fallback(compacted(folded, request), skipped)
+    return Fallback(compacted(folded, request), skipped, folded)
 
 
 def as_it_came(
@@ -57,4 +58,4 @@ def as_it_came(
     until = frozenset({here}) if sent is None else sent.left_alone
     facts = Facts(changed=until)
     folded = fold_request(request, format, _AS_IT_CAME, facts, None, model=model)
-    return Fallback(compacted(folded, request), Facts(left_alone=until))
+    return Fallback(compacted(folded, request), Facts(left_alone=until), folded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -31,8 +32,11 @@ def model_of(name: object) -> Model | None:
     >>> model_of("claude-sonnet-4-5-20250929")
     Model(maker='anthropic', family='sonnet', version=(4, 5))
     """
-    if not isinstance(name, str) or len(name) > 200:
-        return None
+    return _model(name) if isinstance(name, str) and len(name) <= 200 else None
+
+
+@lru_cache(64)  # one request asks several times
+def _model(name: str) -> Model | None:
     name = name.lower()
     if found := _CLAUDE_NEW.search(name):
         return Model("anthropic", found[1], (int(found[2]), int(found[3] or 0)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -37,7 +38,11 @@ def terms_for(format: str, model: object) -> Terms:
     >>> terms_for("openai-chat", "gpt-5.6-sol").cache
     'breakpoints'
     """
-    name = model.lower() if isinstance(model, str) and len(model) <= 200 else ""
+    return _terms(format, model.lower() if isinstance(model, str) and len(model) <= 200 else "")
+
+
+@lru_cache(64)  # one request asks several times
+def _terms(format: str, name: str) -> Terms:
     row = _row(_maker(format, name), name)
     return structs.replace(
         _CACHES[row.cache], read=row.read, output=row.output, minimum=row.minimum, window=row.window

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 
 from ..dashboard.around import Around, Breaker, Calibrated
 from ..dashboard.serving import Dashboard
@@ -21,6 +23,16 @@ from .recording import Heard, Recording
 from .spans import spans_of
 
 
+def _tune() -> None:
+    """Have the event loop wait for no other thread for long, and for the collector seldom.
+
+    The loop gives way at every system call, and gets its turn back after the switch interval when
+    another thread computes. What is remembered of histories is large and holds no cycles.
+    """
+    sys.setswitchinterval(0.0005)
+    gc.set_threshold(20_000, 20, 50)
+
+
 def compacting_app(
     config: Config, options: Options, log: Log, cells: Cells | None = None, worker: int = 0,
     store: SQLiteStore | None = None, heard: Heard | None = None,
@@ -30,6 +42,7 @@ def compacting_app(
     Of several processes that share `cells`, `worker` is this one's number, from 1 on.
     `heard` is told of each record that is written down.
     """
+    _tune()
     store = store or SQLiteStore(store_path(), retention=Retention.from_env())
     deciding = Deciding(options.policy, store, observe=options.observe, shared=options.shared)
     recording = Recording(store, heard)

@@ -7,19 +7,21 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event
 from typing import Any, Final, TypeVar
 
 from msgspec import json
 from msgspec.structs import replace
 
 from ..errors import ClewError
-from ..prices import terms_for
 from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
-from .deciding import Asked, Deciding, Decision
+from .deciding import LEFT_ALONE, Asked, Deciding, Decision
 from .handling import About, Answer, Incoming, Outgoing
 from .installed import installed
+from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
 from .owners import group_of, owner_of
@@ -32,11 +34,12 @@ SAVED: Final = b"x-clew-saved"
 SENT: Final = b"x-clew-sent"
 REASONS: Final = (
     "late", "failed", "not-kept", "resting", "refused", "left-alone", "bypassed", "unreadable",
+    "sent-as-it-came-before",
 )  # fmt: skip
 _LONGEST: Final = 200  # characters of a model's name in the log
 _OFF: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _SMALL: Final = 16 * 1024  # bytes that are decided on at once: a thread would take longer
-_BYTES_A_TOKEN: Final = 2  # fewer than in any history: what is over a window by these is over it
+_LEFT: Final = frozenset({"bypassed", LEFT_ALONE})  # what was wanted as it came stays so
 _LESS: Final = 0.8  # of what did not fit, where the provider does not say how much would
 _log = logging.getLogger(__name__)
 
@@ -56,12 +59,14 @@ class Compacting:
     reads = True
 
     def __init__(
-        self, deciding: Deciding, recording: Recording, options: Options, salt: bytes
-    ) -> None:
+        self, deciding: Deciding, recording: Recording, options: Options, salt: bytes,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
         self._deciding = deciding
         self._recording = recording
         self._options = options
         self._salt = salt
+        self._clock = clock
         self.breaker = Breaker(time.monotonic)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="clew")
         self._spare = ThreadPoolExecutor(2, thread_name_prefix="clew-spare")
@@ -82,9 +87,7 @@ class Compacting:
         attempt = self.breaker.attempt()
         try:
             if _is_bypassed(incoming.headers):
-                decision = await self._run_spare(
-                    self._deciding.decide_as_it_came, asked, "bypassed"
-                )
+                decision = await self._bypassed(asked)
             elif attempt is None:
                 why = self.breaker.standing().why
                 decision = await self._without_new_edits(asked, f"resting: {why}")
@@ -111,30 +114,18 @@ class Compacting:
     def _asked(self, incoming: Incoming) -> Asked:
         owner = owner_of(incoming.headers, incoming.query.encode(), self._salt)
         return Asked(
-            incoming.body, incoming.format, incoming.model, owner, time.time(),
+            incoming.body, incoming.format, incoming.model, owner, self._clock(),
             counting=incoming.operation == "count",
             session=group_of(incoming.headers, None, owner),
         )  # fmt: skip
 
     async def _decided(self, asked: Asked, attempt: Attempt) -> Decision:
         """The projection, if it can be had in time; else what is known."""
-        if len(asked.body) < _SMALL:
-            return await self._judged(asked, attempt, self._deciding.decide)
-        deciding = asyncio.ensure_future(self._run(self._pool, self._deciding.decide, asked))
-        await asyncio.wait({deciding}, timeout=self._options.deadline)
-        if not deciding.done() and self._may_go_without(asked):
-            deciding.add_done_callback(_end_of_late)
-            self.breaker.trouble(attempt, "it was late")
-            return await self._without_new_edits(asked, f"late: over {self._options.deadline:g} s")
-        return await self._judged(asked, attempt, lambda _: deciding)
-
-    async def _judged(
-        self, asked: Asked, attempt: Attempt, decide: Callable[[Asked], Any]
-    ) -> Decision:
-        """A decision; where clew itself fails, what is known."""
         try:
-            found = decide(asked)
-            return await found if asyncio.isfuture(found) else found
+            small = len(asked.body) < _SMALL
+            return (self._deciding.decide_at_once(asked) if small else None) or (
+                await self._in_time(asked, attempt)
+            )
         except ClewError:
             raise
         except Exception as error:  # noqa: BLE001 - law 9: a fault of clew's fails no request
@@ -142,20 +133,51 @@ class Compacting:
             self.breaker.trouble(attempt, f"{type(error).__name__}")
             return await self._without_new_edits(asked, f"failed: {type(error).__name__}")
 
+    async def _in_time(self, asked: Asked, attempt: Attempt) -> Decision:
+        """The projection; where it is late, what is known, unless that would not fit."""
+        late = Event()
+        deciding = asyncio.ensure_future(self._run(self._pool, self._deciding.decide, asked, late))
+        await asyncio.wait({deciding}, timeout=self._options.deadline)
+        if not deciding.done():
+            self.breaker.trouble(attempt, "it was late")
+            why = f"late: over {self._options.deadline:g} s"
+            known = await self._known(asked, why, must_fit=True)
+            if known is not None:
+                late.set()
+                deciding.add_done_callback(_end_of_late)
+                return known
+        return await deciding
+
     async def _without_new_edits(self, asked: Asked, why: str) -> Decision:
         """What is known already; the request itself where nothing is."""
+        found = await self._known(asked, why)
+        return found or Decision(kind="untouched", body=None, why=why)
+
+    async def _known(self, asked: Asked, why: str, *, must_fit: bool = False) -> Decision | None:
+        decide = partial(self._deciding.decide_without_new_edits, asked, why, must_fit=must_fit)
         try:
-            return await self._run_spare(self._deciding.decide_without_new_edits, asked, why)
+            return await self._run_spare(decide)
         except ClewError:
             raise
         except Exception:  # noqa: BLE001 - law 9: a fault of clew's fails no request
             _log.exception("A request could not be read")
-            return Decision(kind="untouched", body=None, why=why)
+            return await self._unread(asked, why)
 
-    def _may_go_without(self, asked: Asked) -> bool:
-        """Whether the request could go up as it is: what does not fit has to wait."""
-        window = terms_for(asked.format, self._deciding.model_of(asked)).window
-        return window is None or len(asked.body) / _BYTES_A_TOKEN <= window
+    async def _bypassed(self, asked: Asked) -> Decision:
+        try:
+            return await self._run_spare(self._deciding.decide_as_it_came, asked, "bypassed")
+        except ClewError:
+            raise
+        except Exception:  # noqa: BLE001 - law 9: a fault of clew's fails no request
+            _log.exception("A request could not be read")
+            return Decision(kind="untouched", body=None, why="bypassed")
+
+    async def _unread(self, asked: Asked, why: str) -> Decision:
+        """The original, without the reasoning that no longer matches it, if that can be had."""
+        try:
+            return await self._run_spare(self._deciding.decide_as_it_came, asked, why)
+        except Exception:  # noqa: BLE001 - law 9: a fault of clew's fails no request
+            return Decision(kind="untouched", body=None, why=why)
 
     async def _smaller(self, sending: Sending, objection: Objection) -> Outgoing | None:
         """The request under the limit that the provider has just named."""
@@ -179,12 +201,16 @@ class Compacting:
             return None  # that is what it refused
         decision = await self._run_spare(self._deciding.decide_as_it_came, asked, "refused")
 
-        def passed() -> None:
-            if sending.attempt is not None:
-                self.breaker.trouble(sending.attempt, f"a projection was refused: {answer.status}")
-            self._spare.submit(self._deciding.leave_alone, asked)
-            self._recording.refused(self._case(asked, refused, answer))
+        case = self._case(asked, refused, answer)
+        attempt = sending.attempt
 
+        def passed() -> None:
+            if attempt is not None:
+                self.breaker.trouble(attempt, f"a projection was refused: {case.status}")
+            self._spare.submit(self._deciding.leave_alone(told, case.owner))
+            self._recording.refused(case)
+
+        told = replace(decision, body=None, facts=NO_FACTS)
         original = self._sending(asked, decision, 0.0, None, passed, again="invalid")
         body = asked.body if original.body is None else original.body
         return replace(original, body=body, tried=sending.tried | {"invalid"})
@@ -204,24 +230,27 @@ class Compacting:
     ) -> Sending:  # fmt: skip
         """What goes up, with who listens to its answer."""
         observe = self._options.observe
-        new = self._deciding.untold(decision)
-        self._deciding.sent(asked, decision)
         about = _about(asked, decision, observe, took)
-        about.edits, about.again = len(new), again
+        about.edits, about.again = self._deciding.count_untold(decision), again
+        # The answer may take minutes, and nobody needs the bodies until its end.
+        light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(
-            asked=asked, decision=decision, new=new, milliseconds=took, observed=observe,
-            about=about,
+            asked=replace(asked, body=b""), decision=light, milliseconds=took, observed=observe,
+            untold=self._deciding.untold, about=about,
         )  # fmt: skip
 
         def taken() -> None:
-            if attempt is not None and decision.kind == "projection":
+            self._deciding.sent(doing.asked, light)
+            if passed is not None:
+                passed()
+            elif attempt is not None and light.kind == "projection":
                 self.breaker.well(attempt)
 
         return Sending(
             body=None if observe else decision.body,
             headers=_told(about),
-            tap=Listener(self._recording, doing, passed or taken),
-            judged=decision.kind == "projection" and not observe,
+            tap=Listener(self._recording, doing, taken),
+            judged=not observe and decision.kind != "untouched" and decision.why not in _LEFT,
             asked=asked, decision=decision, attempt=attempt, about=about,
         )  # fmt: skip
 

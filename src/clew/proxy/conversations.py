@@ -11,7 +11,8 @@ from msgspec import Struct, field
 from ..facts import Facts
 from ..store import Latest
 
-_MOST: Final = 4_096  # conversations; whoever comes back after so many others is read up again
+_MOST: Final = 1_024  # conversations; whoever comes back after so many others is read up again
+_MOST_SENT: Final = 256  # prefixes of one: a fork seldom goes back further
 
 
 class Conversation(Struct):
@@ -23,6 +24,20 @@ class Conversation(Struct):
     last: Latest = Latest()
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
+    owed: Facts = Facts()  # facts that the store could not be told yet
+    read_up: bool = False  # all that the store knows of it is known here
+    seen_kept: float = 0.0  # when the store was last asked whether it still has the originals
+    answered: dict[bytes, None] = field(default_factory=dict[bytes, None])  # prefixes, projected
+
+    def was_answered(self, prefix: str) -> bool:
+        """Whether the model went on from a projection of just this history."""
+        return bytes.fromhex(prefix) in self.answered
+
+    def note_answered(self, prefix: str) -> None:
+        """The model goes on from a projection of this history."""
+        self.answered[bytes.fromhex(prefix)] = None
+        if len(self.answered) > _MOST_SENT:
+            del self.answered[next(iter(self.answered))]
 
 
 class Conversations:

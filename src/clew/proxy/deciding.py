@@ -6,22 +6,27 @@ is given away; where they cannot be made so, no new edit is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from threading import Event
 from typing import Any, Final, Literal
 
 import xxhash
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..binding import binding_of
+from ..check.rules import steps_of
 from ..codecs.body import Body
 from ..codecs.codec import FormatName
 from ..codecs.detect import detect
+from ..codecs.formats import CODECS
 from ..codecs.reading import read_body
-from ..edits import DropExchange, DropReasoning, Edit, Replace
-from ..engine import Compaction, compacted, edits_of, fields_with, fold_request, prefix_of
+from ..edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from ..engine import Folded, compacted, edits_of, fields_with, fold_request, prefix_of
 from ..errors import ClewError
 from ..facts import Facts
-from ..fallback import as_it_came, with_known_edits
+from ..fallback import Fallback, as_it_came, with_known_edits
+from ..fold import first_prefix, next_prefix
 from ..marker import reference
 from ..marking import marking_of
 from ..memo import Memo
@@ -29,15 +34,19 @@ from ..policy import Policy
 from ..prices import terms_for
 from ..repair.mending import Repair
 from ..state import State
-from ..store import Latest, SentAs, Store
+from ..store import Latest, Store
 from ..touching import touched
 from .conversations import Conversation, Conversations
+from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of, group_of
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
-_NO_FACTS: Final = Facts()
+LEFT_ALONE: Final = "left alone"
 _TOOLS: Final = ("tools", "functions")
+_BYTES_A_TOKEN: Final = 4  # about, where nothing was counted
+_ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
+_FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
 
 class Asked(Struct, frozen=True):
@@ -61,7 +70,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     session: str = ""
     prefix: str = ""
     why: str = ""  # it is no projection
-    facts: Facts = _NO_FACTS  # all that held
+    facts: Facts = NO_FACTS  # all that held
     model: str = ""
     before: int = 0  # tokens, about
     after: int = 0
@@ -71,7 +80,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
     failures: Mapping[str, str] = {}
-    originals: Mapping[str, str] = {}  # those that were kept for it just now
     terms: str = ""  # the model and the tools that it names
     noticed: Noticed = Noticed()  # what it shows that none before it did
     dropped: Mapping[str, str] = {}  # by place: references of what new edits took out whole
@@ -88,6 +96,14 @@ class _Read(Struct, frozen=True):
     here: list[str] = []  # the hash of its whole history, once somebody asked
 
 
+class _Seen(Struct, frozen=True):
+    """What holds for a request, and what of that it is the first to show."""
+
+    facts: Facts
+    new: Facts = NO_FACTS
+    moment: str = ""
+
+
 class Deciding:
     """Decides on requests one after another, for many conversations; safe to share by threads."""
 
@@ -95,77 +111,91 @@ class Deciding:
         self, policy: Policy, store: Store, *, observe: bool = False, shared: bool = False
     ) -> None:
         self.policy = policy
-        self._store = store
+        self._keeping = Keeping(store)
         self._observe = observe
         self._shared = shared  # other processes decide on the same conversations
         self._memo = Memo()
         self._conversations = Conversations()
 
-    def decide(self, asked: Asked) -> Decision:
-        """The projection of a request; raises what cannot be read."""
-        read = self._read(asked)
-        new, moment = self._seen_now(read)
-        facts = read.conversation.facts.merge(new)
-        if facts.left_alone:
-            return self._original(read, facts, "left alone")
-        folded = fold_request(
-            read.body, read.format, self.policy, facts, self._memo, model=asked.model
-        )
-        done = compacted(folded, asked.body)
-        state, head = folded.state, folded.setting.head
-        try:
-            kept = self._keep(read, done)
-        except ClewError as error:
-            here = Facts(skipped=frozenset({state.prefix.hex()}))
-            return self._without_new_edits(read, facts.merge(here), f"not kept: {error}")
-        self._note(read, new)
-        before = head + state.size
-        return Decision(
-            kind="projection", body=None if done.request is asked.body else done.request,
-            conversation=read.conversation.id, session=_session(read),
-            prefix=state.prefix.hex(), facts=facts,
-            model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=moment, last=read.conversation.last, edits=edits_of(state),
-            repairs=done.report.repairs, failures=state.failures, originals=kept,
-            terms=_terms(read), noticed=noticed(state),
-            dropped=self._dropped(read, state),
-        )  # fmt: skip
+    def decide(self, asked: Asked, late: Event | None = None) -> Decision:
+        """The projection of a request; raises what cannot be read.
 
-    def decide_without_new_edits(self, asked: Asked, why: str) -> Decision:
-        """What goes up where there is no time, or no trust, for new edits."""
+        Once `late` is set, something else went up: then it only fills what is remembered.
+        """
+        read = self._read(asked)
+        known = read.conversation
+        seen = self._seen_now(read)
+        if self._is_left_alone(read, seen.facts):
+            return self._original(read, seen.facts, LEFT_ALONE)
+        folded, seen = self._folded(read, seen)
+        if _is_settled(folded, seen):
+            return self._fallen_back(read, "sent as it came before")
+        done = compacted(folded, asked.body)
+        if not self._observe:
+            try:
+                self._keeping.keep(known, done.originals, lambda: shown_instead(done.report.edits))
+            except ClewError as error:
+                here = Facts(skipped=frozenset({folded.state.prefix.hex()}))
+                why = f"not kept: {error}"
+                return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
+        if not asked.counting and not (late is not None and late.is_set()):
+            self._note(known, seen.new)
+        return self._projection(read, folded, done.request, done.report.repairs, seen)
+
+    def decide_at_once(self, asked: Asked) -> Decision | None:
+        """The projection, where that takes no look at the store; None: it would."""
+        if self._shared:
+            return None
+        read = self._read_known(asked)
+        if read is None or not read.conversation.read_up or read.conversation.owed != NO_FACTS:
+            return None
+        seen = self._seen_now(read)
+        if seen.new != NO_FACTS or seen.facts.left_alone:
+            return None
+        folded, seen = self._folded(read, seen)
+        done = compacted(folded, asked.body)
+        sure = self._observe or self._keeping.is_sure(read.conversation, done.originals)
+        if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
+            return None
+        return self._projection(read, folded, done.request, done.report.repairs, seen)
+
+    def decide_without_new_edits(
+        self, asked: Asked, why: str, *, must_fit: bool = False
+    ) -> Decision | None:
+        """What goes up where there is no time, or no trust, for new edits.
+
+        None, where it must fit: that would be the original, and perhaps is too long.
+        """
         read = self._read(asked)
         facts = read.conversation.facts
-        if facts.left_alone:
-            return self._original(read, facts, "left alone")
-        decision = self._without_new_edits(read, facts, why)
-        if decision.kind == "original" and not asked.counting:
-            self._note(read, Facts(skipped=frozenset({_here(read)})))
-        return decision
+        if self._is_left_alone(read, facts):
+            return self._original(read, facts, LEFT_ALONE)
+        known = self._known(read, facts, why, NO_FACTS)
+        if known is None and must_fit and not self._fits(read):
+            return None
+        return known or self._fallen_back(read, why)
 
-    def decide_as_it_came(self, asked: Asked, why: str, *, for_good: bool = False) -> Decision:
+    def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
         """The request itself, without reasoning that was signed for projections of it."""
         read = self._read(asked)
-        facts = read.conversation.facts
-        if for_good and not facts.left_alone:
-            new = Facts(left_alone=frozenset({_here(read)}))
-            facts = facts.merge(new)
-        return self._original(read, facts, why)
-
-    def model_of(self, asked: Asked) -> str:
-        """The model that a request names."""
-        return self._read(asked).model
+        if why == "bypassed":
+            self._note_original(read)
+        return self._original(read, read.conversation.facts, why)
 
     def sent(self, asked: Asked, decision: Decision) -> None:
-        """This went up: the next request of the conversation is decided accordingly."""
+        """The provider took this: the next request of the conversation is decided accordingly."""
         known = self._conversations.get(decision.conversation)
         if known is None or asked.counting:
             return
-        original = decision.kind == "original" or self._observe
-        edited = known.last.edited or (bool(decision.edits) and not original)
-        sent_as: SentAs = "original" if original else "projection"
+        original = decision.kind == "original"
+        # What is only observed counts as sent: so it shows what would be saved if it were.
+        edited = known.last.edited or (_alters(decision.edits) and not self._observe)
+        if not original and decision.prefix:
+            known.note_answered(decision.prefix)
         known.last = Latest(
-            asked.time, decision.terms, sent_as, edited, decision.before, decision.epochs
-        )
+            asked.time, decision.terms, "original" if original else "projection", edited,
+            decision.before, decision.epochs,
+        )  # fmt: skip
 
     def untold(self, decision: Decision) -> tuple[Edit, ...]:
         """The edits of a decision that none before it had."""
@@ -176,70 +206,107 @@ class Deciding:
         known.told.update(hash(_named(edit)) for edit in new)
         return new
 
-    def leave_alone(self, asked: Asked) -> None:
-        """From here on, no request of this conversation is compacted."""
-        read = self._read(asked)
-        self._note(read, Facts(left_alone=frozenset({_here(read)})))
+    def count_untold(self, decision: Decision) -> int:
+        """How many edits of a decision none before it had."""
+        known = self._conversations.get(decision.conversation)
+        told = set[int]() if known is None else known.told
+        return sum(hash(_named(edit)) not in told for edit in decision.edits)
+
+    def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
+        """From this original on, no request of its conversation is compacted.
+
+        That holds at once; what is returned tells the store, and may take its time.
+        """
+        known = self._conversations.add(Conversation(decision.conversation, owner))
+        here = Facts(left_alone=frozenset({decision.prefix}))
+        self._keeping.learn(known, here, owed=not self._observe)
+        return lambda: self._keeping.settle(known)
 
     def fits(self, asked: Asked, tokens: int) -> None:
         """No more than so many tokens fit, as the provider has just said."""
         read = self._read(asked)
-        self._note(read, Facts(windows=((_here(read), tokens),)))
+        self._note(read.conversation, Facts(windows=((_here(read), tokens),)))
 
     def _read(self, asked: Asked) -> _Read:
         body = read_body(asked.body)
         format = detect(body, asked.format)
-        named = (fields_with(body.fields, asked.model) or {}).get("model")
-        model = named if isinstance(named, str) else ""
-        return _Read(asked, body, format, model, self._conversation(asked, body, format))
-
-    def _conversation(self, asked: Asked, body: Body, format: FormatName) -> Conversation:
         id = conversation_of(body, format, asked.owner).opening
         known = self._conversations.get(id)
         if known is None:
             known = self._conversations.add(Conversation(id, asked.owner))
-            self._read_up(known)
-        elif self._shared:
-            self._read_up(known)
-        return known
+        if self._shared or not known.read_up:
+            self._keeping.read_up(known)
+        return _taken_apart(asked, body, format, known)
 
-    def _read_up(self, known: Conversation) -> None:
-        """What the store knows of a conversation, and this process does not, or no longer."""
-        known.facts = known.facts.merge(self._noted(known.id))
-        try:
-            last = self._store.latest(known.id)
-        except ClewError:
-            last = Latest(edited=True, sent_as="projection")  # then no reasoning is trusted
-        if last is not None and (last.time > known.last.time or not known.last.time):
-            known.last = last
+    def _read_known(self, asked: Asked) -> _Read | None:
+        """The same, if this process knows the conversation."""
+        body = read_body(asked.body)
+        format = detect(body, asked.format)
+        known = self._conversations.get(conversation_of(body, format, asked.owner).opening)
+        return None if known is None else _taken_apart(asked, body, format, known)
 
-    def _noted(self, id: str) -> Facts:
-        try:
-            return self._store.facts(id)
-        except ClewError:
-            return _NO_FACTS
-
-    def _seen_now(self, read: _Read) -> tuple[Facts, str]:
+    def _seen_now(self, read: _Read) -> _Seen:
         """What this request shows that no later one can: a cold cache, another model or tools."""
-        asked, last = read.asked, read.conversation.last
+        asked, known, last = read.asked, read.conversation, read.conversation.last
         if asked.counting or not last.time:
-            return _NO_FACTS, ""
-        if last.sent_as == "original" and last.edited and self._is_bound(read):
-            return Facts(changed=frozenset({_here(read)})), "changed"
+            return _Seen(known.facts)
+        moment = ""
         if last.terms and last.terms != _terms(read):
-            return Facts(changed=frozenset({_here(read)})), "changed"
-        if asked.time - last.time > lifetime(read.body, read.format, read.model):
-            return Facts(cold=frozenset({_here(read)})), "cold"
-        return _NO_FACTS, ""
+            moment = "changed"
+        elif asked.time - last.time > _ALWAYS_WARM and asked.time - last.time > lifetime(
+            read.body, read.format, read.model
+        ):
+            moment = "cold"
+        if not moment or known.was_answered(_here(read)):  # a retry gets what it got
+            return _Seen(known.facts)
+        here, none = frozenset({_here(read)}), frozenset[str]()
+        cold = moment == "cold"
+        new = Facts(cold=here if cold else none, changed=none if cold else here)
+        return _Seen(known.facts.merge(new), new, moment)
 
-    def _keep(self, read: _Read, done: Compaction[Any]) -> dict[str, str]:
-        """Have all originals of a projection kept; those that are new here."""
-        known = read.conversation
-        new = {ref: done.originals[ref] for ref in done.originals if ref not in known.durable}
-        if new and not self._observe:
-            self._store.keep(known.owner, known.id, new | shown_instead(done.report.edits))
-            known.durable.update(new)
-        return new
+    def _folded(self, read: _Read, seen: _Seen) -> tuple[Folded, _Seen]:
+        """The request folded; where its reasoning was signed for something else, without that."""
+        folded = self._fold(read, seen.facts)
+        if not self._contradicts(read, folded, seen.facts):
+            return folded, seen
+        new = Facts(changed=frozenset({folded.state.prefix.hex()}))
+        seen = _Seen(seen.facts.merge(new), seen.new.merge(new), "changed")
+        return self._fold(read, seen.facts), seen
+
+    def _fold(self, read: _Read, facts: Facts) -> Folded:
+        return fold_request(
+            read.body, read.format, self.policy, facts, self._memo, model=read.asked.model
+        )
+
+    def _contradicts(self, read: _Read, folded: Folded, facts: Facts) -> bool:
+        """Whether a projection says something else than what its reasoning was signed for.
+
+        An original went up last, or what did is not known; both leave a boundary that is skipped
+        and changed. Where the reasoning was dropped since, one that is only changed.
+        """
+        state = folded.state
+        if not folded.setting.binding.bound or state.prefix.hex() in facts.changed - facts.skipped:
+            return False
+        if not _alters(edits_of(state)) or not _has_reasoning(folded):
+            return False
+        passed = (prefix.hex() for prefix in reversed(state.boundaries))
+        reset = next((prefix for prefix in passed if prefix in facts.changed), "")
+        return reset in facts.skipped or read.conversation.last.sent_as != "projection"
+
+    def _projection(
+        self, read: _Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
+    ) -> Decision:
+        state = folded.state
+        before = folded.setting.head + state.size
+        return Decision(
+            kind="projection", body=None if request is read.asked.body else request,
+            conversation=read.conversation.id, session=_session(read),
+            prefix=state.prefix.hex(), facts=seen.facts,
+            model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
+            moment=seen.moment, last=read.conversation.last, edits=edits_of(state),
+            repairs=repairs, failures=state.failures, terms=_terms(read), noticed=noticed(state),
+            dropped=self._dropped(read, state),
+        )  # fmt: skip
 
     def _dropped(self, read: _Read, state: State) -> dict[str, str]:
         """Where a new edit puts nothing in place of what it takes out: what that was."""
@@ -252,55 +319,94 @@ class Deciding:
             found[str(edit.ref)] = reference(max(texts, key=len, default=""))
         return found
 
-    def _without_new_edits(self, read: _Read, facts: Facts, why: str) -> Decision:
-        known = with_known_edits(
-            read.asked.body, format=read.format, policy=self.policy, facts=facts, memo=self._memo,
-            model=read.asked.model,
+    def _known(self, read: _Read, facts: Facts, why: str, new: Facts) -> Decision | None:
+        """The edits in force, if they are known and go with what went up before."""
+        asked, known = read.asked, read.conversation
+        held = facts if new == NO_FACTS else facts.merge(new)
+        found = with_known_edits(
+            asked.body, format=read.format, policy=self.policy, facts=held, memo=self._memo,
+            model=asked.model,
         )  # fmt: skip
-        if known is None or not known.compaction.originals.keys() <= read.conversation.durable:
-            return self._original(read, facts, why)
-        held = facts.merge(known.facts)
-        self._note(read, held)
-        done, report = known.compaction, known.compaction.report
-        return Decision(
-            kind="known edits", body=None if done.request is read.asked.body else done.request,
-            conversation=read.conversation.id, session=_session(read),
-            prefix=report.prefix or "", why=why, facts=held,
-            model=read.model, epochs=report.epochs, edits=report.edits, repairs=report.repairs,
-            terms=_terms(read), last=read.conversation.last,
-        )  # fmt: skip
+        if found is None or not self._goes_on(read, found, held):
+            return None
+        new = new.merge(found.facts)
+        self._note(known, NO_FACTS if asked.counting else new)
+        done = found.compaction
+        seen = _Seen(facts.merge(new))
+        made = self._projection(read, found.folded, done.request, done.report.repairs, seen)
+        return replace(made, kind="known edits", why=why)
+
+    def _fallen_back(self, read: _Read, why: str) -> Decision:
+        """The original, and the fact that it was."""
+        self._note_original(read)
+        return self._original(read, read.conversation.facts, why)
+
+    def _goes_on(self, read: _Read, found: Fallback[Any], facts: Facts) -> bool:
+        """Whether known edits may go up: they lead back, and contradict nothing that is signed."""
+        known, folded = read.conversation, found.folded
+        if not self._observe and not self._keeping.has(known, found.compaction.originals):
+            return False
+        if not folded.setting.binding.bound:
+            return True
+        if any(known.was_answered(prefix) for prefix in found.facts.skipped):
+            return False
+        return not self._contradicts(read, folded, facts)
+
+    def _fits(self, read: _Read) -> bool:
+        """Whether the request as it came surely fits its window."""
+        listed = terms_for(read.format, read.model).window
+        windows = [tokens for _, tokens in read.conversation.facts.windows]
+        if listed is not None:
+            windows.append(listed)
+        return not windows or len(read.asked.body) <= _FEWEST_BYTES * min(windows)
 
     def _original(self, read: _Read, facts: Facts, why: str) -> Decision:
         """The request as it came; on models that bind it, without reasoning that does not fit."""
         body, known = None, read.conversation
-        if known.last.edited and self._is_bound(read):
-            sent = Facts(left_alone=facts.left_alone or frozenset({_here(read)}))
+        # Another process may have sent edits just now, whose record is not written yet.
+        if (known.last.edited or self._shared) and self._is_bound(read):
+            until = facts.left_alone if why == LEFT_ALONE else frozenset({_here(read)})
+            sent = Facts(left_alone=until)
             fallen = as_it_came(
                 read.asked.body, format=read.format, sent=sent, model=read.asked.model
             )
             changed = fallen.compaction.request
             body = None if changed is read.asked.body else changed
+        about = len(read.asked.body if body is None else body) // _BYTES_A_TOKEN
         return Decision(
             kind="original", body=body, conversation=known.id, session=_session(read), why=why,
-            facts=facts,
-            model=read.model, terms=_terms(read), last=known.last,
+            facts=facts, prefix=_here(read), before=about, after=about,
+            model=read.model, terms=_terms(read), last=known.last, epochs=known.last.epochs,
         )  # fmt: skip
+
+    def _note_original(self, read: _Read) -> None:
+        """This boundary is passed over; what is signed behind it is signed for the original."""
+        if not read.asked.counting:
+            here = frozenset({_here(read)})
+            bound = self._is_bound(read)
+            new = Facts(skipped=here, changed=here if bound else frozenset())
+            self._note(read.conversation, new)
+
+    def _is_left_alone(self, read: _Read, facts: Facts) -> bool:
+        """Whether a fact says so of a prefix of this very history."""
+        if not facts.left_alone:
+            return False
+        return any(prefix in facts.left_alone for prefix in _prefixes(read))
 
     def _is_bound(self, read: _Read) -> bool:
         return binding_of(read.format, fields_with(read.body.fields, read.asked.model)).bound
 
-    def _note(self, read: _Read, new: Facts) -> None:
-        """Hold facts from now on; where they cannot be kept, this process alone knows them."""
-        known = read.conversation
-        if new == _NO_FACTS:
-            return
-        known.facts = known.facts.merge(new)
+    def _note(self, known: Conversation, new: Facts) -> None:
         if self._observe:
-            return
-        try:
-            self._store.note(known.id, new)
-        except ClewError:
-            return  # a missing fact costs a prefix break at most
+            self._keeping.learn(known, new)
+        else:
+            self._keeping.note(known, new)
+
+
+def _is_settled(folded: Folded, seen: _Seen) -> bool:
+    """Whether the original went up at this very boundary, so that nothing can be changed there."""
+    here = folded.state.prefix.hex()
+    return folded.setting.binding.bound and here in seen.facts.skipped & seen.facts.changed
 
 
 def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
@@ -311,6 +417,24 @@ def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
 def lifetime(body: Body, format: FormatName, model: str) -> float:
     """How many seconds a cached prefix of this request lives."""
     return marking_of(body, format).lifetime or terms_for(format, model).lifetime
+
+
+def _taken_apart(asked: Asked, body: Body, format: FormatName, known: Conversation) -> _Read:
+    named = (fields_with(body.fields, asked.model) or {}).get("model")
+    return _Read(asked, body, format, named if isinstance(named, str) else "", known)
+
+
+def _alters(edits: Iterable[Edit]) -> bool:
+    """Whether edits change what the model reads: cache marks do not."""
+    return any(not isinstance(edit, PlaceMark) for edit in edits)
+
+
+def _has_reasoning(folded: Folded) -> bool:
+    """Whether there is reasoning in the history that no edit has taken out yet."""
+    state = folded.state
+    return any(
+        unit.reasoning and unit.reasoning[0] not in state.claimed for unit in state.index.units
+    )
 
 
 def _terms(read: _Read) -> str:
@@ -333,3 +457,11 @@ def _here(read: _Read) -> str:
     if not read.here:
         read.here.append(prefix_of(read.body, read.format, None))
     return read.here[0]
+
+
+def _prefixes(read: _Read) -> Iterator[str]:
+    """The hash of the history at each of its boundaries."""
+    body, prefix = read.body, first_prefix(read.format)
+    for step in steps_of(CODECS[read.format], [body.message(at) for at in range(len(body))]):
+        prefix = next_prefix(prefix, body.identities(step.at, step.at + len(step.messages)))
+        yield prefix.hex()

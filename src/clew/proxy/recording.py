@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,6 +27,9 @@ from .usage import Told, UsageReader
 
 _log = logging.getLogger(__name__)
 _ENCODING = b"content-encoding"
+_GATHER: Final = 0.2  # seconds
+_MOST_WAITING: Final = 20_000  # answers; more in so short a time are not written down
+_MOST_CASES: Final = 16  # each may hold two whole requests
 
 Heard = Callable[[Record], None]
 
@@ -33,9 +39,10 @@ class Doing(Struct, frozen=True, kw_only=True):
 
     asked: Asked
     decision: Decision
-    new: tuple[Edit, ...] = ()  # edits that no request of the conversation had before
     milliseconds: float = 0.0
     observed: bool = False
+    # Which of its edits no request of the conversation had before; asked once, when it is over.
+    untold: Callable[[Decision], tuple[Edit, ...]] = lambda decision: decision.edits
     about: About | None = None  # what is logged of it
 
 
@@ -45,13 +52,25 @@ class Recording:
     def __init__(self, store: Store, heard: Heard | None = None) -> None:
         self._store = store
         self._heard = heard
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="clew-records")
+        self._over: deque[tuple[Doing, int, Told]] = deque(maxlen=_MOST_WAITING)
+        self._cases: deque[Reproduction] = deque(maxlen=_MOST_CASES)
+        self._lock = Lock()
+        self._stopping = Event()
+        self._thread: Thread | None = None
         self.calibrations = Calibrations()
 
     def close(self) -> None:
         """Write down what waits, and let go of the store."""
-        self._aside.shutdown(wait=True)
+        self.settle()
         self._store.close()
+
+    def settle(self) -> None:
+        """Write down what waits; nothing is written down any more."""
+        with self._lock:
+            self._stopping.set()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
     def over(self, doing: Doing, status: int, how: How, answer: UsageReader | None) -> None:
         """A request has had its answer; it is written down aside."""
@@ -60,11 +79,34 @@ class Recording:
             doing.about.usage = _usage(told)
             doing.about.answered_by, doing.about.stop = told.model or "", told.stop or ""
         if doing.decision.conversation and not doing.asked.counting:
-            self._aside.submit(self._write, doing, status if how != "unreachable" else 0, told)
+            self._over.append((doing, status if how != "unreachable" else 0, told))
+            self._begin()
 
     def refused(self, case: Reproduction) -> None:
         """A projection was refused whose original passed: all that is needed to see it again."""
-        self._aside.submit(self._reproduce, case)
+        self._cases.append(case)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have the thread that writes; it looks now and then, so that no request wakes it."""
+        if self._thread is None:
+            with self._lock:
+                if self._thread is None and not self._stopping.is_set():
+                    self._thread = Thread(target=self._run, name="clew-records", daemon=True)
+                    self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(_GATHER):
+            self._write_all()
+        self._write_all()
+
+    def _write_all(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._reproduce(self._cases.popleft())
+        with suppress(IndexError):
+            while True:
+                self._write(*self._over.popleft())
 
     def _reproduce(self, case: Reproduction) -> None:
         try:
@@ -84,6 +126,7 @@ class Recording:
     def _record(self, doing: Doing, status: int, told: Told) -> Record:
         asked, decision = doing.asked, doing.decision
         bill = self._bill(doing, told)
+        new = doing.untold(decision)
         return Record(
             id=secrets.token_hex(8),
             time=asked.time,
@@ -102,14 +145,14 @@ class Recording:
             cost_after=None if bill is None else bill.paid,
             cost_uncached=None if bill is None else bill.uncached,
             epochs=decision.epochs,
-            prefix_break=_break(doing),
+            prefix_break=_break(decision, new),
             fallback=decision.why,
             milliseconds=round(doing.milliseconds, 3),
             repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
             failures=dict(decision.failures),
             refetched=decision.noticed.refetched,
             loops=decision.noticed.loops,
-            edits=tuple(_made(edit, decision.dropped) for edit in doing.new),
+            edits=tuple(_made(edit, decision.dropped) for edit in new),
             edited=len(decision.edits),
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
@@ -148,8 +191,9 @@ class Listener:
         self._status = status
         encoding = dict(headers).get(_ENCODING, b"").decode("latin-1")
         self._answer = UsageReader(self._doing.asked.format, encoding)
-        if status < 400 and self._passed is not None:
-            self._passed()
+        passed, self._passed = self._passed, None  # it may hold a whole body
+        if status < 400 and passed is not None:
+            passed()
 
     def seen(self, chunk: bytes) -> None:
         """The next bytes of it."""
@@ -176,14 +220,13 @@ def _mode(doing: Doing) -> Mode:
     return "observed" if doing.observed else "compacted"
 
 
-def _break(doing: Doing) -> str:
+def _break(decision: Decision, new: tuple[Edit, ...]) -> str:
     """Why the provider's cache could not be read on; empty where it could."""
-    decision = doing.decision
     if decision.moment:
         return decision.moment
     if not decision.last.time or decision.epochs <= decision.last.epochs:
         return ""
-    return ", ".join(sorted({edit.reason for edit in doing.new})) or "edits"
+    return ", ".join(sorted({edit.reason for edit in new})) or "edits"
 
 
 def _usage(told: Told) -> Usage | None:

@@ -1,0 +1,130 @@
+"""What the store is asked and told on the way up, and what holds while it cannot be had.
+
+A store that is locked or gone costs each request its whole patience. So once it has failed, it is
+left alone for a moment, and requests go on with what this process knows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Final, TypeVar
+
+from ..errors import ClewError
+from ..facts import Facts
+from ..store import Latest, Store
+from .conversations import Conversation
+
+T = TypeVar("T")
+
+NO_FACTS: Final = Facts()
+_PAUSE: Final = 1.0  # seconds for which a store that has failed is not asked again
+_SURE: Final = 2.0  # seconds for which originals that were there are taken to be there
+
+
+class Keeping:
+    """The store as the request path sees it; safe to share by threads."""
+
+    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self._lock = Lock()
+        self._failed: ClewError | None = None
+        self._until = 0.0  # when it may be asked again
+
+    def read_up(self, known: Conversation) -> None:
+        """What the store knows of a conversation, and this process does not, or no longer."""
+        try:
+            facts = self._asked(lambda store: store.facts(known.id))
+            last = self._asked(lambda store: store.latest(known.id))
+        except ClewError:
+            if not known.last.time:  # then no reasoning is trusted
+                known.last = Latest(edited=True, sent_as="nothing")
+            return
+        self.learn(known, facts)
+        known.read_up = True
+        if last is not None and (last.time > known.last.time or not known.last.time):
+            known.last = last
+
+    def note(self, known: Conversation, new: Facts) -> None:
+        """Hold facts from now on; the store hears of them now, or as soon as it can be had."""
+        if new != NO_FACTS:
+            self.learn(known, new, owed=True)
+        self.settle(known)
+
+    def settle(self, known: Conversation) -> None:
+        """Tell the store what it could not be told before."""
+        owed = known.owed
+        if owed == NO_FACTS:
+            return
+        try:
+            self._asked(lambda store: store.note(known.id, owed))
+        except ClewError:
+            return  # a missing fact costs a prefix break at most
+        with self._lock:
+            if known.owed is owed:
+                known.owed = NO_FACTS
+
+    def is_sure(self, known: Conversation, originals: Mapping[str, str]) -> bool:
+        """Whether all of these are known to be durable without a look at the store."""
+        if not originals:
+            return True
+        fresh = self._clock() - known.seen_kept < _SURE
+        return fresh and originals.keys() <= known.durable
+
+    def keep(
+        self,
+        known: Conversation,
+        originals: Mapping[str, str],
+        beside: Callable[[], dict[str, str]],
+    ) -> None:
+        """Have all originals of a projection durable; raises where a new one cannot be made so.
+
+        Those of before are asked for now and then: a file that was deleted gets them again.
+        """
+        new = {ref: originals[ref] for ref in originals if ref not in known.durable}
+        if new:
+            both = new | beside()
+            self._asked(lambda store: store.keep(known.owner, known.id, both))
+            known.durable.update(new)
+        if originals and self._clock() - known.seen_kept >= _SURE:
+            self._look_after(known, originals)
+
+    def has(self, known: Conversation, originals: Mapping[str, str]) -> bool:
+        """Whether the store has all of these, as far as it can be asked."""
+        lacking = originals.keys() - known.durable
+        if not lacking:
+            return True
+        try:
+            held = self._asked(lambda store: store.holds(lacking, known.owner))
+        except ClewError:
+            return False
+        known.durable.update(held)
+        return held >= lacking
+
+    def _look_after(self, known: Conversation, originals: Mapping[str, str]) -> None:
+        try:
+            self._asked(lambda store: store.keep(known.owner, known.id, originals))
+        except ClewError:
+            return  # they were durable when they were first left out
+        known.seen_kept = self._clock()
+
+    def learn(self, known: Conversation, new: Facts, *, owed: bool = False) -> None:
+        """Hold facts from now on in this process; `owed`: the store is to hear of them."""
+        with self._lock:
+            if new != NO_FACTS:
+                known.facts = known.facts.merge(new)
+            if owed:
+                known.owed = known.owed.merge(new)
+
+    def _asked(self, work: Callable[[Store], T]) -> T:
+        if self._failed is not None and self._clock() < self._until:
+            raise self._failed
+        try:
+            found = work(self._store)
+        except ClewError as error:
+            self._failed, self._until = error, self._clock() + _PAUSE
+            raise
+        self._failed = None
+        return found

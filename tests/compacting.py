@@ -1,0 +1,146 @@
+"""A real proxy that compacts, with a real store, between raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import clew
+from clew.proxy.compacting import Compacting
+from clew.proxy.config import Limits
+from clew.proxy.deciding import Asked, Deciding, Decision
+from clew.proxy.options import Options
+from clew.proxy.recording import Recording
+from clew.store import Record, SQLiteStore
+from tests.formats import Exchange, request, results
+from tests.proxying import Reply, Script, Standing, ask, post, proxy, say
+
+KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+LONG = "".join(f"line {n} of a long output\n" for n in range(200))
+STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
+PATHS = {
+    "anthropic": "/v1/messages",
+    "openai-chat": "/v1/chat/completions",
+    "openai-responses": "/v1/responses",
+    "gemini": "/v1beta/models/gemini-2.5-pro:generateContent",
+}
+KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
+
+
+def said(format: str, steps: int) -> bytes:
+    return json.dumps(request(format, "go on", *STEPS[:steps])).encode()
+
+
+def answer(status: int, body: object, *headers: str) -> bytes:
+    """A whole response of a provider's."""
+    raw = json.dumps(body).encode()
+    head = [f"HTTP/1.1 {status} .", f"Content-Length: {len(raw)}", *headers]
+    return "\r\n".join(head).encode() + b"\r\n\r\n" + raw
+
+
+def refusal(message: str, status: int = 400) -> bytes:
+    told = {"type": "invalid_request_error", "message": message}
+    return answer(status, {"type": "error", "error": told})
+
+
+INVALID = refusal("messages.3: something is wrong with it")
+OVERFLOW = refusal("prompt is too long: 9000 tokens > 3000 maximum")
+
+
+def says(judge: Callable[[bytes], bytes]) -> Script:
+    """Answer each request by its body."""
+
+    async def script(heard: Any, writer: asyncio.StreamWriter) -> None:
+        writer.write(judge(heard.body))
+
+    return script
+
+
+class Unsteady(Deciding):
+    """Decides late, or fails, while it is told to."""
+
+    pause = 0.0
+    fault: Exception | None = None
+
+    def decide(self, asked: Asked, late: Any = None) -> Decision:
+        if self.fault is not None:
+            raise self.fault
+        time.sleep(self.pause)
+        return super().decide(asked, late)
+
+    def decide_at_once(self, asked: Asked) -> Decision | None:
+        held = self.pause or self.fault is not None
+        return None if held else super().decide_at_once(asked)
+
+
+@dataclass
+class Compacted:
+    """A proxy that compacts, and what is behind it."""
+
+    standing: Standing
+    store: SQLiteStore
+    handling: Compacting
+    deciding: Unsteady
+
+    async def ask(self, format: str, steps: int, *headers: str) -> Reply:
+        return await self.send(format, said(format, steps), *headers)
+
+    async def send(self, format: str, body: bytes, *headers: str) -> Reply:
+        key = KEYS.get(format, "authorization: Bearer one")
+        return await ask(self.standing.port, post(PATHS[format], body, key, *headers))
+
+    def heard(self, format: str, at: int = -1) -> list[str]:
+        """The results that a request held when it came to the provider."""
+        return results(format, json.loads(self.bodies[at]))
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [one.body for one in self.standing.behind.heard]
+
+    def shortened(self, format: str, at: int = -1) -> list[bool]:
+        return [len(text) < 1_000 for text in self.heard(format, at)]
+
+    async def records(self, count: int) -> list[Record]:
+        """What is written down, once there is so much of it."""
+        for _ in range(200):
+            await asyncio.sleep(0.02)  # what is over is written down aside
+            self.store.flush()
+            for conversation in self.store.conversations(None):
+                found = self.store.requests(conversation.name, None)
+                if len(found) >= count:
+                    return found
+        raise AssertionError("too few records")
+
+
+def told(reply: Reply, name: str) -> str:
+    return dict(reply.headers)[name.encode()].decode()
+
+
+@asynccontextmanager
+async def compacting(
+    folder: Path,
+    script: Script | None = None,
+    clock: Callable[[], float] = time.time,
+    limits: Limits = Limits(drain=1.0),  # noqa: B008 - a frozen value
+    **given: Any,
+) -> AsyncGenerator[Compacted]:
+    options = Options(**{"policy": KEEN, **given})
+    store = SQLiteStore(folder / "clew.db", wait=0.3)
+    deciding = Unsteady(options.policy, store, observe=options.observe, shared=options.shared)
+    handling = Compacting(deciding, Recording(store), options, store.salt(), clock)
+    async with proxy(script or say(answer(200, {})), handling, limits=limits) as standing:
+        yield Compacted(standing, store, handling, deciding)
+
+
+def drive(folder: Path, act: Callable[[Compacted], Awaitable[None]], **given: Any) -> None:
+    async def run() -> None:
+        async with compacting(folder, **given) as standing:
+            await act(standing)
+
+    asyncio.run(asyncio.wait_for(run(), 60))

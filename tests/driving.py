@@ -1,0 +1,297 @@
+"""A random client, a provider that signs, and all that can go wrong between them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import clew
+from clew.proxy.breaker import Breaker, Rules
+from clew.proxy.compacting import Compacting, Sending
+from clew.proxy.deciding import Asked, Deciding, Decision
+from clew.proxy.handling import Answer, Incoming, Outgoing
+from clew.proxy.options import Options
+from clew.proxy.recording import Recording
+from clew.store import SQLiteStore
+from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
+
+KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+PLANNED = clew.Policy(cap=2_000, step=300, growth=0.02)
+BUDGET = clew.Policy(budget=6_000, cap=2_000, step=300, growth=0.02)
+DEADLINE = 0.1
+
+
+class Unsteady(Deciding):
+    """Decides late, or fails, when it is told to."""
+
+    slow = broken = False
+    running = 0
+
+    def decide(self, asked: Asked, late: Any = None) -> Decision:
+        self.running += 1
+        try:
+            if self.slow:
+                time.sleep(2 * DEADLINE)
+            if self.broken:
+                raise RuntimeError("broken for a test")
+            return super().decide(asked, late)
+        finally:
+            self.running -= 1
+
+    def decide_at_once(self, asked: Asked) -> Decision | None:
+        return None if self.slow or self.broken else super().decide_at_once(asked)
+
+
+@dataclass
+class Branch:
+    """A history as its client holds it, and what of it went up last."""
+
+    messages: list[dict[str, Any]]
+    model: str
+    tools: list[Any] = field(default_factory=lambda: TOOLS)
+    went: tuple[list[Any], Decision] | None = None
+
+    def body(self) -> bytes:
+        told = {"model": self.model, "max_tokens": 99, "tools": self.tools}
+        return json.dumps({**told, "messages": self.messages}).encode()
+
+    def fork(self) -> Branch:
+        return Branch(list(self.messages), self.model, self.tools, self.went)
+
+
+class Driver:
+    """Plays a session by chance; every law is checked as it goes."""
+
+    def __init__(self, folder: Path, seed: int, workers: int = 1) -> None:
+        self.chance = random.Random(seed)
+        self.path = folder / "clew.db"
+        self.now = 1_800_000_000.0
+        self.policy = self.chance.choice([KEEN, KEEN, PLANNED, BUDGET])
+        self.shared = workers > 1
+        self.provider = Signer()
+        self.workers = [self._worker() for _ in range(workers)]
+        model = self.chance.choice([BOUND, BOUND, BOUND, UNBOUND])
+        self.branches = [Branch([{"role": "user", "content": f"task {seed}"}], model)]
+        self.lock: sqlite3.Connection | None = None
+        self.log: list[str] = []
+        self.kinds: dict[str, int] = {}
+        self.breaks = 0
+
+    def _worker(self) -> tuple[Compacting, Unsteady, SQLiteStore]:
+        store = SQLiteStore(self.path, wait=0.01)
+        deciding = Unsteady(self.policy, store, shared=self.shared)
+        options = Options(policy=self.policy, deadline=DEADLINE, shared=self.shared)
+        made = Compacting(deciding, Recording(store), options, store.salt(), clock=lambda: self.now)
+        made.breaker = Breaker(lambda: self.now, Rules(troubles=self.chance.choice([5, 50])))
+        return made, deciding, store
+
+    async def play(self, steps: int) -> None:
+        acts = [self.grow] * 12 + [
+            self.grow_slowly, self.grow_slowly, self.grow_brokenly, self.fork, self.retry,
+            self.switch, self.sleep, self.toggle_lock, self.bypass, self.count, self.restart,
+            self.fail, self.refuse, self.overflow, self.say,
+        ]  # fmt: skip
+        for _ in range(steps):
+            act = self.chance.choice(acts)
+            branch = self.chance.choice(self.branches)
+            self.log.append(f"{act.__name__} {self.branches.index(branch)} {len(branch.messages)}")
+            await act(branch)
+            if self.chance.random() < 0.8:  # a model takes its time
+                await self._rest()
+        self.unlock()
+        await self.close()
+
+    async def _rest(self) -> None:
+        """Wait until what came too late has come."""
+        while any(deciding.running for _, deciding, _ in self.workers):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    async def close(self) -> None:
+        for handling, _, _ in self.workers:
+            await handling.stop()
+        store = SQLiteStore(self.path)
+        assert store.holds(self.provider.refs, None) == self.provider.refs
+        store.close()
+
+    async def grow(self, branch: Branch, *headers: tuple[bytes, bytes], error: str = "") -> None:
+        """Ask; if the model answers, run what it calls."""
+        self.now += self.chance.choice([1, 5, 30])
+        body, thinks = branch.body(), branch.model != UNBOUND or self.chance.random() < 0.5
+        sent, decision = await self._ask(body, headers, error)
+        if sent is None or decision is None:
+            return
+        self._check_stable(branch, sent, decision)
+        answer = self.provider.answer(sent, thinks=thinks)
+        lines = self.chance.choice([2, 40, 150])
+        text = "".join(f"line {n} {self.chance.random()} of it\n" for n in range(lines))
+        result = {"type": "tool_result", "tool_use_id": answer[-1]["id"], "content": text}
+        branch.went = (json.loads(sent)["messages"], decision)
+        branch.messages = [
+            *branch.messages,
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": [result]},
+        ]
+
+    async def say(self, branch: Branch) -> None:
+        """The user has something to add."""
+        content = list(branch.messages[-1]["content"])
+        if isinstance(branch.messages[-1]["content"], list):
+            content.append({"type": "text", "text": "and one more thing"})
+            branch.messages = [*branch.messages[:-1], {"role": "user", "content": content}]
+            branch.went = None
+        await self.grow(branch)
+
+    async def grow_slowly(self, branch: Branch) -> None:
+        with self._all(slow=True):
+            await self.grow(branch)
+
+    async def grow_brokenly(self, branch: Branch) -> None:
+        with self._all(broken=True):
+            await self.grow(branch)
+
+    async def bypass(self, branch: Branch) -> None:
+        await self.grow(branch, (b"x-clew-bypass", b"1"))
+
+    async def fail(self, branch: Branch) -> None:
+        await self.grow(branch, error="overloaded")
+
+    async def refuse(self, branch: Branch) -> None:
+        """The provider finds fault with clew's work; seldom, for that ends it."""
+        await self.grow(branch, error="changed" if self.chance.random() < 0.2 else "")
+        await asyncio.sleep(0.03)  # as long as an answer takes at least
+
+    async def overflow(self, branch: Branch) -> None:
+        await self.grow(branch, error="overflow")
+
+    async def count(self, branch: Branch) -> None:
+        await self._ask(branch.body(), (), "", operation="count")
+
+    async def fork(self, branch: Branch) -> None:
+        """Go on from an earlier place too."""
+        other = branch.fork()
+        back = self.chance.randrange(0, 3)
+        if len(other.messages) > 2 * back + 1 and back:
+            other.messages, other.went = other.messages[: -2 * back], None
+        self.branches = [*self.branches[-3:], other]
+        await self.grow(other)
+
+    async def retry(self, branch: Branch) -> None:
+        """The answer is lost, or not wanted; later perhaps it is."""
+        kept = branch.fork()
+        await self.grow(branch)
+        if self.chance.random() < 0.7:
+            branch.messages, branch.went = kept.messages, None
+            await self.grow(branch)
+
+    async def switch(self, branch: Branch) -> None:
+        if self.chance.random() < 0.5 and branch.model != UNBOUND:
+            branch.model = OTHER_BOUND if branch.model == BOUND else BOUND
+        else:
+            more = {"name": "more", "description": "", "input_schema": {"type": "object"}}
+            branch.tools = [*TOOLS, more] if len(branch.tools) == 1 else TOOLS
+        branch.went = None
+        await self.grow(branch)
+
+    async def sleep(self, branch: Branch) -> None:
+        self.now += 4_000
+        branch.went = None
+        await self.grow(branch)
+
+    async def restart(self, _branch: Branch) -> None:
+        """A worker ends, and another begins."""
+        at = self.chance.randrange(len(self.workers))
+        handling, _, store = self.workers[at]
+        store.flush(1.0)
+        if self.lock is None:
+            await handling.stop()
+            self.workers[at] = self._worker()
+
+    async def toggle_lock(self, _branch: Branch) -> None:
+        if self.lock is None:
+            self.lock = sqlite3.connect(self.path, isolation_level=None)
+            self.lock.execute("BEGIN IMMEDIATE")
+        else:
+            self.unlock()
+
+    def unlock(self) -> None:
+        if self.lock is not None:
+            self.lock.execute("ROLLBACK")
+            self.lock.close()
+            self.lock = None
+
+    @contextlib.contextmanager
+    def _all(self, **how: bool) -> Iterator[None]:
+        for _, deciding, _ in self.workers:
+            for name, value in how.items():
+                setattr(deciding, name, value)
+        try:
+            yield
+        finally:
+            for _, deciding, _ in self.workers:
+                deciding.slow = deciding.broken = False
+
+    async def _ask(
+        self, body: bytes, headers: Any, error: str, operation: Any = "generate"
+    ) -> tuple[bytes | None, Decision | None]:
+        """What forwarding does with a request; what was taken, and as what."""
+        handling = self.chance.choice(self.workers)[0]
+        incoming = Incoming(
+            "POST", "/v1/messages", "", ((b"x-api-key", b"one"), *headers), "anthropic",
+            operation, None, None, body,
+        )  # fmt: skip
+        outgoing = await handling.outgoing(incoming)
+        for tries in (3, 2, 1):
+            sent = body if outgoing.body is None else outgoing.body
+            refusal = self._refusal(body, sent, error if tries == 3 else "")
+            status, said = refusal or (200, b'{"type": "message"}')
+            following: Outgoing | None = None
+            judged = outgoing.body is not None or outgoing.judged
+            if 400 <= status < 500 and judged and tries > 1:
+                following = await handling.again(incoming, outgoing, Answer(status, (), said))
+            assert outgoing.tap is not None
+            if following is None:
+                assert isinstance(outgoing, Sending)
+                outgoing.tap.began(status, ())
+                outgoing.tap.ended("whole")
+                kind = outgoing.decision.kind
+                self.kinds[kind] = self.kinds.get(kind, 0) + 1
+                return (sent, outgoing.decision) if status == 200 else (None, None)
+            outgoing.tap.ended("replaced")
+            outgoing = following
+        raise AssertionError("the last try returns")
+
+    def _refusal(self, body: bytes, sent: bytes, error: str) -> tuple[int, bytes] | None:
+        found = self.provider.problems(sent)
+        assert not found, (found, self.log)
+        if error == "overloaded":
+            return 529, b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}'
+        if error == "changed" and sent != body:
+            return 400, _error("messages.3: something is wrong with it")
+        if error == "overflow":
+            return 400, _error("prompt is too long: 210000 tokens > 200000 maximum")
+        return None
+
+    def _check_stable(self, branch: Branch, sent: bytes, decision: Decision) -> None:
+        """Between epochs, what goes up extends what went up."""
+        if branch.went is None:
+            return
+        before, last = branch.went
+        kinds = {decision.kind, last.kind}
+        if not kinds <= {"projection", "known edits"} or decision.moment:
+            return
+        now = [unmarked(one) for one in json.loads(sent)["messages"]]
+        if decision.epochs == last.epochs:
+            assert now[: len(before)] == [unmarked(one) for one in before], self.log
+
+
+def _error(message: str) -> bytes:
+    told = {"type": "invalid_request_error", "message": message}
+    return json.dumps({"type": "error", "error": told}).encode()

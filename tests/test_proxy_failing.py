@@ -1,0 +1,369 @@
+"""What goes up when a compaction is late, fails or is refused, and what follows from it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.proxy import compacting as module
+from clew.proxy.breaker import Breaker, Rules
+from clew.proxy.deciding import Asked, Deciding
+from tests.compacting import (
+    INVALID,
+    KEEN,
+    OVERFLOW,
+    Compacted,
+    answer,
+    drive,
+    refusal,
+    said,
+    says,
+    told,
+)
+from tests.formats import FORMATS
+from tests.proxying import until
+from tests.signing import BOUND, TOOLS, Signer
+from tests.test_fallback import thought, thoughts
+
+formats = pytest.mark.parametrize("format", FORMATS)
+OK = answer(200, {})
+LATE: dict[str, Any] = {"deadline": 0.4}
+
+
+@pytest.fixture(autouse=True)
+def _always_aside(monkeypatch: pytest.MonkeyPatch):
+    """Small requests too are decided on off the loop, under the deadline."""
+    monkeypatch.setattr(module, "_SMALL", 0)
+
+
+def name_of(one: Compacted) -> str:
+    (conversation,) = one.store.conversations(None)
+    return conversation.name
+
+
+class TestLate:
+    @formats
+    def test_edits_in_force_go_up_and_no_others(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            await one.ask(format, 3)
+            one.deciding.pause = 0.8
+            reply = await one.ask(format, 5)
+            assert told(reply, "x-clew-sent") == "known-edits"
+            assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+            assert one.shortened(format) == [True, True, False, False, False]
+            facts = one.store.facts((await one.records(2))[0].conversation)
+            assert len(facts.skipped) == 2
+            one.deciding.pause = 0.0
+            await asyncio.sleep(0.9)  # the late one has come
+            assert told(await one.ask(format, 6), "x-clew-sent") == "projection"
+            assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+            assert one.shortened(format) == [True] * 5 + [False]
+
+        drive(tmp_path, act, **LATE)
+
+    @formats
+    def test_without_any_the_original_goes_up(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            one.deciding.pause = 0.8
+            reply = await one.ask(format, 3)
+            assert told(reply, "x-clew-sent") == "original"
+            assert one.bodies == [said(format, 3)]
+            (record,) = await one.records(1)
+            assert record.fallback == "late: over 0.4 s"
+            assert len(one.store.facts(record.conversation).skipped) == 1
+
+        drive(tmp_path, act, **LATE)
+
+    def test_where_that_might_not_fit_the_request_waits(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            asked = {**json.loads(said("anthropic", 3)), "system": "x" * 500_000}
+            one.deciding.pause = 0.8
+            reply = await one.send("anthropic", json.dumps(asked).encode())
+            assert told(reply, "x-clew-sent") == "projection"
+            assert one.shortened("anthropic") == [True, True, False]
+
+        drive(tmp_path, act, **LATE)
+
+    def test_a_limit_that_was_named_makes_it_wait_too(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            await one.ask("anthropic", 3)
+            assert one.store.facts(name_of(one)).windows
+            one.deciding._memo.clear()
+            one.deciding.pause = 0.8
+            assert told(await one.ask("anthropic", 4), "x-clew-sent") == "projection"
+
+        heard: list[bytes] = []
+
+        def judge(body: bytes) -> bytes:
+            heard.append(body)
+            return OVERFLOW if len(heard) == 1 else OK
+
+        drive(tmp_path, act, script=says(judge), **LATE)
+
+    def test_what_came_late_is_remembered(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            one.deciding.pause = 0.8
+            await one.ask("anthropic", 3)
+            await asyncio.sleep(0.9)
+            assert len(one.deciding._memo) == 2
+            reply = await one.ask("anthropic", 4)  # late again, but now something is known
+            assert told(reply, "x-clew-sent") == "known-edits"
+            assert one.shortened("anthropic")[:2] == [True, False]
+
+        drive(tmp_path, act, **LATE)
+
+    @formats
+    def test_a_new_process_agrees_with_what_was_sent(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            await one.ask(format, 3)
+            one.deciding.pause = 0.8
+            await one.ask(format, 4)
+            one.deciding.pause = 0.0
+            await asyncio.sleep(0.9)
+            await one.ask(format, 5)
+            (record, *_) = await one.records(3)
+            model = "gemini-2.5-pro" if format == "gemini" else None
+            anew = Deciding(KEEN, one.store)
+            for steps, body in zip((4, 5), one.bodies[1:], strict=True):
+                asked = Asked(said(format, steps), format, model, record.owner, record.time)  # type: ignore[arg-type]
+                decision = anew.decide(asked)
+                assert (decision.body or asked.body) == body
+
+        drive(tmp_path, act, **LATE)
+
+
+class TestAFaultOfClews:
+    @formats
+    def test_edits_in_force_go_up_else_the_original(self, tmp_path: Path, format: str):
+        async def act(one: Compacted) -> None:
+            one.deciding.fault = RuntimeError("a fault")
+            assert (await one.ask(format, 2)).status == 200
+            assert one.bodies == [said(format, 2)]
+            one.deciding.fault = None
+            await one.ask(format, 3)
+            one.deciding.fault = RecursionError()
+            reply = await one.ask(format, 4)
+            assert told(reply, "x-clew-sent") == "known-edits"
+            assert one.heard(format)[:2] == one.heard(format, 1)[:2]
+            assert one.shortened(format)[0]
+
+        drive(tmp_path, act)
+
+    def test_where_even_reading_fails_the_original_goes_up(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ):
+        async def act(one: Compacted) -> None:
+            def broken(*_: object, **__: object) -> None:
+                raise MemoryError
+
+            monkeypatch.setattr("clew.proxy.deciding.read_body", broken)
+            reply = await one.ask("anthropic", 3)
+            assert reply.status == 200
+            assert told(reply, "x-clew-sent") == "untouched"
+            assert one.bodies == [said("anthropic", 3)]
+
+        drive(tmp_path, act)
+
+
+class TestRefused:
+    """The provider finds fault with a projection."""
+
+    @formats
+    def test_the_original_is_tried_once_and_the_conversation_left_alone(
+        self, tmp_path: Path, format: str
+    ):
+        originals = {said(format, steps) for steps in range(1, 9)}
+
+        async def act(one: Compacted) -> None:
+            reply = await one.ask(format, 3)
+            assert reply.status == 200
+            assert len(one.bodies) == 2
+            assert one.bodies[1] == said(format, 3)
+            for steps in (4, 5):
+                assert told(await one.ask(format, steps), "x-clew-sent") == "original"
+            assert one.bodies[2:] == [said(format, 4), said(format, 5)]
+            await until(lambda: one.store.reproductions(None))
+            (case,) = one.store.reproductions(None)
+            assert (case.request, case.sent, case.status) == (one.bodies[1], one.bodies[0], 400)
+            assert "something is wrong" in case.error
+            await until(lambda: one.store.facts(case.conversation).left_alone)
+            for shared in (False, True):  # a restart, and another worker
+                other = Deciding(KEEN, one.store, shared=shared)
+                model = "gemini-2.5-pro" if format == "gemini" else None
+                asked = Asked(said(format, 6), format, model, case.owner, case.time)  # type: ignore[arg-type]
+                assert other.decide(asked).why == "left alone"
+
+        drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+
+    def test_if_that_fails_too_the_client_gets_the_answer_to_what_it_sent(self, tmp_path: Path):
+        mine = said("anthropic", 3)
+
+        async def act(one: Compacted) -> None:
+            reply = await one.ask("anthropic", 3)
+            assert reply.status == 400
+            assert b"the client's own" in reply.body
+            assert len(one.bodies) == 2
+            assert one.store.reproductions(None) == []
+            assert not one.store.facts((await one.records(1))[0].conversation).left_alone
+
+        wrong = refusal("messages.1: the client's own")
+        drive(tmp_path, act, script=says(lambda body: wrong if body == mine else INVALID))
+
+    def test_an_original_is_not_tried_again(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            assert (await one.ask("anthropic", 1)).status == 400
+            assert (await one.ask("anthropic", 3, "x-clew-bypass: 1")).status == 400
+            assert len(one.bodies) == 2
+
+        drive(tmp_path, act, script=says(lambda _: INVALID))
+
+    @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 529])
+    def test_other_errors_come_down_as_they_are(self, tmp_path: Path, status: int):
+        async def act(one: Compacted) -> None:
+            assert (await one.ask("anthropic", 3)).status == status
+            assert len(one.bodies) == 1
+
+        said_so = answer(status, {"error": {"type": "some_error", "message": "no"}})
+        drive(tmp_path, act, script=says(lambda _: said_so))
+
+    def test_reasoning_signed_for_projections_is_dropped_from_the_original(self, tmp_path: Path):
+        bad: list[bytes] = []
+
+        async def act(one: Compacted) -> None:
+            for steps in (2, 3):
+                await one.send("anthropic", json.dumps(thought(steps)).encode())
+            bad.append(b"refuse")
+            reply = await one.send("anthropic", json.dumps(thought(4)).encode())
+            assert reply.status == 200
+            assert len(one.bodies) == 4
+            sent = json.loads(one.bodies[-1])
+            assert [len(text) > 1_000 for text in one.heard("anthropic")] == [True] * 4
+            assert thoughts(sent) == []
+            await one.send("anthropic", json.dumps(thought(6)).encode())
+            assert thoughts(json.loads(one.bodies[-1])) == ["thought 9", "thought 11"]
+
+        def judge(body: bytes) -> bytes:
+            return INVALID if bad and b"left out" in body else OK
+
+        drive(tmp_path, act, script=says(judge))
+
+
+class TestOverflow:
+    def judged(self, seen: list[bytes]) -> Any:
+        def judge(body: bytes) -> bytes:
+            seen.append(body)
+            return OVERFLOW if len(body) > 16_000 else OK
+
+        return says(judge)
+
+    @formats
+    def test_it_is_tried_again_under_the_limit_that_is_named(self, tmp_path: Path, format: str):
+        policy = clew.Policy(cap=500, step=1_000_000, growth=1.0)
+        seen: list[bytes] = []
+
+        async def act(one: Compacted) -> None:
+            reply = await one.ask(format, 6)
+            assert seen[0] == said(format, 6)  # nothing was done before
+            assert reply.status == 200
+            assert len(seen) == 2
+            assert len(seen[1]) < 16_000
+            (record,) = await one.records(1)
+            assert len(one.store.facts(record.conversation).windows) == 1
+            assert (await one.ask(format, 7)).status == 200
+
+        drive(tmp_path, act, script=self.judged(seen), policy=policy)
+
+    def test_one_that_went_up_late_and_as_it_came_is_too(self, tmp_path: Path):
+        seen: list[bytes] = []
+
+        async def act(one: Compacted) -> None:
+            one.deciding.pause = 0.8
+            reply = await one.ask("anthropic", 6)
+            assert seen[0] == said("anthropic", 6)
+            assert reply.status == 200
+            assert len(seen) == 2
+            one.deciding.pause = 0.0
+            await asyncio.sleep(0.9)
+            await one.ask("anthropic", 7)
+            before, after = (json.loads(body)["messages"] for body in seen[1:])
+            assert after[: len(before) - 1] == before[:-1]
+
+        drive(tmp_path, act, script=self.judged(seen), **LATE)
+
+    def test_once_only(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            reply = await one.ask("anthropic", 6)
+            assert reply.status == 400
+            assert b"too long" in reply.body
+            assert len(one.bodies) <= 2
+
+        drive(tmp_path, act, script=says(lambda _: OVERFLOW))
+
+
+class TestTheBreaker:
+    def test_it_opens_after_repeated_trouble_and_closes_again(self, tmp_path: Path):
+        now = [0.0]
+
+        async def act(one: Compacted) -> None:
+            one.handling.breaker = Breaker(lambda: now[0], Rules(troubles=3))
+            await one.ask("anthropic", 2)
+            one.deciding.fault = RuntimeError("a fault")
+            for steps in (3, 4, 5):
+                await one.ask("anthropic", steps)
+            assert one.handling.breaker.standing().phase == "open"
+            one.deciding.fault = None
+            reply = await one.ask("anthropic", 6)
+            assert told(reply, "x-clew-sent") == "known-edits"  # edits in force stay
+            now[0] += 61
+            assert told(await one.ask("anthropic", 7), "x-clew-sent") == "projection"
+            assert one.handling.breaker.standing().phase == "closed"
+
+        drive(tmp_path, act)
+
+
+class TestSigned:
+    """A provider that checks its signatures, and everything that makes clew fall back."""
+
+    def test_no_thought_meets_what_it_was_not_signed_for(self, tmp_path: Path):
+        provider = Signer()
+
+        async def act(one: Compacted) -> None:
+            one.handling.breaker = Breaker(lambda: 0.0, Rules(troubles=50))
+            messages: list[Any] = [{"role": "user", "content": "go on"}]
+            calm, sent = (0.0, None, ()), list[str]()
+            late, fault = (0.8, None, ()), (0.0, RuntimeError(), ())
+            bypass = (0.0, None, ("x-clew-bypass: 1",))
+            plan = [
+                calm, calm, calm, late, calm, late, late, calm, calm, fault, calm, bypass, bypass,
+                calm, fault, calm, bypass, late, calm, calm,
+            ]  # fmt: skip
+            for pause, broken, headers in plan:
+                one.deciding.pause, one.deciding.fault = pause, broken
+                body = {"model": BOUND, "max_tokens": 9, "tools": TOOLS, "messages": messages}
+                reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
+                assert reply.status == 200, reply.body
+                sent.append(told(reply, "x-clew-sent"))
+                made = json.loads(reply.body)["content"]
+                messages += [{"role": "assistant", "content": made}, _result(made[-1]["id"])]
+                await asyncio.sleep(pause)
+            assert {"projection", "known-edits", "original"} == set(sent)
+            assert sent[-1] == "projection"
+            assert any(b'"thinking"' in body for body in one.bodies)
+
+        def judge(body: bytes) -> bytes:
+            found = provider.problems(body)
+            return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
+
+        drive(tmp_path, act, script=says(judge), deadline=0.4)
+
+
+def _result(id: str) -> dict[str, Any]:
+    lines = 60 if int(id.removeprefix("call_")) % 4 == 0 else 3
+    text = "".join(f"{id} line {n} of the output\n" for n in range(lines))
+    block = {"type": "tool_result", "tool_use_id": id, "content": text}
+    return {"role": "user", "content": [block]}

@@ -1,0 +1,235 @@
+"""The proxy and its store: durable before it goes up, and no request fails when it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clew.store import SQLiteStore, StoreUnavailable
+from tests.compacting import LONG, PATHS, Compacted, drive, said, told
+from tests.proxying import ask, post, upstream
+from tests.signing import REF
+from tests.storing import ROOT, SOURCE, child
+
+BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
+
+
+@contextlib.contextmanager
+def locked(store: SQLiteStore, how: str) -> Iterator[None]:
+    other = child("lock", str(store.path), how)
+    assert other.stdout is not None
+    assert other.stdout.readline() == "locked\n"
+    try:
+        yield
+    finally:
+        other.communicate("go\n", timeout=10)
+
+
+@contextlib.contextmanager
+def refusing(store: SQLiteStore, why: Any) -> Iterator[None]:
+    """Whatever is to be written is refused, in the way that the store's own tests bring about."""
+
+    def refuse(_work: object) -> None:
+        raise StoreUnavailable(store.path, why)
+
+    written = store._database.write
+    store._database.write = refuse  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        store._database.write = written  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def gone(store: SQLiteStore, _how: str) -> Iterator[None]:
+    """The file is deleted, and no other can be made in its place."""
+    for one in store.path.parent.glob("clew.db*"):
+        one.unlink()
+    store.path.mkdir()
+    try:
+        yield
+    finally:
+        store.path.rmdir()
+
+
+FAULTS = [
+    (locked, "for writing"),
+    (gone, ""),
+    *((refusing, why) for why in ("full", "read-only", "failing")),
+]
+faults = pytest.mark.parametrize(("fault", "how"), FAULTS, ids=[how or "gone" for _, how in FAULTS])
+
+
+def refs_in(bodies: list[bytes]) -> set[str]:
+    return {ref for body in bodies for ref in REF.findall(body.decode())}
+
+
+async def timed(asking: Any) -> float:
+    begun = time.monotonic()
+    reply = await asking
+    assert reply.status == 200
+    return time.monotonic() - begun
+
+
+@faults
+def test_no_new_edit_is_made_and_those_in_force_stay(tmp_path: Path, fault: Any, how: str):
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        before = one.heard("anthropic")
+        with fault(one.store, how):
+            taken = [await timed(one.ask("anthropic", steps)) for steps in (4, 5, 6)]
+            assert max(taken) < BOUNDED
+            for at in (1, 2, 3):
+                assert one.shortened("anthropic", at)[:3] == [True, True, False]
+                assert one.heard("anthropic", at)[:2] == before[:2]
+        await asyncio.sleep(1.2)
+        reply = await one.ask("anthropic", 7)
+        assert told(reply, "x-clew-sent") == "projection"
+        assert one.shortened("anthropic") == [True] * 6 + [False]
+        refs = refs_in(one.bodies)
+        assert len(refs) == 6
+        await asyncio.sleep(2.1)  # what was deleted is asked for now and then
+        await one.ask("anthropic", 7)
+        assert one.store.holds(refs, None) == refs
+
+    drive(tmp_path, act)
+
+
+@faults
+def test_a_new_conversation_goes_up_as_it_came(tmp_path: Path, fault: Any, how: str):
+    async def act(one: Compacted) -> None:
+        one.store.flush()
+        with fault(one.store, how):
+            assert await timed(one.ask("openai-chat", 3)) < BOUNDED
+            assert await timed(one.ask("openai-chat", 4)) < BOUNDED
+            assert one.bodies == [said("openai-chat", 3), said("openai-chat", 4)]
+        await asyncio.sleep(1.2)
+        assert told(await one.ask("openai-chat", 5), "x-clew-sent") == "projection"
+
+    drive(tmp_path, act)
+
+
+def test_nothing_is_edited_at_arrival_either(tmp_path: Path):
+    import clew
+
+    noisy = "\x1b[31mred\x1b[0m trailing    \n" * 50
+
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 1)
+        asked = json.loads(said("anthropic", 2))
+        asked["messages"][-1]["content"][0]["content"] = noisy
+        with locked(one.store, "for writing"):
+            assert (await one.send("anthropic", json.dumps(asked).encode())).status == 200
+            assert json.loads(one.bodies[-1])["messages"][-1] == asked["messages"][-1]
+
+    drive(tmp_path, act, policy=clew.Policy())
+
+
+def test_a_damaged_file_is_put_aside_and_what_is_still_sent_is_kept_again(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        assert one.store.flush()
+        for file in one.store.path.parent.glob("clew.db*"):
+            file.write_bytes(os.urandom(max(8_192, file.stat().st_size)))
+        await asyncio.sleep(2.1)
+        for steps in (4, 5):
+            assert (await one.ask("anthropic", steps)).status == 200
+            await asyncio.sleep(1.2)
+        assert (await one.ask("anthropic", 6)).status == 200
+        await asyncio.sleep(2.1)
+        assert (await one.ask("anthropic", 6)).status == 200
+        refs = refs_in(one.bodies)
+        assert one.store.holds(refs, None) == refs
+        assert one.store.moved_aside()
+
+    drive(tmp_path, act)
+
+
+def test_facts_that_could_not_be_kept_are_kept_later(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        (record,) = await one.records(1)
+        with locked(one.store, "for writing"):
+            await one.ask("anthropic", 4)
+        assert not one.store.facts(record.conversation).skipped
+        await asyncio.sleep(1.2)
+        one.deciding.fault = RuntimeError()
+        await one.ask("anthropic", 5)
+        assert len(one.store.facts(record.conversation).skipped) == 2
+
+    drive(tmp_path, act)
+
+
+@contextlib.contextmanager
+def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """`clew serve` in a process of its own, that clips whatever was seen."""
+    command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", "--quiet"]
+    upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
+    settings = store.parent / "clew.toml"
+    settings.write_text(
+        'cap = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
+    )
+    process = subprocess.Popen(
+        [*command, *upstreams, "--policy", str(settings)],
+        env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}", "CLEW_STORE": str(store)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    said_so = process.stdout.readline()
+    found = re.search(r"listens on http://[\w.]+:(\d+)", said_so)
+    assert found, process.communicate()[1]
+    try:
+        yield process, int(found[1])
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path):
+    """Six conversations grow until the process is killed, again and again."""
+    store = tmp_path / "clew.db"
+
+    async def talk(port: int, name: str, rounds: int) -> None:
+        for steps in range(1, 9):
+            body = json.loads(said("anthropic", steps))
+            for message in body["messages"]:
+                for block in message["content"] if isinstance(message["content"], list) else []:
+                    if block["type"] == "tool_result":
+                        block["content"] = f"{name} {rounds} {block['tool_use_id']} {LONG}"
+            body["messages"][0]["content"] = f"{name} {rounds}"
+            with contextlib.suppress(OSError, IndexError):
+                await ask(port, post(PATHS["anthropic"], json.dumps(body).encode(), "x-api-key: k"))
+
+    async def play() -> set[str]:
+        async with upstream() as behind:
+            for rounds in range(4):
+                with serving(store, behind.port) as (process, port):
+                    kill = threading.Timer(
+                        0.25 + 0.2 * rounds, process.send_signal, [signal.SIGKILL]
+                    )
+                    kill.start()
+                    talks = (talk(port, f"task {n}", rounds) for n in range(6))
+                    await asyncio.wait_for(asyncio.gather(*talks), 60)
+                    kill.join()
+            return refs_in([one.body for one in behind.heard])
+
+    refs = asyncio.run(play())
+    assert len(refs) > 5
+    kept = SQLiteStore(store)
+    assert kept.holds(refs, None) == refs
+    for ref in list(refs)[:20]:
+        assert LONG in (kept.original(ref, None) or "")
+    kept.close()
