@@ -79,7 +79,7 @@ class Growing:
         self._chance = random.Random(f"{name} {seed}")
         self._turns = 0
         self._body = (
-            b'{"model":"claude-opus-4-5","max_tokens":99,"tools":[{"name":"shell","description":"",'
+            b'{"model":"claude-opus-4-7","max_tokens":99,"tools":[{"name":"shell","description":"",'
             b'"input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"%s"}'
             % name.encode()
         )

@@ -215,6 +215,9 @@ class Driver:
             self.workers[at] = self._worker()
 
     async def toggle_lock(self, _branch: Branch) -> None:
+        """The store cannot be written; of several processes none could tell the others, then."""
+        if self.shared:
+            return
         if self.lock is None:
             self.lock = sqlite3.connect(self.path, isolation_level=None)
             self.lock.execute("BEGIN IMMEDIATE")
@@ -287,6 +290,8 @@ class Driver:
         kinds = {decision.kind, last.kind}
         if not kinds <= {"projection", "known edits"} or decision.moment:
             return
+        if decision.prefix in decision.facts.cold | decision.facts.changed:
+            return  # a free moment, which another process or an earlier try has noted
         now = [unmarked(one) for one in json.loads(sent)["messages"]]
         if decision.epochs == last.epochs:
             assert now[: len(before)] == [unmarked(one) for one in before], self.log

@@ -178,7 +178,7 @@ class Deciding:
     def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
         """The request itself, without reasoning that was signed for projections of it."""
         read = self._read(asked)
-        if why == "bypassed":
+        if why == "bypassed" and not self._is_left_alone(read, read.conversation.facts):
             self._note_original(read)
         return self._original(read, read.conversation.facts, why)
 
@@ -287,11 +287,14 @@ class Deciding:
         state = folded.state
         if not folded.setting.binding.bound or state.prefix.hex() in facts.changed - facts.skipped:
             return False
-        if not _alters(edits_of(state)) or not _has_reasoning(folded):
+        if not _has_reasoning(folded):
             return False
+        last, alters = read.conversation.last, _alters(edits_of(state))
         passed = (prefix.hex() for prefix in reversed(state.boundaries))
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
-        return reset in facts.skipped or read.conversation.last.sent_as != "projection"
+        if reset in facts.skipped:  # an original, which may have lost its reasoning
+            return alters or last.edited or self._shared
+        return alters and last.sent_as != "projection"
 
     def _projection(
         self, read: _Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
@@ -348,7 +351,10 @@ class Deciding:
             return False
         if not folded.setting.binding.bound:
             return True
-        if any(known.was_answered(prefix) for prefix in found.facts.skipped):
+        skipped = found.facts.skipped
+        if any(known.was_answered(prefix) for prefix in skipped):
+            return False
+        if self._shared and len(skipped) > 1:  # another process may have answered one of them
             return False
         return not self._contradicts(read, folded, facts)
 
@@ -365,7 +371,8 @@ class Deciding:
         body, known = None, read.conversation
         # Another process may have sent edits just now, whose record is not written yet.
         if (known.last.edited or self._shared) and self._is_bound(read):
-            until = facts.left_alone if why == LEFT_ALONE else frozenset({_here(read)})
+            alone = self._is_left_alone(read, facts)
+            until = facts.left_alone if alone else frozenset({_here(read)})
             sent = Facts(left_alone=until)
             fallen = as_it_came(
                 read.asked.body, format=read.format, sent=sent, model=read.asked.model
