@@ -19,10 +19,10 @@ from clew.proxy.options import Options
 from clew.proxy.record import Record
 from clew.proxy.running import Running, serving
 from clew.store import SQLiteStore
+from tests.compacting import KEEN, PATHS, STEPS, said
 from tests.formats import FORMATS, results
 from tests.proxying import all_to, ask, get, post, upstream
 from tests.storing import by_ref
-from tests.test_proxy_compacting import KEEN, PATHS, STEPS, said
 
 ONE, TWO = "the-first-key", "the-second-key"
 HEADER = {"anthropic": "x-api-key: {}", "gemini": "x-goog-api-key: {}"}
