@@ -356,7 +356,7 @@ class Deciding:
             return False
         if self._shared and len(skipped) > 1:  # another process may have answered one of them
             return False
-        return not self._contradicts(read, folded, facts)
+        return not self._contradicts(read, folded, facts.merge(found.facts))
 
     def _fits(self, read: _Read) -> bool:
         """Whether the request as it came surely fits its window."""
