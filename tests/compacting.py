@@ -132,7 +132,9 @@ async def compacting(
 ) -> AsyncGenerator[Compacted]:
     options = Options(**{"policy": KEEN, **given})
     store = SQLiteStore(folder / "clew.db", wait=0.3)
-    deciding = Unsteady(options.policy, store, observe=options.observe, shared=options.shared)
+    deciding = Unsteady(
+        options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
+    )
     handling = Compacting(deciding, Recording(store), options, store.salt(), clock)
     async with proxy(script or say(answer(200, {})), handling, limits=limits) as standing:
         yield Compacted(standing, store, handling, deciding)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from clew.marker import reference
+from clew.policy import Policy
 from clew.proxy.deciding import Asked, Deciding
 from clew.store import SQLiteStore
 from tests.compacting import KEEN, LONG, Compacted, answer, drive, said, told
@@ -192,3 +193,20 @@ class TestCalibration:
             assert one.bodies[-1] == alone.decide(asked).body
 
         drive(tmp_path, act, script=say(reply))
+
+
+def test_one_upstream_is_told_in_words_and_the_others_are_not(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        await one.ask("openai-chat", 3)
+        await one.ask("openai-chat", 4)
+        await one.ask("anthropic", 3)
+        first, second, other = (json.loads(body) for body in one.bodies)
+        for body in (first, second):
+            roles = [message["role"] for message in body["messages"]]
+            assert "tool" not in roles
+            assert not any("tool_calls" in message for message in body["messages"])
+            assert "make 0" in json.dumps(body)
+        assert second["messages"][-1]["content"].startswith(first["messages"][-1]["content"])
+        assert other["messages"][1]["content"][0]["type"] == "tool_use"
+
+    drive(tmp_path, act, policy=Policy(passes=()), texts=("openai-chat",))

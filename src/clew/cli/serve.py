@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..codecs.codec import FORMATS
 from ..presets import PRESETS
 from .ending import Failure
 from .reading import takes_policy
 
 if TYPE_CHECKING:
+    from ..codecs.codec import FormatName
     from ..policy import Policy
     from ..proxy.app import App
     from ..proxy.config import Config
@@ -48,12 +50,21 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="How long a request may wait for its compaction; then it goes with the edits in force.",
 )
+@click.option(
+    "--text-for",
+    "texts",
+    type=click.Choice(FORMATS),
+    multiple=True,
+    help="Tell calls and results in plain messages to the upstream of this format, which refuses "
+    "them. May be repeated.",
+)
 @click.option("--preset", type=click.Choice(tuple(PRESETS)), help="A policy by its name.")
 @click.option("--quiet", is_flag=True, help="Write no line for each request.")
 @takes_policy
 def serve(  # noqa: PLR0913 - each is an option
     *, host: str, port: int, upstreams: tuple[str, ...], observe: bool, workers: int,
-    deadline: float, preset: str | None, quiet: bool, policy: Policy,
+    deadline: float, texts: tuple[FormatName, ...], preset: str | None, quiet: bool,
+    policy: Policy,
 ) -> None:  # fmt: skip
     """Stand between agents and their providers.
 
@@ -80,7 +91,9 @@ def serve(  # noqa: PLR0913 - each is an option
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
         chosen = policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
-        options = Options(policy=chosen, observe=observe, deadline=deadline, shared=workers > 1)
+        options = Options(
+            policy=chosen, observe=observe, deadline=deadline, texts=texts, shared=workers > 1
+        )
         make = partial(app_of, config, options, quiet, cells_for(workers))
         if workers == 1:
             serve_here(partial(make, 0), listening)

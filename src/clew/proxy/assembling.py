@@ -44,7 +44,9 @@ def compacting_app(
     """
     _tune()
     store = store or SQLiteStore(store_path(), retention=Retention.from_env())
-    deciding = Deciding(options.policy, store, observe=options.observe, shared=options.shared)
+    deciding = Deciding(
+        options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
+    )
     recording = Recording(store, heard)
     compacting = Compacting(deciding, recording, options, store.salt())
     metrics = Metrics(cells, max(0, worker - 1))

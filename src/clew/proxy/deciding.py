@@ -6,7 +6,7 @@ is given away; where they cannot be made so, no new edit is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from threading import Event
 from typing import Any, Final, Literal
 
@@ -108,9 +108,17 @@ class Deciding:
     """Decides on requests one after another, for many conversations; safe to share by threads."""
 
     def __init__(
-        self, policy: Policy, store: Store, *, observe: bool = False, shared: bool = False
+        self,
+        policy: Policy,
+        store: Store,
+        *,
+        observe: bool = False,
+        shared: bool = False,
+        texts: Collection[FormatName] = (),
     ) -> None:
         self.policy = policy
+        told = policy.replace(rendering="text")
+        self._policies = dict.fromkeys(texts, told)  # of upstreams that refuse calls
         self._keeping = Keeping(store)
         self._observe = observe
         self._shared = shared  # other processes decide on the same conversations
@@ -275,7 +283,7 @@ class Deciding:
 
     def _fold(self, read: _Read, facts: Facts) -> Folded:
         return fold_request(
-            read.body, read.format, self.policy, facts, self._memo, model=read.asked.model
+            read.body, read.format, self._policy(read), facts, self._memo, model=read.asked.model
         )
 
     def _contradicts(self, read: _Read, folded: Folded, facts: Facts) -> bool:
@@ -327,7 +335,7 @@ class Deciding:
         asked, known = read.asked, read.conversation
         held = facts if new == NO_FACTS else facts.merge(new)
         found = with_known_edits(
-            asked.body, format=read.format, policy=self.policy, facts=held, memo=self._memo,
+            asked.body, format=read.format, policy=self._policy(read), facts=held, memo=self._memo,
             model=asked.model,
         )  # fmt: skip
         if found is None or not self._goes_on(read, found, held):
@@ -357,6 +365,9 @@ class Deciding:
         if self._shared and len(skipped) > 1:  # another process may have answered one of them
             return False
         return not self._contradicts(read, folded, facts.merge(found.facts))
+
+    def _policy(self, read: _Read) -> Policy:
+        return self._policies.get(read.format, self.policy)
 
     def _fits(self, read: _Read) -> bool:
         """Whether the request as it came surely fits its window."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from ..codecs.codec import FormatName
 from ..policy import Policy
 
 
@@ -16,4 +17,5 @@ class Options(Struct, frozen=True, kw_only=True):
     # all later requests some milliseconds. Longer than this an agent need not wait.
     deadline: float = 3.0
     threads: int = 4  # that compact side by side
+    texts: tuple[FormatName, ...] = ()  # whose upstreams refuse calls: they are told in words
     shared: bool = False  # other processes serve the same conversations
