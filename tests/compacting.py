@@ -19,7 +19,7 @@ from clew.proxy.options import Options
 from clew.proxy.recording import Recording
 from clew.store import Record, SQLiteStore
 from tests.formats import Exchange, request, results
-from tests.proxying import Reply, Script, Standing, ask, post, proxy, say
+from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say
 
 KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
@@ -93,7 +93,7 @@ class Compacted:
 
     async def send(self, format: str, body: bytes, *headers: str) -> Reply:
         key = KEYS.get(format, "authorization: Bearer one")
-        return await ask(self.standing.port, post(PATHS[format], body, key, *headers))
+        return await ask(self.standing.port, post(PATHS[format], body, key, *headers), SOON)
 
     def heard(self, format: str, at: int = -1) -> list[str]:
         """The results that a request held when it came to the provider."""

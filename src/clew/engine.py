@@ -286,7 +286,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         format=folded.setting.codec.name,
         model=_model(folded.setting.fields),
         counter=folded.setting.counter.name,
-        tally=_Tally(folded, pieces, rendered),
+        tally=_Tally(folded, pieces, rendered, bool(repairs)),
         messages=len(folded.body),
         edits=edits_of(state),
         repairs=(*state.repairs, *repairs),
@@ -342,19 +342,24 @@ def _defines_tools(folded: Folded) -> bool:
 class _Tally:
     """Counts a request when its report is first asked for figures: most are never asked."""
 
-    def __init__(self, folded: Folded, pieces: Sequence[Piece], rendered: Rendered) -> None:
+    def __init__(
+        self, folded: Folded, pieces: Sequence[Piece], rendered: Rendered, mended: bool
+    ) -> None:
         self._folded, self._pieces, self._rendered = folded, pieces, rendered
+        self._mended = mended  # the end of the history was
 
     def __call__(self) -> Counted:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.setting.codec, folded.setting.counter
         head = _head_tokens(folded.body, codec, counter)
-        came = head + count_all(state, counter) - state.mended_by
+        read, went = count_all(state, counter), self._went()
+        at_the_end = went - (read - state.saved) if self._mended else 0
+        repaired = state.mended_by + at_the_end
         told = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
         if not _defines_tools(folded):
             told -= definition_tokens(folded.body.fields, codec, counter)
         given = -sum(edit.saved for edit in state.advice.values())
-        return Counted(came, head + self._went() + told, state.mended_by, told, given)
+        return Counted(head + read - state.mended_by, head + went + told, repaired, told, given)
 
     def _went(self) -> int:
         """The tokens of the projection's own messages; two that were joined are not their sum."""

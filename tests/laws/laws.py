@@ -203,6 +203,9 @@ def honest(compact: Compact, format: str, request: Any) -> None:
     assert report.tokens_before == before
     if not report.repairs:
         assert report.tokens_after == after, "the report's figure is not the projection's"
+        if all(isinstance(edit, Replace | PlaceMark) for edit in report.edits):  # nothing is joined
+            saved = sum(getattr(edit, "saved", 0) for edit in report.edits)
+            assert report.tokens_saved == saved, "an edit's figure is not what it saved"
     assert field in out.request
 
 
