@@ -122,12 +122,12 @@ def test_deep_objects_are_passed_on() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_ten_thousand_calls_in_one_message(format: str) -> None:
     many = [Exchange("x" * 20, id=f"call_{number}") for number in range(10_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     out = clew.compact(request(format, "go", many, "more"), format=format)
     lost = request(format, "go", many)
     lost[next(k for k in ("messages", "input", "contents") if k in lost)].pop()
     mended = clew.repair(lost, format=format)
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert clew.check(out.request, format=format) == []
     assert mended.request
 
@@ -136,10 +136,10 @@ def test_ten_thousand_calls_in_one_message(format: str) -> None:
 def test_a_history_broken_everywhere_is_mended_in_linear_time(format: str) -> None:
     def seconds(exchanges: int) -> float:
         body = json.dumps(broken_session(format, exchanges)).encode()
-        start = time.perf_counter()
+        start = time.process_time()
         out = clew.compact(body, format=format, memo=None)
         assert clew.check(out.request, format=format) == []
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     seconds(50)
     short = min(seconds(200) for _ in range(3))
@@ -162,9 +162,9 @@ def test_a_hundred_megabytes() -> None:
         f'{{"role":"user","content":"on"}}]}}'
     ).encode()
     assert len(body) > 98_000_000
-    start = time.perf_counter()
+    start = time.process_time()
     out = clew.compact(body, memo=None)
-    assert time.perf_counter() - start < 60
+    assert time.process_time() - start < 60
     assert len(out.report.edits) == 100
     assert len(out.request) < 4_000_000
 

@@ -319,3 +319,9 @@ def test_nothing_but_our_own_errors(request: Any) -> None:
             body.identity(at)
     except (UnreadableRequest, PassedThrough):
         pass
+
+
+def test_a_name_that_is_no_text_is_refused_in_words() -> None:
+    raw = b'{"messages": [{"role": "user", "content": "x"}], "tools\x80": []}'
+    with pytest.raises(UnreadableRequest, match="not valid UTF-8"):
+        read_body(raw)

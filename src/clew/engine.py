@@ -73,7 +73,7 @@ def fold_request(  # noqa: PLR0913 - all that a fold depends on
     A trace tells of every boundary, so what is remembered is not used for it. `model` is for
     requests that do not name it themselves.
     """
-    body = read_body(request)
+    body = read_body(request, None if memo is None else memo.bodies)
     setting = _setting(body, detect(body, format), policy, facts, passes, model=model)
     if memo is None or trace:
         return Folded(body, _fold_anew(body, setting, trace), setting)
@@ -103,7 +103,7 @@ def fold_known(
 
     The facts say which boundaries were passed over.
     """
-    body = read_body(request)
+    body = read_body(request, memo.bodies)
     setting = _setting(body, detect(body, format), policy, facts, None, model=model)
     state, known = _resume(memo, prefix_keys(body, setting), body, setting)
     if known is None:
@@ -205,15 +205,9 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
         f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|"
         f"{_model(setting.fields)}|"
     )
-    chain = xxhash.xxh3_128(told.encode() + _told_of_policy(setting), seed=_SECRET)
-    update, digest = chain.update, chain.digest
-    update(body.head(names))
-    keys = [digest()]
-    for identity in body.identities():
-        update(identity)
-        update(b",")
-        keys.append(digest())
-    return keys
+    first = xxhash.xxh3_128(told.encode() + _told_of_policy(setting), seed=_SECRET)
+    first.update(body.head(names))
+    return body.keys(first.digest(), _SECRET)
 
 
 def _told_of_policy(setting: Setting) -> bytes:
@@ -390,8 +384,11 @@ def _message_of(piece: Changed) -> JSON:
 
 def edits_of(state: State) -> tuple[Edit, ...]:
     """The edits in force, in the order of the history; advice after the edit on its result."""
-    edits = [*state.edits.items(), *state.advice.items()]
-    return tuple(edit for _, edit in sorted(edits, key=_position))
+    outgoing = state.outgoing
+    if outgoing.edits is None:
+        edits = [*state.edits.items(), *state.advice.items()]
+        outgoing.edits = tuple(edit for _, edit in sorted(edits, key=_position))
+    return outgoing.edits
 
 
 def _position(one: tuple[int, Edit]) -> int:

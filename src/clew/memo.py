@@ -9,14 +9,18 @@ from typing import Final
 
 from msgspec import Struct
 
+from .codecs.bodies import Bodies
 from .edits import Edit, Replace
 from .state import State
+from .transcript import Part
 
 Key = bytes
 
 _A_PART: Final = 900  # bytes, about: its place in all indexes, and what its call did
 _AN_EDIT: Final = 500  # bytes beside its text
 _A_PLACE: Final = 80  # bytes in the lists of one state for each part
+_BODIES: Final = 8  # the part of its bytes, one in so many, that bodies may take beside states
+_OFTEN: Final = 16  # states of a conversation, after which all that they share is added up again
 _A_STATE: Final = 8_000  # bytes, however short the history
 
 
@@ -30,6 +34,9 @@ class _Shared(Struct):
 
     states: int = 0
     size: int = 0
+    parts: int = 0  # whose texts are in that
+    epochs: int = -1  # when all of it was added up
+    since: int = 0  # states that came after that
 
 
 class Memo:
@@ -46,6 +53,7 @@ class Memo:
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self._shared: dict[int, _Shared] = {}  # by conversation
         self._lock = Lock()
+        self.bodies = Bodies(most_bytes // _BODIES)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -66,14 +74,13 @@ class Memo:
 
     def put(self, key: Key, state: State, parent: Key | None) -> None:
         """Keep a state, and let go of its grandparent: a conversation needs its last two."""
-        shared = _shared_by(state)
         with self._lock:
             self._drop(key)
             known = self._entries.get(parent) if parent is not None else None
             if known is not None and known.parent not in (None, key):
                 self._drop(known.parent)
             self._entries[key] = _Entry(state, parent)
-            self._count(state, shared)
+            self._count(state)
             while len(self._entries) > 1 and self._is_full():
                 self._drop(next(iter(self._entries)))
 
@@ -83,14 +90,17 @@ class Memo:
             self._entries.clear()
             self._shared.clear()
             self._bytes = 0
+        self.bodies.clear()
 
     def _is_full(self) -> bool:
         return len(self._entries) > self._most or self._bytes > self._most_bytes
 
-    def _count(self, state: State, size: int) -> None:
+    def _count(self, state: State) -> None:
         shared = self._shared.setdefault(id(state.ledger), _Shared())
-        self._bytes += _own(state) + size - shared.size
-        shared.states, shared.size = shared.states + 1, size
+        before = shared.size
+        _measure(shared, state)
+        self._bytes += _own(state) + shared.size - before
+        shared.states += 1
 
     def _drop(self, key: Key | None) -> None:
         entry = self._entries.pop(key, None) if key is not None else None
@@ -110,13 +120,28 @@ def _own(state: State) -> int:
     return _A_STATE + _A_PLACE * len(state.index.parts)
 
 
+def _measure(shared: _Shared, state: State) -> None:
+    """Bring the size up to date: with each state its new texts, now and then all of it."""
+    parts = state.index.parts
+    shared.since += 1
+    if shared.epochs == state.epochs and shared.since < _OFTEN and shared.parts <= len(parts):
+        shared.size += _of_texts(parts[shared.parts :])
+    else:
+        shared.size, shared.epochs, shared.since = _shared_by(state), state.epochs, 0
+    shared.parts = len(parts)
+
+
 def _shared_by(state: State) -> int:
     """Bytes of texts, indexes and offers, which all states of a conversation share."""
-    texts = sum([part.text.__sizeof__() + _A_PART for part in state.index.parts])
     waiting = (offer.edit for offers in state.pool.values() for offer in offers)
     edits = _of_edits([*waiting, *state.edits.values()])
     encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
-    return texts + edits + encoded + state.ledger.lines.held + state.mentions.held
+    known = state.ledger.lines.held + state.mentions.held
+    return _of_texts(state.index.parts) + edits + encoded + known
+
+
+def _of_texts(parts: Sequence[Part]) -> int:
+    return sum([part.text.__sizeof__() + _A_PART for part in parts])
 
 
 def _of_edits(edits: Sequence[Edit]) -> int:

@@ -45,13 +45,13 @@ class _Projection:
         self._state = state
         self._codec = setting.codec
         self._changes = _changes_of(state)
+        self._spelled_anew: Collection[int] = state.outgoing.spelled_anew
+        self._before_gone = state.outgoing.before_gone
         self._place_own_mark(setting)
-        self._spelled_anew = _spelled_each_time(self._changes, state.index.parts)
-        self._before_gone = {row - 1 for row, one in self._changes.items() if one.removed}
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
         self._marked = set(body.marked())
-        rebuilt = self._changes.keys() | self._spelled_anew | self._before_gone
+        rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
         self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
         self.ending = self._end(setting) if setting.policy.repair else Ending()
         if not self._mended.keys().isdisjoint(self.ending.changed()):
@@ -72,6 +72,7 @@ class _Projection:
             change = self._changes.get(row, RowChanges())
             marked = replace(change, marked=(*change.marked, mark))
             self._changes = {**self._changes, row: marked}
+            self._spelled_anew = {*self._spelled_anew, row}
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
@@ -330,9 +331,13 @@ def _apart(piece: Piece, single: set[int]) -> list[Piece]:
 
 def _changes_of(state: State) -> dict[int, RowChanges]:
     """The edits in force by row, sorted out anew only when there are others."""
-    if state.outgoing.changes is None:
-        state.outgoing.changes = changes_by_row(state)
-    return state.outgoing.changes
+    outgoing = state.outgoing
+    if outgoing.changes is None:
+        changes = changes_by_row(state)
+        outgoing.spelled_anew = frozenset(_spelled_each_time(changes, state.index.parts))
+        outgoing.before_gone = frozenset(row - 1 for row, one in changes.items() if one.removed)
+        outgoing.changes = changes
+    return outgoing.changes
 
 
 def changes_by_row(state: State) -> dict[int, RowChanges]:

@@ -92,6 +92,9 @@ class Outgoing(Struct):
     """What is remembered of a projection; shared by all states with the same edits in force."""
 
     changes: dict[int, RowChanges] | None = None  # by row
+    spelled_anew: frozenset[int] = frozenset()  # rows among them whose bytes are not remembered
+    before_gone: frozenset[int] = frozenset()  # rows before one that something is taken out of
+    edits: tuple[Edit, ...] | None = None  # in the order of the history
     settled: Settled | None = None
 
 
@@ -225,7 +228,7 @@ class State(Struct):
         settled = self.outgoing.settled
         if settled is not None and min(rows, default=0) < settled.end:
             settled = None
-        self.outgoing = Outgoing(None, settled)  # not the one that others share
+        self.outgoing = Outgoing(settled=settled)  # not the one that others share
 
     def _withdraw(self, part: int) -> None:
         before = self.edits.pop(part, None)

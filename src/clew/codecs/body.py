@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+import xxhash
 from msgspec import Struct
 
 from .codec import Fields
@@ -33,6 +34,18 @@ class Changed(Struct, frozen=True, gc=False):
 Piece = Kept | Changed
 
 
+def chained(known: Sequence[bytes], identities: Iterable[Any], seed: int) -> list[bytes]:
+    """Hashes of ever longer prefixes: those that are known, and one more for each message."""
+    keys = list(known)
+    key = keys[-1]
+    for identity in identities:
+        link = xxhash.xxh3_128(key, seed=seed)
+        link.update(identity)
+        key = link.digest()
+        keys.append(key)
+    return keys
+
+
 class Body(Protocol):
     """A request: its fields, its messages, and the way back."""
 
@@ -58,6 +71,10 @@ class Body(Protocol):
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The same for a run of messages, or for all."""
+        ...
+
+    def keys(self, first: bytes, seed: int) -> list[bytes]:
+        """A hash of every prefix of the history; `first` is that of the empty one."""
         ...
 
     def marked(self) -> Sequence[int]:

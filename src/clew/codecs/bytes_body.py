@@ -2,75 +2,56 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 
-from ..errors import PassedThrough, PlainText, UnreadableRequest
-from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece
+from ..errors import UnreadableRequest
+from .body import Kept, Piece, chained
 from .codec import Fields
 from .json_tree import JSON, encode_like
-from .marks import MARKS, identity_bytes
-from .spans import candidates
-from .unreadable import decode, why
+from .layout import Joined, Layout, laid_out
+from .marks import identity_bytes
+from .unreadable import decode
 from .words import words_identity
 
-
-class _Envelope(Struct, gc=False):
-    """The request's fields as slices; the history as one slice a message."""
-
-    messages: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
-    input: list[msgspec.Raw] | str | msgspec.UnsetType | None = msgspec.UNSET
-    contents: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
-
-
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NEEDLES = {
-    "messages": tuple(f'"{mark}"'.encode() for mark in MARKS),
-    "input": (b'"prompt_cache_breakpoint"',),
-    "contents": (),
-}
 _WITH_WORDS = (None, "messages")  # where messages of words are spelled in two ways
-_HOLLOW = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
+_NOTHING_JOINED = Joined(b"", [], [])
 
 
 class BytesBody:
     """A request as bytes."""
 
-    def __init__(self, body: bytes) -> None:
+    def __init__(self, body: bytes, layout: Layout | None = None) -> None:
+        self.layout = laid_out(body) if layout is None else layout
+        self.field = self.layout.field
         self._body = body
         self._view = memoryview(body)
-        self.field, self._raws = _split(body)
-        self._starts: list[int] = []
-        self._ends: list[int] = []
+        self._starts, self._ends = self.layout.starts, self.layout.ends
         self._decoded: dict[int, JSON] = {}
-        self._fields: _LazyFields | None = None
-        self._marked: list[int] | None = None
-        self._locate()
 
     @property
     def fields(self) -> Fields | None:
         """Every field but the history, each decoded when first asked for."""
-        return None if self.field is None else self._raw_fields()
+        return self.layout.fields
 
     def __len__(self) -> int:
-        return len(self._raws)
+        return len(self._starts)
 
     def message(self, at: int) -> JSON:
         """One message, decoded when first asked for."""
         if at not in self._decoded:
-            self._decoded[at] = decode(self._raws[at], f"message {at}")
+            self._decoded[at] = decode(self._raw(at), f"message {at}")
         return self._decoded[at]
+
+    def _raw(self, at: int) -> memoryview:
+        return self._view[self._starts[at] : self._ends[at]]
 
     def identity(self, at: int) -> Any:
         """Bytes that stand for the message without its marks."""
-        raw = self._raws[at]
+        raw = self._raw(at)
         said = words_identity(raw) if self.field in _WITH_WORDS else None
         if said is not None:
             return said
@@ -78,49 +59,72 @@ class BytesBody:
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The same for a run of messages, or for all."""
-        return map(self.identity, range(start, len(self._raws) if stop is None else stop))
+        return map(self.identity, range(start, len(self) if stop is None else stop))
+
+    def keys(self, first: bytes, seed: int) -> list[bytes]:
+        """A hash of every prefix of the history; those of a known one are not worked out again."""
+        known = self.layout.keys
+        if not known or known[0] != first:
+            known = [first]
+        keys = chained(known, self.identities(len(known) - 1), seed)
+        self.layout.keys = keys
+        return keys
 
     def marked(self) -> Sequence[int]:
         """The messages that may carry marks."""
-        if self._marked is None:
-            needles = _NEEDLES[self.field or "messages"]
-            found = {self._at(place) for one in needles for place in _occurrences(self._body, one)}
-            self._marked = sorted(found - {-1})
-        return self._marked
+        return self.layout.marked
 
     def _is_marked(self, at: int) -> bool:
-        marked = self.marked()
+        marked = self.layout.marked
         spot = bisect_left(marked, at)
         return spot < len(marked) and marked[spot] == at
 
     def head(self, names: Sequence[str]) -> bytes:
         """Bytes that stand for these fields."""
-        if self.field is None:
-            return b""
-        fields = self._raw_fields()
-        return b"|".join(bytes(fields.raw(name)) for name in names if name in fields)
+        return b"" if self.layout.fields is None else self.layout.fields.head(names)
 
     def encode(self, at: int | None, message: JSON) -> bytes | None:
         """Bytes of the new message, with those of every block it shares with the old one."""
         if at is None:
             return msgspec.json.encode(message)
-        return encode_like(self._raws[at], self.message(at), message)
+        return encode_like(self._raw(at), self.message(at), message)
 
     def splice(self, pieces: Sequence[Piece]) -> Any:
         """The body with these messages; the rest keeps its bytes."""
-        if not self._raws:
+        if not self._starts:
             return self._body
-        between = self._body[self._ends[0] : self._starts[1]] if len(self._raws) > 1 else b","
-        out: list[Any] = [self._view[: self._starts[0]]]
-        previous: int | None = None  # the source message that stands before, if it does
-        for number, piece in enumerate(pieces):
-            first = piece.start if isinstance(piece, Kept) else piece.source
+        pieces = list(pieces)
+        known, same = self._joined_before(pieces)
+        between = self._body[self._ends[0] : self._starts[1]] if len(self._starts) > 1 else b","
+        done = known.stops[same - 1] if same else 0
+        out: list[Any] = [memoryview(known.out)[:done] if same else self._view[: self._starts[0]]]
+        stops, at = known.stops[:same], done or self._starts[0]
+        for number in range(same, len(pieces)):
             if number:
-                out.append(self._gap(previous, first, between))
-            out.append(self._bytes_of(piece))
-            previous = piece.stop - 1 if isinstance(piece, Kept) else piece.source
+                out.append(self._gap(pieces[number - 1], pieces[number], between))
+                at += len(out[-1])
+            out.append(self._bytes_of(pieces[number]))
+            at += len(out[-1])
+            stops.append(at)
         out.append(self._view[self._ends[-1] :])
-        return b"".join(out)
+        joined = b"".join(out)
+        told = next((n for n in range(same, len(pieces)) if not _is_told(pieces[n])), len(pieces))
+        self.layout.joined = Joined(joined, pieces[:told], stops[:told])
+        return joined
+
+    def _joined_before(self, pieces: list[Piece]) -> tuple[Joined, int]:
+        """What was put together last, and how many of the first pieces are the same again."""
+        known = self.layout.joined
+        if known is None:
+            return _NOTHING_JOINED, 0
+        least, most = 0, min(len(known.pieces), len(pieces))
+        while least < most:
+            middle = (least + most + 1) // 2
+            if known.pieces[least:middle] == pieces[least:middle]:
+                least = middle
+            else:
+                most = middle - 1
+        return known, least
 
     def _bytes_of(self, piece: Piece) -> Any:
         if isinstance(piece, Kept):
@@ -129,34 +133,18 @@ class BytesBody:
             return piece.encoded
         return self.encode(piece.source, piece.message)
 
-    def _gap(self, previous: int | None, at: int | None, between: bytes) -> Any:
-        """The separator before a message: its own where its neighbour still stands before it."""
+    def _gap(self, before: Piece, after: Piece, between: bytes) -> Any:
+        """The separator between two: the source's own where they are neighbours there too."""
+        previous = before.stop - 1 if isinstance(before, Kept) else before.source
+        at = after.start if isinstance(after, Kept) else after.source
         if at is None or previous is None or at != previous + 1:
             return between
         return self._view[self._ends[previous] : self._starts[at]]
 
-    def _at(self, offset: int) -> int:
-        """The message that this offset lies in, or -1."""
-        at = bisect_right(self._starts, offset) - 1
-        return at if at >= 0 and offset < self._ends[at] else -1
 
-    def _locate(self) -> None:
-        """Find where each message stands: in the history, not in an array that looks like it."""
-        if not self._raws:
-            return
-        for starts, ends in candidates(self._body, self.field, self._raws):
-            self._starts, self._ends, self._fields = starts, ends, None
-            if self.field is None or _HOLLOW.match(self._raw_fields().raw(self.field)):
-                return
-        raise PassedThrough(f"The field {self.field!r} is not spelled out in the body.")
-
-    def _raw_fields(self) -> _LazyFields:
-        if self._fields is None:
-            body = self._body
-            if self._raws:  # the history is most of the body: leave it out
-                body = body[: self._starts[0]] + b"0" + body[self._ends[-1] :]
-            self._fields = _LazyFields(body, self.field or "")
-        return self._fields
+def _is_told(piece: Piece) -> bool:
+    """Whether a piece says which bytes it is, so that the same piece is the same bytes."""
+    return isinstance(piece, Kept) or piece.encoded is not None
 
 
 class TextBody(BytesBody):
@@ -171,57 +159,3 @@ class TextBody(BytesBody):
     def splice(self, pieces: Sequence[Piece]) -> Any:
         """The body with these messages; the rest keeps its bytes."""
         return super().splice(pieces).decode()
-
-
-def _occurrences(body: bytes, needle: bytes) -> list[int]:
-    found: list[int] = []
-    at = body.find(needle)
-    while at >= 0:
-        found.append(at)
-        at = body.find(needle, at + len(needle))
-    return found
-
-
-def _split(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
-    """The name of the history's field (None: the body is a bare list) and its messages."""
-    try:
-        if body.lstrip(b" \t\r\n")[:1] == b"[":
-            return None, _ARRAY.decode(body)
-        envelope = _ENVELOPE.decode(body)
-    except RecursionError as error:
-        raise UnreadableRequest("The JSON is nested too deeply.") from error
-    except msgspec.ValidationError as error:
-        raise UnreadableRequest(f"This is no chat request: {error}.") from error
-    except (msgspec.DecodeError, ValueError) as error:
-        raise UnreadableRequest(f"The JSON is malformed: {why(error, body)}.") from error
-    for name in HISTORIES:
-        history = getattr(envelope, name)
-        if isinstance(history, list):
-            return name, cast(list[msgspec.Raw], history)
-        if isinstance(history, str):
-            raise PlainText(PLAIN_TEXT)
-    raise UnreadableRequest(NO_HISTORY)
-
-
-class _LazyFields(dict[str, Any]):
-    """The request's fields beside the history, each decoded when it is read."""
-
-    def __init__(self, body: bytes, history: str) -> None:
-        raws = _FIELDS.decode(body)
-        super().__init__({key: raw for key, raw in raws.items() if key != history})
-        self._raws = raws
-
-    def raw(self, key: str) -> msgspec.Raw:
-        """The field's own bytes."""
-        return self._raws[key]
-
-    def __getitem__(self, key: str) -> Any:
-        value = super().__getitem__(key)
-        if isinstance(value, msgspec.Raw):
-            value = decode(value, f"field {key!r}")
-            self[key] = value
-        return value
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The field, decoded, or the default."""
-        return self[key] if key in self else default  # noqa: SIM401 (dict.get decodes nothing)

@@ -64,12 +64,12 @@ def get(value: JSON, path: Path) -> JSON:
     return value
 
 
-def encode_like(raw: bytes | msgspec.Raw, old: JSON, new: JSON) -> bytes:
+def encode_like(raw: bytes | memoryview | msgspec.Raw, old: JSON, new: JSON) -> bytes:
     """JSON bytes of `new`, with the bytes in `raw` of every branch it shares with `old`."""
     return bytes(raw) if new is old else msgspec.json.encode(_splice(raw, old, new))
 
 
-def _splice(raw: bytes | msgspec.Raw, old: JSON, new: JSON) -> JSON:
+def _splice(raw: bytes | memoryview | msgspec.Raw, old: JSON, new: JSON) -> JSON:
     if new is old:
         return raw if isinstance(raw, msgspec.Raw) else msgspec.Raw(raw)
     if isinstance(old, dict) and isinstance(new, dict):

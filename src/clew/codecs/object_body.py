@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from ..errors import PlainText, UnreadableRequest
-from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece
+from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece, chained
 from .codec import Fields
 from .json_tree import JSON, Object, compact_text
 from .marks import marks_in, strip_marks
@@ -55,6 +55,10 @@ class ObjectBody:
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The same for a run of messages, or for all."""
         return map(self.identity, range(start, len(self) if stop is None else stop))
+
+    def keys(self, first: bytes, seed: int) -> list[bytes]:
+        """A hash of every prefix of the history."""
+        return chained([first], self.identities(), seed)
 
     def marked(self) -> Sequence[int]:
         """The messages that carry marks."""

@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import cast
 
 from ..errors import UnreadableRequest
+from .bodies import Bodies
 from .body import Body
 from .bytes_body import BytesBody, TextBody
 from .json_tree import JSON, Object
 from .object_body import ObjectBody
 
 
-def read_body(request: object) -> Body:
-    """The request's history and fields, whatever type it comes in; read already, it stays so."""
+def read_body(request: object, bodies: Bodies | None = None) -> Body:
+    """The request's history and fields, whatever type it comes in; read already, it stays so.
+
+    Where bodies of late are at hand, one that extends them is read only where it is new.
+    """
     if isinstance(request, BytesBody | TextBody | ObjectBody):
         return request
     if isinstance(request, str):
         return TextBody(request)
     if isinstance(request, bytes | bytearray):
-        return BytesBody(bytes(request))
+        body = bytes(request)
+        return BytesBody(body, None if bodies is None else bodies.laid_out(body))
     if isinstance(request, dict | list):
         return ObjectBody(cast("Object | list[JSON]", request))
     kind = type(request).__name__

@@ -22,14 +22,14 @@ def candidates(body: bytes, field: str | None, raws: list[msgspec.Raw]) -> Itera
     while at >= 0:
         opening = _OPENING.match(body, at + len(key)) if field is not None else None
         start = opening.end() if opening else at + 1
-        found = _positions(body, start, raws) if opening or field is None else None
+        found = spans_from(body, start, raws) if opening or field is None else None
         if found is not None:
             yield found
         at = body.find(key, at + 1) if field is not None else -1
 
 
-def _positions(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
-    """The spans of the messages if the array that starts here is the history, else None."""
+def spans_from(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
+    """The spans of these messages if they, and the end of the array, are what follows here."""
     gap = _BETWEEN.match(body, at)
     start = gap.end() if gap else at
     if not body.startswith(bytes(raws[0]), start):

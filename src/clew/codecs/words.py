@@ -23,9 +23,9 @@ _WORDS = re.compile(
 _BLOCK = {"type", "text", *MARKS}
 
 
-def words_identity(raw: msgspec.Raw) -> bytes | None:
+def words_identity(raw: memoryview) -> bytes | None:
     """Bytes that stand for a message of words in either spelling; None when it is no such one."""
-    if _WORDS.match(memoryview(raw)) is None:
+    if _WORDS.match(raw) is None:
         return None
     try:
         fields = _RAW_OBJECT.decode(raw)

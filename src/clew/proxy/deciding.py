@@ -236,7 +236,7 @@ class Deciding:
         self._note(read.conversation, Facts(windows=((_here(read), tokens),)))
 
     def _read(self, asked: Asked) -> _Read:
-        body = read_body(asked.body)
+        body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
         id = conversation_of(body, format, asked.owner).opening
         known = self._conversations.get(id)
@@ -248,7 +248,7 @@ class Deciding:
 
     def _read_known(self, asked: Asked) -> _Read | None:
         """The same, if this process knows the conversation."""
-        body = read_body(asked.body)
+        body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
         known = self._conversations.get(conversation_of(body, format, asked.owner).opening)
         return None if known is None else _taken_apart(asked, body, format, known)

@@ -1,0 +1,80 @@
+"""The bodies of late: a request that extends one of them is read only where it is new."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Final
+
+import xxhash
+
+from .layout import Layout, grown, laid_out
+
+_LEAST: Final = 8_192  # bytes: a shorter body is read whole in no time
+_SAMPLE: Final = 512  # bytes at each of the places by which bodies are told apart
+_TWINS: Final = 4  # bodies that look alike there, and are kept apart all the same
+
+
+class Bodies:
+    """The last bodies of conversations, as many as fit; safe to share by threads."""
+
+    def __init__(self, most_bytes: int = 64_000_000) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._alike: OrderedDict[bytes, tuple[Layout, ...]] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def held(self) -> int:
+        """How many bytes the bodies have, and what they went out as, about."""
+        return self._bytes
+
+    def laid_out(self, body: bytes) -> Layout:
+        """The layout of a body: what one of late has in common with it is not read again."""
+        if len(body) < _LEAST:
+            return laid_out(body)
+        look = _look_of(body)
+        found = [(grown(known, body), known) for known in self._alike.get(look, ())]
+        known = [(one, of) for one, of in found if one is not None]
+        layout, instead_of = max(known, key=_shared, default=(None, None))
+        if layout is None:
+            layout = laid_out(body)
+        self._keep(look, layout, instead_of)
+        return layout
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        with self._lock:
+            self._alike.clear()
+            self._bytes = 0
+
+    def _keep(self, look: bytes, layout: Layout, instead_of: Layout | None) -> None:
+        with self._lock:
+            before = self._alike.pop(look, ())
+            others = [one for one in before if one is not instead_of][-(_TWINS - 1) :]
+            now = (*others, layout)
+            self._alike[look] = now
+            self._bytes += _size(now) - _size(before)
+            while self._bytes > self._most_bytes and len(self._alike) > 1:
+                self._bytes -= _size(self._alike.popitem(last=False)[1])
+
+
+def _look_of(body: bytes) -> bytes:
+    """A hash of samples from places that a longer history leaves as they are.
+
+    They lie ever further apart, so that a body that grows seldom gets another one.
+    """
+    link, at = xxhash.xxh3_128(body[:_SAMPLE]), _LEAST - _SAMPLE
+    while at + _SAMPLE <= len(body):
+        link.update(body[at : at + _SAMPLE])
+        at *= 4
+    return link.digest()
+
+
+def _shared(one: tuple[Layout, Layout]) -> int:
+    return one[0].shared
+
+
+def _size(layouts: tuple[Layout, ...]) -> int:
+    """About: what a body goes out as is hardly ever longer."""
+    return sum(2 * len(one.body) for one in layouts)

@@ -1,0 +1,227 @@
+"""Where a request's history and its other fields stand in its bytes."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import PassedThrough, PlainText, UnreadableRequest
+from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece
+from .marks import MARKS
+from .spans import candidates, spans_from
+from .unreadable import decode, why
+
+
+class _Envelope(Struct, gc=False):
+    """The request's fields as slices; the history as one slice a message."""
+
+    messages: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+    input: list[msgspec.Raw] | str | msgspec.UnsetType | None = msgspec.UNSET
+    contents: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NEEDLES = {
+    "messages": tuple(f'"{mark}"'.encode() for mark in MARKS),
+    "input": (b'"prompt_cache_breakpoint"',),
+    "contents": (),
+}
+_HOLLOW = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
+_SPACE = b" \t\r\n"
+
+
+class LazyFields(dict[str, Any]):
+    """The request's fields beside the history, each decoded when it is read."""
+
+    def __init__(self, body: bytes, history: str) -> None:
+        raws = _slices(body)
+        super().__init__({key: raw for key, raw in raws.items() if key != history})
+        self._raws = raws
+        self._heads: dict[tuple[str, ...], bytes] = {}
+
+    def raw(self, key: str) -> msgspec.Raw:
+        """The field's own bytes."""
+        return self._raws[key]
+
+    def head(self, names: Sequence[str]) -> bytes:
+        """The bytes of these fields, put together once."""
+        key = tuple(names)
+        if key not in self._heads:
+            self._heads[key] = b"|".join(bytes(self._raws[name]) for name in key if name in self)
+        return self._heads[key]
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, msgspec.Raw):
+            value = decode(value, f"field {key!r}")
+            self[key] = value
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The field, decoded, or the default."""
+        return self[key] if key in self else default  # noqa: SIM401 (dict.get decodes nothing)
+
+
+def _slices(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _FIELDS.decode(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UnreadableRequest(f"The JSON is malformed: {why(error, body)}.") from error
+
+
+class Joined(Struct, frozen=True):
+    """A body as it went out, and the first pieces that it was put together from.
+
+    Those say themselves which bytes they are, or which messages of the source.
+    """
+
+    out: bytes
+    pieces: list[Piece]
+    stops: list[int]  # where each of them ends in it
+
+    def until(self, shared: int) -> Joined:
+        """Only what is made of the first messages of the source, or of bytes of its own."""
+        count = len(self.pieces) if shared > 1 else 0  # else separators may be others
+        while count and not _within(self.pieces[count - 1], shared):
+            count -= 1
+        return Joined(self.out, self.pieces[:count], self.stops[:count])
+
+
+def _within(piece: Piece, shared: int) -> bool:
+    last = piece.stop - 1 if isinstance(piece, Kept) else piece.source
+    return last is not None and last < shared
+
+
+class Layout(Struct):
+    """The bytes of a request, and where its messages start and end in them."""
+
+    body: bytes
+    field: str | None  # of the history; None: the body is a bare list
+    starts: list[int]
+    ends: list[int]
+    fields: LazyFields | None
+    marked: list[int]  # the messages that may carry marks
+    shared: int = 0  # messages that it has in common with the one that it was grown from
+    keys: list[bytes] = []  # hashes of the prefixes of its history, as far as somebody asked
+    joined: Joined | None = None  # what it went out as
+
+
+def laid_out(body: bytes) -> Layout:
+    """The layout of a request."""
+    field, raws = _split(body)
+    starts, ends, fields = _located(body, field, raws)
+    return Layout(body, field, starts, ends, fields, _marked(body, field, starts, ends, 0))
+
+
+def grown(known: Layout, body: bytes) -> Layout | None:
+    """The layout of a request that differs from a known one only in its last messages.
+
+    None: it differs in more, or what is new cannot be told for sure.
+    """
+    closing = memoryview(known.body)[known.ends[-1] :] if known.ends else memoryview(b"")
+    shared = _shared_messages(known, body)
+    if not shared or not body.endswith(closing):
+        return None
+    start, stop = known.ends[shared - 1], len(body) - len(closing)
+    spans = _new_spans(body, start, stop)
+    if spans is None:
+        return None
+    starts, ends = known.starts[:shared] + spans[0], known.ends[:shared] + spans[1]
+    marked = [at for at in known.marked if at < shared]
+    marked += _marked(body, known.field, starts, ends, shared)
+    keys = known.keys[: shared + 1]
+    joined = None if known.joined is None else known.joined.until(shared)
+    return Layout(body, known.field, starts, ends, known.fields, marked, shared, keys, joined)
+
+
+def _shared_messages(known: Layout, body: bytes) -> int:
+    """How many of the first messages stand in both, at the same places."""
+    view, starts, ends = memoryview(known.body), known.starts, known.ends
+    if not ends or not body.startswith(view[: starts[0]]):
+        return 0
+    least, most = 0, len(ends)
+    while least < most:
+        middle = (least + most + 1) // 2
+        start = ends[least - 1] if least else starts[0]
+        if body.startswith(view[start : ends[middle - 1]], start):
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _new_spans(body: bytes, start: int, stop: int) -> tuple[list[int], list[int]] | None:
+    """Where the messages stand between the last that is known and the end of the history."""
+    if start > stop:
+        return None
+    said = body[start:stop].lstrip(_SPACE)
+    if not said:
+        return [], []
+    if not said.startswith(b","):
+        return None
+    try:
+        raws = _ARRAY.decode(b"[" + said[1:] + b"]")
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return spans_from(body, start, raws) if raws else None
+
+
+def _marked(
+    body: bytes, field: str | None, starts: Sequence[int], ends: Sequence[int], first: int
+) -> list[int]:
+    """The messages from this one on that may carry marks."""
+    if first >= len(starts):
+        return []
+    found = set[int]()
+    for needle in _NEEDLES[field or "messages"]:
+        at = body.find(needle, starts[first], ends[-1])
+        while at >= 0:
+            holder = bisect_right(starts, at) - 1
+            if at < ends[holder]:
+                found.add(holder)
+            at = body.find(needle, at + len(needle), ends[-1])
+    return sorted(found)
+
+
+def _located(
+    body: bytes, field: str | None, raws: list[msgspec.Raw]
+) -> tuple[list[int], list[int], LazyFields | None]:
+    """Where each message stands: in the history, not in an array that looks like it."""
+    if not raws:
+        return [], [], None if field is None else LazyFields(body, field)
+    for starts, ends in candidates(body, field, raws):
+        if field is None:
+            return starts, ends, None
+        # The history is most of the body: leave it out.
+        fields = LazyFields(body[: starts[0]] + b"0" + body[ends[-1] :], field)
+        if _HOLLOW.match(fields.raw(field)):
+            return starts, ends, fields
+    raise PassedThrough(f"The field {field!r} is not spelled out in the body.")
+
+
+def _split(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
+    """The name of the history's field (None: the body is a bare list) and its messages."""
+    try:
+        if body.lstrip(_SPACE)[:1] == b"[":
+            return None, _ARRAY.decode(body)
+        envelope = _ENVELOPE.decode(body)
+    except RecursionError as error:
+        raise UnreadableRequest("The JSON is nested too deeply.") from error
+    except msgspec.ValidationError as error:
+        raise UnreadableRequest(f"This is no chat request: {error}.") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UnreadableRequest(f"The JSON is malformed: {why(error, body)}.") from error
+    for name in HISTORIES:
+        history = getattr(envelope, name)
+        if isinstance(history, list):
+            return name, cast(list[msgspec.Raw], history)
+        if isinstance(history, str):
+            raise PlainText(PLAIN_TEXT)
+    raise UnreadableRequest(NO_HISTORY)

@@ -1,0 +1,218 @@
+"""Bodies that extend those of late: read only where they are new, and read the same."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import clew
+from clew.codecs.bodies import Bodies
+from clew.codecs.body import Changed, Kept, Piece
+from clew.codecs.bytes_body import BytesBody
+from clew.codecs.layout import Layout, grown, laid_out
+from clew.errors import UnreadableRequest
+from clew.memo import Memo
+from tests.laws.sessions import long_session
+from tests.strategies import arbitrary_json
+
+MARK = {"type": "ephemeral"}
+STYLES: dict[str, dict[str, Any]] = {
+    "compact": {"separators": (",", ":")},
+    "spaced": {},
+    "indented": {"indent": 2},
+    "odd": {"separators": ("\r\n\t, ", " : ")},
+}
+FIELDS = {"messages": "messages", "input": "input", "contents": "contents"}
+
+
+def said(number: int, words: str = "said", marked: bool = False) -> dict[str, Any]:
+    mark = {"cache_control": MARK} if marked else {}
+    text = f"{words} {number} " + "and so on " * 40
+    return {"role": "user", "content": [{"type": "text", "text": text, **mark}]}
+
+
+def request(messages: list[Any], field: str = "messages", style: str = "compact") -> bytes:
+    whole = {"model": "m", field: messages, "tools": [{"name": "n", "messages": [{}]}]}
+    return json.dumps(whole, **STYLES[style]).encode()
+
+
+def apart(layout: Layout) -> Any:
+    """All that a layout tells of its request."""
+    fields = layout.fields
+    told = None if fields is None else {name: bytes(fields.raw(name)) for name in fields}
+    return layout.field, layout.starts, layout.ends, told, layout.marked
+
+
+HISTORY = [said(number) for number in range(40)]
+NEXT: dict[str, list[Any]] = {
+    "the same": HISTORY,
+    "one more": [*HISTORY, said(40)],
+    "many more": [*HISTORY, *(said(number) for number in range(40, 90))],
+    "fewer": HISTORY[:20],
+    "another last one": [*HISTORY[:-1], said(39, "thought")],
+    "a mark on the last": [*HISTORY[:-1], said(39, marked=True)],
+    "a fork": [*HISTORY[:10], said(10, "asked"), said(11)],
+    "a number": [*HISTORY, 1],
+    "a string with a bracket": [*HISTORY, 'a "]" b', said(41)],
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("change", NEXT)
+def test_it_is_read_as_if_it_were_the_first(change: str, field: str, style: str) -> None:
+    body = request(NEXT[change], field, style)
+    found = grown(laid_out(request(HISTORY, field, style)), body)
+    assert found is not None
+    assert apart(found) == apart(laid_out(body))
+
+
+def test_a_mark_that_moves_on_is_told() -> None:
+    first = [*HISTORY[:-1], said(39, marked=True)]
+    found = grown(laid_out(request(first)), request([*HISTORY, said(40, marked=True)]))
+    assert found is not None
+    assert (found.shared, found.marked) == (39, [40])
+
+
+OTHERS: dict[str, bytes] = {
+    "another opening": request([said(0, "asked"), *HISTORY[1:]]),
+    "other tools": request(HISTORY).replace(b'"name": "n"', b'"name": "o"').replace(b'"n"', b'"o"'),
+    "another model": request(HISTORY).replace(b'"m"', b'"l"'),
+    "another field": request(HISTORY, "input"),
+    "cut short": request(HISTORY)[:-1],
+    "a comma too many": request(HISTORY).replace(b"]," + b'"tools"', b",]," + b'"tools"'),
+    "no comma": request(HISTORY).replace(b'],"tools"', b'{}],"tools"'),
+    "nothing": b"",
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_differs_in_more_is_not_taken_for_it(case: str) -> None:
+    assert OTHERS[case] != request(HISTORY)
+    assert grown(laid_out(request(HISTORY)), OTHERS[case]) is None
+
+
+@pytest.mark.parametrize("case", ["cut short", "a comma too many", "no comma", "nothing"])
+def test_what_is_malformed_is_refused_as_ever(case: str) -> None:
+    bodies = Bodies()
+    bodies.laid_out(request(HISTORY))
+    with pytest.raises(UnreadableRequest):
+        bodies.laid_out(OTHERS[case])
+
+
+@given(
+    known=st.lists(arbitrary_json(), min_size=1, max_size=5),
+    kept=st.integers(0, 5),
+    new=st.lists(arbitrary_json(), max_size=3),
+    style=st.sampled_from(list(STYLES)),
+)
+def test_any_json_is_read_the_same(known: Any, kept: int, new: Any, style: str) -> None:
+    body = request([*known[:kept], *new], "messages", style)
+    found = grown(laid_out(request(known, "messages", style)), body)
+    assert found is None or apart(found) == apart(laid_out(body))
+
+
+@given(st.binary(max_size=12), st.integers(0, 200), st.integers(0, 12))
+def test_any_bytes_in_its_place_are_read_the_same_or_not_at_all(
+    put: bytes, at: int, gone: int
+) -> None:
+    base = request([said(0), said(1), 7, "x"])
+    at = len(base) - min(at, len(base))
+    body = base[:at] + put + base[at + gone :]
+    found = grown(laid_out(base), body)
+    try:
+        anew = apart(laid_out(body))
+    except clew.ClewError:
+        anew = None
+    assert found is None or apart(found) == anew
+
+
+# --- what goes out ------------------------------------------------------------------------------
+
+
+def pieces_of(draw: list[int], count: int) -> list[Piece]:
+    """Messages kept, replaced, left out and put in, as numbers say."""
+    found: list[Piece] = []
+    for at in range(count):
+        match draw[at % len(draw)] % 5:
+            case 0:
+                continue
+            case 1:
+                found.append(Changed(at, {"new": at}, b'{"new": %d}' % at))
+            case 2:
+                found.append(Changed(at, {"told": at}))
+            case 3:
+                found += [Kept(at, at + 1), Changed(None, {"put": at}, b'{"put": %d}' % at)]
+            case _:
+                found.append(Kept(at, at + 1))
+    return found
+
+
+@given(
+    st.lists(st.integers(0, 4), min_size=3, max_size=9), st.integers(1, 30), st.integers(1, 12),
+    st.integers(0, 3), st.sampled_from(list(STYLES)),
+)  # fmt: skip
+def test_it_goes_out_as_if_it_were_the_first(
+    draw: list[int], count: int, more: int, other: int, style: str
+) -> None:
+    bodies, history = Bodies(), [said(number) for number in range(60)]
+    for number in range(count, min(60, count + 3 * more), more):
+        messages = [*history[: number - other], *(said(at, "anew") for at in range(other))]
+        raw = request(messages, style=style)
+        pieces = pieces_of(draw, len(messages))
+        warm = BytesBody(raw, bodies.laid_out(raw)).splice(pieces)
+        assert warm == BytesBody(raw).splice(pieces)
+
+
+@pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
+def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
+    field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
+    whole = long_session(format, 60, result=1_500)
+    memo, policy, shared = Memo(), clew.Policy(step=500), 0
+    for count in range(20, len(whole[field]), 3):
+        body = json.dumps({**whole, field: whole[field][:count]}).encode()
+        warm = clew.compact(body, format=format, policy=policy, memo=memo)
+        cold = clew.compact(body, format=format, policy=policy, memo=None)
+        assert warm.request == cold.request
+        shared = max(shared, memo.bodies.laid_out(body).shared)
+    assert shared > 40
+
+
+# --- how many are kept --------------------------------------------------------------------------
+
+
+def test_only_so_many_bytes_are_kept() -> None:
+    bodies = Bodies(most_bytes=200_000)
+    for number in range(50):
+        bodies.laid_out(request([said(number, f"task {number}"), *HISTORY]))
+        assert bodies.held <= 200_000
+    assert bodies.held > 20_000
+    bodies.clear()
+    assert bodies.held == 0
+
+
+def test_what_extends_one_takes_its_place() -> None:
+    bodies = Bodies()
+    for count in range(30, 40):
+        bodies.laid_out(request(HISTORY[:count]))
+    assert bodies.held == 2 * len(request(HISTORY[:39]))
+
+
+def test_conversations_that_begin_alike_are_told_apart() -> None:
+    bodies = Bodies()
+    one = [*HISTORY, *(said(number, "one") for number in range(10))]
+    other = [*HISTORY, *(said(number, "other") for number in range(10))]
+    bodies.laid_out(request(one[:45]))
+    bodies.laid_out(request(other[:45]))
+    assert bodies.laid_out(request(one[:46])).shared >= 40
+    assert bodies.laid_out(request(other[:46])).shared >= 40
+
+
+def test_a_short_body_is_not_kept() -> None:
+    bodies = Bodies()
+    bodies.laid_out(request(HISTORY[:2]))
+    assert bodies.held == 0
