@@ -12,7 +12,7 @@ from ...drawing import script
 
 __all__ = ["page", "policy"]
 
-# In this order: each uses only the names of those before it.
+# In this order: what runs at once uses only the names of those before it.
 _SCRIPTS = (
     "words.js",
     "asking.js",
