@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,17 +63,9 @@ class Seen(Tab):
 
 
 @pytest.fixture
-def look(browser: Any) -> Iterator[Look]:
-    """Opens dashboards; at the end nobody else was asked, and nothing complained of."""
-    looks: list[Seen] = []
-
-    def opened(one: Dashboarded, **options: Any) -> Seen:
-        looks.append(Seen(browser, one, **options))
-        return looks[-1]
-
-    yield opened
-    for one in looks:
-        one.close()
+def look(opened: Callable[..., Seen]) -> Look:
+    """Opens dashboards."""
+    return partial(opened, Seen)
 
 
 @pytest.fixture(scope="module")

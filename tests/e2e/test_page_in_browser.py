@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,16 @@ class Visit(Tab):
 
 
 @pytest.fixture
-def visit(browser: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page of a replay; at the end nothing was asked for and nothing complained of."""
-    visits: list[Visit] = []
+def visit(opened: Callable[..., Visit], tmp_path: Path) -> Open:
+    """Opens the page of a replay."""
+    numbers = count()
 
-    def opened(replay: Replay, **options: Any) -> Visit:
-        path = tmp_path / f"report {len(visits)}.html"
+    def visited(replay: Replay, **options: Any) -> Visit:
+        path = tmp_path / f"report {next(numbers)}.html"
         path.write_text(page(replay), "utf-8")
-        visits.append(Visit(browser, path, **options))
-        return visits[-1]
+        return opened(Visit, path, **options)
 
-    yield opened
-    for one in visits:
-        one.close()
+    return visited
 
 
 @pytest.fixture(scope="module")
