@@ -1,12 +1,27 @@
-"""Settings for all tests: no deadline for an example, as machines are noisy.
+"""Settings for all tests: no deadline for an example, as machines are noisy; and a model server.
 
 The examples are the same in every run, so that a failure is one of the change at hand; with
 CLEW_FUZZ=1 in the environment new ones are drawn.
 """
 
-import os
+from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from tests.e2e.server import ModelServer, missing, running
 
 settings.register_profile("clew", deadline=None, derandomize="CLEW_FUZZ" not in os.environ)
 settings.load_profile("clew")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
+    """A real model server, for all tests of a file."""
+    if reason := missing():
+        pytest.skip(reason)
+    with running(tmp_path_factory.mktemp("server")) as started:
+        yield started

@@ -41,7 +41,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"fallback", "overrun"}),
     frozenset({"api"}),
     frozenset({"__init__"}),
-    frozenset({"integrations", "sessions", "store"}),
+    frozenset({"drawing", "integrations", "sessions", "store"}),
     frozenset({"dashboard", "mcp_server", "replay"}),
     frozenset({"proxy"}),
     frozenset({"cli"}),
@@ -64,7 +64,7 @@ LATE = {
     ("policy", "settings"),  # Policy.load is where people look for it, and reading files is I/O
 }
 
-EDGE = {"cli", "dashboard", "integrations", "mcp_server", "proxy", "replay", "sessions"}
+EDGE = {"cli", "dashboard", "drawing", "integrations", "mcp_server", "proxy", "replay", "sessions"}
 EDGE |= {"settings", "store"}
 OUTSIDE = frozenset(
     """

@@ -22,10 +22,7 @@ from clew.dashboard.around import Around
 from clew.dashboard.page import page, policy
 from clew.dashboard.serving import Dashboard
 from clew.edits import REASONS
-from clew.prices import Terms
 from clew.proxy import noticing
-from clew.proxy.billing import Sizes, bill_of, observed_bill
-from clew.sessions.session import Usage
 from clew.store import SQLiteStore
 from tests.dashboards import KEEN, KEY, LONG, Dashboarded, dashboarded
 from tests.formats import Exchange
@@ -229,26 +226,6 @@ class TestObserving:
             shown = one.data(f"edit?request={made['id']}&at=0")
             assert (shown["before"], shown["after"]) == (None, None)
 
-    @pytest.mark.parametrize(
-        ("sizes", "paid", "without"),
-        [
-            (Sizes(100, 100), 55.0, 55.0),  # nothing would have been taken out
-            (Sizes(100, 50), 27.5, 55.0),  # half of what was read and of what was new
-            (Sizes(100, 50, epoch=True), 50.0, 55.0),  # all of it would have been written anew
-            (Sizes(0, 0), 55.0, 55.0),  # nothing was counted
-        ],
-    )
-    def test_what_it_would_have_cost(self, sizes: Sizes, paid: float, without: float):
-        terms = Terms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
-        bill = observed_bill(Usage(input=50, cache_read=50), sizes, terms)
-        assert bill is not None
-        assert (bill.paid, bill.without, bill.uncached) == pytest.approx((paid, without, 100.0))
-
-    def test_no_price_no_bill(self):
-        unpriced = Terms(cache="breakpoints")
-        assert bill_of(Usage(input=50), Sizes(100, 50), unpriced) is None
-        assert observed_bill(Usage(input=50), Sizes(100, 50), unpriced) is None
-
 
 class TestThePage:
     def test_may_do_nothing_but_run_its_own_script(self, used: Dashboarded):
@@ -281,8 +258,9 @@ class TestThePage:
         "word", ["innerHTML", "outerHTML", "insertAdjacent", "eval(", "write("]
     )
     def test_makes_no_elements_of_texts(self, word: str):
-        scripts = [x for x in files("clew.dashboard.page").iterdir() if x.name.endswith(".js")]
-        assert len(scripts) == 11
+        folders = (files("clew.drawing"), files("clew.dashboard.page"))
+        scripts = [x for one in folders for x in one.iterdir() if x.name.endswith(".js")]
+        assert len(scripts) == 13
         assert all(word not in one.read_text("utf-8") for one in scripts)
 
     def test_has_words_for_every_reason(self):

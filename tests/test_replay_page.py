@@ -20,8 +20,9 @@ from clew.replay.result import Lost, Point, Replay
 from tests.replay_results import POLICIES, hostile, sample
 
 ASSETS = sorted(
-    asset.name
-    for asset in files("clew.replay.page").iterdir()
+    (package, asset.name)
+    for package in ("clew.drawing", "clew.replay.page")
+    for asset in files(package).iterdir()
     if asset.name.endswith((".js", ".css", ".html"))
 )
 HOSTILE = (
@@ -95,9 +96,9 @@ class TestStructure:
         }
         assert named == {"data:,", "#headline"}
 
-    @pytest.mark.parametrize("name", ASSETS)
-    def test_its_assets_load_nothing_and_write_no_html(self, name: str):
-        text = files("clew.replay.page").joinpath(name).read_text("utf-8")
+    @pytest.mark.parametrize(("package", "name"), ASSETS)
+    def test_its_assets_load_nothing_and_write_no_html(self, package: str, name: str):
+        text = files(package).joinpath(name).read_text("utf-8")
         addresses = set(re.findall(r"\b(?:https?|wss?):[^\"'\s)]+", text))
         assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, which nobody fetches
         ways = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function"
@@ -106,15 +107,15 @@ class TestStructure:
         assert re.findall(ways, text) == []
         assert "</script" not in text or name == "page.html"
 
-    @pytest.mark.parametrize("name", ASSETS)
-    def test_its_assets_can_be_read_in_one_sitting(self, name: str):
-        text = files("clew.replay.page").joinpath(name).read_text("utf-8")
+    @pytest.mark.parametrize(("package", "name"), ASSETS)
+    def test_its_assets_can_be_read_in_one_sitting(self, package: str, name: str):
+        text = files(package).joinpath(name).read_text("utf-8")
         assert len(text.splitlines()) < 500
 
     def test_its_script_is_made_of_all_its_files(self, forty: Replay):
         text = page(forty)
-        scripts = [name for name in ASSETS if name.endswith(".js")]
-        parts = [files("clew.replay.page").joinpath(name).read_text("utf-8") for name in scripts]
+        scripts = [(package, name) for package, name in ASSETS if name.endswith(".js")]
+        parts = [files(package).joinpath(name).read_text("utf-8") for package, name in scripts]
         assert all(text.count(part) == 1 for part in parts)
 
     def test_has_a_heading_for_every_question(self, forty: Replay):

@@ -5,7 +5,6 @@ The server is one that we did not write, with a template as strict as any (tests
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +15,7 @@ import clew
 from clew.codecs.formats import CODECS
 from tests.e2e.cases import ASK, BROKEN, HEADS, MORE
 from tests.e2e.fitting import fit
-from tests.e2e.server import CONTEXT, WIRES, ModelServer, missing, running
+from tests.e2e.server import CONTEXT, WIRES, ModelServer
 from tests.e2e.talking import conversation, growing
 from tests.laws.subject import EAGER
 from tests.strategies import HISTORY, conversations, render
@@ -35,15 +34,6 @@ SAMPLE = settings(
 )
 # Behind the common part of two prompts: what opens the answer, and the token that came of it.
 MARGIN = 8
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
-    """The server, for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
-    with running(tmp_path_factory.mktemp("server")) as started:
-        yield started
 
 
 def errors(request: dict[str, Any], format: str) -> list[str]:

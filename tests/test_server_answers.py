@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from clew.codecs.codec import FormatName
 from clew.proxy.objections import objection_of
 from clew.proxy.usage import Told, UsageReader
-from tests.e2e.server import CONTEXT, ModelServer, missing, running
+from tests.e2e.server import CONTEXT, ModelServer
 
 pytestmark = pytest.mark.e2e
 
@@ -20,15 +19,6 @@ MOST: dict[FormatName, str] = {
     "openai-responses": "max_output_tokens",
 }
 wires = pytest.mark.parametrize("format", MOST)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
-    """The server, for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
-    with running(tmp_path_factory.mktemp("server")) as started:
-        yield started
 
 
 def asking(format: FormatName, text: str, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A real browser that opens pages from disk, and what it saw while it did."""
+"""A real browser that opens pages, and what it saw while it did."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 _FLAGS = [
@@ -19,6 +18,8 @@ _FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+DRAWN_WITHIN = 15_000  # milliseconds
 
 # Every visible text whose colour is too close to what lies behind it.
 FAINT = """() => {
@@ -80,10 +81,12 @@ def browsing() -> Iterator[Any]:
         browser.close()
 
 
-class Visit:
-    """One page opened from disk: the tab, and all that it asked for and complained of."""
+class Tab:
+    """A page in a browser, and all that it asked for and complained of."""
 
-    def __init__(self, browser: Any, path: Path, **options: Any) -> None:
+    allowed: tuple[str, ...] = ("data:",)  # how addresses begin that the page may ask for
+
+    def __init__(self, browser: Any, url: str, drawn: str, **options: Any) -> None:
         options.setdefault("viewport", {"width": 1200, "height": 900})
         self.context = browser.new_context(**options)
         self.tab = self.context.new_page()
@@ -92,17 +95,23 @@ class Visit:
         self.tab.on("request", lambda request: self.asked.append(request.url))
         self.tab.on("console", lambda message: self.complaints.append(message.text))
         self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.goto(path.as_uri())
-        self.tab.locator("#footer p").wait_for()
+        self.tab.goto(url)
+        self._await(drawn)
 
-    def count(self, selector: str) -> int:
-        """How many elements there are."""
-        return self.tab.locator(selector).count()
-
-    def texts(self, selector: str) -> list[str]:
-        """What stands in all elements."""
-        return self.tab.locator(selector).all_inner_texts()
+    def _await(self, drawn: str) -> None:
+        """Wait for what the page draws last; if that never comes, say what it complained of."""
+        try:
+            self.tab.locator(drawn).wait_for(timeout=DRAWN_WITHIN)
+        except Exception as error:
+            error.add_note(f"The page complained: {self.complaints}")
+            raise
 
     def overflow(self) -> int:
         """By how many pixels the page is wider than the window."""
         return self.tab.evaluate("document.scrollingElement.scrollWidth - innerWidth")
+
+    def close(self) -> None:
+        """Close it: all it asked for was allowed, and nothing complained of."""
+        self.context.close()
+        assert [url for url in self.asked[1:] if not url.startswith(self.allowed)] == []
+        assert self.complaints == []

@@ -38,13 +38,14 @@ class Driven:
     package: str
     command: str
     format: str
-    shell: str  # its tool for commands, and the argument that takes one
+    shell: str  # its tool for commands, and the argument that takes one; "": it has no tools
     argument: str
     words: tuple[str, ...]
     variables: Callable[[str], dict[str, str]]
     set_up: Callable[[Path, str], None] = lambda home, url: None
     ends: Answer = DONE
     upstream: str = ""  # the one that clew is told of, where the agent's own settings name none
+    named: Callable[[dict[str, Any]], str] = main_or_sub  # the conversation of a request
 
 
 @dataclass
@@ -118,6 +119,27 @@ def _gemini_set_up(home: Path, _url: str) -> None:
         "privacy": {"usageStatisticsEnabled": False},
     }
     write_settings(home / ".gemini" / "settings.json", settings)
+
+
+def _aider_set_up(home: Path, _url: str) -> None:
+    """What its user types; and prices of no model, which it would look for elsewhere."""
+    typed = (f"/run cat gauge_{n:02}.txt\n/ask Now gauge {n}.\n" for n in range(1, TURNS + 1))
+    (home / "typed.txt").write_text("".join(typed))
+    write_settings(home / ".aider/caches/model_prices_and_context_window.json", {"none": {}})
+
+
+def _aider(model: str, format: str, variables: Callable[[str], dict[str, str]]) -> Driven:
+    still = ("--no-git", "--no-pretty", "--no-check-update", "--analytics-disable")
+    words = ("--yes-always", "--no-show-model-warnings", "--no-show-release-notes", *still)
+    return Driven(
+        "aider-chat==0.86.2", "aider", format, "", "",
+        ("--model", model, "--edit-format", "ask", "--max-chat-history-tokens", "1000000",
+         "--load", "../home/typed.txt", *words, "--message", TASK),
+        lambda url: {"LITELLM_LOCAL_MODEL_COST_MAP": "True", **variables(url)},
+        _aider_set_up,
+        ends=Answer("Gauge 7 is the highest."),
+        named=lambda _: "main",
+    )  # fmt: skip
 
 
 DRIVEN: dict[str, Driven] = {
@@ -218,6 +240,14 @@ DRIVEN: dict[str, Driven] = {
         },
         ends=Answer("Gauge 7 is the highest.", (("bash", {"command": SUBMIT}),)),
     ),
+    "aider": _aider(
+        "openai/gpt-5", "openai-chat",
+        lambda url: {"OPENAI_API_BASE": f"{url}/v1", "OPENAI_API_KEY": "none"},
+    ),
+    "aider, Claude": _aider(
+        "anthropic/claude-sonnet-4-5", "anthropic",
+        lambda url: {"ANTHROPIC_API_BASE": url, "ANTHROPIC_API_KEY": "none"},
+    ),
 }  # fmt: skip
 
 
@@ -276,7 +306,12 @@ def _file(number: int) -> str:
 
 
 def script(one: Driven, turns: int) -> list[Answer]:
-    """Files read one after another; two of them a second time, and one that is not there."""
+    """Files read one after another; two of them a second time, and one that is not there.
+
+    Who has no tools is told what its user reads.
+    """
+    if not one.shell:
+        return [*(Answer(f"Gauge {at} is read.") for at in range(1, turns + 1)), one.ends]
     asked = [f"cat gauge_{n:02}.txt" for n in range(1, turns + 1)]
     asked[5], asked[9], asked[11] = asked[2], "cat gauge_99.txt", asked[4]
     calls = [((one.shell, {one.argument: text, **SAID[one.shell]}),) for text in asked]
@@ -287,33 +322,24 @@ def script(one: Driven, turns: int) -> list[Answer]:
     return [*said, one.ends]
 
 
-def drive(name: str, folder: Path, *options: str, turns: int = TURNS) -> Came:
-    """One session of an agent through `clew run`, in a home and a folder of its own."""
+def drive(name: str, folder: Path, *options: str, turns: int = TURNS, through: bool = True) -> Came:
+    """One session of an agent in a home and a folder of its own; through `clew run`, or not."""
     one = DRIVEN[name]
     home, work, store = folder / "home", folder / "work", folder / "clew.db"
     for place in (home, work):
         place.mkdir(parents=True)
     for number in range(1, turns + 1):
         (work / f"gauge_{number:02}.txt").write_text(_file(number))
-    upstream = Metered({"main": script(one, turns)}, main_or_sub)
+    upstream = Metered({"main": script(one, turns)}, one.named)
     server = upstream.serve()
     try:
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
         told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
+        clew = (sys.executable, "-m", "clew.cli", "run", *told, *options, "--")
         began = time.monotonic()
         done = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "clew.cli",
-                "run",
-                *told,
-                *options,
-                "--",
-                one.command,
-                *one.words,
-            ],
+            [*(clew if through else ()), one.command, *one.words],
             cwd=work,
             env=_world(one, home, store, url),
             stdin=subprocess.DEVNULL,

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.e2e
 EARLY = ("--set", "at_once=on", "--set", "step=8000", "--set", "growth=0")
 LONGER = 60  # calls, in which some 200,000 tokens are read
 BUDGET = 60_000
-clients = pytest.mark.parametrize("name", DRIVEN)
+clients = pytest.mark.parametrize("name", [name for name in DRIVEN if DRIVEN[name].shell])
+talkers = pytest.mark.parametrize("name", [name for name in DRIVEN if not DRIVEN[name].shell])
 
 
 def driven(name: str, folder: Path, *options: str, turns: int = TURNS) -> Came:
@@ -106,3 +107,16 @@ def test_to_observe_is_to_change_nothing(tmp_path: Path):
     assert {record.mode for record in came.records} == {"observed"}
     assert came.records[-1].tokens_after < came.records[-1].tokens_before
     assert "would have been sent as" in came.said
+
+
+@talkers
+def test_an_agent_without_tools_comes_through_as_it_is(name: str, tmp_path: Path):
+    format: Any = DRIVEN[name].format
+    came = driven(name, tmp_path / "through", *EARLY)
+    holds(came, format)
+    alone = drive(name, tmp_path / "alone", through=False)
+    assert [taken.body for taken in came.main] == [taken.body for taken in alone.main]
+    assert "Gauge 7 is the highest." in alone.out
+    assert {record.edited for record in came.records} == {0}
+    assert all(record.cost_before == record.cost_after for record in came.records)
+    assert "(0% less)" in came.said

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dashboards import LONG, Dashboarded, dashboarded
-from tests.e2e.browser import COLLIDING, FAINT, browsing, missing
+from tests.e2e.browser import COLLIDING, FAINT, Tab
 from tests.formats import Exchange
 
 pytestmark = pytest.mark.e2e
@@ -24,24 +25,15 @@ PHONE = {"width": 360, "height": 780}
 WIDE = {"width": 1280, "height": 900}
 SOON = 8_000  # milliseconds: some rounds of asking
 
-Look = Callable[..., "Tab"]  # opens one
+Look = Callable[..., "Seen"]  # opens one
 
 
-class Tab:
-    """A tab on a dashboard, and all that it asked for and complained of."""
+class Seen(Tab):
+    """A dashboard that is looked at."""
 
     def __init__(self, browser: Any, one: Dashboarded, **options: Any) -> None:
-        options.setdefault("viewport", WIDE)
-        self.context = browser.new_context(**options)
-        self.tab = self.context.new_page()
-        self.asked: list[str] = []
-        self.complaints: list[str] = []
-        self.tab.on("request", lambda request: self.asked.append(request.url))
-        self.tab.on("console", lambda message: self.complaints.append(message.text))
-        self.tab.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.tab.goto(one.url)
-        self.tab.locator("#live.on").wait_for()
-        self.home = one.url
+        self.allowed = (one.url, "data:")
+        super().__init__(browser, one.url, "#live.on", **{"viewport": WIDE, **options})
 
     def text(self, selector: str) -> str:
         """What stands in an element, with plain spaces."""
@@ -58,10 +50,6 @@ class Tab:
             "(document.activeElement.ariaLabel ?? document.activeElement.textContent).trim()"
         )
 
-    def overflow(self) -> int:
-        """By how many pixels the page is wider than the window."""
-        return self.tab.evaluate("document.scrollingElement.scrollWidth - innerWidth")
-
     def open_conversation(self) -> None:
         """Open the first conversation."""
         self.tab.locator("#list button.pick").first.click()
@@ -74,29 +62,10 @@ class Tab:
         self.tab.locator("dialog .diff").wait_for()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """The browser, for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
-    with browsing() as started:
-        yield started
-
-
 @pytest.fixture
-def look(browser: Any) -> Iterator[Look]:
-    """Opens dashboards; at the end nobody else was asked, and nothing complained of."""
-    looks: list[Tab] = []
-
-    def opened(one: Dashboarded, **options: Any) -> Tab:
-        looks.append(Tab(browser, one, **options))
-        return looks[-1]
-
-    yield opened
-    for one in looks:
-        one.context.close()
-        assert [url for url in one.asked if not url.startswith((one.home, "data:"))] == []
-        assert one.complaints == []
+def look(opened: Callable[..., Seen]) -> Look:
+    """Opens dashboards."""
+    return partial(opened, Seen)
 
 
 @pytest.fixture(scope="module")

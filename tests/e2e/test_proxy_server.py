@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from clew.proxy.record import to_nowhere
 from clew.proxy.running import serving_in_thread
 from clew.proxy.upstreams import upstreams_of
 from clew.store import Record
-from tests.e2e.server import CONTEXT, WIRES, ModelServer, missing, running
+from tests.e2e.server import CONTEXT, WIRES, ModelServer
 from tests.e2e.talking import growing
 from tests.laws.subject import EAGER
 
@@ -37,15 +37,6 @@ LAST = {
     "anthropic": b"event: message_stop",
     "openai-responses": b"event: response.completed",
 }
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelServer]:
-    """The server, for all tests of this file."""
-    if reason := missing():
-        pytest.skip(reason)
-    with running(tmp_path_factory.mktemp("server")) as started:
-        yield started
 
 
 @contextmanager

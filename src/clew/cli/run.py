@@ -14,9 +14,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..presets import PRESETS
 from .attending import attend, signals_held
 from .ending import Failure
+from .proxy_options import (
+    deadline_option,
+    needing_server,
+    observe_option,
+    preset_option,
+    upstream_option,
+    with_preset,
+)
 from .reading import takes_policy
 
 if TYPE_CHECKING:
@@ -54,23 +61,10 @@ class _Warnings(logging.Handler):
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
-@click.option(
-    "--upstream",
-    "upstreams",
-    metavar="NAME=URL",
-    multiple=True,
-    help="Where requests go in place of the provider, as for serve. May be repeated.",
-)
-@click.option("--observe", is_flag=True, help="Measure, and change nothing.")
-@click.option(
-    "--deadline",
-    type=click.FloatRange(0.01, 600),
-    default=3.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a request may wait for its compaction; then it goes with the edits in force.",
-)
-@click.option("--preset", type=click.Choice(tuple(PRESETS)), help="A policy by its name.")
+@upstream_option(", as for serve")
+@observe_option
+@deadline_option
+@preset_option
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @takes_policy
 @click.pass_context
@@ -84,18 +78,13 @@ def run(
     known by their names; any other command is given the usual variables. What it was pointed at
     before is where its requests go on to. Its exit status is that of the command: docs/run.md.
     """
-    try:
+    with needing_server():
         from ..proxy.config import Config  # late: no other command needs the server
         from ..proxy.options import Options
         from ..proxy.running import bound
-    except ImportError as error:
-        raise Failure(
-            f"The proxy needs {error.name}, which is not installed: pip install 'clew[serve]'."
-        ) from None
     if shutil.which(command[0]) is None:
         raise _NotFound(f"There is no command {click.format_filename(command[0])} to run.")
-    chosen = policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
-    options = Options(policy=chosen, observe=observe, deadline=deadline)
+    options = Options(policy=with_preset(policy, preset), observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="clew-run-") as folder, signals_held():
         with bound(Config(port=0)) as listening:
             status = _run(command, upstreams, options, Path(folder), listening)

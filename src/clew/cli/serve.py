@@ -10,8 +10,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ..codecs.codec import FORMATS
-from ..presets import PRESETS
-from .ending import Failure
+from .proxy_options import (
+    deadline_option,
+    needing_server,
+    observe_option,
+    preset_option,
+    upstream_option,
+    with_preset,
+)
 from .reading import takes_policy
 
 if TYPE_CHECKING:
@@ -32,24 +38,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="0: any free one.",
 )
-@click.option(
-    "--upstream",
-    "upstreams",
-    metavar="NAME=URL",
-    multiple=True,
-    help="Where requests go in place of the provider: anthropic, openai, openai-chat, "
-    "openai-responses or gemini, and a URL. May be repeated.",
-)
-@click.option("--observe", is_flag=True, help="Measure, and change nothing.")
+@upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
+@observe_option
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N")
-@click.option(
-    "--deadline",
-    type=click.FloatRange(0.01, 600),
-    default=3.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a request may wait for its compaction; then it goes with the edits in force.",
-)
+@deadline_option
 @click.option(
     "--text-for",
     "texts",
@@ -58,7 +50,7 @@ if TYPE_CHECKING:
     help="Tell calls and results in plain messages to the upstream of this format, which refuses "
     "them. May be repeated.",
 )
-@click.option("--preset", type=click.Choice(tuple(PRESETS)), help="A policy by its name.")
+@preset_option
 @click.option("--quiet", is_flag=True, help="Write no line for each request.")
 @takes_policy
 def serve(  # noqa: PLR0913 - each is an option
@@ -72,17 +64,13 @@ def serve(  # noqa: PLR0913 - each is an option
     With CLEW_TOKEN set, only who brings that token is let in, and other addresses may be listened
     on: docs/proxy.md.
     """
-    try:
+    with needing_server():
         from ..proxy.config import Config, checked  # late: no other command needs the server
         from ..proxy.metrics import cells_for
         from ..proxy.options import Options
         from ..proxy.running import bound
         from ..proxy.upstreams import upstreams_of
         from ..proxy.workers import serve_here, serve_in_processes
-    except ImportError as error:
-        raise Failure(
-            f"The proxy needs {error.name}, which is not installed: pip install 'clew[serve]'."
-        ) from None
     token = os.environ.get("CLEW_TOKEN") or None
     config = checked(Config(host, port, upstreams_of(upstreams), token))
     _lift_limit_on_files()
@@ -90,9 +78,12 @@ def serve(  # noqa: PLR0913 - each is an option
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
-        chosen = policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
         options = Options(
-            policy=chosen, observe=observe, deadline=deadline, texts=texts, shared=workers > 1
+            policy=with_preset(policy, preset),
+            observe=observe,
+            deadline=deadline,
+            texts=texts,
+            shared=workers > 1,
         )
         make = partial(app_of, config, options, quiet, cells_for(workers))
         if workers == 1:

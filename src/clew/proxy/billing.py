@@ -32,7 +32,8 @@ def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     """The bill of one request; None where no price is listed, or nothing was reported.
 
     Without clew the same conversation would have been read from the cache as far as the last
-    request went, unless the provider did not even have the part that clew left as it was.
+    request went, unless the provider did not even have the part that clew left as it was; and
+    never less of it than was: what other conversations left there is not to clew's credit.
     """
     if not terms.dollars or not usage.prompt:
         return None
@@ -40,11 +41,13 @@ def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     output = usage.output * terms.output
     paid = (_prompt(usage, terms) + output) * a_token
     uncached = (usage.prompt + output) * a_token
-    if not sizes.after:  # nothing was counted, and nothing is claimed
+    same = sizes.before == sizes.after and not sizes.epoch
+    if same or not sizes.after:  # nothing was changed, or counted: nothing is claimed
         return Bill(paid, paid, uncached)
     whole = sizes.before * usage.prompt / sizes.after
     had = sizes.warm and (usage.cache_read > 0 or sizes.epoch)
-    read = min(whole, sizes.last * usage.prompt / sizes.after) if had else 0.0
+    known = sizes.last * usage.prompt / sizes.after if had else 0.0
+    read = min(whole, max(known, usage.cache_read))
     rate = _write_rate(usage, terms)
     without = (read * terms.read + (whole - read) * rate + output) * a_token
     return Bill(paid, without, uncached)

@@ -8,9 +8,11 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
+from ...drawing import script
+
 __all__ = ["page", "policy"]
 
-# In this order: each uses only the names of those before it.
+# In this order: what runs at once uses only the names of those before it.
 _SCRIPTS = (
     "words.js",
     "asking.js",
@@ -61,7 +63,7 @@ def _style() -> str:
 
 @cache
 def _script() -> str:
-    return "\n".join(_asset(name) for name in _SCRIPTS)
+    return "\n".join((script(), *map(_asset, _SCRIPTS)))
 
 
 def _hash(text: str) -> str:

@@ -1,50 +1,5 @@
 // Charts: tokens over time, and the context of each request of a conversation.
 
-const SVG = "http://www.w3.org/2000/svg";
-let charts = 0;
-
-function shape(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value != null && value !== false) made.setAttribute(key, value);
-  }
-  made.append(...children.flat().filter((child) => child != null && child !== false));
-  return made;
-}
-
-const label = (text, x, y, attributes = {}) => shape("text", { x, y, ...attributes }, text);
-const scale = (from, to, start, end) => (value) =>
-  start + ((value - from) / (to - from || 1)) * (end - start);
-
-function ticks(to, most) {
-  const rough = to / Math.max(1, most) || 1;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 2.5, 5, 10].map((one) => one * power).find((one) => one >= rough * 0.999);
-  const found = [];
-  for (let value = 0; value <= to * 1.0001; value += step) found.push(value);
-  return found;
-}
-
-function drawing(width, height, title, description) {
-  const id = `chart-${++charts}`;
-  return shape(
-    "svg",
-    {
-      viewBox: `0 0 ${width} ${height}`,
-      width,
-      height,
-      role: "group",
-      "aria-roledescription": "chart",
-      tabindex: 0,
-      "aria-labelledby": `${id}-title`,
-      "aria-describedby": `${id}-text`,
-      "data-key": title,
-    },
-    shape("title", { id: `${id}-title` }, title),
-    shape("desc", { id: `${id}-text` }, description),
-  );
-}
-
 // A place for a drawing, drawn again when its width changes; `draw` gives the drawing its stops.
 function chart(draw, tell) {
   const told = element("output", {});
@@ -55,44 +10,16 @@ function chart(draw, tell) {
     if (!wide || wide === width) return;
     width = wide;
     const { svg, xs, top, bottom } = draw(width);
-    movable(svg, width, xs, top, bottom, (at) => told.replaceChildren(...[tell(at)].flat()));
+    const say = (at) => told.replaceChildren(...[tell(at)].flat());
+    movable(svg, width, xs, top, bottom, say, xs.length - 1);
     refill(holder, svg);
     refocus(holder);
   }).observe(holder);
   return [holder, told];
 }
 
-// Moves along a drawing by pointer, touch or arrow keys, and tells what is there.
-function movable(svg, width, xs, top, bottom, tell) {
-  const cursor = shape("line", { class: "cursor", y1: top, y2: bottom, visibility: "hidden" });
-  let at = -1;
-  const go = (to) => {
-    at = Math.min(xs.length - 1, Math.max(0, to));
-    cursor.setAttribute("x1", xs[at]);
-    cursor.setAttribute("x2", xs[at]);
-    cursor.setAttribute("visibility", "visible");
-    tell(at);
-  };
-  const nearest = (event) => {
-    const box = svg.getBoundingClientRect();
-    const x = ((event.clientX - box.left) * width) / box.width;
-    go(xs.reduce((best, one, i) => (Math.abs(one - x) < Math.abs(xs[best] - x) ? i : best), 0));
-  };
-  const keys = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity };
-  svg.append(cursor);
-  if (!xs.length) return;
-  svg.addEventListener("pointermove", nearest);
-  svg.addEventListener("pointerdown", nearest);
-  svg.addEventListener("focus", () => at < 0 && go(xs.length - 1));
-  svg.addEventListener("keydown", (event) => {
-    if (!(event.key in keys)) return;
-    event.preventDefault();
-    go(at + keys[event.key]);
-  });
-}
-
 function grid(svg, most, y, left, right) {
-  for (const value of ticks(most, 4)) {
+  for (const value of ticks(0, most, 4)) {
     const kind = value === 0 ? "axis" : "grid";
     svg.append(
       shape("line", { class: kind, x1: left, x2: right, y1: y(value), y2: y(value) }),
@@ -120,7 +47,7 @@ function overTime(slots, step, width) {
   const y = scale(0, most, bottom, top);
   const each = (width - left) / slots.length;
   const total = slots.reduce((sum, slot) => sum + slot.tokens_before, 0);
-  const svg = drawing(width, height, "Tokens over time", `${tokens(total)} tokens in all.`);
+  const svg = drawing(width, height, "Tokens over time", `${tokens(total)} tokens in all.`, true);
   grid(svg, most, y, left, width);
   const bar = (kind, x, from, to) =>
     to > from &&
@@ -155,6 +82,7 @@ function perRequest(requests, width) {
     height,
     "Context of each request, before and after",
     `${plural(requests.length, "request")}; the last came with ${tokens(before(last))} tokens, ${tokens(after(last))} were ${wouldBe(last) ? "left by clew's count" : "sent"}.`,
+    true,
   );
   grid(svg, most, y, left, width);
   const line = (of) => requests.map((one, i) => `${i ? "L" : "M"}${x(i)} ${y(of(one))}`).join("");

@@ -1,23 +1,7 @@
 // What the page says: numbers, times and names as people read them, and the elements they stand in.
 // Whatever comes from a transcript gets in as text only; the page is not allowed to do otherwise.
 
-const SPACE = "\u00a0";
-
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value != null) made.setAttribute(key, value);
-  }
-  made.append(...children.flat(2).filter((child) => child != null && child !== false));
-  return made;
-}
-
 const byId = (id) => document.getElementById(id);
-const code = (text) => element("code", {}, text);
-const paragraph = (...children) => element("p", {}, ...children);
-const note = (...children) => element("p", { class: "note" }, ...children);
 
 let awaited = null; // the key of what had the focus and is still to be drawn
 
@@ -44,27 +28,6 @@ function refocus(holder) {
 const byKey = (holder, key) =>
   [...holder.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key);
 
-function number(value, digits = 0) {
-  if (value == null || !Number.isFinite(value)) return "–";
-  const format = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-  return value.toLocaleString("en", format).replace("-", "−");
-}
-
-function tokens(value) {
-  if (value == null || !Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  for (const [unit, name] of [
-    [1e9, "bn"],
-    [1e6, "M"],
-    [1e3, "k"],
-  ]) {
-    if (size < unit * 0.9995) continue;
-    const scaled = value / unit;
-    return `${number(scaled, Math.abs(scaled) < 99.95 ? 1 : 0).replace(/\.0$/, "")}${SPACE}${name}`;
-  }
-  return number(value);
-}
-
 function dollars(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const sign = value < 0 ? "−" : "";
@@ -82,9 +45,6 @@ function bytes(value) {
   if (value < 1e6) return `${number(value / 1e3)}${SPACE}KB`;
   return `${number(value / 1e6, 1)}${SPACE}MB`;
 }
-
-const plural = (count, one, many = `${one}s`) =>
-  `${number(count)}${SPACE}${count === 1 ? one : many}`;
 
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
 const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from string import Template
 
+from ...drawing import script
 from ..result import Replay
 from .drawn import fitted
 
@@ -43,7 +44,7 @@ def page(replay: Replay) -> str:
     """All of the page, ready to be written to a file."""
     return Template(_asset("page.html")).substitute(
         style=_asset("page.css"),
-        script="\n".join(_asset(name) for name in _SCRIPTS),
+        script="\n".join((script(), *map(_asset, _SCRIPTS))),
         data=fitted(replay).decode("utf-8").translate(_ESCAPES),
     )
 

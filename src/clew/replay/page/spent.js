@@ -62,7 +62,7 @@ function barTable(title, head, shares) {
 }
 
 function hatchedBar(share, most) {
-  const id = `hatch-${++names}`;
+  const id = newId("hatch");
   const used = Math.max(0, share.tokens - share.unused);
   const percentOf = (value) => `${(100 * value) / most}%`;
   return shape(

@@ -7,20 +7,7 @@ const BASE = Math.max(
 );
 const FORESIGHT = new Set(["floor", "oracle"]); // they know what was needed later: limits, no choices
 const DAY = 86_400_000;
-const SPACE = "\u00a0";
 
-function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value != null) made.setAttribute(key, value);
-  }
-  made.append(...children.flat().filter((child) => child != null && child !== false));
-  return made;
-}
-
-const code = (text) => element("code", {}, text);
 // A long name may go on in the next line after these.
 function breakable(text) {
   const parts = text.split(/(?<=[_/.:-]+)(?=[^_/.:-])/);
@@ -29,30 +16,6 @@ function breakable(text) {
     {},
     parts.flatMap((part, at) => (at ? [element("wbr"), part] : [part])),
   );
-}
-
-const paragraph = (...children) => element("p", {}, ...children);
-const note = (...children) => element("p", { class: "note" }, ...children);
-
-function number(value, digits = 0) {
-  if (value == null || !Number.isFinite(value)) return "–";
-  const format = { minimumFractionDigits: digits, maximumFractionDigits: digits };
-  return value.toLocaleString("en", format).replace("-", "−");
-}
-
-function tokens(value) {
-  if (value == null || !Number.isFinite(value)) return "–";
-  const size = Math.abs(value);
-  for (const [unit, name] of [
-    [1e9, "bn"],
-    [1e6, "M"],
-    [1e3, "k"],
-  ]) {
-    if (size < unit * 0.9995) continue;
-    const scaled = value / unit;
-    return `${number(scaled, Math.abs(scaled) < 99.95 ? 1 : 0).replace(/\.0$/, "")}${SPACE}${name}`;
-  }
-  return number(value);
 }
 
 function dollars(value) {
@@ -76,10 +39,6 @@ function change(ratio) {
   const off = ratio - 1;
   if (Math.abs(off) < 0.0005) return `±0${SPACE}%`;
   return `${off < 0 ? "−" : "+"}${percent(Math.abs(off), Math.abs(off) < 0.9995 ? 1 : 0)}`;
-}
-
-function plural(count, one, many = `${one}s`) {
-  return `${number(count)}${SPACE}${count === 1 ? one : many}`;
 }
 
 const calendar = (options) => {

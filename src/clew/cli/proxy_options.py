@@ -1,0 +1,53 @@
+"""What `clew serve` and `clew run` share: how the proxy is told what to do, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from ..policy import Policy
+from ..presets import PRESETS
+from .ending import Failure
+
+observe_option = click.option("--observe", is_flag=True, help="Measure, and change nothing.")
+deadline_option = click.option(
+    "--deadline",
+    type=click.FloatRange(0.01, 600),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a request may wait for its compaction; then it goes with the edits in force.",
+)
+preset_option = click.option(
+    "--preset", type=click.Choice(tuple(PRESETS)), help="A policy by its name."
+)
+
+
+def upstream_option(of: str) -> Callable[[Any], Any]:
+    """Where requests go in place of the provider; `of` says how that is written."""
+    return click.option(
+        "--upstream",
+        "upstreams",
+        metavar="NAME=URL",
+        multiple=True,
+        help=f"Where requests go in place of the provider{of}. May be repeated.",
+    )
+
+
+def with_preset(policy: Policy, preset: str | None) -> Policy:
+    """A policy with a preset laid over it, if one was chosen."""
+    return policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
+
+
+@contextmanager
+def needing_server() -> Generator[None]:
+    """Say how the server is installed, if what is imported inside is not there."""
+    try:
+        yield
+    except ImportError as error:
+        raise Failure(
+            f"The proxy needs {error.name}, which is not installed: pip install 'clew[serve]'."
+        ) from None

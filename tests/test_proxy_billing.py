@@ -1,0 +1,57 @@
+"""What a request cost by the provider's count, and what it would have cost without clew."""
+
+from __future__ import annotations
+
+import pytest
+
+from clew.prices import Terms
+from clew.proxy.billing import Sizes, bill_of, observed_bill
+from clew.sessions.session import Usage
+
+
+@pytest.mark.parametrize(
+    ("sizes", "paid", "without"),
+    [
+        (Sizes(100, 100), 55.0, 55.0),  # nothing would have been taken out
+        (Sizes(100, 50), 27.5, 55.0),  # half of what was read and of what was new
+        (Sizes(100, 50, epoch=True), 50.0, 55.0),  # all of it would have been written anew
+        (Sizes(0, 0), 55.0, 55.0),  # nothing was counted
+    ],
+)
+def test_an_observed_request_would_have_cost(sizes: Sizes, paid: float, without: float):
+    terms = Terms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
+    bill = observed_bill(Usage(input=50, cache_read=50), sizes, terms)
+    assert bill is not None
+    assert (bill.paid, bill.without, bill.uncached) == pytest.approx((paid, without, 100.0))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "usage", "without"),
+    [
+        # sent as it came: it cost what it would have cost, whoever filled the cache
+        (Sizes(100, 100), Usage(input=50, cache_read=50), 55.0),
+        (Sizes(100, 100, 90, warm=True), Usage(input=50, cache_read=50), 55.0),
+        (Sizes(100, 100, 90, warm=True, epoch=True), Usage(input=50, cache_read=50), 19.0),
+        # half of it: a first request has nothing of its own in the cache
+        (Sizes(200, 100), Usage(input=100), 200.0),
+        (Sizes(200, 100), Usage(input=50, cache_read=50), 155.0),
+        # and a later one all of the request before it
+        (Sizes(200, 100, 180, warm=True), Usage(input=10, cache_read=90), 38.0),
+        (Sizes(200, 100, 40, warm=True), Usage(input=10, cache_read=90), 119.0),
+        (Sizes(200, 100, 180, warm=True), Usage(input=100), 200.0),  # it was gone there
+        (Sizes(200, 100, 180, warm=True, epoch=True), Usage(input=100), 38.0),
+        (Sizes(0, 0), Usage(input=50, cache_read=50), 55.0),  # nothing was counted
+    ],
+)
+def test_without_clew_a_request_would_have_cost(sizes: Sizes, usage: Usage, without: float):
+    terms = Terms(cache="prefix", dollars=1e6, read=0.1, write=1.0, output=1.0)
+    bill = bill_of(usage, sizes, terms)
+    assert bill is not None
+    assert bill.without == pytest.approx(without)
+    assert bill.paid == pytest.approx(usage.input + usage.cache_read * 0.1)
+
+
+def test_no_price_no_bill():
+    unpriced = Terms(cache="breakpoints")
+    assert bill_of(Usage(input=50), Sizes(100, 50), unpriced) is None
+    assert observed_bill(Usage(input=50), Sizes(100, 50), unpriced) is None
