@@ -271,7 +271,7 @@ class TestPolicy:
         values = {name: one["value"] for name, one in told.items()}
         assert values["step"] == "5"
         assert values["passes"] == "none"
-        assert (values["cap"], values["growth"]) == ("32000", "0.15")
+        assert (values["cap"], values["growth"]) == ("32000", "0.2")
 
     def test_settings_are_a_table(self):
         lines = run("settings", "--set", "cap=unlimited").stdout.splitlines()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from importlib.resources import files
 from time import perf_counter
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from clew.edits import DropExchange, DropReasoning, Offer, Replace
 from clew.forecast.features import AGES, LINE, RESULT, bin_of, known
 from clew.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of, look_of
-from clew.forecast.mentions import Mentions, atoms_in, bare
+from clew.forecast.mentions import Mentions, atoms_in, bare, lines_folded
 from clew.forecast.model import call_rate, forecast, shipped
 from clew.forecast.risks import line_risks, risk
 from clew.lines import spoken
@@ -366,3 +367,40 @@ class TestRisk:
     def test_what_is_not_known_is_no_risk(self):
         assert line_risks(1, self.history, Mentions()) == []
         assert risk(Offer("trim", replaced("")), self.history, Mentions()) == 0
+
+
+class TestFolded:
+    """Results whose lines stand in a string of JSON: they are needed as much as the lines are."""
+
+    text = "\n".join(f"    value_{n} = weave_{n}(thread, shuttle_{n % 7})" for n in range(200))
+    wrapped = json.dumps({"returncode": 0, "output": text})
+
+    def risk_of(self, text: str) -> float:
+        history = told(runs("cat loom.py", text), OTHER, OTHER)
+        gone = Offer("trim", replaced(""))
+        return risk(gone, history, history.mentions)
+
+    def test_they_are_at_risk_like_lines(self):
+        assert self.risk_of(self.wrapped) > 0.2 * self.risk_of(self.text)
+
+    def test_what_is_taken_up_far_behind_is_seen(self):
+        assert self.wrapped.index("weave_190") > 4_000
+        history = told(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
+        words = history.mentions.results[1]
+        assert history.mentions.taken_from(words).calls == {0}
+
+    @pytest.mark.parametrize(
+        ("text", "lines"),
+        [
+            ("", 0),
+            ("plain\\n" * 9, 0),
+            ('{"output": "a\\nb"}', 0),
+            ('{"output": "' + "a line\\n" * 9 + '"}', 10),
+            ('{"output": "' + "a line\\n" * 9, 0),
+            ('{"output":\n "' + "a line\\n" * 9 + '"}', 0),
+            (json.dumps({"rows": [{"note": "a\nb"}] * 9}), 0),
+            (json.dumps({"a": "a\nb" * 9, "b": "a\nb" * 9}), 0),
+        ],
+    )
+    def test_how_many_lines_stand_in_one(self, text: str, lines: int):
+        assert lines_folded(text) == lines

@@ -361,8 +361,8 @@ class Policy:
     keep_messages: int = 0
     keep_calls: int = 0
     keep_reasoning: int | None = None
-    step: int = 3_000
-    growth: float = 0.15
+    step: int = 5_000
+    growth: float = 0.2
     pin_tools: tuple[str, ...] = ()
     pin_paths: tuple[str, ...] = ()
     pin_calls: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
@@ -91,6 +91,7 @@ class Lines(Struct, frozen=True):
     used: bytes
     said: bytes
     talked: bytes
+    folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
 
     @property
     def bins(self) -> Sequence[Bins]:
@@ -224,7 +225,7 @@ def _lines_of(words: Words, mentions: Mentions) -> Lines:
     codes, taken, total = mentions.said.codes_of(words), mentions.taken_from(words), words.lines
     told = [line for line, code in enumerate(codes) if WAS_SAID[code]]
     used, said, talked = (_near(one, total) for one in (taken.calls, told, taken.talk))
-    return Lines(codes, words.looks, used, said, talked)
+    return Lines(codes, words.looks, used, said, talked, words.folded)
 
 
 @lru_cache(maxsize=1_024)

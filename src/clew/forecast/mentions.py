@@ -16,6 +16,7 @@ from operator import not_
 from threading import RLock
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from ..lines import spoken
@@ -24,6 +25,7 @@ from ..transcript import Part, Unit
 from .looks import look_of
 from .owned import FIGURE, LINE, NAME, NAMED, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words
 
+_OBJECT: Final = msgspec.json.Decoder(dict[str, object])
 _ATOM: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier has one of these
 _PATH: Final = re.compile(r"/|\.[A-Za-z]{1,5}$")
@@ -38,6 +40,8 @@ _TIMING: Final = re.compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures tha
 _SHORTEST_ATOM: Final = 5
 _SHORTEST_LINE: Final = 16  # characters; shorter lines are never asked for as such
 _LONGEST_LINE: Final = 4_000  # characters of one line that are looked at
+_FEWEST_FOLDED: Final = 4  # line breaks in a string that is an output
+_MOST_OF_IT: Final = 0.6  # of the JSON around it: else it is data
 _FRESH: Final = 2  # requests
 _LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
 # Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
@@ -186,10 +190,13 @@ class Mentions:
 
     def _note_result(self, position: int, text: str, unit: int) -> None:
         lines = text.split("\n")
+        several = lines_folded(text)
         wholes = bare_lines(text, lines)
-        first = self.said.add(list(map(self._words_of, lines, wholes)))
         looks = bytes(map(look_of, lines, wholes))
-        self.results[position] = Words(len(self._born), unit, first, looks)
+        if several:
+            lines = [text.replace("\\n", "\n")]
+        first = self.said.add(list(map(self._words_of, lines, wholes)))
+        self.results[position] = Words(len(self._born), unit, first, looks, {0: several} if several else {})
         self._born.append(unit)
         self._firsts.append(first)
 
@@ -270,6 +277,22 @@ class Mentions:
         if new and taken.units[-1:] != [unit]:
             taken.units.append(unit)
             self.late += unit - self._born[result] > _FRESH
+
+
+def lines_folded(text: str) -> int:
+    """How many lines an output has that stands in one string of a JSON object; 0: it does not.
+
+    >>> lines_folded('{"returncode": 0, "output": "' + 40 * "one line\\\\n" + '"}')
+    41
+    """
+    if not text.startswith("{") or "\n" in text or text.count("\\n") < _FEWEST_FOLDED:
+        return 0
+    try:
+        fields = _OBJECT.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return 0
+    said = max((one for one in fields.values() if isinstance(one, str)), key=len, default="")
+    return said.count("\n") + 1 if len(said) > _MOST_OF_IT * len(text) else 0
 
 
 def _in_any(name: str, longer: Sequence[str]) -> bool:

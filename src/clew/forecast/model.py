@@ -57,7 +57,10 @@ class Weights(Struct, frozen=True, dict=True):
                 found = map(mul, found, map(table.__getitem__, near))
             else:  # none is near to anything
                 far *= table[0]
-        return array("d", [far * one for one in found])
+        shares = array("d", [far * one for one in found])
+        for line, several in lines.folded.items():
+            shares[line] *= several
+        return shares
 
     @cached_property
     def _owned(self) -> Table:

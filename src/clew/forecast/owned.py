@@ -42,6 +42,7 @@ class Words(Struct, frozen=True, gc=False):
     unit: int  # the unit it came in
     first: int  # its first line
     looks: bytes  # what each line looks like
+    folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
 
     @property
     def lines(self) -> int:
