@@ -141,6 +141,7 @@ def running(name: str, target: Callable[..., None], *args: Any) -> Iterator[Way]
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *args), daemon=True)
     process.start()
+    theirs.close()  # so that a process which fails is an end of file, not a wait
     try:
         yield Way(name, ours.recv(), process.pid)
     finally:
