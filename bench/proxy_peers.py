@@ -64,7 +64,13 @@ def litellm(port: int, upstream: int, folder: Path) -> list[str]:
     return ["litellm", "--config", "config.yaml", "--host", HERE, "--port", f"{port}"]
 
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+OFFLINE = {
+    "HEADROOM_OFFLINE": "1",
+    "HF_HUB_OFFLINE": "1",
+    "HTTPS_PROXY": f"http://{HERE}:9",  # where nothing listens: what still tries, stays here
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "ORT_DISABLE_TELEMETRY": "1",
+}
 PEERS = (
     Peer("headroom", "headroom-ai", headroom, OFFLINE, "/readyz"),
     Peer(
@@ -87,7 +93,7 @@ def started(peer: Peer, environments: Path, upstream: int, folder: Path) -> Runn
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
             [bin / command, *arguments], cwd=home, stdout=log, stderr=subprocess.STDOUT,
-            env={"HOME": f"{home}", "PATH": f"{bin}:{os.defpath}", **peer.variables},
+            env={**_surroundings(bin.parent, home), **peer.variables},
             start_new_session=True,
         )  # fmt: skip
     one = Running(f"{peer.package} {version}", process, at)
@@ -96,6 +102,20 @@ def started(peer: Peer, environments: Path, upstream: int, folder: Path) -> Runn
     stopped(one)
     told = reason_in((home / "log").read_text("utf-8", "replace"))
     return Absent(one.name, f"did not start: {told or 'it said nothing'}")
+
+
+def _surroundings(environment: Path, home: Path) -> dict[str, str]:
+    """Nothing of ours; and the vocabularies that LiteLLM's package, which both have, carries.
+
+    Headroom compacts nothing while it cannot count, and would fetch them from the network.
+    """
+    found = environment.glob("lib/python*/site-packages/litellm/litellm_core_utils/tokenizers")
+    carried = next(found, home)
+    return {
+        "HOME": f"{home}",
+        "PATH": f"{environment / 'bin'}:{os.defpath}",
+        "TIKTOKEN_CACHE_DIR": f"{carried}",
+    }
 
 
 def stopped(one: Running) -> None:
