@@ -237,12 +237,10 @@ def _ways(
     to = none.port
     bare = [stack.enter_context(running(BARE.format(name), SERVERS[name], to)) for name in servers]
     clew = stack.enter_context(running(CLEW, run_compacting, to, f"{folder}"))
-    peers = [
-        stack.enter_context(peering(peer, environments, to, folder))
-        for peer in (proxy_peers.PEERS if environments else ())
-        if environments
-    ]
-    return [none, *bare, clew, *peers]
+    if environments is None:
+        return [none, *bare, clew]
+    peers = (peering(peer, environments, to, folder) for peer in proxy_peers.PEERS)
+    return [none, *bare, clew, *(stack.enter_context(peer) for peer in peers)]
 
 
 if __name__ == "__main__":

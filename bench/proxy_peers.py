@@ -25,7 +25,7 @@ from bench.proxy_upstream import HERE
 
 PATIENCE = 120.0  # seconds until a peer must be ready
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-TELLING = re.compile(r"error|fail|refused|not found|no solution|cannot|could not", re.IGNORECASE)
+TELLING = re.compile(r"error|fail|refused|not found|because|cannot|could not", re.IGNORECASE)
 MOST = 200  # characters of a reason
 
 

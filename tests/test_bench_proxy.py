@@ -228,7 +228,7 @@ REASONS = [
     ("one\ntwo\n", "two"),
     ("\x1b[31mERROR: no\x1b[0m\n\nset this\n", "ERROR: no"),
     ("Traceback\nValueError: a\nIt refused to start: b\nDo c\n", "It refused to start: b"),
-    ("  × No solution found:\n  because\n", "× No solution found:"),
+    ("error: No solution\n  cause: Because of this\n", "cause: Because of this"),
     ("error: " + "x" * 500, "error: " + "x" * 193),
 ]
 
