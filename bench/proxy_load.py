@@ -1,6 +1,6 @@
-"""The two ends of the proxy's bench: an upstream that answers at once, and busy clients.
+"""The busy clients of the proxy's bench, and what came of their requests.
 
-Both speak HTTP over raw sockets, so that what is measured is what stands between them.
+They speak HTTP over raw sockets, so that what is measured is what stands behind them.
 """
 
 from __future__ import annotations
@@ -8,68 +8,28 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
+from statistics import median
 
-EVENT = b'event: ping\r\ndata: {"type": "ping"}\r\n\r\n'
-ANSWER = b'{"id":"msg_1","type":"message","content":[{"type":"text","text":"' + b"x" * 900 + b'"}]}'
-WHOLE = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(ANSWER)
-) + ANSWER
-STREAM = (
-    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-) + b"".join(b"%x\r\n%s\r\n" % (len(EVENT), EVENT) for _ in range(3))
+import msgspec
 
+from bench.proxy_upstream import HERE, Framed
 
-class _Framed(asyncio.Protocol):
-    """One end of a connection, told of each whole message that the other end sends."""
-
-    def __init__(self) -> None:
-        self.transport: asyncio.Transport | None = None
-        self._head = b""
-        self._left = 0  # bytes of the body that are still to come
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if not self._left:
-            self._head += data
-            head, found, body = self._head.partition(b"\r\n\r\n")
-            if not found:
-                return
-            lowered = head.lower()
-            at = lowered.find(b"content-length:")
-            self._left = int(lowered[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
-            data = body
-        self._left -= len(data)
-        if self._left <= 0:
-            head, self._head, self._left = self._head, b"", 0
-            self.whole(head)
-
-    def whole(self, head: bytes) -> None:
-        raise NotImplementedError
-
-
-class _Upstream(_Framed):
-    def whole(self, head: bytes) -> None:
-        assert self.transport is not None
-        streams = b"x-stream" in head.lower()
-        self.transport.write(STREAM + b"0\r\n\r\n" if streams else WHOLE)
-
-
-async def upstream() -> tuple[asyncio.Server, int]:
-    """An upstream that answers everything at once, and its port."""
-    server = await asyncio.get_running_loop().create_server(_Upstream, "127.0.0.1", 0)
-    return server, server.sockets[0].getsockname()[1]
+KEY = f"sk-{secrets.token_hex(32)}"  # of this run alone: LiteLLM's proxy starts with no weaker one
+BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
+FIRST = b"event: message_start"
 
 
 def request(port: int, size: int, stream: bool = False) -> bytes:
     """A request of this size."""
-    body = b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * (size - 53) + b'"}]}'
-    return _post(port, body, b"X-Stream: 1\r\n" if stream else b"")
+    head = b'{"model":"claude-opus-4-7","max_tokens":99,"stream":%s,"messages":'
+    before = head % json.dumps(stream).encode() + b'[{"role":"user","content":"'
+    after = b'"}]}'
+    return _post(port, before + b"x" * (size - len(before) - len(after)) + after)
 
 
 class Growing:
@@ -101,32 +61,98 @@ class Growing:
 
     def request(self, port: int) -> bytes:
         """The request as it stands."""
-        return _post(port, self._body + b"]}", b"")
+        return _post(port, self._body + b"]}")
 
 
-def _post(port: int, body: bytes, extra: bytes) -> bytes:
+def _post(port: int, body: bytes) -> bytes:
     return (
-        b"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-Api-Key: k\r\n%s"
-        b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % (port, extra, len(body))
+        b"POST /v1/messages HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nX-Api-Key: %s\r\n"
+        b"Anthropic-Version: 2023-06-01\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % (port, KEY.encode(), len(body))
     ) + body
 
 
-class _Busy(_Framed):
-    """A client that asks again as soon as it is answered."""
+class Round(msgspec.Struct, frozen=True):
+    """What came of some requests: a figure, how many were sent, how many were not answered well."""
 
-    def __init__(self, ask: Callable[[], bytes], done: list[float]) -> None:
+    figure: float | None
+    asked: int
+    errors: int
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """How long a round may last, how many requests it may send, how late answers may be."""
+
+    seconds: float
+    requests: int
+    late: float = 20.0
+
+
+class Tally:
+    """How far a round of requests is; every client of it asks before it asks."""
+
+    def __init__(self, most: int, clients: int) -> None:
+        self.good = self.bad = self.asked = 0
+        self.last = 0.0
+        self.quiet = asyncio.Event()
+        self._most, self._clients = most, clients
+
+    def may_ask(self) -> bool:
+        """Count one more request, if there may be one."""
+        more = self.asked < self._most
+        self.asked += more
+        return more
+
+    def answered(self, well: bool) -> None:
+        """Count an answer."""
+        self.good, self.bad = self.good + well, self.bad + (not well)
+        self.last = time.perf_counter()
+
+    def refused(self) -> None:
+        """A client could not even connect."""
+        self.asked, self.bad = self.asked + 1, self.bad + 1
+        self.left()
+
+    def left(self) -> None:
+        """A client is gone."""
+        self._clients -= 1
+        if not self._clients:
+            self.quiet.set()
+
+    def end(self) -> None:
+        """Nothing more may be asked."""
+        self._most = 0
+
+
+class Busy(Framed):
+    """A client that asks again as soon as it is answered, until it may not."""
+
+    def __init__(self, ask: Callable[[], bytes], tally: Tally) -> None:
         super().__init__()
-        self._ask, self._done = ask, done
+        self._ask, self._tally = ask, tally
+        self._waits = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        transport.write(self._ask())  # type: ignore[attr-defined]
+        self._next()
 
-    def whole(self, head: bytes) -> None:
-        assert head.startswith(b"HTTP/1.1 200"), head[:200]
-        self._done.append(time.perf_counter())
+    def whole(self, head: bytes, body: bytes) -> None:
+        self._waits = False
+        self._tally.answered(head.startswith(b"http/1.1 200"))
+        self._next(closing=b"\r\nconnection: close" in head)
+
+    def _next(self, closing: bool = False) -> None:
         assert self.transport is not None
+        if closing or not self._tally.may_ask():
+            self.transport.close()
+            return
+        self._waits = True
         self.transport.write(self._ask())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waits:
+            self._tally.answered(well=False)
+        self._tally.left()
 
 
 def asking(port: int, conversation: Growing) -> Callable[[], bytes]:
@@ -139,47 +165,74 @@ def asking(port: int, conversation: Growing) -> Callable[[], bytes]:
     return ask
 
 
-async def warmed(port: int, conversations: Sequence[Growing]) -> None:
-    """Send each conversation once, one after another."""
-    for one in conversations:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(one.request(port))
-        await reader.readuntil(b"\r\n\r\n")
-        writer.close()
-
-
-async def per_second(
-    port: int, size: int, seconds: float, clients: int = 16,
-    conversations: Sequence[Growing] = (),
-) -> float:  # fmt: skip
-    """Requests answered in a second; those of the first fifth of the time don't count."""
-    done: list[float] = []
-    asked = request(port, size)
+async def per_second(port: int, asks: Sequence[Callable[[], bytes]], limits: Limits) -> Round:
+    """Requests answered well in a second, until time or number is over and all are answered."""
+    tally = Tally(limits.requests, len(asks))
     loop = asyncio.get_running_loop()
     start = time.perf_counter()
-    asks = [asking(port, one) for one in conversations] or [lambda: asked] * clients
-    made = [
-        (await loop.create_connection(partial(_Busy, ask, done), "127.0.0.1", port))[0]
-        for ask in asks
-    ]
-    await asyncio.sleep(seconds)
+    made: list[asyncio.Transport] = []
+    for ask in asks:
+        try:
+            made.append((await loop.create_connection(partial(Busy, ask, tally), HERE, port))[0])
+        except OSError:
+            tally.refused()
+    await _quiet(tally, limits.seconds)
+    tally.end()
+    await _quiet(tally, limits.late)
     for transport in made:
         transport.abort()
-    begun = start + seconds / 5
-    counted = [moment for moment in done if moment >= begun]
-    return len(counted) / (counted[-1] - begun) if counted else 0.0
+    await _quiet(tally, limits.late)
+    rate = tally.good / (tally.last - start) if tally.good else None
+    return Round(rate, tally.asked, tally.bad)
 
 
-async def first_byte_ms(port: int, size: int, times: int = 150) -> float:
+async def _quiet(tally: Tally, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(tally.quiet.wait(), seconds)
+
+
+async def first_byte_ms(port: int, size: int, limits: Limits) -> Round:
     """The median time until the first event of a stream is there, one request after another."""
-    asked = request(port, size, stream=True)
     taken: list[float] = []
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in range(times):
-        start = time.perf_counter()
-        writer.write(asked)
-        await reader.readuntil(b"event: ping")
-        taken.append(time.perf_counter() - start)
-        await reader.readuntil(b"\r\n0\r\n\r\n")
-    writer.close()
-    return sorted(taken)[times // 2] * 1000
+    asked, link = 0, None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limits.late):
+            for asked in range(1, limits.requests + 1):  # noqa: B007 - told when time is over
+                try:
+                    link = link or await asyncio.open_connection(HERE, port)
+                    taken.append(await _first_event(*link, request(port, size, stream=True)))
+                except BROKEN:
+                    link = _closed(link)
+    _closed(link)
+    return Round(median(taken) * 1000 if taken else None, asked, asked - len(taken))
+
+
+async def _first_event(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: bytes
+) -> float:
+    """Seconds until the first event; the stream is read to its end."""
+    start = time.perf_counter()
+    writer.write(asked)
+    if not (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200"):
+        raise ConnectionError
+    await reader.readuntil(FIRST)
+    taken = time.perf_counter() - start
+    await reader.readuntil(b"\r\n0\r\n\r\n")
+    return taken
+
+
+def _closed(link: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None) -> None:
+    if link:
+        link[1].close()
+
+
+async def warmed(port: int, conversations: Sequence[Growing], limits: Limits) -> None:
+    """Send a small request of each kind and each conversation once, one after another."""
+    small = [request(port, 1_000, stream) for stream in (False, True)]
+    for one in [*small, *(each.request(port) for each in conversations)]:
+        with suppress(TimeoutError, *BROKEN):
+            async with asyncio.timeout(limits.late):
+                reader, writer = await asyncio.open_connection(HERE, port)
+                writer.write(one)
+                await reader.readuntil(b"\r\n\r\n")
+                writer.close()
