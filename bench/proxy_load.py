@@ -14,10 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from statistics import median
+from typing import Any
 
 import msgspec
 
 from bench.proxy_upstream import HERE, Framed
+from tests.laws.sessions import exchange
 
 KEY = f"sk-{secrets.token_hex(32)}"  # of this run alone: LiteLLM's proxy starts with no weaker one
 BROKEN = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError)
@@ -33,35 +35,39 @@ def request(port: int, size: int, stream: bool = False) -> bytes:
 
 
 class Growing:
-    """An agent's conversation: with every request there is one more turn in it."""
+    """An agent's conversation: with every request there is one more turn in it.
+
+    As Claude Code does, it has a mark on what came last, and text as tools print it.
+    """
 
     def __init__(self, name: str, size: int, seed: int = 1) -> None:
         self._chance = random.Random(f"{name} {seed}")
         self._turns = 0
+        self._last = [{"role": "user", "content": [{"type": "text", "text": name}]}]
         self._body = (
-            b'{"model":"claude-opus-4-7","max_tokens":99,"tools":[{"name":"shell","description":"",'
-            b'"input_schema":{"type":"object"}}],"messages":[{"role":"user","content":"%s"}'
-            % name.encode()
+            b'{"model":"claude-opus-4-7","max_tokens":99,"tools":[{"name":"Bash","description":"",'
+            b'"input_schema":{"type":"object"}}],"messages":['
         )
         while len(self._body) < size:
             self.grow()
 
     def grow(self) -> None:
-        """One more call, and its result of about 3 KB."""
+        """One more call, and its result of about 2,400 characters."""
         self._turns += 1
-        words = [f"name_{self._chance.randrange(5_000)}" for _ in range(240)]
-        lines = (" ".join(words[at : at + 6]) for at in range(0, len(words), 6))
-        call = {"type": "tool_use", "id": f"call_{self._turns}", "name": "shell"}
-        result = {"type": "tool_result", "tool_use_id": call["id"], "content": "\n".join(lines)}
-        turn = [
-            {"role": "assistant", "content": [{**call, "input": {"command": words[0]}}]},
-            {"role": "user", "content": [result]},
-        ]
-        self._body += b"," + json.dumps(turn, separators=(",", ":")).encode()[1:-1]
+        self._body += _spelled(self._last) + b","
+        self._last = exchange("anthropic", self._turns, self._chance, 2_400)
 
     def request(self, port: int) -> bytes:
         """The request as it stands."""
-        return _post(port, self._body + b"]}")
+        *before, last = self._last
+        *blocks, block = last["content"]
+        marked = {**block, "cache_control": {"type": "ephemeral"}}
+        turn = [*before, {**last, "content": [*blocks, marked]}]
+        return _post(port, self._body + _spelled(turn) + b"]}")
+
+
+def _spelled(messages: list[Any]) -> bytes:
+    return json.dumps(messages, separators=(",", ":")).encode()[1:-1]
 
 
 def _post(port: int, body: bytes) -> bytes:

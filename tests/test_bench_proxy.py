@@ -31,6 +31,7 @@ from bench.proxy_load import (
 from bench.proxy_peers import PEERS, Peer, headroom, litellm, reason_in, started, version_in
 from bench.proxy_table import Absent, Row, compared, row, table
 from bench.proxy_upstream import EVENTS, MESSAGE, Framed, Upstream, upstream
+from clew.codecs.marks import marks_in, strip_marks
 
 SOON = Limits(seconds=1.0, requests=10, late=0.5)
 REFUSAL = b"HTTP/1.1 429 No\r\nContent-Length: 2\r\n\r\n{}"
@@ -118,8 +119,9 @@ def test_conversations_extend_one_another():
     before = json.loads(one.request(1).partition(b"\r\n\r\n")[2])["messages"]
     after = json.loads(asking(1, one)().partition(b"\r\n\r\n")[2])["messages"]
     assert len(before) > 3
-    assert after[: len(before)] == before
+    assert after[: len(before)] == list(map(strip_marks, before))
     assert len(after) == len(before) + 2
+    assert [at for at, one in enumerate(after) if marks_in(one)] == [len(after) - 1]
 
 
 def test_the_upstream_answers_whole_streamed_and_heads_alone():

@@ -82,9 +82,14 @@ def long_session(
     source = random.Random(seed)
     messages = _OPEN[format]("Please find out why the build fails, and mend it.")
     for number in range(exchanges):
-        text, command = prose(source, 60), _command(source)
-        messages += _EXCHANGE[format](number, text, command, prose(source, result))
+        messages += exchange(format, number, source, result)
     return {**_HEAD[format], **({"model": model} if model else {}), _FIELD[format]: messages}
+
+
+def exchange(format: str, number: int, source: random.Random, result: int) -> list[Any]:
+    """A call and its result of about so many characters, in the messages of this format."""
+    text, command = prose(source, 60), _command(source)
+    return _EXCHANGE[format](number, text, command, prose(source, result))
 
 
 def broken_session(format: str, exchanges: int) -> dict[str, Any]:

@@ -196,7 +196,9 @@ class Mentions:
         if several:
             lines = [text.replace("\\n", "\n")]
         first = self.said.add(list(map(self._words_of, lines, wholes)))
-        self.results[position] = Words(len(self._born), unit, first, looks, {0: several} if several else {})
+        self.results[position] = Words(
+            len(self._born), unit, first, looks, {0: several} if several else {}
+        )
         self._born.append(unit)
         self._firsts.append(first)
 
