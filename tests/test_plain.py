@@ -41,6 +41,10 @@ CASES: dict[str, tuple[str, str]] = {
         CODEX.format("1.0000", "", "done\n"),
         "Wall time: 1.0000 seconds\nProcess exited with code 0\nOutput:\ndone\n",
     ),
+    "the command, which the call says": (
+        "Command: /bin/sh -lc 'ls lib'\nProcess exited with code 0\nOutput:\nx",
+        "Process exited with code 0\nOutput:\nx",
+    ),
     "a head of nothing else": ("Chunk ID: 9\nOutput:\nx", "Output:\nx"),
     "a head, and numbered lines behind it": (
         "Wall time: 0.1 seconds\nOutput:\n  1\ta\n  2\tb\n  3\tc",

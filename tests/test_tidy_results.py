@@ -140,7 +140,7 @@ EXACT = [
     ("context lines of a diff", "@@ -1,9 +1,9 @@\n" + " \n" * 60, DIFF),
     ("repeated lines of a diff", "@@ -1,9 +1,9 @@\n" + "+    pass  \n" * 60, DIFF),
     ("an edit's own view of the file", SPACES, EDIT),
-    ("hits", "a.py:3:    x      \n" * 9, GREP),
+    ("hits", "".join(f"{one}.py:3:    x      \n" for one in "abcdefghi"), GREP),
     ("an unknown tool's text", SPACES + DOWNLOAD, UNKNOWN),
     ("line ends of two characters", "one\r\ntwo\r\nthree\r\n" * 9, RUN),
     ("three of a kind", "the same line three times over\n" * 3 + "end", RUN),

@@ -12,7 +12,7 @@ _FRAME: Final = 512  # characters in which the head of a shell tool's result sta
 _OUTPUT: Final = "\nOutput:\n"
 _IDLE: Final = re.compile(
     r"^(?:Chunk ID: [0-9A-Za-z]{1,32}|Wall time: 0\.\d{1,8} seconds"
-    r"|Original token count: \d{1,9})\n",
+    r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
     re.MULTILINE,
 )
 _LEAST: Final = 3  # numbered lines, by which a tool's numbers are told from a file's own
@@ -28,7 +28,7 @@ def plain(text: str) -> str:
 
 
 def _without_notes(text: str) -> str:
-    """The text without ids, counts and idle times in the head of a shell tool's result."""
+    """The text without the head's ids, counts, idle times, and the command, which its call says."""
     end = text.find(_OUTPUT, 0, _FRAME)
     if end < 0 or text.startswith(_OUTPUT[1:]):  # a head in the output itself is no head
         return text

@@ -1,4 +1,7 @@
-"""Take out of results that just came what no reader misses: colours, redraws, repeats, blanks."""
+"""Take out of results that just came what no reader misses: colours, redraws, repeats, blanks.
+
+Nothing else than the signs of a terminal goes, and what is said twice.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from operator import eq
 from ..edits import TIDIED, Offer, Replace
 from ..marker import find_marker, hole, reference
 from ..policy import Policy
+from ..shapes.grouped import by_file
 from ..tools.use import Use
 from .moments import acts
 from .plain import plain
@@ -61,6 +65,8 @@ def _tidied(text: str, use: Use) -> tuple[str, list[str]]:
     text = _noted(text, plain(text), "numbering and notes", done)
     if _is_exact(use):
         return text, done
+    if use.content == "hits":
+        text = _noted(text, by_file(text), "paths that come again", done)
     printed = _is_printed(use)
     if printed and "\r" in text and text.count("\r") > text.count("\r\n"):
         text = _noted(text, _redrawn(text), "redrawn lines", done)
