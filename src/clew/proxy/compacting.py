@@ -78,6 +78,7 @@ class Compacting:
         """Write down what is over; what is still being decided on is not needed any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._spare.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._deciding.close)
         await asyncio.to_thread(self._recording.close)
 
     async def outgoing(self, incoming: Incoming) -> Outgoing:

@@ -235,13 +235,18 @@ class Deciding:
         read = self._read(asked)
         self._note(read.conversation, Facts(windows=((_here(read), tokens),)))
 
+    def close(self) -> None:
+        """Leave nothing untold that the store can still be told."""
+        self._keeping.close()
+
     def _read(self, asked: Asked) -> _Read:
         body = read_body(asked.body)
         format = detect(body, asked.format)
         id = conversation_of(body, format, asked.owner).opening
         known = self._conversations.get(id)
-        if known is None:
-            known = self._conversations.add(Conversation(id, asked.owner))
+        if known is None:  # it is new, or there were many others since
+            known = self._keeping.owing(id) or Conversation(id, asked.owner)
+            known = self._conversations.add(known)
         if self._shared or not known.read_up:
             self._keeping.read_up(known)
         return _taken_apart(asked, body, format, known)

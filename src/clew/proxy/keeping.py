@@ -1,14 +1,15 @@
 """What the store is asked and told on the way up, and what holds while it cannot be had.
 
 A store that is locked or gone costs each request its whole patience. So once it has failed, it is
-left alone for a moment, and requests go on with what this process knows.
+left alone for a moment, and requests go on with what this process knows. Facts that it could not be
+told then are told as soon as it can be had, and at the end: who comes after must not miss them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import Final, TypeVar
 
 from ..errors import ClewError
@@ -20,6 +21,7 @@ T = TypeVar("T")
 
 NO_FACTS: Final = Facts()
 _PAUSE: Final = 1.0  # seconds for which a store that has failed is not asked again
+_MOST_OWING: Final = 4_096  # conversations whose facts wait for the store; more lose theirs
 _SURE: Final = 2.0  # seconds for which originals that were there are taken to be there
 
 
@@ -32,6 +34,24 @@ class Keeping:
         self._lock = Lock()
         self._failed: ClewError | None = None
         self._until = 0.0  # when it may be asked again
+        self._owing: dict[str, Conversation] = {}  # those whose facts the store has yet to hear of
+        self._settling: Thread | None = None
+        self._closing = Event()
+
+    def owing(self, id: str) -> Conversation | None:
+        """The conversation with this id, if the store does not know all that holds for it."""
+        with self._lock:
+            return self._owing.get(id)
+
+    def close(self) -> None:
+        """Tell the store what it could not be told before, if it can be had at all."""
+        with self._lock:
+            self._closing.set()
+            settling = self._settling
+        if settling is not None:
+            settling.join()
+        self._until = 0.0  # it is the last time to ask
+        self._settle_all()
 
     def read_up(self, known: Conversation) -> None:
         """What the store knows of a conversation, and this process does not, or no longer."""
@@ -54,17 +74,43 @@ class Keeping:
         self.settle(known)
 
     def settle(self, known: Conversation) -> None:
-        """Tell the store what it could not be told before."""
+        """Tell the store what it could not be told before; else that is tried again, aside."""
         owed = known.owed
         if owed == NO_FACTS:
             return
         try:
             self._asked(lambda store: store.note(known.id, owed))
         except ClewError:
-            return  # a missing fact costs a prefix break at most
+            self._owe(known)
+            return
         with self._lock:
             if known.owed is owed:
                 known.owed = NO_FACTS
+                self._owing.pop(known.id, None)
+
+    def _owe(self, known: Conversation) -> None:
+        """Remember whose facts wait, and have the thread that tries again."""
+        with self._lock:
+            self._owing[known.id] = known
+            if len(self._owing) > _MOST_OWING:
+                del self._owing[next(iter(self._owing))]
+            if self._settling is None and not self._closing.is_set():
+                self._settling = Thread(target=self._settle_later, name="clew-facts", daemon=True)
+                self._settling.start()
+
+    def _settle_later(self) -> None:
+        while not self._closing.wait(_PAUSE):
+            self._settle_all()
+            with self._lock:
+                if not self._owing:
+                    self._settling = None
+                    return
+
+    def _settle_all(self) -> None:
+        with self._lock:
+            waiting = list(self._owing.values())
+        for known in waiting:
+            self.settle(known)
 
     def is_sure(self, known: Conversation, originals: Mapping[str, str]) -> bool:
         """Whether all of these are known to be durable without a look at the store."""
