@@ -135,7 +135,7 @@ async def compacting(
     deciding = Unsteady(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
     )
-    handling = Compacting(deciding, Recording(store), options, store.salt(), clock)
+    handling = Compacting(deciding, Recording(store), options, store.salt, clock)
     async with proxy(script or say(answer(200, {})), handling, limits=limits) as standing:
         yield Compacted(standing, store, handling, deciding)
 

@@ -89,7 +89,7 @@ class Driver:
         store = SQLiteStore(self.path, wait=0.01)
         deciding = Unsteady(self.policy, store, shared=self.shared)
         options = Options(policy=self.policy, deadline=DEADLINE, shared=self.shared)
-        made = Compacting(deciding, Recording(store), options, store.salt(), clock=lambda: self.now)
+        made = Compacting(deciding, Recording(store), options, store.salt, clock=lambda: self.now)
         made.breaker = Breaker(lambda: self.now, Rules(troubles=self.chance.choice([5, 50])))
         return made, deciding, store
 

@@ -39,7 +39,7 @@ def sent(client: Client, folder: Path, policy: clew.Policy, path: str) -> tuple[
     """What the provider got of a client's successive requests, and the records of them."""
     store = SQLiteStore(folder / "clew.db")
     handling = Compacting(
-        Deciding(policy, store), Recording(store), Options(policy=policy), store.salt()
+        Deciding(policy, store), Recording(store), Options(policy=policy), store.salt
     )
     heard: list[Heard] = []
 

@@ -34,7 +34,7 @@ class Health(Struct, frozen=True, kw_only=True):
     bytes: int
     dropped: int  # records that could not be written
     moved_aside: list[str]  # damaged files in whose place new ones were begun
-    trouble: str  # why it cannot be read; empty: it can
+    trouble: str  # why it cannot be read, or could not be written to; empty: it is well
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -101,6 +101,8 @@ class Data:
         totals, trouble = list[Total](), ""
         try:
             totals = self._store.totals(None, since=since, until=until, step=step)
+            if why := self._store.trouble():
+                trouble = str(StoreUnavailable(self._store.path, why))
         except StoreUnavailable as error:
             trouble = str(error)
         around = self._around

@@ -59,8 +59,8 @@ class Compacting:
     reads = True
 
     def __init__(
-        self, deciding: Deciding, recording: Recording, options: Options, salt: bytes,
-        clock: Callable[[], float] = time.time,
+        self, deciding: Deciding, recording: Recording, options: Options,
+        salt: Callable[[], bytes], clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._deciding = deciding
         self._recording = recording
@@ -113,7 +113,7 @@ class Compacting:
         return None
 
     def _asked(self, incoming: Incoming) -> Asked:
-        owner = owner_of(incoming.headers, incoming.query.encode(), self._salt)
+        owner = owner_of(incoming.headers, incoming.query.encode(), self._salt())
         return Asked(
             incoming.body, incoming.format, incoming.model, owner, self._clock(),
             counting=incoming.operation == "count",

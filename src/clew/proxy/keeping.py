@@ -7,6 +7,7 @@ told then are told as soon as it can be had, and at the end: who comes after mus
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from threading import Event, Lock, Thread
@@ -18,6 +19,8 @@ from ..store import Latest, Store
 from .conversations import Conversation
 
 T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 NO_FACTS: Final = Facts()
 _PAUSE: Final = 1.0  # seconds for which a store that has failed is not asked again
@@ -33,6 +36,7 @@ class Keeping:
         self._clock = clock
         self._lock = Lock()
         self._failed: ClewError | None = None
+        self._warned = False  # that it cannot be written to
         self._until = 0.0  # when it may be asked again
         self._owing: dict[str, Conversation] = {}  # those whose facts the store has yet to hear of
         self._settling: Thread | None = None
@@ -83,6 +87,7 @@ class Keeping:
         except ClewError:
             self._owe(known)
             return
+        self._is_well()
         with self._lock:
             if known.owed is owed:
                 known.owed = NO_FACTS
@@ -133,6 +138,7 @@ class Keeping:
         if new:
             both = new | beside()
             self._asked(lambda store: store.keep(known.owner, known.id, both))
+            self._is_well()
             known.durable.update(new)
         if originals and self._clock() - known.seen_kept >= _SURE:
             self._look_after(known, originals)
@@ -170,7 +176,20 @@ class Keeping:
         try:
             found = work(self._store)
         except ClewError as error:
+            self._warn(error)
             self._failed, self._until = error, self._clock() + _PAUSE
             raise
         self._failed = None
         return found
+
+    def _warn(self, error: ClewError) -> None:
+        """Say once that something is wrong; whoever is to act need not hear it each second."""
+        if not self._warned:
+            self._warned = True
+            _log.warning("%s No new edit is made until it can be.", error)
+
+    def _is_well(self) -> None:
+        """Something was written: what was wrong is over."""
+        if self._warned:
+            self._warned = False
+            _log.warning("The store can be used again, and new edits are made.")

@@ -61,6 +61,10 @@ class SQLiteStore:
         """What API keys are to be hashed with, before anything here hears of them."""
         return self._database.salt()
 
+    def salt_so_far(self) -> bytes:
+        """The same at once; until the file can be opened, what a new one would be given."""
+        return self._database.salt_so_far()
+
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
         """Keep texts under their references; they are durable when this returns."""
         if not originals:
