@@ -10,7 +10,8 @@ import pytest
 
 from clew.marker import reference
 from clew.policy import Policy
-from clew.proxy.deciding import Asked, Deciding
+from clew.proxy.deciding import Deciding
+from clew.proxy.reading import Asked
 from clew.store import SQLiteStore
 from tests.compacting import KEEN, LONG, Compacted, answer, drive, said, told
 from tests.formats import FORMATS

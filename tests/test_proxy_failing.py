@@ -12,7 +12,8 @@ import pytest
 import clew
 from clew.proxy import compacting as module
 from clew.proxy.breaker import Breaker, Rules
-from clew.proxy.deciding import Asked, Deciding
+from clew.proxy.deciding import Deciding
+from clew.proxy.reading import Asked
 from tests.compacting import (
     INVALID,
     KEEN,

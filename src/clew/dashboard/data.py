@@ -24,6 +24,7 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 200
 _REQUESTS: Final = 500  # of a conversation at a time
 _NOTABLE: Final = 100
+_UNSHOWN: Final = ("owner", "terms", "edits", "prefix")
 _TEXT: Final = 400_000  # characters of one text: more than anybody reads
 
 
@@ -204,4 +205,4 @@ def _listed(at: int, one: EditMade, kept: frozenset[str]) -> Listed:
 def _without_owner(one: Struct | Record) -> dict[str, Any]:
     """What is known, without whose key it was: not even its hash leaves the store."""
     told: dict[str, Any] = msgspec.to_builtins(one)
-    return {key: value for key, value in told.items() if key not in ("owner", "terms", "edits")}
+    return {key: value for key, value in told.items() if key not in _UNSHOWN}

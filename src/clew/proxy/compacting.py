@@ -18,13 +18,14 @@ from ..errors import ClewError
 from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
-from .deciding import LEFT_ALONE, Asked, Deciding, Decision
+from .deciding import LEFT_ALONE, Deciding, Decision
 from .handling import About, Answer, Incoming, Outgoing
 from .installed import installed
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
 from .owners import group_of, owner_of
+from .reading import Asked
 from .recording import Doing, Listener, Recording
 
 T = TypeVar("T")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from threading import Event, Lock, Thread
 from typing import Final, TypeVar
 
 from ..errors import ClewError
 from ..facts import Facts
-from ..store import Latest, Store
+from ..store import Store
 from .conversations import Conversation
 
 T = TypeVar("T")
@@ -58,18 +58,24 @@ class Keeping:
         self._settle_all()
 
     def read_up(self, known: Conversation) -> None:
-        """What the store knows of a conversation, and this process does not, or no longer."""
+        """The facts that the store knows of a conversation, and this process does not."""
         try:
             facts = self._asked(lambda store: store.facts(known.id))
-            last = self._asked(lambda store: store.latest(known.id))
         except ClewError:
-            if not known.last.time:  # then no reasoning is trusted
-                known.last = Latest(edited=True, sent_as="nothing")
             return
         self.learn(known, facts)
         known.read_up = True
-        if last is not None and (last.time > known.last.time or not known.last.time):
-            known.last = last
+
+    def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
+        """Learn what the store knows of the requests that ended these histories; if it can."""
+        try:
+            found = self._asked(lambda store: store.sent(known.id, prefixes))
+        except ClewError:
+            return False
+        known.edited |= found.edited
+        for prefix, latest in found.latest:
+            known.note_sent(prefix, latest)
+        return True
 
     def note(self, known: Conversation, new: Facts) -> None:
         """Hold facts from now on; the store hears of them now, or as soon as it can be had."""

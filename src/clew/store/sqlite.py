@@ -20,7 +20,7 @@ from .database import Connection, Database
 from .forgetting import erase, forget
 from .opening import quarantined
 from .packing import Damaged
-from .record import Conversation, EditMade, Forgotten, Latest, Record, Reproduction, Total
+from .record import Conversation, EditMade, Forgotten, Record, Reproduction, Sent, Total
 from .recorder import Recorder
 from .remembering import Remembered
 from .retention import remove_old_files, step
@@ -179,9 +179,9 @@ class SQLiteStore:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
 
-    def latest(self, conversation: str) -> Latest | None:
-        """What is recorded of the last request of a conversation; None: there was none."""
-        return self._database.read(lambda c: requests.latest(c, conversation))
+    def sent(self, conversation: str, prefixes: Collection[str]) -> Sent:
+        """What is recorded of those requests of a conversation that ended these histories."""
+        return self._database.read(lambda c: requests.sent(c, conversation, prefixes))
 
     def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:
         """The edits of a request; None if this owner has no such request."""
