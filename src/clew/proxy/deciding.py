@@ -275,6 +275,11 @@ class Deciding:
             read.found.append(replace(known.last(earlier, read.terms()), asked=asked))
         return read.found[0]
 
+    def _before(self, read: Read, boundaries: list[bytes]) -> Latest:
+        """The request before this one, for who counts: that which it repeats, or goes on from."""
+        same = read.conversation.last(boundaries[-1:], read.terms())
+        return same.latest if same.exact else self._last(read, boundaries).latest
+
     def _is_at_hand(self, known: Conversation, boundaries: list[bytes]) -> bool:
         """Whether what a request goes on from is known without a look at the store."""
         return len(boundaries) < 2 or boundaries[-2] in known.sent
@@ -314,7 +319,7 @@ class Deciding:
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=seen.moment, last=self._last(read, state.boundaries).latest,
+            moment=seen.moment, last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             repairs=repairs, failures=state.failures, terms=read.terms(), noticed=noticed(state),
             dropped=self._dropped(read, state),
@@ -381,7 +386,7 @@ class Deciding:
     def _original(self, read: Read, facts: Facts, why: str) -> Decision:
         """The request as it came; on models that bind it, without reasoning that does not fit."""
         body, known, edits = None, read.conversation, ()
-        last = self._last(read, read.boundaries())
+        last, before = self._last(read, read.boundaries()), self._before(read, read.boundaries())
         # Another process may have sent edits just now, whose record is not written yet.
         if (known.edited or self._shared or last.is_lost) and self._is_bound(read):
             alone = self._is_left_alone(read, facts)
@@ -397,7 +402,7 @@ class Deciding:
         return Decision(
             kind="original", body=body, conversation=known.id, session=read.session(), why=why,
             facts=facts, prefix=read.here(), before=about, after=about,
-            model=read.model, terms=read.terms(), last=last.latest, epochs=last.latest.epochs,
+            model=read.model, terms=read.terms(), last=before, epochs=before.epochs,
             parent=parent_of(read.boundaries()), edits=edits,
         )  # fmt: skip
 
