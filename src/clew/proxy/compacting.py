@@ -68,6 +68,9 @@ class Compacting:
         self._options = options
         self._salt = salt
         self._clock = clock
+        # A user's own pass may take any time, and the event loop has none.
+        own = [one for one in options.policy.passes or () if not isinstance(one, str)]
+        self._at_once = 0 if own else _SMALL
         self.breaker = Breaker(time.monotonic)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="clew")
         self._spare = ThreadPoolExecutor(2, thread_name_prefix="clew-spare")
@@ -124,7 +127,7 @@ class Compacting:
     async def _decided(self, asked: Asked, attempt: Attempt) -> Decision:
         """The projection, if it can be had in time; else what is known."""
         try:
-            small = len(asked.body) < _SMALL
+            small = len(asked.body) < self._at_once
             return (self._deciding.decide_at_once(asked) if small else None) or (
                 await self._in_time(asked, attempt)
             )

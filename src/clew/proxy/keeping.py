@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from ..errors import ClewError
 from ..facts import Facts
-from ..store import Store
+from ..store import Store, StoreUnavailable
 from .conversations import Conversation
 
 T = TypeVar("T")
@@ -190,7 +190,8 @@ class Keeping:
 
     def _warn(self, error: ClewError) -> None:
         """Say once that something is wrong; whoever is to act need not hear it each second."""
-        if not self._warned:
+        over = isinstance(error, StoreUnavailable) and error.why == "closed"  # what came too late
+        if not self._warned and not over:
             self._warned = True
             _log.warning("%s No new edit is made until it can be.", error)
 

@@ -43,6 +43,7 @@ class Read(Struct, frozen=True):
     conversation: Conversation
     passed: list[bytes] = []  # the hash of its history at each boundary, once somebody asked
     found: list[Last] = []  # what it goes on from, once somebody asked
+    named: list[str] = []  # its terms, once somebody asked
 
     def boundaries(self) -> list[bytes]:
         """The hash of its history at each of its boundaries, worked out once."""
@@ -62,7 +63,10 @@ class Read(Struct, frozen=True):
 
     def terms(self) -> str:
         """Its model and its tools, in few characters."""
-        return f"{self.model} {xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))}"
+        if not self.named:
+            tools = xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))
+            self.named.append(f"{self.model} {tools}")
+        return self.named[0]
 
     def session(self) -> str:
         """The client's own name for what it belongs to, hashed; empty: it has none."""
