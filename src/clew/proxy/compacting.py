@@ -41,6 +41,7 @@ _LONGEST: Final = 200  # characters of a model's name in the log
 _OFF: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _SMALL: Final = 16 * 1024  # bytes that are decided on at once: a thread would take longer
 _LEFT: Final = frozenset({"bypassed", LEFT_ALONE})  # what was wanted as it came stays so
+_SIGNED: Final = b"bound to a different conversation"  # what Anthropic says of reasoning
 _LESS: Final = 0.8  # of what did not fit, where the provider does not say how much would
 _log = logging.getLogger(__name__)
 
@@ -202,8 +203,8 @@ class Compacting:
     async def _as_it_came(self, sending: Sending, answer: Answer) -> Outgoing | None:
         """The original, once: if the provider takes it, the projection was wrong."""
         asked, refused = sending.asked, sending.decision
-        if refused.body is None or refused.kind == "original":
-            return None  # that is what it refused
+        if refused.body is None or refused.kind == "original":  # that is what it refused
+            return await self._without_reasoning(sending) if _SIGNED in answer.body else None
         decision = await self._run_spare(self._deciding.decide_as_it_came, asked, "refused")
 
         case = self._case(asked, refused, answer)
@@ -219,6 +220,15 @@ class Compacting:
         original = self._sending(asked, decision, 0.0, None, passed, again="invalid")
         body = asked.body if original.body is None else original.body
         return replace(original, body=body, tried=sending.tried | {"invalid"})
+
+    async def _without_reasoning(self, sending: Sending) -> Outgoing | None:
+        """The original without what was signed for projections that nobody knows of any more."""
+        asked = sending.asked
+        decision = await self._run_spare(self._deciding.decide_without_reasoning, asked, "refused")
+        if decision.body is None or decision.body == sending.decision.body:
+            return None
+        original = self._sending(asked, decision, 0.0, None, again="invalid")
+        return replace(original, tried=sending.tried | {"invalid"})
 
     def _case(self, asked: Asked, refused: Decision, answer: Answer) -> Reproduction:
         return Reproduction(

@@ -163,6 +163,12 @@ class Deciding:
             self._note_original(read)
         return self._original(read, read.conversation.facts, why)
 
+    def decide_without_reasoning(self, asked: Asked, why: str) -> Decision:
+        """The request itself without all that is signed: the provider says that it does not fit."""
+        read = self._read(asked)
+        self._note_original(read)
+        return self._original(read, read.conversation.facts, why, unsigned=True)
+
     def sent(self, asked: Asked, decision: Decision) -> None:
         """The provider took this: the next request of the conversation is decided accordingly."""
         known = self._conversations.get(decision.conversation)
@@ -383,13 +389,14 @@ class Deciding:
             windows.append(listed)
         return not windows or len(read.asked.body) <= _FEWEST_BYTES * min(windows)
 
-    def _original(self, read: Read, facts: Facts, why: str) -> Decision:
+    def _original(self, read: Read, facts: Facts, why: str, *, unsigned: bool = False) -> Decision:
         """The request as it came; on models that bind it, without reasoning that does not fit."""
         body, known, edits = None, read.conversation, ()
         last, before = self._last(read, read.boundaries()), self._before(read, read.boundaries())
         # Another process may have sent edits just now, whose record is not written yet.
-        if (known.edited or self._shared or last.is_lost) and self._is_bound(read):
-            alone = self._is_left_alone(read, facts)
+        doubted = known.edited or self._shared or last.is_lost or unsigned
+        if doubted and self._is_bound(read):
+            alone = self._is_left_alone(read, facts) and not unsigned
             until = facts.left_alone if alone else frozenset({read.here()})
             sent = Facts(left_alone=until)
             fallen = as_it_came(
