@@ -207,3 +207,29 @@ class TestGaps:
             talk.hear(talk.body())
         made = Worker(store).ask(talk, START, as_it_came=True)
         assert made.body is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_branch_that_went_on_from_a_projection_is_left_alone_without_its_thoughts(
+    store: SQLiteStore, restarted: bool
+):
+    """Another answer to the same request came from the original: thoughts of both are about."""
+    one, talk = Worker(store), Talk(Signer(), BOUND)
+    for n in range(4):
+        one.record(one.ask(talk, START + n), START + n)
+    other = Talk(talk.provider, BOUND)
+    other.messages = talk.messages
+    made = one.ask(talk, START + 5)
+    one.record(made, START + 5)
+    refused = one.deciding.decide_as_it_came(Asked(other.body(), *made_of(START + 6)), "refused")
+    other.hear(refused.body or other.body())
+    one.deciding.leave_alone(refused, OWNER)()
+    last = Worker(store) if restarted else one
+    for n in range(3):
+        for branch in (talk, other):
+            assert last.ask(branch, START + 10 + n).why == "left alone"
+    assert b'"thinking"' in talk.body()
+
+
+def made_of(time: float) -> tuple[Any, ...]:
+    return "anthropic", None, OWNER, time

@@ -396,9 +396,7 @@ class Deciding:
         # Another process may have sent edits just now, whose record is not written yet.
         doubted = known.edited or self._shared or last.is_lost or unsigned
         if doubted and self._is_bound(read):
-            alone = self._is_left_alone(read, facts) and not unsigned
-            until = facts.left_alone if alone else frozenset({read.here()})
-            sent = Facts(left_alone=until)
+            sent = Facts(left_alone=self._signed_until(read, facts, unsigned))
             fallen = as_it_came(
                 read.asked.body, format=read.format, sent=sent, model=read.asked.model
             )
@@ -412,6 +410,20 @@ class Deciding:
             model=read.model, terms=read.terms(), last=before, epochs=before.epochs,
             parent=parent_of(read.boundaries()), edits=edits,
         )  # fmt: skip
+
+    def _signed_until(self, read: Read, facts: Facts, unsigned: bool) -> frozenset[str]:
+        """The histories up to which reasoning was signed for projections, or may have been."""
+        here, known = frozenset({read.here()}), read.conversation
+        if unsigned or not self._is_left_alone(read, facts):
+            return here
+        passed = [prefix.hex() for prefix in read.boundaries()]
+        since = max(at for at, prefix in enumerate(passed) if prefix in facts.left_alone)
+        if not any(known.was_answered(prefix) for prefix in passed[since:-1]):
+            return facts.left_alone
+        # This branch had gone on from a projection before another one was refused.
+        if not read.asked.counting:
+            self._note(known, Facts(left_alone=here))
+        return facts.left_alone | here
 
     def _note_original(self, read: Read) -> None:
         """This boundary is passed over; what is signed behind it is signed for the original."""
