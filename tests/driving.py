@@ -88,7 +88,8 @@ class Driver:
         self.projected: set[str] = set()
 
     def _worker(self) -> tuple[Compacting, Unsteady, SQLiteStore]:
-        store = SQLiteStore(self.path, wait=0.01)
+        # Processes that cannot tell one another facts cannot agree: they wait for one another.
+        store = SQLiteStore(self.path, wait=2.0 if self.shared else 0.01)
         deciding = Unsteady(self.policy, store, shared=self.shared)
         options = Options(policy=self.policy, deadline=DEADLINE, shared=self.shared)
         made = Compacting(
