@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
+from clew.facts import Facts
 from clew.proxy.deciding import Deciding, Decision
 from clew.proxy.reading import Asked
-from clew.store import SQLiteStore
+from clew.store import SQLiteStore, StoreUnavailable
 from tests.driving import KEEN
 from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer
 from tests.storing import OWNER, record
@@ -229,6 +233,23 @@ def test_a_branch_that_went_on_from_a_projection_is_left_alone_without_its_thoug
         for branch in (talk, other):
             assert last.ask(branch, START + 10 + n).why == "left alone"
     assert b'"thinking"' in talk.body()
+
+
+def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Path):
+    """It cannot be kept either: but not this went up as it came, something else did."""
+    store = SQLiteStore(tmp_path / "clew.db", wait=0.05)
+    one, talk, late = Worker(store), Talk(Signer(), BOUND), Event()
+    one.ask(talk, START)
+    name = one.ask(talk, START + 1).conversation
+    late.set()
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            one.deciding.decide(Asked(talk.body(), *made_of(START + 2)), late)
+        other.execute("ROLLBACK")
+    one.deciding.close()
+    assert store.facts(name) == Facts()
+    store.close()
 
 
 def made_of(time: float) -> tuple[Any, ...]:

@@ -115,6 +115,8 @@ class Deciding:
             try:
                 self._keeping.keep(known, done.originals, lambda: shown_instead(done.report.edits))
             except ClewError as error:
+                if late is not None and late.is_set():
+                    raise  # what did go up has left its facts already
                 here = Facts(skipped=frozenset({folded.state.prefix.hex()}))
                 why = f"not kept: {error}"
                 return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
