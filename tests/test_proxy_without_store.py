@@ -198,3 +198,16 @@ def test_a_damaged_file_is_moved_aside_at_the_start(tmp_path: Path):
             assert f"It is now {tmp_path / aside}" in one.ended()
 
     asyncio.run(asyncio.wait_for(act(), 60))
+
+
+def test_a_command_is_run_without_it_too(tmp_path: Path):
+    store = tmp_path / "clew.db"
+    store.mkdir()
+    command = [sys.executable, "-m", "clew.cli", "run", "--", sys.executable, "-c", "print('ran')"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(store)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+    assert f"The store {store} cannot be used" in done.stderr
