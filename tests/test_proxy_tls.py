@@ -18,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from clew.proxy.client import Client
+from clew.proxy.config import Limits
+from clew.proxy.upstreams import Upstream
 from tests.certificates import Authority
 from tests.proxying import SOON, Heard, ask, post, read_request, run, upstream
 from tests.storing import SOURCE
@@ -175,3 +178,36 @@ def test_no_proxy_is_heeded(tmp_path: Path, authority: Authority):
             assert not behind.heard
 
     run(case)
+
+
+@pytest.mark.parametrize(
+    ("named", "gone_through"),
+    [
+        ("http://proxy.test:3128", "http://proxy.test:3128"),
+        ("https://proxy.test:3128", "https://proxy.test:3128"),
+        ("proxy.test:3128", "http://proxy.test:3128"),
+        ("", None),
+    ],
+)
+def test_a_proxy_may_be_named_as_is_usual(
+    monkeypatch: pytest.MonkeyPatch, named: str, gone_through: str | None
+):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", named)
+    near, far = Upstream("https://localhost:9"), Upstream("https://provider.test")
+    client = Client([near, far], Limits())
+    assert client._proxies == {near.origin: None, far.origin: gone_through}
+
+
+def test_a_proxy_that_is_none_for_http_is_said_in_a_sentence(tmp_path: Path):
+    """At once, and without the password in it; not with each request."""
+    process = started(
+        tmp_path, "https://provider.test", HTTPS_PROXY="socks5://user:word@proxy.test:1080"
+    )
+    _, said_so = process.communicate(timeout=SOON)
+    assert process.returncode != 0
+    assert "a proxy for https that is not one for HTTP (socks5)" in said_so
+    assert "Traceback" not in said_so
+    assert "word@" not in said_so
