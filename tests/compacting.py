@@ -14,12 +14,14 @@ from typing import Any
 import clew
 from clew.proxy.compacting import Compacting
 from clew.proxy.config import Limits
-from clew.proxy.deciding import Asked, Deciding, Decision
+from clew.proxy.deciding import Deciding, Decision
 from clew.proxy.options import Options
+from clew.proxy.reading import Asked
 from clew.proxy.recording import Recording
 from clew.store import Record, SQLiteStore
 from tests.formats import Exchange, request, results
 from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say
+from tests.storing import salt_of
 
 KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
@@ -135,7 +137,7 @@ async def compacting(
     deciding = Unsteady(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
     )
-    handling = Compacting(deciding, Recording(store), options, store.salt(), clock)
+    handling = Compacting(deciding, Recording(store), options, salt_of(store), clock)
     async with proxy(script or say(answer(200, {})), handling, limits=limits) as standing:
         yield Compacted(standing, store, handling, deciding)
 

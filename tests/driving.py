@@ -16,12 +16,14 @@ from typing import Any
 import clew
 from clew.proxy.breaker import Breaker, Rules
 from clew.proxy.compacting import Compacting, Sending
-from clew.proxy.deciding import Asked, Deciding, Decision
+from clew.proxy.deciding import Deciding, Decision
 from clew.proxy.handling import Answer, Incoming, Outgoing
 from clew.proxy.options import Options
+from clew.proxy.reading import Asked
 from clew.proxy.recording import Recording
 from clew.store import SQLiteStore
 from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
+from tests.storing import salt_of
 
 KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 PLANNED = clew.Policy(cap=2_000, step=300, growth=0.02)
@@ -83,13 +85,16 @@ class Driver:
         self.lock: sqlite3.Connection | None = None
         self.log: list[str] = []
         self.kinds: dict[str, int] = {}
-        self.breaks = 0
+        self.projected: set[str] = set()
 
     def _worker(self) -> tuple[Compacting, Unsteady, SQLiteStore]:
-        store = SQLiteStore(self.path, wait=0.01)
+        # Processes that cannot tell one another facts cannot agree: they wait for one another.
+        store = SQLiteStore(self.path, wait=2.0 if self.shared else 0.01)
         deciding = Unsteady(self.policy, store, shared=self.shared)
         options = Options(policy=self.policy, deadline=DEADLINE, shared=self.shared)
-        made = Compacting(deciding, Recording(store), options, store.salt(), clock=lambda: self.now)
+        made = Compacting(
+            deciding, Recording(store), options, salt_of(store), clock=lambda: self.now
+        )
         made.breaker = Breaker(lambda: self.now, Rules(troubles=self.chance.choice([5, 50])))
         return made, deciding, store
 
@@ -97,7 +102,7 @@ class Driver:
         acts = [self.grow] * 12 + [
             self.grow_slowly, self.grow_slowly, self.grow_brokenly, self.fork, self.retry,
             self.switch, self.sleep, self.toggle_lock, self.bypass, self.count, self.restart,
-            self.fail, self.refuse, self.overflow, self.say,
+            self.fail, self.refuse, self.overflow, self.say, self.kill,
         ]  # fmt: skip
         for _ in range(steps):
             act = self.chance.choice(acts)
@@ -129,6 +134,8 @@ class Driver:
         if sent is None or decision is None:
             return
         self._check_stable(branch, sent, decision)
+        if decision.kind == "projection":
+            self.projected.add(decision.prefix)
         answer = self.provider.answer(sent, thinks=thinks)
         lines = self.chance.choice([2, 40, 150])
         text = "".join(f"line {n} {self.chance.random()} of it\n" for n in range(lines))
@@ -214,6 +221,22 @@ class Driver:
             await handling.stop()
             self.workers[at] = self._worker()
 
+    async def kill(self, _branch: Branch) -> None:
+        """A worker is gone at once, with all that it had not written yet; another begins.
+
+        The lock goes then too: of what was never written, and never can be, none could tell.
+        """
+        await self._rest()
+        at = self.chance.randrange(len(self.workers))
+        handling, deciding, store = self.workers[at]
+        deciding._keeping._owing.clear()
+        handling._recording._over.clear()
+        with store._recorder._changed:
+            store._recorder._waiting.clear()
+        await handling.stop()
+        self.unlock()
+        self.workers[at] = self._worker()
+
     async def toggle_lock(self, _branch: Branch) -> None:
         """The store cannot be written; of several processes none could tell the others, then."""
         if self.shared:
@@ -287,6 +310,8 @@ class Driver:
         if branch.went is None:
             return
         before, last = branch.went
+        if decision.facts.skipped & self.projected:
+            return  # a retry went up as it came where a projection had gone up: a prefix break
         kinds = {decision.kind, last.kind}
         if not kinds <= {"projection", "known edits"} or decision.moment:
             return

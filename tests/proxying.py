@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -115,9 +116,11 @@ async def _chunked(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def upstream(script: Script = say_ok) -> AsyncGenerator[Upstream]:
+async def upstream(
+    script: Script = say_ok, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[Upstream]:
     made = Upstream(script)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=1 << 20)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, limit=1 << 20, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import clew
 from clew.marker import reference
-from clew.store import EditMade, Record, Usage
+from clew.store import EditMade, Record, SQLiteStore, Usage
 
 SOURCE = Path(clew.__file__).parents[1]
 ROOT = Path(__file__).parents[1]
 OWNER, OTHER = "0" * 32, "f" * 32  # what hashes of two API keys look like
 NOW = 1_800_000_000.0
+
+
+def salt_of(store: SQLiteStore) -> Callable[[], bytes]:
+    """The store's salt, as the proxy asks for it; the store is opened."""
+    store.salt()
+    return store.salt_so_far
 
 
 def by_ref(*texts: str) -> dict[str, str]:

@@ -87,6 +87,26 @@ def test_a_marker_names_the_tool_only_if_the_request_offers_it(format: str, tool
     assert results(format, told.request)[0] == results(format, without.request)[0]
 
 
+@formats
+def test_so_does_the_marker_of_a_cap(format: str) -> None:
+    """And a request that goes on from one has its markers as they were, byte for byte."""
+    capped = Policy(cap=600, passes=("cap_results",), step=1, growth=0.0, at_once=True)
+    steps = ("go", [Exchange(LINES, id="a")], [Exchange("done", id="b")], [Exchange("c", id="c")])
+    said: dict[str, list[str]] = {}
+    for tool in ("mcp__other__expand", "mcp__clew__clew_expand"):
+        memo = clew.Memo()
+        for count in (3, 4):
+            whole = offering(format, request(format, *steps[:count]), tool)
+            out = clew.compact(whole, format=format, policy=capped, memo=memo)
+            said.setdefault(tool, []).append(results(format, out.request)[0])
+    before, after = said["mcp__other__expand"]
+    assert before == after
+    assert "gets it back" not in before
+    named, still = said["mcp__clew__clew_expand"]
+    assert named == still
+    assert named == before.replace("; ref ", "; mcp__clew__clew_expand gets it back; ref ")
+
+
 def fetched(format: str, back: Exchange, policy: Policy = STUB) -> list[str]:
     """What results say after a long one was cut, brought back, and long since seen again."""
     steps = [

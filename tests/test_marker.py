@@ -35,13 +35,13 @@ def test_it_reads_as_it_should() -> None:
 
 @given(
     st.text(), numbers, numbers, numbers, numbers, st.sampled_from(["lines", "chars"]), numbers,
-    st.text(), st.booleans(),
+    st.text(), st.booleans(), st.none() | st.text(min_size=1),
 )  # fmt: skip
 def test_whatever_the_names_it_is_short_and_parses_back(
     tool: str, size: int, cap: int, gone: int, all: int, unit: str, errors: int, call: str,
-    rerun: bool,
+    rerun: bool, fetch: str | None,
 ) -> None:  # fmt: skip
-    text = str(Marker(tool, size, cap, gone, all, unit, errors, call, rerun, REF))
+    text = str(Marker(tool, size, cap, gone, all, unit, errors, call, rerun, REF, fetch))
     assert len(text) <= MOST
     assert "\n" not in text
     back = parse_marker(text)
@@ -55,6 +55,18 @@ def test_the_longest_names_leave_it_a_marker() -> None:
     marker = Marker("t" * 64, 987_654, 32_000, 9_876, 10_000, "lines", 120, "c" * 64, True, REF)
     assert find_marker(f"a\n{marker}\nb") is not None
     assert "clipped tttttttttttttt.. result" in str(marker)
+
+
+def test_the_tool_that_gets_it_back_is_named_whole_or_not_at_all() -> None:
+    def told(tool: str, number: int) -> str:
+        fetch = "mcp__clew__clew_expand"
+        return str(Marker(tool, number, 32_000, 9, 10, "lines", 120, tool, True, REF, fetch))
+
+    assert f"; mcp__clew__clew_expand gets it back; ref {REF}]" in told("Bash", 48_213)
+    assert f"; mcp__clew__clew_expand gets it back; ref {REF}]" in told("t" * 64, 48_213)
+    huge = Marker("t" * 64, *[10**11] * 4, "lines", 10**11, "c" * 64, True, REF, "clew_expand")
+    assert find_marker(str(huge)) is not None
+    assert "clew_expand" not in str(huge)
 
 
 @pytest.mark.parametrize(

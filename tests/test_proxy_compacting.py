@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import clew
+from clew.edits import Offer
 from clew.marker import reference
+from clew.passes.view import View
 from clew.policy import Policy
-from clew.proxy.deciding import Asked, Deciding
+from clew.proxy.deciding import Deciding
+from clew.proxy.reading import Asked
 from clew.store import SQLiteStore
-from tests.compacting import KEEN, LONG, Compacted, answer, drive, said, told
+from tests.compacting import INVALID, KEEN, LONG, PATHS, Compacted, answer, drive, said, says, told
 from tests.formats import FORMATS
-from tests.proxying import CHUNKED, ask, post, say
+from tests.proxying import CHUNKED, ask, get, post, say, until
 
 formats = pytest.mark.parametrize("format", FORMATS)
 MINUTE = 60.0
+OK = answer(200, {})
 
 
 class Clock:
@@ -210,3 +218,67 @@ def test_one_upstream_is_told_in_words_and_the_others_are_not(tmp_path: Path):
         assert other["messages"][1]["content"][0]["type"] == "tool_use"
 
     drive(tmp_path, act, policy=Policy(passes=()), texts=("openai-chat",))
+
+
+class TestOffTheLoop:
+    """Compaction may take its time; who has nothing to do with it does not wait."""
+
+    def test_one_that_is_slow_holds_up_nobody_else(self, tmp_path: Path):
+        async def act(one: Compacted) -> None:
+            one.deciding.pause = 1.0
+            slow = asyncio.ensure_future(one.ask("anthropic", 3))
+            await asyncio.sleep(0.2)
+            begun = time.monotonic()
+            reply = await ask(one.standing.port, get("/v1/models", "x-api-key: one"))
+            assert reply.status == 200
+            assert time.monotonic() - begun < 0.5
+            assert not slow.done()
+            assert told(await slow, "x-clew-sent") == "projection"
+
+        drive(tmp_path, act, deadline=10.0)
+
+    def test_a_users_own_pass_is_under_the_deadline_however_small_a_request(self, tmp_path: Path):
+        def dawdle(view: View, _policy: clew.Policy) -> Iterator[Offer]:
+            time.sleep(1.0)
+            yield from ()
+
+        async def act(one: Compacted) -> None:
+            first = asyncio.ensure_future(one.ask("anthropic", 1))
+            await asyncio.sleep(0.1)
+            begun = time.monotonic()
+            assert (await ask(one.standing.port, get("/v1/models", "x-api-key: one"))).status == 200
+            assert time.monotonic() - begun < 0.5
+            await first
+            await asyncio.sleep(1.5)
+            begun = time.monotonic()
+            reply = await one.ask("anthropic", 2)  # now the conversation is known
+            assert time.monotonic() - begun < 0.9
+            assert told(reply, "x-clew-sent") != "projection"
+            assert len(said("anthropic", 2)) < 16_384
+
+        policy = clew.Policy(passes=(dawdle,), at_once=True, step=1, growth=0.0)
+        drive(tmp_path, act, policy=policy, deadline=0.3)
+
+
+def test_no_key_and_no_cookie_is_in_the_store(tmp_path: Path):
+    """Not even in what is kept of a request that the provider refused."""
+    secrets = ("key-in-header", "key-in-bearer", "key-for-google", "a-cookie", "key-in-query")
+    headers = (
+        "authorization: Bearer key-in-bearer",
+        "x-goog-api-key: key-for-google",
+        "cookie: session=a-cookie",
+    )
+
+    async def act(one: Compacted) -> None:
+        path = f"{PATHS['anthropic']}?key=key-in-query"
+        for steps in (1, 2, 3):
+            raw = post(path, said("anthropic", steps), "x-api-key: key-in-header", *headers)
+            assert (await ask(one.standing.port, raw)).status == 200
+        await one.records(3)
+        await until(lambda: one.store.reproductions(None))
+
+    originals = {said("anthropic", steps) for steps in (1, 2, 3)}
+    drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+    held = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"toolu" in held or len(held) > 10_000
+    assert [secret for secret in secrets if secret.encode() in held] == []

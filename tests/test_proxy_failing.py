@@ -12,7 +12,8 @@ import pytest
 import clew
 from clew.proxy import compacting as module
 from clew.proxy.breaker import Breaker, Rules
-from clew.proxy.deciding import Asked, Deciding
+from clew.proxy.deciding import Deciding
+from clew.proxy.reading import Asked
 from tests.compacting import (
     INVALID,
     KEEN,
@@ -360,6 +361,40 @@ class TestSigned:
             return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
 
         drive(tmp_path, act, script=says(judge), deadline=0.4)
+
+    def test_thoughts_whose_projections_nobody_knows_any_more_are_left_behind(self, tmp_path: Path):
+        """The store was deleted, and another process falls back: the provider is believed."""
+        provider, messages = Signer(), list[Any]([{"role": "user", "content": "go on"}])
+
+        async def grow(one: Compacted) -> str:
+            body = {"model": BOUND, "max_tokens": 9, "tools": TOOLS, "messages": messages}
+            reply = await one.send("anthropic", json.dumps(body).encode())
+            assert reply.status == 200, reply.body
+            made = json.loads(reply.body)["content"]
+            messages.extend([{"role": "assistant", "content": made}, _result(made[-1]["id"])])
+            return told(reply, "x-clew-sent")
+
+        async def before(one: Compacted) -> None:
+            assert [await grow(one) for _ in range(9)] == ["projection"] * 9
+            assert b"[clew: " in one.bodies[-1]
+            assert b'"thinking"' in one.bodies[-1]
+
+        async def after(one: Compacted) -> None:
+            one.deciding.fault = RuntimeError()
+            assert await grow(one) == "original"
+            assert [b'"thinking"' in body for body in one.bodies] == [True, False]
+            assert await grow(one) == "original"
+            assert len(one.bodies) == 3
+            one.deciding.fault = None
+            assert [await grow(one) for _ in range(3)] == ["projection"] * 3
+            assert len(one.bodies) == 6
+
+        def judge(body: bytes) -> bytes:
+            found = provider.problems(body)
+            return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
+
+        drive(tmp_path / "one", before, script=says(judge))
+        drive(tmp_path / "another", after, script=says(judge))
 
 
 def _result(id: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from clew.proxy.recording import Recording
 from clew.store import SQLiteStore
 from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import OK, ask, post, proxy, run, say
+from tests.storing import salt_of
 
 WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
 
@@ -42,7 +43,7 @@ def refusal(message: str, kind: str) -> bytes:
 def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: str, tmp_path: Path):
     store = SQLiteStore(tmp_path / "clew.db")
     deciding = Deciding(WAITING, store)
-    handling = Compacting(deciding, Recording(store), Options(policy=WAITING), store.salt())
+    handling = Compacting(deciding, Recording(store), Options(policy=WAITING), salt_of(store))
     body = json.dumps(request(format, "go on", *STEPS)).encode()
 
     async def case() -> None:
@@ -63,7 +64,7 @@ def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: st
 def test_an_unchanged_request_that_is_refused_for_another_reason_is_not_sent_again(tmp_path: Path):
     store = SQLiteStore(tmp_path / "clew.db")
     deciding = Deciding(WAITING, store)
-    handling = Compacting(deciding, Recording(store), Options(policy=WAITING), store.salt())
+    handling = Compacting(deciding, Recording(store), Options(policy=WAITING), salt_of(store))
     body = json.dumps(request("anthropic", "go on", *STEPS)).encode()
 
     async def case() -> None:

@@ -18,6 +18,7 @@ from clew.store import Record, SQLiteStore
 from tests.client_shapes import CLIENTS, LONG, Client, grown, marks, spelled, unmarked
 from tests.formats import FIELD
 from tests.proxying import Heard, ask, post, proxy, run
+from tests.storing import salt_of
 
 PATHS = {
     "anthropic": "/v1/messages?beta=true",
@@ -39,7 +40,7 @@ def sent(client: Client, folder: Path, policy: clew.Policy, path: str) -> tuple[
     """What the provider got of a client's successive requests, and the records of them."""
     store = SQLiteStore(folder / "clew.db")
     handling = Compacting(
-        Deciding(policy, store), Recording(store), Options(policy=policy), store.salt()
+        Deciding(policy, store), Recording(store), Options(policy=policy), salt_of(store)
     )
     heard: list[Heard] = []
 

@@ -20,7 +20,7 @@ import pytest
 
 from clew.store import SQLiteStore, StoreUnavailable
 from tests.compacting import LONG, PATHS, Compacted, drive, said, told
-from tests.proxying import ask, post, upstream
+from tests.proxying import ask, post, until, upstream
 from tests.signing import REF
 from tests.storing import ROOT, SOURCE, child
 
@@ -164,11 +164,61 @@ def test_facts_that_could_not_be_kept_are_kept_later(tmp_path: Path):
         (record,) = await one.records(1)
         with locked(one.store, "for writing"):
             await one.ask("anthropic", 4)
-        assert not one.store.facts(record.conversation).skipped
+            assert not one.store.facts(record.conversation).skipped
         await asyncio.sleep(1.2)
         one.deciding.fault = RuntimeError()
         await one.ask("anthropic", 5)
         assert len(one.store.facts(record.conversation).skipped) == 2
+
+    drive(tmp_path, act)
+
+
+def test_facts_are_told_as_soon_as_the_store_can_be_had(tmp_path: Path):
+    """No request has to come for that: another process may get the next one."""
+
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        (record,) = await one.records(1)
+        with locked(one.store, "for writing"):
+            await one.ask("anthropic", 4)
+            assert not one.store.facts(record.conversation).skipped
+        await until(lambda: len(one.store.facts(record.conversation).skipped) == 1)
+
+    drive(tmp_path, act)
+
+
+def test_at_the_end_no_fact_is_left_untold(tmp_path: Path):
+    """A store that has just become free again is told, though it was to be left alone a while."""
+    names: list[str] = []
+
+    async def act(one: Compacted) -> None:
+        await one.ask("anthropic", 3)
+        (record,) = await one.records(1)
+        names.append(record.conversation)
+        with locked(one.store, "for writing"):
+            await one.ask("anthropic", 4)
+
+    drive(tmp_path, act)
+    store = SQLiteStore(tmp_path / "clew.db")
+    assert len(store.facts(names[0]).skipped) == 1
+    store.close()
+
+
+def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path: Path):
+    async def act(one: Compacted) -> None:
+        one.deciding._conversations._most = 1
+        await one.ask("anthropic", 3)
+        await one.records(1)
+        with locked(one.store, "for writing"):
+            await one.ask("anthropic", 4)
+            await one.ask("openai-chat", 1)
+            await one.ask("anthropic", 5)
+            assert one.heard("anthropic")[:3] == one.heard("anthropic", 1)[:3]
+        await asyncio.sleep(1.2)
+        await one.ask("anthropic", 6)
+        one.deciding._keeping.close()
+        names = {found.name for found in one.store.conversations(None)}
+        assert sorted(len(one.store.facts(name).skipped) for name in names)[-1] == 2
 
     drive(tmp_path, act)
 

@@ -238,7 +238,7 @@ class TestRecords:
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
             milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, made=1, terms="t",
-            sent_as="original", loops=("round",),
+            sent_as="original", prefix="0a", loops=("round",),
             cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)

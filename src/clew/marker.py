@@ -34,6 +34,7 @@ _CLIPPED = re.compile(
     r"(?:, (?P<errors>[\d,]{1,15}) error lines of them kept below)?"
     r"; call (?P<call>[A-Za-z0-9_.:/@-]{1,48})"
     r"(?P<rerun>; safe to run again)?"
+    r"(?:; (?P<fetch>[A-Za-z0-9_.:/@-]{1,48}) gets it back)?"
     r"; ref (?P<ref>[a-z2-7]{20})\]",
     re.ASCII,
 )
@@ -132,12 +133,15 @@ class Marker(Struct, frozen=True, gc=False):
     call: str
     rerun: bool
     ref: str
+    fetch: str | None = None  # the tool by which the model can get it back
 
     def __str__(self) -> str:
-        text = self._with_names(_NAME)
-        return text if len(text) <= MOST else self._with_names(_NAME // 3)
+        short = _NAME // 3
+        fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
+        told = (self._said(_NAME, fetch), self._said(short, fetch))
+        return next((text for text in told if len(text) <= MOST), None) or self._said(short, "")
 
-    def _with_names(self, most: int) -> str:
+    def _said(self, most: int, fetch: str) -> str:
         """The marker with names of at most so many characters."""
         tool, call = _shown(self.tool, most), _shown(self.call, most)
         errors = f", {self.errors:,} error lines of them kept below" if self.errors else ""
@@ -145,7 +149,7 @@ class Marker(Struct, frozen=True, gc=False):
         return (
             f"{_OPEN}clipped {tool} result of {self.size:,} chars to {self.cap:,}; "
             f"{self.gone:,} of {self.all:,} {self.unit} left out here{errors}; "
-            f"call {call}{rerun}; ref {self.ref}]"
+            f"call {call}{rerun}{fetch}; ref {self.ref}]"
         )
 
 
@@ -185,6 +189,7 @@ def parse_marker(line: str) -> Marker | Short | None:
         found["call"],
         found["rerun"] is not None,
         found["ref"],
+        found["fetch"],
     )
 
 

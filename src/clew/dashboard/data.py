@@ -24,6 +24,7 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 200
 _REQUESTS: Final = 500  # of a conversation at a time
 _NOTABLE: Final = 100
+_UNSHOWN: Final = ("owner", "terms", "edits", "prefix")
 _TEXT: Final = 400_000  # characters of one text: more than anybody reads
 
 
@@ -34,7 +35,7 @@ class Health(Struct, frozen=True, kw_only=True):
     bytes: int
     dropped: int  # records that could not be written
     moved_aside: list[str]  # damaged files in whose place new ones were begun
-    trouble: str  # why it cannot be read; empty: it can
+    trouble: str  # why it cannot be read, or could not be written to; empty: it is well
 
 
 class Overview(Struct, frozen=True, kw_only=True):
@@ -101,6 +102,8 @@ class Data:
         totals, trouble = list[Total](), ""
         try:
             totals = self._store.totals(None, since=since, until=until, step=step)
+            if why := self._store.trouble():
+                trouble = str(StoreUnavailable(self._store.path, why))
         except StoreUnavailable as error:
             trouble = str(error)
         around = self._around
@@ -202,4 +205,4 @@ def _listed(at: int, one: EditMade, kept: frozenset[str]) -> Listed:
 def _without_owner(one: Struct | Record) -> dict[str, Any]:
     """What is known, without whose key it was: not even its hash leaves the store."""
     told: dict[str, Any] = msgspec.to_builtins(one)
-    return {key: value for key, value in told.items() if key not in ("owner", "terms", "edits")}
+    return {key: value for key, value in told.items() if key not in _UNSHOWN}

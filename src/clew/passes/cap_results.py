@@ -56,6 +56,7 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         cap,
         policy.tools.get(tool).rerun if tool else False,
         ref,
+        view.fetch,
     )
     text = clip.of(part.text, failed(part.text, part.error))
     saved = view.saved_by(position, text)
@@ -81,6 +82,7 @@ class _Clip(Struct, frozen=True, gc=False):
     cap: int
     rerun: bool
     ref: str
+    fetch: str | None = None  # the tool of this request that gives originals back
 
     def of(self, text: str, failed: bool) -> str:
         """The text with its middle replaced by a marker; just the marker when nothing else fits."""
@@ -95,7 +97,7 @@ class _Clip(Struct, frozen=True, gc=False):
         gone, all, unit = _left_out(text, kept)
         return Marker(
             self.tool, len(text), self.cap, gone, all, unit, len(kept.lines), self.call,
-            self.rerun, self.ref,
+            self.rerun, self.ref, self.fetch,
         )  # fmt: skip
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 
 from ..dashboard.around import Around, Breaker, Calibrated
 from ..dashboard.serving import Dashboard
-from ..store import Retention, SQLiteStore, store_path
+from ..store import Retention, SQLiteStore, StoreUnavailable, store_path
 from .app import App
 from .compacting import Compacting
 from .config import Config
@@ -21,6 +22,8 @@ from .own import HEALTH, METRICS
 from .record import Log, Record, to_all
 from .recording import Heard, Recording
 from .spans import spans_of
+
+_log = logging.getLogger(__name__)
 
 
 def _tune() -> None:
@@ -48,7 +51,8 @@ def compacting_app(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
     )
     recording = Recording(store, heard)
-    compacting = Compacting(deciding, recording, options, store.salt())
+    _open(store)
+    compacting = Compacting(deciding, recording, options, store.salt_so_far)
     metrics = Metrics(cells, max(0, worker - 1))
     watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)
     spans = spans_of(os.environ)
@@ -57,7 +61,7 @@ def compacting_app(
         **dashboard.own,
         HEALTH: watch.health,
         METRICS: Scrape(metrics, watch),
-        FOLDER: GivenBack(store, store.salt()),
+        FOLDER: GivenBack(store, store.salt_so_far),
     }
 
     def count(record: Record) -> None:
@@ -66,6 +70,14 @@ def compacting_app(
 
     told = to_all(_numbered(worker), log, count, *([spans] if spans else []))
     return App(config, compacting, own, told, spans.close if spans else None)
+
+
+def _open(store: SQLiteStore) -> None:
+    """Have the store ready; without it requests still pass, and it is tried again with them."""
+    try:
+        store.salt()
+    except StoreUnavailable as error:
+        _log.warning("%s Until it can be, requests go up as they came.", error)
 
 
 def _numbered(worker: int) -> Log:

@@ -14,7 +14,7 @@ from yarl import URL
 
 from .caller import Body
 from .config import Limits, is_loopback
-from .upstreams import Upstream
+from .upstreams import Unservable, Upstream
 
 SLICE: Final = 256 * 1024  # bytes of a large body that are written at a time
 _AT_ONCE: Final = 1024 * 1024  # bytes of a body that are written in one go
@@ -118,4 +118,14 @@ def _proxy_for(origin: str) -> str | None:
     host = parts.hostname or ""
     if is_loopback(host) or proxy_bypass(host):
         return None
-    return getproxies().get(parts.scheme)
+    named = getproxies().get(parts.scheme)
+    if not named:
+        return None
+    proxy = named if "://" in named else f"http://{named}"
+    if urlsplit(proxy).scheme not in ("http", "https"):
+        raise Unservable(
+            f"The environment names a proxy for {parts.scheme} that is not one for HTTP "
+            f"({urlsplit(proxy).scheme}), and clew can go through no other; {host} in NO_PROXY "
+            "goes around it."
+        )
+    return proxy

@@ -18,13 +18,14 @@ from ..errors import ClewError
 from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
-from .deciding import LEFT_ALONE, Asked, Deciding, Decision
+from .deciding import LEFT_ALONE, Deciding, Decision
 from .handling import About, Answer, Incoming, Outgoing
 from .installed import installed
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
 from .owners import group_of, owner_of
+from .reading import Asked
 from .recording import Doing, Listener, Recording
 
 T = TypeVar("T")
@@ -40,6 +41,7 @@ _LONGEST: Final = 200  # characters of a model's name in the log
 _OFF: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _SMALL: Final = 16 * 1024  # bytes that are decided on at once: a thread would take longer
 _LEFT: Final = frozenset({"bypassed", LEFT_ALONE})  # what was wanted as it came stays so
+_SIGNED: Final = b"bound to a different conversation"  # what Anthropic says of reasoning
 _LESS: Final = 0.8  # of what did not fit, where the provider does not say how much would
 _log = logging.getLogger(__name__)
 
@@ -59,14 +61,17 @@ class Compacting:
     reads = True
 
     def __init__(
-        self, deciding: Deciding, recording: Recording, options: Options, salt: bytes,
-        clock: Callable[[], float] = time.time,
+        self, deciding: Deciding, recording: Recording, options: Options,
+        salt: Callable[[], bytes], clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self._deciding = deciding
         self._recording = recording
         self._options = options
         self._salt = salt
         self._clock = clock
+        # A user's own pass may take any time, and the event loop has none.
+        own = [one for one in options.policy.passes or () if not isinstance(one, str)]
+        self._at_once = 0 if own else _SMALL
         self.breaker = Breaker(time.monotonic)
         self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="clew")
         self._spare = ThreadPoolExecutor(2, thread_name_prefix="clew-spare")
@@ -78,6 +83,7 @@ class Compacting:
         """Write down what is over; what is still being decided on is not needed any more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._spare.shutdown(wait=False, cancel_futures=True)
+        await asyncio.to_thread(self._deciding.close)
         await asyncio.to_thread(self._recording.close)
 
     async def outgoing(self, incoming: Incoming) -> Outgoing:
@@ -112,7 +118,7 @@ class Compacting:
         return None
 
     def _asked(self, incoming: Incoming) -> Asked:
-        owner = owner_of(incoming.headers, incoming.query.encode(), self._salt)
+        owner = owner_of(incoming.headers, incoming.query.encode(), self._salt())
         return Asked(
             incoming.body, incoming.format, incoming.model, owner, self._clock(),
             counting=incoming.operation == "count",
@@ -122,7 +128,7 @@ class Compacting:
     async def _decided(self, asked: Asked, attempt: Attempt) -> Decision:
         """The projection, if it can be had in time; else what is known."""
         try:
-            small = len(asked.body) < _SMALL
+            small = len(asked.body) < self._at_once
             return (self._deciding.decide_at_once(asked) if small else None) or (
                 await self._in_time(asked, attempt)
             )
@@ -197,8 +203,8 @@ class Compacting:
     async def _as_it_came(self, sending: Sending, answer: Answer) -> Outgoing | None:
         """The original, once: if the provider takes it, the projection was wrong."""
         asked, refused = sending.asked, sending.decision
-        if refused.body is None or refused.kind == "original":
-            return None  # that is what it refused
+        if refused.body is None or refused.kind == "original":  # that is what it refused
+            return await self._without_reasoning(sending) if _SIGNED in answer.body else None
         decision = await self._run_spare(self._deciding.decide_as_it_came, asked, "refused")
 
         case = self._case(asked, refused, answer)
@@ -214,6 +220,15 @@ class Compacting:
         original = self._sending(asked, decision, 0.0, None, passed, again="invalid")
         body = asked.body if original.body is None else original.body
         return replace(original, body=body, tried=sending.tried | {"invalid"})
+
+    async def _without_reasoning(self, sending: Sending) -> Outgoing | None:
+        """The original without what was signed for projections that nobody knows of any more."""
+        asked = sending.asked
+        decision = await self._run_spare(self._deciding.decide_without_reasoning, asked, "refused")
+        if decision.body is None or decision.body == sending.decision.body:
+            return None
+        original = self._sending(asked, decision, 0.0, None, again="invalid")
+        return replace(original, tried=sending.tried | {"invalid"})
 
     def _case(self, asked: Asked, refused: Decision, answer: Answer) -> Reproduction:
         return Reproduction(

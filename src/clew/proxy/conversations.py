@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from threading import Lock
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..facts import Facts
 from ..store import Latest
 
+T = TypeVar("T")
+
+_putting = Lock()
 _MOST: Final = 1_024  # conversations; whoever comes back after so many others is read up again
-_MOST_SENT: Final = 256  # prefixes of one: a fork seldom goes back further
+_MOST_ANSWERED: Final = 256  # prefixes of one: a fork seldom goes back further
+_MOST_SENT: Final = 128  # requests of one, twice each; the store knows those before
+
+
+class Last(Struct, frozen=True):
+    """The request that another goes on from."""
+
+    latest: Latest = Latest()
+    exact: bool = False  # it is that one; else one before it, for that one is not known
+    asked: bool = True  # the store could be asked for it
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether there was one that is not known; else there was none, or it is known."""
+        return not self.exact and (bool(self.latest.time) or not self.asked)
 
 
 class Conversation(Struct):
@@ -21,7 +40,9 @@ class Conversation(Struct):
     id: str
     owner: str
     facts: Facts = Facts()
-    last: Latest = Latest()
+    edited: bool = False  # projections were sent that say less than the client holds
+    # Requests that were taken, by the history that they ended: the last, and that on these terms.
+    sent: dict[bytes, Latest] = field(default_factory=dict[bytes, Latest])
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
     owed: Facts = Facts()  # facts that the store could not be told yet
@@ -35,9 +56,41 @@ class Conversation(Struct):
 
     def note_answered(self, prefix: str) -> None:
         """The model goes on from a projection of this history."""
-        self.answered[bytes.fromhex(prefix)] = None
-        if len(self.answered) > _MOST_SENT:
-            del self.answered[next(iter(self.answered))]
+        _put(self.answered, bytes.fromhex(prefix), None, _MOST_ANSWERED)
+
+    def note_sent(self, prefix: str, latest: Latest, parent: str = "") -> None:
+        """The provider took a request that ended this history, and reads its parent's anew."""
+        if latest.sent_as == "projection":
+            self.note_answered(prefix)
+        place = bytes.fromhex(prefix)
+        for key in (place, place + latest.terms.encode()):
+            here = self.sent.get(key)
+            if here is None or here.time <= latest.time:
+                _put(self.sent, key, latest, _MOST_SENT)
+        key = bytes.fromhex(parent) + latest.terms.encode()
+        before = self.sent.get(key) if parent else None
+        if before is not None and before.time < latest.time:
+            self.sent[key] = replace(before, time=latest.time)
+
+    def last(self, earlier: Sequence[bytes], terms: str) -> Last:
+        """The request that one goes on from which has these histories behind it.
+
+        Two may have ended the same history, with other models perhaps: then the one on its terms.
+        """
+        for back, prefix in enumerate(reversed(earlier)):
+            found = self.sent.get(prefix + terms.encode()) or self.sent.get(prefix)
+            if found is not None:
+                return Last(found, back == 0)
+        return Last()
+
+
+def _put(held: dict[bytes, T], key: bytes, value: T, most: int) -> None:
+    """Hold one more, and not too many; the oldest goes."""
+    with _putting:
+        held.pop(key, None)
+        held[key] = value
+        if len(held) > most:
+            del held[next(iter(held))]
 
 
 class Conversations:

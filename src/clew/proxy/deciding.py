@@ -6,29 +6,23 @@ is given away; where they cannot be made so, no new edit is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from threading import Event
 from typing import Any, Final, Literal
 
-import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ..binding import binding_of
-from ..check.rules import steps_of
-from ..codecs.body import Body
 from ..codecs.codec import FormatName
 from ..codecs.detect import detect
-from ..codecs.formats import CODECS
 from ..codecs.reading import read_body
 from ..edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
-from ..engine import Folded, compacted, edits_of, fields_with, fold_request, prefix_of
+from ..engine import Folded, compacted, edits_of, fields_with, fold_request
 from ..errors import ClewError
 from ..facts import Facts
 from ..fallback import Fallback, as_it_came, with_known_edits
-from ..fold import first_prefix, next_prefix
 from ..marker import reference
-from ..marking import marking_of
 from ..memo import Memo
 from ..policy import Policy
 from ..prices import terms_for
@@ -36,29 +30,18 @@ from ..repair.mending import Repair
 from ..state import State
 from ..store import Latest, Store
 from ..touching import touched
-from .conversations import Conversation, Conversations
+from .conversations import Conversation, Conversations, Last
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
-from .owners import conversation_of, group_of
+from .owners import conversation_of
+from .reading import Asked, Read, lifetime, parent_of, taken_apart
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
-_TOOLS: Final = ("tools", "functions")
 _BYTES_A_TOKEN: Final = 4  # about, where nothing was counted
 _ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
+_FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
-
-
-class Asked(Struct, frozen=True):
-    """A request to be decided on."""
-
-    body: bytes
-    format: FormatName
-    model: str | None  # where the body does not name it
-    owner: str
-    time: float
-    counting: bool = False  # the client only asks how many tokens it would be
-    session: str | None = None  # the client's own name for what it belongs to, hashed
 
 
 class Decision(Struct, frozen=True, kw_only=True):
@@ -68,7 +51,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     body: bytes | None  # None: the bytes that came
     conversation: str = ""
     session: str = ""
-    prefix: str = ""
+    prefix: str = ""  # the hash of its history
+    parent: str = ""  # and of that which the request before it ended
     why: str = ""  # it is no projection
     facts: Facts = NO_FACTS  # all that held
     model: str = ""
@@ -83,17 +67,6 @@ class Decision(Struct, frozen=True, kw_only=True):
     terms: str = ""  # the model and the tools that it names
     noticed: Noticed = Noticed()  # what it shows that none before it did
     dropped: Mapping[str, str] = {}  # by place: references of what new edits took out whole
-
-
-class _Read(Struct, frozen=True):
-    """A request taken apart, and the conversation it belongs to."""
-
-    asked: Asked
-    body: Body
-    format: FormatName
-    model: str
-    conversation: Conversation
-    here: list[str] = []  # the hash of its whole history, once somebody asked
 
 
 class _Seen(Struct, frozen=True):
@@ -132,10 +105,9 @@ class Deciding:
         """
         read = self._read(asked)
         known = read.conversation
-        seen = self._seen_now(read)
-        if self._is_left_alone(read, seen.facts):
-            return self._original(read, seen.facts, LEFT_ALONE)
-        folded, seen = self._folded(read, seen)
+        if self._is_left_alone(read, known.facts):
+            return self._original(read, known.facts, LEFT_ALONE)
+        folded, seen = self._folded(read)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
         done = compacted(folded, asked.body)
@@ -143,6 +115,8 @@ class Deciding:
             try:
                 self._keeping.keep(known, done.originals, lambda: shown_instead(done.report.edits))
             except ClewError as error:
+                if late is not None and late.is_set():
+                    raise  # what did go up has left its facts already
                 here = Facts(skipped=frozenset({folded.state.prefix.hex()}))
                 why = f"not kept: {error}"
                 return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
@@ -157,10 +131,11 @@ class Deciding:
         read = self._read_known(asked)
         if read is None or not read.conversation.read_up or read.conversation.owed != NO_FACTS:
             return None
-        seen = self._seen_now(read)
-        if seen.new != NO_FACTS or seen.facts.left_alone:
+        if read.conversation.facts.left_alone:
             return None
-        folded, seen = self._folded(read, seen)
+        folded, seen = self._folded(read, at_once=True)
+        if not read.found:
+            return None
         done = compacted(folded, asked.body)
         sure = self._observe or self._keeping.is_sure(read.conversation, done.originals)
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
@@ -190,20 +165,26 @@ class Deciding:
             self._note_original(read)
         return self._original(read, read.conversation.facts, why)
 
+    def decide_without_reasoning(self, asked: Asked, why: str) -> Decision:
+        """The request itself without all that is signed: the provider says that it does not fit."""
+        read = self._read(asked)
+        self._note_original(read)
+        return self._original(read, read.conversation.facts, why, unsigned=True)
+
     def sent(self, asked: Asked, decision: Decision) -> None:
         """The provider took this: the next request of the conversation is decided accordingly."""
         known = self._conversations.get(decision.conversation)
         if known is None or asked.counting:
             return
-        original = decision.kind == "original"
         # What is only observed counts as sent: so it shows what would be saved if it were.
-        edited = known.last.edited or (_alters(decision.edits) and not self._observe)
-        if not original and decision.prefix:
-            known.note_answered(decision.prefix)
-        known.last = Latest(
-            asked.time, decision.terms, "original" if original else "projection", edited,
+        known.edited |= _alters(decision.edits) and not self._observe
+        latest = Latest(
+            asked.time, decision.terms,
+            "original" if decision.kind == "original" else "projection",
             decision.before, decision.epochs,
         )  # fmt: skip
+        if decision.prefix:
+            known.note_sent(decision.prefix, latest, decision.parent)
 
     def untold(self, decision: Decision) -> tuple[Edit, ...]:
         """The edits of a decision that none before it had."""
@@ -233,60 +214,90 @@ class Deciding:
     def fits(self, asked: Asked, tokens: int) -> None:
         """No more than so many tokens fit, as the provider has just said."""
         read = self._read(asked)
-        self._note(read.conversation, Facts(windows=((_here(read), tokens),)))
+        self._note(read.conversation, Facts(windows=((read.here(), tokens),)))
 
-    def _read(self, asked: Asked) -> _Read:
+    def close(self) -> None:
+        """Leave nothing untold that the store can still be told."""
+        self._keeping.close()
+
+    def _read(self, asked: Asked) -> Read:
         body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
         id = conversation_of(body, format, asked.owner).opening
         known = self._conversations.get(id)
-        if known is None:
-            known = self._conversations.add(Conversation(id, asked.owner))
+        if known is None:  # it is new, or there were many others since
+            known = self._keeping.owing(id) or Conversation(id, asked.owner)
+            known = self._conversations.add(known)
         if self._shared or not known.read_up:
             self._keeping.read_up(known)
-        return _taken_apart(asked, body, format, known)
+        return taken_apart(asked, body, format, known)
 
-    def _read_known(self, asked: Asked) -> _Read | None:
+    def _read_known(self, asked: Asked) -> Read | None:
         """The same, if this process knows the conversation."""
         body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
         known = self._conversations.get(conversation_of(body, format, asked.owner).opening)
-        return None if known is None else _taken_apart(asked, body, format, known)
+        return None if known is None else taken_apart(asked, body, format, known)
 
-    def _seen_now(self, read: _Read) -> _Seen:
-        """What this request shows that no later one can: a cold cache, another model or tools."""
-        asked, known, last = read.asked, read.conversation, read.conversation.last
-        if asked.counting or not last.time:
-            return _Seen(known.facts)
-        moment = ""
-        if last.terms and last.terms != _terms(read):
-            moment = "changed"
-        elif asked.time - last.time > _ALWAYS_WARM and asked.time - last.time > lifetime(
-            read.body, read.format, read.model
-        ):
-            moment = "cold"
-        if not moment or known.was_answered(_here(read)):  # a retry gets what it got
-            return _Seen(known.facts)
-        here, none = frozenset({_here(read)}), frozenset[str]()
-        cold = moment == "cold"
-        new = Facts(cold=here if cold else none, changed=none if cold else here)
-        return _Seen(known.facts.merge(new), new, moment)
-
-    def _folded(self, read: _Read, seen: _Seen) -> tuple[Folded, _Seen]:
+    def _folded(self, read: Read, *, at_once: bool = False) -> tuple[Folded, _Seen]:
         """The request folded; where its reasoning was signed for something else, without that."""
-        folded = self._fold(read, seen.facts)
+        facts = read.conversation.facts
+        folded = self._fold(read, facts)
+        boundaries = folded.state.boundaries
+        if at_once and not self._is_at_hand(read.conversation, boundaries):
+            return folded, _Seen(facts)
+        seen = self._seen_now(read, boundaries, folded.state.prefix.hex())
+        if seen.new != NO_FACTS:
+            folded = self._fold(read, seen.facts)
         if not self._contradicts(read, folded, seen.facts):
             return folded, seen
         new = Facts(changed=frozenset({folded.state.prefix.hex()}))
         seen = _Seen(seen.facts.merge(new), seen.new.merge(new), "changed")
         return self._fold(read, seen.facts), seen
 
-    def _fold(self, read: _Read, facts: Facts) -> Folded:
+    def _seen_now(self, read: Read, boundaries: list[bytes], here: str) -> _Seen:
+        """What this request shows that no later one can: a cold cache, another model or tools."""
+        asked, known = read.asked, read.conversation
+        last = self._last(read, boundaries)
+        if asked.counting or not last.exact:
+            return _Seen(known.facts)
+        since, moment = asked.time - last.latest.time, ""
+        if last.latest.terms and last.latest.terms != read.terms():
+            moment = "changed"
+        elif since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model):
+            moment = "cold"
+        if not moment or known.was_answered(here):  # a retry gets what it got
+            return _Seen(known.facts)
+        cold = frozenset({here} if moment == "cold" else ())
+        new = Facts(cold=cold, changed=frozenset({here}) - cold)
+        return _Seen(known.facts.merge(new), new, moment)
+
+    def _last(self, read: Read, boundaries: list[bytes]) -> Last:
+        """The request that this one goes on from: by its history, for others may run beside it."""
+        if not read.found:
+            known, earlier = read.conversation, boundaries[-1 - _FAR : -1]
+            asked = True
+            if self._shared or not self._is_at_hand(known, boundaries):
+                prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]
+                asked = self._keeping.look_up(known, prefixes)
+            read.found.append(replace(known.last(earlier, read.terms()), asked=asked))
+        return read.found[0]
+
+    def _before(self, read: Read, boundaries: list[bytes]) -> Latest:
+        """The request before this one, for who counts: that which it repeats, or goes on from."""
+        same = read.conversation.last(boundaries[-1:], read.terms())
+        return same.latest if same.exact else self._last(read, boundaries).latest
+
+    def _is_at_hand(self, known: Conversation, boundaries: list[bytes]) -> bool:
+        """Whether what a request goes on from is known without a look at the store."""
+        return len(boundaries) < 2 or boundaries[-2] in known.sent
+
+    def _fold(self, read: Read, facts: Facts) -> Folded:
         return fold_request(
             read.body, read.format, self._policy(read), facts, self._memo, model=read.asked.model
         )
 
-    def _contradicts(self, read: _Read, folded: Folded, facts: Facts) -> bool:
+    def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
         """Whether a projection says something else than what its reasoning was signed for.
 
         An original went up last, or what did is not known; both leave a boundary that is skipped
@@ -297,29 +308,32 @@ class Deciding:
             return False
         if not _has_reasoning(folded):
             return False
-        last, alters = read.conversation.last, _alters(edits_of(state))
+        last, alters = self._last(read, state.boundaries), _alters(edits_of(state))
         passed = (prefix.hex() for prefix in reversed(state.boundaries))
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
-            return alters or last.edited or self._shared
-        return alters and last.sent_as != "projection"
+            return alters or read.conversation.edited or self._shared
+        if not last.exact and last.latest.time and self._shared:
+            return False  # another process sent it just now; of an original there would be facts
+        return alters and (not last.exact or last.latest.sent_as != "projection")
 
     def _projection(
-        self, read: _Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
+        self, read: Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
     ) -> Decision:
         state = folded.state
         before = folded.setting.head + state.size
         return Decision(
             kind="projection", body=None if request is read.asked.body else request,
-            conversation=read.conversation.id, session=_session(read),
+            conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=seen.moment, last=read.conversation.last, edits=edits_of(state),
-            repairs=repairs, failures=state.failures, terms=_terms(read), noticed=noticed(state),
+            moment=seen.moment, last=self._before(read, state.boundaries),
+            parent=parent_of(state.boundaries), edits=edits_of(state),
+            repairs=repairs, failures=state.failures, terms=read.terms(), noticed=noticed(state),
             dropped=self._dropped(read, state),
         )  # fmt: skip
 
-    def _dropped(self, read: _Read, state: State) -> dict[str, str]:
+    def _dropped(self, read: Read, state: State) -> dict[str, str]:
         """Where a new edit puts nothing in place of what it takes out: what that was."""
         told, parts = read.conversation.told, state.index.parts
         found: dict[str, str] = {}
@@ -330,7 +344,7 @@ class Deciding:
             found[str(edit.ref)] = reference(max(texts, key=len, default=""))
         return found
 
-    def _known(self, read: _Read, facts: Facts, why: str, new: Facts) -> Decision | None:
+    def _known(self, read: Read, facts: Facts, why: str, new: Facts) -> Decision | None:
         """The edits in force, if they are known and go with what went up before."""
         asked, known = read.asked, read.conversation
         held = facts if new == NO_FACTS else facts.merge(new)
@@ -347,12 +361,12 @@ class Deciding:
         made = self._projection(read, found.folded, done.request, done.report.repairs, seen)
         return replace(made, kind="known edits", why=why)
 
-    def _fallen_back(self, read: _Read, why: str) -> Decision:
+    def _fallen_back(self, read: Read, why: str) -> Decision:
         """The original, and the fact that it was."""
         self._note_original(read)
         return self._original(read, read.conversation.facts, why)
 
-    def _goes_on(self, read: _Read, found: Fallback[Any], facts: Facts) -> bool:
+    def _goes_on(self, read: Read, found: Fallback[Any], facts: Facts) -> bool:
         """Whether known edits may go up: they lead back, and contradict nothing that is signed."""
         known, folded = read.conversation, found.folded
         if not self._observe and not self._keeping.has(known, found.compaction.originals):
@@ -366,10 +380,10 @@ class Deciding:
             return False
         return not self._contradicts(read, folded, facts.merge(found.facts))
 
-    def _policy(self, read: _Read) -> Policy:
+    def _policy(self, read: Read) -> Policy:
         return self._policies.get(read.format, self.policy)
 
-    def _fits(self, read: _Read) -> bool:
+    def _fits(self, read: Read) -> bool:
         """Whether the request as it came surely fits its window."""
         listed = terms_for(read.format, read.model).window
         windows = [tokens for _, tokens in read.conversation.facts.windows]
@@ -377,41 +391,57 @@ class Deciding:
             windows.append(listed)
         return not windows or len(read.asked.body) <= _FEWEST_BYTES * min(windows)
 
-    def _original(self, read: _Read, facts: Facts, why: str) -> Decision:
+    def _original(self, read: Read, facts: Facts, why: str, *, unsigned: bool = False) -> Decision:
         """The request as it came; on models that bind it, without reasoning that does not fit."""
-        body, known = None, read.conversation
+        body, known, edits = None, read.conversation, ()
+        last, before = self._last(read, read.boundaries()), self._before(read, read.boundaries())
         # Another process may have sent edits just now, whose record is not written yet.
-        if (known.last.edited or self._shared) and self._is_bound(read):
-            alone = self._is_left_alone(read, facts)
-            until = facts.left_alone if alone else frozenset({_here(read)})
-            sent = Facts(left_alone=until)
+        doubted = known.edited or self._shared or last.is_lost or unsigned
+        if doubted and self._is_bound(read):
+            sent = Facts(left_alone=self._signed_until(read, facts, unsigned))
             fallen = as_it_came(
                 read.asked.body, format=read.format, sent=sent, model=read.asked.model
             )
             changed = fallen.compaction.request
             body = None if changed is read.asked.body else changed
+            edits = edits_of(fallen.folded.state)
         about = len(read.asked.body if body is None else body) // _BYTES_A_TOKEN
         return Decision(
-            kind="original", body=body, conversation=known.id, session=_session(read), why=why,
-            facts=facts, prefix=_here(read), before=about, after=about,
-            model=read.model, terms=_terms(read), last=known.last, epochs=known.last.epochs,
+            kind="original", body=body, conversation=known.id, session=read.session(), why=why,
+            facts=facts, prefix=read.here(), before=about, after=about,
+            model=read.model, terms=read.terms(), last=before, epochs=before.epochs,
+            parent=parent_of(read.boundaries()), edits=edits,
         )  # fmt: skip
 
-    def _note_original(self, read: _Read) -> None:
+    def _signed_until(self, read: Read, facts: Facts, unsigned: bool) -> frozenset[str]:
+        """The histories up to which reasoning was signed for projections, or may have been."""
+        here, known = frozenset({read.here()}), read.conversation
+        if unsigned or not self._is_left_alone(read, facts):
+            return here
+        passed = [prefix.hex() for prefix in read.boundaries()]
+        since = max(at for at, prefix in enumerate(passed) if prefix in facts.left_alone)
+        if not any(known.was_answered(prefix) for prefix in passed[since:-1]):
+            return facts.left_alone
+        # This branch had gone on from a projection before another one was refused.
+        if not read.asked.counting:
+            self._note(known, Facts(left_alone=here))
+        return facts.left_alone | here
+
+    def _note_original(self, read: Read) -> None:
         """This boundary is passed over; what is signed behind it is signed for the original."""
         if not read.asked.counting:
-            here = frozenset({_here(read)})
+            here = frozenset({read.here()})
             bound = self._is_bound(read)
             new = Facts(skipped=here, changed=here if bound else frozenset())
             self._note(read.conversation, new)
 
-    def _is_left_alone(self, read: _Read, facts: Facts) -> bool:
+    def _is_left_alone(self, read: Read, facts: Facts) -> bool:
         """Whether a fact says so of a prefix of this very history."""
         if not facts.left_alone:
             return False
-        return any(prefix in facts.left_alone for prefix in _prefixes(read))
+        return any(prefix.hex() in facts.left_alone for prefix in read.boundaries())
 
-    def _is_bound(self, read: _Read) -> bool:
+    def _is_bound(self, read: Read) -> bool:
         return binding_of(read.format, fields_with(read.body.fields, read.asked.model)).bound
 
     def _note(self, known: Conversation, new: Facts) -> None:
@@ -432,16 +462,6 @@ def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
     return {reference(one.text): one.text for one in edits if isinstance(one, Replace)}
 
 
-def lifetime(body: Body, format: FormatName, model: str) -> float:
-    """How many seconds a cached prefix of this request lives."""
-    return marking_of(body, format).lifetime or terms_for(format, model).lifetime
-
-
-def _taken_apart(asked: Asked, body: Body, format: FormatName, known: Conversation) -> _Read:
-    named = (fields_with(body.fields, asked.model) or {}).get("model")
-    return _Read(asked, body, format, named if isinstance(named, str) else "", known)
-
-
 def _alters(edits: Iterable[Edit]) -> bool:
     """Whether edits change what the model reads: cache marks do not."""
     return any(not isinstance(edit, PlaceMark) for edit in edits)
@@ -455,31 +475,5 @@ def _has_reasoning(folded: Folded) -> bool:
     )
 
 
-def _terms(read: _Read) -> str:
-    """The model and the tools of a request, in few characters."""
-    tools = xxhash.xxh3_64_hexdigest(read.body.head(_TOOLS))
-    return f"{read.model} {tools}"
-
-
-def _session(read: _Read) -> str:
-    asked = read.asked
-    return asked.session or group_of((), read.body.fields, asked.owner) or ""
-
-
 def _named(edit: Edit) -> tuple[str, str, str]:
     return str(edit.ref), edit.reason, edit.evidence
-
-
-def _here(read: _Read) -> str:
-    """The hash of the whole history of a request, worked out once."""
-    if not read.here:
-        read.here.append(prefix_of(read.body, read.format, None))
-    return read.here[0]
-
-
-def _prefixes(read: _Read) -> Iterator[str]:
-    """The hash of the history at each of its boundaries."""
-    body, prefix = read.body, first_prefix(read.format)
-    for step in steps_of(CODECS[read.format], [body.message(at) for at in range(len(body))]):
-        prefix = next_prefix(prefix, body.identities(step.at, step.at + len(step.messages)))
-        yield prefix.hex()

@@ -224,7 +224,10 @@ def _unreachable(upstream: Upstream, error: BaseException) -> Refusal:
     """What the client is told when there is no answer."""
     if isinstance(error, asyncio.TimeoutError):
         return Refusal(504, "unreachable", f"{upstream.origin} did not accept the connection.")
-    if isinstance(error, aiohttp.ClientConnectorError):
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "") or "it is not valid"
+        said = f"cannot be reached: its certificate is not trusted ({why})"
+    elif isinstance(error, aiohttp.ClientConnectorError):
         said = f"cannot be reached: {error.strerror or type(error).__name__}"
     elif isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         said = "closed the connection without an answer"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from ..store import Store, StoreUnavailable
@@ -24,7 +25,7 @@ _AS_TEXT: Final = (
 class GivenBack:
     """Answers with the original behind a reference."""
 
-    def __init__(self, store: Store, salt: bytes) -> None:
+    def __init__(self, store: Store, salt: Callable[[], bytes]) -> None:
         self._store = store
         self._salt = salt
 
@@ -32,7 +33,7 @@ class GivenBack:
         """Answer with the text that the path's reference leads to, for the key that came along."""
         if scope["method"] not in _READS:
             raise Refusal(405, "method", "originals can only be read.")
-        owner = owner_of(scope["headers"], scope["query_string"], self._salt)
+        owner = owner_of(scope["headers"], scope["query_string"], self._salt())
         if owner == ANONYMOUS:
             raise Refusal(401, "key", "an original is given to the API key whose request had it.")
         ref = scope["path"].removeprefix(FOLDER)

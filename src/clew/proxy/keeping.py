@@ -1,25 +1,30 @@
 """What the store is asked and told on the way up, and what holds while it cannot be had.
 
 A store that is locked or gone costs each request its whole patience. So once it has failed, it is
-left alone for a moment, and requests go on with what this process knows.
+left alone for a moment, and requests go on with what this process knows. Facts that it could not be
+told then are told as soon as it can be had, and at the end: who comes after must not miss them.
 """
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Mapping
-from threading import Lock
+from collections.abc import Callable, Collection, Mapping
+from threading import Event, Lock, Thread
 from typing import Final, TypeVar
 
 from ..errors import ClewError
 from ..facts import Facts
-from ..store import Latest, Store
+from ..store import Store, StoreUnavailable
 from .conversations import Conversation
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 NO_FACTS: Final = Facts()
 _PAUSE: Final = 1.0  # seconds for which a store that has failed is not asked again
+_MOST_OWING: Final = 4_096  # conversations whose facts wait for the store; more lose theirs
 _SURE: Final = 2.0  # seconds for which originals that were there are taken to be there
 
 
@@ -31,21 +36,46 @@ class Keeping:
         self._clock = clock
         self._lock = Lock()
         self._failed: ClewError | None = None
+        self._warned = False  # that it cannot be written to
         self._until = 0.0  # when it may be asked again
+        self._owing: dict[str, Conversation] = {}  # those whose facts the store has yet to hear of
+        self._settling: Thread | None = None
+        self._closing = Event()
+
+    def owing(self, id: str) -> Conversation | None:
+        """The conversation with this id, if the store does not know all that holds for it."""
+        with self._lock:
+            return self._owing.get(id)
+
+    def close(self) -> None:
+        """Tell the store what it could not be told before, if it can be had at all."""
+        with self._lock:
+            self._closing.set()
+            settling = self._settling
+        if settling is not None:
+            settling.join()
+        self._until = 0.0  # it is the last time to ask
+        self._settle_all()
 
     def read_up(self, known: Conversation) -> None:
-        """What the store knows of a conversation, and this process does not, or no longer."""
+        """The facts that the store knows of a conversation, and this process does not."""
         try:
             facts = self._asked(lambda store: store.facts(known.id))
-            last = self._asked(lambda store: store.latest(known.id))
         except ClewError:
-            if not known.last.time:  # then no reasoning is trusted
-                known.last = Latest(edited=True, sent_as="nothing")
             return
         self.learn(known, facts)
         known.read_up = True
-        if last is not None and (last.time > known.last.time or not known.last.time):
-            known.last = last
+
+    def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
+        """Learn what the store knows of the requests that ended these histories; if it can."""
+        try:
+            found = self._asked(lambda store: store.sent(known.id, prefixes))
+        except ClewError:
+            return False
+        known.edited |= found.edited
+        for prefix, latest in found.latest:
+            known.note_sent(prefix, latest)
+        return True
 
     def note(self, known: Conversation, new: Facts) -> None:
         """Hold facts from now on; the store hears of them now, or as soon as it can be had."""
@@ -54,17 +84,44 @@ class Keeping:
         self.settle(known)
 
     def settle(self, known: Conversation) -> None:
-        """Tell the store what it could not be told before."""
+        """Tell the store what it could not be told before; else that is tried again, aside."""
         owed = known.owed
         if owed == NO_FACTS:
             return
         try:
             self._asked(lambda store: store.note(known.id, owed))
         except ClewError:
-            return  # a missing fact costs a prefix break at most
+            self._owe(known)
+            return
+        self._is_well()
         with self._lock:
             if known.owed is owed:
                 known.owed = NO_FACTS
+                self._owing.pop(known.id, None)
+
+    def _owe(self, known: Conversation) -> None:
+        """Remember whose facts wait, and have the thread that tries again."""
+        with self._lock:
+            self._owing[known.id] = known
+            if len(self._owing) > _MOST_OWING:
+                del self._owing[next(iter(self._owing))]
+            if self._settling is None and not self._closing.is_set():
+                self._settling = Thread(target=self._settle_later, name="clew-facts", daemon=True)
+                self._settling.start()
+
+    def _settle_later(self) -> None:
+        while not self._closing.wait(_PAUSE):
+            self._settle_all()
+            with self._lock:
+                if not self._owing:
+                    self._settling = None
+                    return
+
+    def _settle_all(self) -> None:
+        with self._lock:
+            waiting = list(self._owing.values())
+        for known in waiting:
+            self.settle(known)
 
     def is_sure(self, known: Conversation, originals: Mapping[str, str]) -> bool:
         """Whether all of these are known to be durable without a look at the store."""
@@ -87,6 +144,7 @@ class Keeping:
         if new:
             both = new | beside()
             self._asked(lambda store: store.keep(known.owner, known.id, both))
+            self._is_well()
             known.durable.update(new)
         if originals and self._clock() - known.seen_kept >= _SURE:
             self._look_after(known, originals)
@@ -124,7 +182,21 @@ class Keeping:
         try:
             found = work(self._store)
         except ClewError as error:
+            self._warn(error)
             self._failed, self._until = error, self._clock() + _PAUSE
             raise
         self._failed = None
         return found
+
+    def _warn(self, error: ClewError) -> None:
+        """Say once that something is wrong; whoever is to act need not hear it each second."""
+        over = isinstance(error, StoreUnavailable) and error.why == "closed"  # what came too late
+        if not self._warned and not over:
+            self._warned = True
+            _log.warning("%s No new edit is made until it can be.", error)
+
+    def _is_well(self) -> None:
+        """Something was written: what was wrong is over."""
+        if self._warned:
+            self._warned = False
+            _log.warning("The store can be used again, and new edits are made.")

@@ -21,8 +21,9 @@ from ..store import EditMade, Mode, Record, Reproduction, Store, Usage
 from .asgi import Headers
 from .billing import Bill, Sizes, bill_of, observed_bill
 from .calibration import Calibrations
-from .deciding import Asked, Decision
+from .deciding import Decision
 from .handling import About, How
+from .reading import Asked
 from .usage import Told, UsageReader
 
 _log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ class Recording:
             edited=len(decision.edits),
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
+            prefix=decision.prefix if 0 < status < 400 else "",
         )
 
     def _bill(self, doing: Doing, told: Told) -> Bill | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import secrets
 import sqlite3
 import threading
 import time
@@ -29,7 +30,7 @@ _log = logging.getLogger(__name__)
 _TRIES = 3  # of one piece of work, when the file is replaced under it
 _PAUSE = 0.001  # seconds between two tries to be the one process that writes
 _IDLE = 4  # readers that stay open
-_IMPATIENT = 0.05  # seconds: once a write was in vain, the next ones wait no longer than this
+_IMPATIENT = 0.05  # seconds: once one waited in vain, the next ones wait no longer than this
 _INHERITED: list[object] = []  # connections of a parent process: never used, never closed
 
 
@@ -60,8 +61,10 @@ class Database:
         self._create = create
         self._closed = False
         self._in_vain = False  # the last write was
+        self._locked_out = False  # the file could not even be opened, last time
         self.trouble: Why | None = None  # why the last write was in vain; None: it was not
-        self._salt: bytes | None = None
+        self._salt: bytes | None = None  # the file's, once it was opened
+        self._own_salt = secrets.token_bytes(32)  # what a file that is begun here gets
         self.openings = 0  # how often the file had to be opened
         self._begin()
 
@@ -112,6 +115,7 @@ class Database:
                 self._recover(error, tries, file)
                 continue
             try:
+                self._salt = self._salt or salt_of(reader)
                 found = work(reader)
             except sqlite3.Error as error:
                 reader.close()
@@ -126,9 +130,11 @@ class Database:
 
     def salt(self) -> bytes:
         """What hashes of API keys are salted with; the same for all who use the file."""
-        if self._salt is None:
-            self._salt = self.read(salt_of)
-        return self._salt
+        return self._salt or self.read(salt_of)
+
+    def salt_so_far(self) -> bytes:
+        """The same without a look at the file; until it was opened, that of a new one."""
+        return self._salt or self._own_salt
 
     def close(self) -> None:
         """Close all connections; what was committed is in the file."""
@@ -234,11 +240,25 @@ class Database:
         if self._writer is not None and not self._is_open():
             self._let_go()
         if self._writer is None:
-            self._writer = open_writer(self.path, self.wait, create=self._create, salt=self._salt)
+            salt = self.salt_so_far()
+            self._writer = self._opened(
+                lambda wait: open_writer(self.path, wait, create=self._create, salt=salt)
+            )
             self.openings += 1
             self._known = identity(self.path)
             self._log_known = identity(beside(self.path, "-wal"))
         return self._writer
+
+    def _opened(self, opening: Callable[[float], Connection]) -> Connection:
+        """A new connection; while the file is locked to all, only the first one is waited for."""
+        try:
+            connection = opening(min(_IMPATIENT, self.wait) if self._locked_out else self.wait)
+        except (sqlite3.Error, StoreUnavailable) as error:
+            why = error.why if isinstance(error, StoreUnavailable) else reason_of(error)
+            self._locked_out = why == "busy"
+            raise
+        self._locked_out = False
+        return connection
 
     def _is_open(self) -> bool:
         """Whether the file and its log are those that were opened: both can be deleted."""
@@ -275,7 +295,7 @@ class Database:
         except (sqlite3.Error, OSError) as error:
             if isinstance(error, sqlite3.Error) and reason_of(error) == "broken":
                 raise
-            if identity(self.path) is None:
+            if identity(self.path) is None or isinstance(error, IsADirectoryError):
                 raise unavailable(self.path, error) from error
         finally:
             self._lock.release()
@@ -286,7 +306,7 @@ class Database:
         Such a one is for a folder in which SQLite cannot put its locks, when nothing is in the log.
         """
         try:
-            return now, open_reader(self.path, self.wait)
+            return now, self._opened(lambda wait: open_reader(self.path, wait))
         except sqlite3.OperationalError as error:
             log = beside(self.path, "-wal")
             if reason_of(error) not in ("missing", "read-only") or _size(log):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from ..facts import Facts
-from .record import Conversation, EditMade, Forgotten, Latest, Record, Reproduction, Total
+from .record import Conversation, EditMade, Forgotten, Record, Reproduction, Sent, Total
 
 
 class Store(Protocol):
@@ -79,8 +79,8 @@ class Store(Protocol):
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         ...
 
-    def latest(self, conversation: str) -> Latest | None:
-        """What is recorded of the last request of a conversation; None: there was none."""
+    def sent(self, conversation: str, prefixes: Collection[str]) -> Sent:
+        """What is recorded of the requests that ended these histories, the latest last."""
         ...
 
     def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:

@@ -74,17 +74,24 @@ class Record(Struct, frozen=True, kw_only=True):
     made: int = 0  # how many of them no request of the conversation had before
     terms: str = ""  # the model and the tools that it named, in few characters
     sent_as: SentAs = "projection"
+    prefix: str = ""  # the hash of the history that it ended; empty: the provider did not take it
 
 
 class Latest(Struct, frozen=True, gc=False):
-    """What the next request of a conversation must know of the last one."""
+    """What a request must know of the one that it goes on from."""
 
     time: float = 0.0  # when it was sent; 0: not known
     terms: str = ""  # the model and the tools that it named
     sent_as: SentAs = "nothing"
-    edited: bool = False  # projections were sent that say less than the client holds
     size: int = 0  # its tokens as it came, about
     epochs: int = 0  # how often edits had been put in force
+
+
+class Sent(Struct, frozen=True):
+    """What is recorded of the requests of a conversation that ended certain histories."""
+
+    latest: tuple[tuple[str, Latest], ...] = ()  # the hash of that history, and the request
+    edited: bool = False  # projections were sent in it that say less than the client holds
 
 
 class Conversation(Struct, frozen=True, kw_only=True):

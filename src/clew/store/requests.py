@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -11,18 +11,19 @@ from msgspec import Struct
 
 from .originals import conversation_id
 from .packing import Damaged, packed, unpacked
-from .record import Conversation, EditMade, FetchedAgain, Latest, Record, Total, Usage
+from .record import Conversation, EditMade, FetchedAgain, Latest, Record, Sent, Total, Usage
 
 _SAME = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
-    "milliseconds", "terms", "sent_as",
+    "milliseconds", "terms", "sent_as", "prefix",
 )  # fmt: skip
 _USAGE = ("input", "cache_read", "cache_write", "output")
 _COLUMNS = (
     *_SAME, *_USAGE, "conversation", "edited", "made", "refetched", "loops", "notable", "notes",
     "size", "packing", "edits",
 )  # fmt: skip
+_MOST_SENT = 200  # requests that ended one of a few histories: retries, and others beside them
 _INSERT = (
     f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)})"  # noqa: S608 - names of our own
     f" VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -118,18 +119,23 @@ def notable(
     return [_record(row) for row in rows]
 
 
-def latest(connection: sqlite3.Connection, conversation: str) -> Latest | None:
-    """The last request of a conversation; None if none is recorded."""
-    rows = connection.execute(
-        """SELECT r.time, r.terms, r.sent_as, max(r.edited) OVER (), r.tokens_before, r.epochs
-        FROM requests r JOIN conversations c ON c.id = r.conversation
-        WHERE c.name = ?1 ORDER BY r.time DESC, r.rowid DESC LIMIT 1""",
-        (conversation,),
+def sent(connection: sqlite3.Connection, conversation: str, prefixes: Collection[str]) -> Sent:
+    """Those requests that ended these histories, the latest last."""
+    held = "FROM requests r JOIN conversations c ON c.id = r.conversation WHERE c.name = ?"
+    # Originals are kept before the first edit goes up: a record may be lost, they are not.
+    kept = "FROM kept k JOIN conversations c ON c.id = k.conversation WHERE c.name = ?"
+    ((edited,),) = connection.execute(
+        f"SELECT EXISTS (SELECT 1 {kept}) OR EXISTS (SELECT 1 {held} AND r.edited)",
+        (conversation, conversation),
     ).fetchall()
-    if not rows:
-        return None
-    time, terms, sent_as, edited, size, epochs = rows[0]
-    return Latest(time, terms, sent_as, bool(edited), size, epochs)
+    rows = connection.execute(
+        "SELECT r.prefix, r.time, r.terms, r.sent_as, r.tokens_before, r.epochs"
+        f" {held} AND r.prefix IN ({', '.join('?' * len(prefixes))})"
+        " ORDER BY r.time DESC, r.rowid DESC LIMIT ?",
+        (conversation, *prefixes, _MOST_SENT),
+    ).fetchall()
+    found = tuple((prefix, Latest(*told)) for prefix, *told in reversed(rows))
+    return Sent(found, bool(edited))
 
 
 def edits(

@@ -55,7 +55,13 @@ _FIRST: Migration = (
     "CREATE INDEX reproductions_by_conversation ON reproductions (conversation)",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
+_LINEAGE: Migration = (
+    # What a request goes on from is found by the hash of that history.
+    "ALTER TABLE requests ADD COLUMN prefix TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX requests_by_prefix ON requests (prefix)",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _LINEAGE)
 
 
 class NewerFile(Exception):

@@ -20,7 +20,7 @@ from .database import Connection, Database
 from .forgetting import erase, forget
 from .opening import quarantined
 from .packing import Damaged
-from .record import Conversation, EditMade, Forgotten, Latest, Record, Reproduction, Total
+from .record import Conversation, EditMade, Forgotten, Record, Reproduction, Sent, Total
 from .recorder import Recorder
 from .remembering import Remembered
 from .retention import remove_old_files, step
@@ -60,6 +60,10 @@ class SQLiteStore:
     def salt(self) -> bytes:
         """What API keys are to be hashed with, before anything here hears of them."""
         return self._database.salt()
+
+    def salt_so_far(self) -> bytes:
+        """The same at once; until the file can be opened, what a new one would be given."""
+        return self._database.salt_so_far()
 
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
         """Keep texts under their references; they are durable when this returns."""
@@ -175,9 +179,9 @@ class SQLiteStore:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
 
-    def latest(self, conversation: str) -> Latest | None:
-        """What is recorded of the last request of a conversation; None: there was none."""
-        return self._database.read(lambda c: requests.latest(c, conversation))
+    def sent(self, conversation: str, prefixes: Collection[str]) -> Sent:
+        """What is recorded of those requests of a conversation that ended these histories."""
+        return self._database.read(lambda c: requests.sent(c, conversation, prefixes))
 
     def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:
         """The edits of a request; None if this owner has no such request."""

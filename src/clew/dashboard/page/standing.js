@@ -4,7 +4,9 @@ let drawnStanding = "";
 
 function storeSaid({ store }) {
   return [
-    store.trouble || `${store.path}, ${bytes(store.bytes)}`,
+    store.trouble
+      ? element("span", { class: "trouble" }, `${store.trouble} Until it can be, no new edits are made: requests go up with the edits in force, or as they came.`)
+      : `${store.path}, ${bytes(store.bytes)}`,
     store.dropped > 0 && element("span", { class: "trouble" }, ` ${plural(store.dropped, "record")} could not be written.`),
     store.moved_aside.length > 0 && element("span", { class: "trouble" }, ` Damaged files were moved aside: ${store.moved_aside.join(", ")}.`),
   ];

@@ -1,0 +1,256 @@
+"""What a request goes on from is told by its history: others may run beside it, or in between."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from clew.facts import Facts
+from clew.proxy.deciding import Deciding, Decision
+from clew.proxy.reading import Asked
+from clew.store import SQLiteStore, StoreUnavailable
+from tests.driving import KEEN
+from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer
+from tests.storing import OWNER, record
+
+START = 1_800_000_000.0
+HOUR = 3_600.0
+LONG = "".join(f"line {n} of a long output\n" for n in range(200))
+FIRST = {"role": "user", "content": "hi"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SQLiteStore]:
+    made = SQLiteStore(tmp_path / "clew.db")
+    yield made
+    made.close()
+
+
+class Worker:
+    """One process of the proxy."""
+
+    def __init__(self, store: SQLiteStore, *, shared: bool = False) -> None:
+        self.store = store
+        self.deciding = Deciding(KEEN, store, shared=shared)
+
+    def ask(self, talk: Talk, time: float, *, as_it_came: bool = False) -> Decision:
+        """Send what a client asks; the provider finds nothing wrong with it, and takes it."""
+        asked = Asked(talk.body(), "anthropic", None, OWNER, time)
+        deciding = self.deciding
+        made = (
+            deciding.decide_as_it_came(asked, "bypassed") if as_it_came else deciding.decide(asked)
+        )
+        sent = talk.body() if made.body is None else made.body
+        assert talk.provider.problems(sent) == []
+        deciding.sent(asked, made)
+        talk.hear(sent)
+        return made
+
+    def record(self, made: Decision, time: float) -> None:
+        """Have a request written down, as it is some time after its answer."""
+        told = record(
+            f"{made.model} {time}", time=time, conversation=made.conversation, prefix=made.prefix,
+            terms=made.terms, edited=len(made.edits), edits=(), epochs=made.epochs,
+            sent_as="original" if made.kind == "original" else "projection",
+        )  # fmt: skip
+        self.store.record(told)
+        assert self.store.flush()
+
+
+class Talk:
+    """A conversation as its client holds it, with a provider that signs what it thinks."""
+
+    def __init__(self, provider: Signer, model: str = UNBOUND) -> None:
+        self.provider = provider
+        self.model = model
+        self.messages: list[dict[str, Any]] = [FIRST]
+
+    def body(self) -> bytes:
+        told = {"model": self.model, "max_tokens": 99, "tools": TOOLS}
+        return json.dumps({**told, "messages": self.messages}).encode()
+
+    def hear(self, sent: bytes) -> None:
+        """The model's answer to what it was sent, and the result of what it calls."""
+        answer = self.provider.answer(sent)
+        result = {"type": "tool_result", "tool_use_id": answer[-1]["id"], "content": LONG}
+        said = {"role": "assistant", "content": answer}
+        self.messages = [*self.messages, said, {"role": "user", "content": [result]}]
+
+
+class TestSideBySide:
+    def test_another_model_beside_it_changes_nothing(self, store: SQLiteStore):
+        """Two agents, one prompt: each goes on from its own last request."""
+        one, provider = Worker(store), Signer()
+        talks = [Talk(provider, BOUND), Talk(provider, OTHER_BOUND)]
+        made = [one.ask(talk, START + 5 * n) for n in range(6) for talk in talks]
+        assert len({each.conversation for each in made}) == 1  # by their first words
+        assert {each.moment for each in made[2:]} == {""}
+        assert not made[-1].facts.changed
+        assert [each.last.terms.split()[0] for each in made[2:4]] == [BOUND, OTHER_BOUND]
+
+    def test_one_that_goes_on_keeps_none_of_another_warm(self, store: SQLiteStore):
+        one, provider = Worker(store), Signer()
+        first, second = Talk(provider), Talk(provider)
+        one.ask(first, START)
+        one.ask(first, START + 10)
+        one.ask(second, START + HOUR)
+        assert one.ask(second, START + HOUR + 10).moment == ""
+        assert one.ask(first, START + HOUR + 20).moment == "cold"
+        assert one.ask(second, START + HOUR + 30).moment == ""
+
+    def test_what_one_sends_as_it_came_is_nothing_to_the_other(self, store: SQLiteStore):
+        one, provider = Worker(store), Signer()
+        first, second = Talk(provider, BOUND), Talk(provider, BOUND)
+        for n in range(3):
+            one.ask(first, START + n)
+            one.ask(second, START + n)
+        one.ask(second, START + 4, as_it_came=True)
+        made = one.ask(first, START + 5)
+        assert (made.kind, made.moment, made.last.sent_as) == ("projection", "", "projection")
+
+    def test_the_same_holds_after_a_restart(self, store: SQLiteStore):
+        one, provider = Worker(store), Signer()
+        first, second = Talk(provider, BOUND), Talk(provider, OTHER_BOUND)
+        for n in range(3):
+            for talk in (first, second):
+                one.record(one.ask(talk, START + 10 * n), START + 10 * n)
+        again = Worker(store)
+        for talk in (first, second):
+            made = again.ask(talk, START + 40)
+            assert (made.kind, made.moment) == ("projection", "")
+
+
+class TestSeveralProcesses:
+    def test_a_record_that_is_not_written_yet_makes_no_cold_cache(self, store: SQLiteStore):
+        """The other process had the request before; that it sent one is not known here."""
+        one, other = (Worker(store, shared=True) for _ in range(2))
+        talk = Talk(Signer(), BOUND)
+        one.record(one.ask(talk, START), START)
+        one.record(one.ask(talk, START + 200), START + 200)
+        one.ask(talk, START + 400)
+        made = other.ask(talk, START + 600)  # 200 seconds after the last, 400 after the recorded
+        assert (made.kind, made.moment, made.facts.cold) == ("projection", "", frozenset())
+
+    def test_one_that_is_written_tells_the_time(self, store: SQLiteStore):
+        one, other = (Worker(store, shared=True) for _ in range(2))
+        talk = Talk(Signer(), BOUND)
+        one.record(one.ask(talk, START), START)
+        one.record(one.ask(talk, START + 200), START + 200)
+        made = other.ask(talk, START + 200 + HOUR)
+        assert (made.moment, len(made.facts.cold)) == ("cold", 1)
+        assert store.facts(made.conversation).cold == made.facts.cold
+
+    def test_the_first_to_see_it_says_so_for_all(self, store: SQLiteStore):
+        """A retry at another process gives the same bytes, whatever its clock says."""
+        one, other = (Worker(store, shared=True) for _ in range(2))
+        talk = Talk(Signer())
+        for n in range(3):
+            one.record(one.ask(talk, START + n), START + n)
+        held = talk.messages
+        first = one.ask(talk, START + HOUR)
+        talk.messages = held
+        again = other.ask(talk, START + HOUR + 1)
+        assert (first.body, first.facts.cold) == (again.body, again.facts.cold)
+        assert first.moment == "cold"
+
+    def test_a_retry_after_a_while_gets_what_it_got(self, store: SQLiteStore):
+        one, other = (Worker(store, shared=True) for _ in range(2))
+        talk = Talk(Signer())
+        for n in range(3):
+            one.record(one.ask(talk, START + n), START + n)
+        held = talk.messages
+        first = one.ask(talk, START + 3)
+        one.record(first, START + 3)
+        talk.messages = held
+        again = other.ask(talk, START + HOUR)
+        assert (again.body, again.moment) == (first.body, "")
+
+
+class TestGaps:
+    """Requests that did not come through here, or of which nothing is left."""
+
+    def went_on_alone(self, talk: Talk) -> None:
+        """The client asks its provider itself, with all that it holds and can be verified."""
+        plain = json.loads(talk.body())
+        for message in plain["messages"]:
+            if message["role"] == "assistant":
+                message["content"] = [
+                    one for one in message["content"] if one["type"] != "thinking"
+                ]
+        talk.hear(json.dumps(plain).encode())
+
+    @pytest.mark.parametrize("restarted", [False, True])
+    def test_reasoning_that_was_signed_elsewhere_goes(self, store: SQLiteStore, restarted: bool):
+        """Turned off for a request and on again: what was thought then was not for a projection."""
+        one, talk = Worker(store), Talk(Signer(), BOUND)
+        for n in range(4):
+            one.record(one.ask(talk, START + n), START + n)
+        self.went_on_alone(talk)
+        made = (Worker(store) if restarted else one).ask(talk, START + 10)
+        assert (made.kind, made.moment) == ("projection", "changed")
+
+    def test_a_request_that_is_not_known_was_perhaps_edited(self, store: SQLiteStore):
+        """The record of the first projection is lost, and the next one goes up as it came."""
+        one, talk = Worker(store), Talk(Signer(), BOUND)
+        made = [one.ask(talk, START + n) for n in range(4)]
+        one.record(made[0], START)
+        assert not made[0].edits
+        assert made[-1].edits
+        Worker(store).ask(talk, START + 5, as_it_came=True)
+
+    def test_what_began_elsewhere_goes_on_with_all_its_reasoning(self, store: SQLiteStore):
+        talk = Talk(Signer(), BOUND)
+        for _ in range(3):
+            talk.hear(talk.body())
+        made = Worker(store).ask(talk, START, as_it_came=True)
+        assert made.body is None
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_branch_that_went_on_from_a_projection_is_left_alone_without_its_thoughts(
+    store: SQLiteStore, restarted: bool
+):
+    """Another answer to the same request came from the original: thoughts of both are about."""
+    one, talk = Worker(store), Talk(Signer(), BOUND)
+    for n in range(4):
+        one.record(one.ask(talk, START + n), START + n)
+    other = Talk(talk.provider, BOUND)
+    other.messages = talk.messages
+    made = one.ask(talk, START + 5)
+    one.record(made, START + 5)
+    refused = one.deciding.decide_as_it_came(Asked(other.body(), *made_of(START + 6)), "refused")
+    other.hear(refused.body or other.body())
+    one.deciding.leave_alone(refused, OWNER)()
+    last = Worker(store) if restarted else one
+    for n in range(3):
+        for branch in (talk, other):
+            assert last.ask(branch, START + 10 + n).why == "left alone"
+    assert b'"thinking"' in talk.body()
+
+
+def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Path):
+    """It cannot be kept either: but not this went up as it came, something else did."""
+    store = SQLiteStore(tmp_path / "clew.db", wait=0.05)
+    one, talk, late = Worker(store), Talk(Signer(), BOUND), Event()
+    one.ask(talk, START)
+    name = one.ask(talk, START + 1).conversation
+    late.set()
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable):
+            one.deciding.decide(Asked(talk.body(), *made_of(START + 2)), late)
+        other.execute("ROLLBACK")
+    one.deciding.close()
+    assert store.facts(name) == Facts()
+    store.close()
+
+
+def made_of(time: float) -> tuple[Any, ...]:
+    return "anthropic", None, OWNER, time
