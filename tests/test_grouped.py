@@ -36,8 +36,10 @@ TOLD: dict[str, tuple[str, str]] = {
         "lib/loom/threads.py\n3:a\n9:b\n\nlib/warp.py:7:x",
     ),
     "lines around a hit": (
-        "lib/loom.py-2-\nlib/loom.py:3:import warp\nlib/loom.py-4-x\n--\nlib/loom.py-8-y\n"
-        "lib/loom.py:9:warp()",
+        (
+            "lib/loom.py-2-\nlib/loom.py:3:import warp\nlib/loom.py-4-x\n--\nlib/loom.py-8-y\n"
+            "lib/loom.py:9:warp()"
+        ),
         "lib/loom.py\n2-\n3:import warp\n4-x\n\n--\n\nlib/loom.py\n8-y\n9:warp()",
     ),
     "a shell tool's head": (
