@@ -127,7 +127,7 @@ def test_an_edited_block_keeps_its_mark() -> None:
     request = grown(12)
     block = {**request["messages"][2]["content"][0], "cache_control": {"type": "ephemeral"}}
     request["messages"][2] = {"role": "user", "content": [block]}
-    out = clew.compact(request, policy=POLICY, memo=None)
+    out = clew.compact(request, policy=POLICY.replace(step=1_000), memo=None)
     kept = out.request["messages"][2]["content"][0]
     assert kept["content"] != block["content"]
     assert kept["cache_control"] == {"type": "ephemeral"}

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from clew.codecs.bodies import Bodies
 from tests.compacting import PATHS, Compacted, answer, drive, said, told
 from tests.proxying import CHUNKED, Heard, ask, post
 
@@ -166,6 +167,7 @@ def test_memory_is_flat(tmp_path: Path):
             gc.collect()
 
         one.deciding._memo._most = 16
+        one.deciding._memo.bodies = Bodies(most_bytes=200_000)
         one.deciding._conversations._most = 16
         await some(0)
         tracemalloc.start()
