@@ -64,7 +64,9 @@ def test_the_tool_that_gets_it_back_is_named_whole_or_not_at_all() -> None:
 
     assert f"; mcp__clew__clew_expand gets it back; ref {REF}]" in told("Bash", 48_213)
     assert f"; mcp__clew__clew_expand gets it back; ref {REF}]" in told("t" * 64, 48_213)
-    huge = Marker("t" * 64, *[10**11] * 4, "lines", 10**11, "c" * 64, True, REF, "clew_expand")
+    most = 10**11
+    long = "t" * 64
+    huge = Marker(long, most, most, most, most, "lines", most, long, True, REF, "clew_expand")
     assert find_marker(str(huge)) is not None
     assert "clew_expand" not in str(huge)
 
