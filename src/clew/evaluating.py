@@ -277,9 +277,15 @@ def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[P
             key = name, touched(offer.edit, state.index)[0]
             fresh.setdefault(key, []).append(offer)
     done = {id(one.offer) for one in taken}
-    pool = {**state.pool, **{key: tuple(offers) for key, offers in fresh.items()}}
+    pool = {key: offers for key, offers in state.pool.items() if not _is_gone(state, key[1])}
+    pool |= {key: tuple(offers) for key, offers in fresh.items()}
     left = ((key, tuple(o for o in offers if id(o) not in done)) for key, offers in pool.items())
     state.pool = {key: offers for key, offers in left if offers}
+
+
+def _is_gone(state: State, part: int) -> bool:
+    """Whether a part went with another one: nothing that is offered on it can be taken."""
+    return part in state.claimed and part not in state.edits
 
 
 def _is_of_the_moment(offer: Offer) -> bool:
@@ -334,7 +340,11 @@ def _worthwhile(
 ) -> list[Priced]:
     """The offers worth something if nothing is missed: new ones, and those that still may be."""
     waited = [
-        offer for offers in state.pool.values() for offer in offers if _may_be_taken(offer, view)
+        offer
+        for (_, part), offers in state.pool.items()
+        if not _is_gone(state, part)
+        for offer in offers
+        if _may_be_taken(offer, view)
     ]
     return riskless(
         [*waited, *fresh], state.index, state.edits, state.leaned_on(), setting.rates, moment
