@@ -19,7 +19,7 @@ Key = bytes
 _A_PART: Final = 900  # bytes, about: its place in all indexes, and what its call did
 _AN_EDIT: Final = 500  # bytes beside its text
 _A_PLACE: Final = 80  # bytes in the lists of one state for each part
-_BODIES: Final = 8  # the part of its bytes, one in so many, that bodies may take beside states
+_BODIES: Final = 16  # the part of its bytes, one in so many, that bodies may take beside states
 _OFTEN: Final = 16  # states of a conversation, after which all that they share is added up again
 _A_STATE: Final = 8_000  # bytes, however short the history
 
