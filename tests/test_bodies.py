@@ -168,6 +168,20 @@ def test_it_goes_out_as_if_it_were_the_first(
         assert warm == BytesBody(raw).splice(pieces)
 
 
+def test_what_went_out_is_kept_as_bytes_alone() -> None:
+    """Objects of a message nested deeply could not even be compared."""
+    deep: Any = []
+    for _ in range(900):
+        deep = [deep]
+    bodies, raw = Bodies(), request(HISTORY)
+    for _ in range(2):
+        body = BytesBody(raw, bodies.laid_out(raw))
+        body.splice([Kept(0, 3), Changed(3, json.loads(json.dumps(deep)), b'{"new": 3}')])
+        joined = body.layout.joined
+        assert joined is not None
+        assert joined.pieces == [Kept(0, 3), Changed(3, None, b'{"new": 3}')]
+
+
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
 def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")

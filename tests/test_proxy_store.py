@@ -158,17 +158,23 @@ def test_a_damaged_file_is_put_aside_and_what_is_still_sent_is_kept_again(tmp_pa
     drive(tmp_path, act)
 
 
+async def fact_while_locked(one: Compacted) -> str:
+    """The conversation of a fact that the store could not be told."""
+    await one.ask("anthropic", 3)
+    (record,) = await one.records(1)
+    with locked(one.store, "for writing"):
+        await one.ask("anthropic", 4)
+        assert not one.store.facts(record.conversation).skipped
+    return record.conversation
+
+
 def test_facts_that_could_not_be_kept_are_kept_later(tmp_path: Path):
     async def act(one: Compacted) -> None:
-        await one.ask("anthropic", 3)
-        (record,) = await one.records(1)
-        with locked(one.store, "for writing"):
-            await one.ask("anthropic", 4)
-            assert not one.store.facts(record.conversation).skipped
+        conversation = await fact_while_locked(one)
         await asyncio.sleep(1.2)
         one.deciding.fault = RuntimeError()
         await one.ask("anthropic", 5)
-        assert len(one.store.facts(record.conversation).skipped) == 2
+        assert len(one.store.facts(conversation).skipped) == 2
 
     drive(tmp_path, act)
 
@@ -177,12 +183,8 @@ def test_facts_are_told_as_soon_as_the_store_can_be_had(tmp_path: Path):
     """No request has to come for that: another process may get the next one."""
 
     async def act(one: Compacted) -> None:
-        await one.ask("anthropic", 3)
-        (record,) = await one.records(1)
-        with locked(one.store, "for writing"):
-            await one.ask("anthropic", 4)
-            assert not one.store.facts(record.conversation).skipped
-        await until(lambda: len(one.store.facts(record.conversation).skipped) == 1)
+        conversation = await fact_while_locked(one)
+        await until(lambda: len(one.store.facts(conversation).skipped) == 1)
 
     drive(tmp_path, act)
 

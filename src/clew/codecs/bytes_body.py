@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..errors import UnreadableRequest
-from .body import Kept, Piece, chained
+from .body import Changed, Kept, Piece, chained
 from .codec import Fields
 from .json_tree import JSON, encode_like
 from .layout import Joined, Layout, laid_out
@@ -93,7 +93,7 @@ class BytesBody:
         """The body with these messages; the rest keeps its bytes."""
         if not self._starts:
             return self._body
-        pieces = list(pieces)
+        pieces = [_named(piece) for piece in pieces]
         known, same = self._joined_before(pieces)
         between = self._body[self._ends[0] : self._starts[1]] if len(self._starts) > 1 else b","
         done = known.stops[same - 1] if same else 0
@@ -140,6 +140,13 @@ class BytesBody:
         if at is None or previous is None or at != previous + 1:
             return between
         return self._view[self._ends[previous] : self._starts[at]]
+
+
+def _named(piece: Piece) -> Piece:
+    """A piece by its bytes alone, where they are known: those of late are not kept as objects."""
+    if isinstance(piece, Kept) or piece.message is None or piece.encoded is None:
+        return piece
+    return Changed(piece.source, None, piece.encoded)
 
 
 def _is_told(piece: Piece) -> bool:
