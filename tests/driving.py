@@ -134,7 +134,9 @@ class Driver:
         if sent is None or decision is None:
             return
         self._check_stable(branch, sent, decision)
-        if decision.kind == "projection":
+        # Late is not skipped: what came just in time after all went up with its new edits.
+        projects = decision.kind in ("projection", "known edits")
+        if projects and decision.prefix not in decision.facts.skipped:
             self.projected.add(decision.prefix)
         answer = self.provider.answer(sent, thinks=thinks)
         lines = self.chance.choice([2, 40, 150])
