@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -382,12 +383,16 @@ def _message_of(piece: Changed) -> JSON:
     return piece.message if encoded is None else msgspec.json.decode(encoded)
 
 
+_EDITIONS = itertools.count(1)
+
+
 def edits_of(state: State) -> tuple[Edit, ...]:
     """The edits in force, in the order of the history; advice after the edit on its result."""
     outgoing = state.outgoing
     if outgoing.edits is None:
         edits = [*state.edits.items(), *state.advice.items()]
         outgoing.edits = tuple(edit for _, edit in sorted(edits, key=_position))
+        outgoing.edition = next(_EDITIONS)
     return outgoing.edits
 
 

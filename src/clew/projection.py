@@ -50,6 +50,9 @@ class _Projection:
         self._place_own_mark(setting)
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
+        self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
+        self._joined: list[Piece] = []  # what stood beside a row that vanished, and hangs on it
+        self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
         self._marked = set(body.marked())
         rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
         self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
@@ -89,6 +92,8 @@ class _Projection:
             seam = piece is None or seam
             if piece is not None:
                 self._append(pieces, piece, seam=seam)
+                if stop in self._spelled_anew:
+                    self._anew[stop] = piece
                 for message in inserts.get(stop, ()):
                     self._append(pieces, Changed(None, message), seam=False)
                 seam = False
@@ -109,17 +114,34 @@ class _Projection:
             return [], 0
         if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
             return [], 0  # of another history that begins in the same way
-        return (list(known.pieces), known.end) if self._marked.isdisjoint(known.loose) else ([], 0)
+        if not self._marked.isdisjoint(known.loose) or not self._spell_anew(known):
+            return [], 0
+        pieces = list(known.pieces)
+        for row, at in known.anew.items():
+            pieces[at] = self._anew[row]
+        self._same = len(pieces)
+        return pieces, known.end
+
+    def _spell_anew(self, known: Settled) -> bool:
+        """Build the rows that are spelled each time, if they are those that were the last time."""
+        if any(row < known.end and row not in known.anew for row in self._spelled_anew):
+            return False
+        for row in known.anew:
+            piece = self._changed(row) if row in self._changes else None
+            if piece is None or isinstance(piece, Kept):
+                return False
+            self._anew[row] = piece
+        return True
 
     def _may_settle(self, end: int) -> bool:
         """Whether the rows before this one will be the same in the next request, edits aside."""
-        changing = (self._spelled_anew, self._ended, self.ending.inserts)
+        changing = (self._ended, self.ending.inserts)
         return not self._state.mended and not any(row < end for rows in changing for row in rows)
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
         """Remember the pieces of the rows before this one, all of their bytes included."""
-        state = self._state
-        if not self._may_settle(end):
+        state, anew = self._state, self._places_anew(pieces, end)
+        if anew is None or not self._may_settle(end):
             return
         encoded = [one if isinstance(one, Kept) else self._spelled(one) for one in pieces]
         whole = {at for one in pieces if isinstance(one, Kept) for at in range(one.start, one.stop)}
@@ -127,15 +149,33 @@ class _Projection:
         if self._marked.isdisjoint(loose) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
             state.outgoing.settled = Settled(
-                end, settled, loose, len(state.boundaries), state.prefix
+                end, settled, loose, len(state.boundaries), state.prefix, anew
             )
 
+    def _places_anew(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
+        """Which pieces the rows before this one are that are spelled each time; None: not one each.
+
+        A row that hangs together with another one cannot be put in its place alone.
+        """
+        rows = [row for row in self._spelled_anew if row < end]
+        places = {id(piece): at for at, piece in enumerate(pieces)} if rows else {}
+        found: dict[int, int] = {}
+        for row in rows:
+            piece = self._anew.get(row)
+            at = None if piece is None else places.get(id(piece))
+            if at is None or any(piece is one for one in self._joined):
+                return None
+            found[row] = at
+        return found
+
     def _spelled(self, piece: Changed) -> Changed | None:
-        """A changed message as its bytes alone; None: the request has none."""
+        """A changed message as its bytes alone; None: the request has none, and shares nothing."""
         encoded = piece.encoded
         if encoded is None:
             encoded = self._body.encode(piece.source, piece.message)
-        return None if encoded is None else Changed(piece.source, None, encoded)
+        if encoded is None:
+            return piece if self._body.shares else None
+        return Changed(piece.source, None, encoded)
 
     def with_fewer_marks(
         self, pieces: list[Piece], setting: Setting
@@ -144,12 +184,12 @@ class _Projection:
         at_rows = set(self._body.marked()) | self._own_marks()
         if not at_rows:
             return pieces, []
-        singles = [one for piece in pieces for one in _apart(piece, at_rows)]
-        marked = [
-            (number, self._said(piece))
-            for number, piece in enumerate(singles)
-            if _may_be_marked(piece, at_rows)
-        ]
+        singles, marked = list[Piece](), list[tuple[int, JSON]]()
+        for at, piece in enumerate(pieces):
+            for one in _apart(piece, at_rows):
+                if _is_at(one, at_rows) or (at >= self._same and _has_marks(one)):
+                    marked.append((len(singles), self._said(one)))
+                singles.append(one)
         limited = setting.mender.limit_marks(marked, setting.fields)
         if limited is None:
             return pieces, []
@@ -260,6 +300,7 @@ class _Projection:
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
         before = self._run[-1] if self._run else self._said(pieces[-1])
+        self._joined += (pieces[-1], piece)
         if self._codec.join(before, self._said(piece)) is None:
             return False
         piece = self._built(piece)
@@ -306,20 +347,26 @@ class _Projection:
         return piece.message
 
 
-def _may_be_marked(piece: Piece, at_rows: set[int]) -> bool:
-    """Whether a piece may carry marks: its own, or those of a block that was moved into it."""
-    if isinstance(piece, Kept):
-        return piece.start in at_rows
-    return piece.source in at_rows or marks_in(piece.message) > 0
+def _is_at(piece: Piece, at_rows: set[int]) -> bool:
+    """Whether a piece stands for one of these source messages; those stand apart."""
+    return (piece.start if isinstance(piece, Kept) else piece.source) in at_rows
+
+
+def _has_marks(piece: Piece) -> bool:
+    """Whether a piece has marks of a block that was moved into it."""
+    return isinstance(piece, Changed) and marks_in(piece.message) > 0
 
 
 def _apart(piece: Piece, single: set[int]) -> list[Piece]:
     """A run of kept messages with these ones on their own."""
     if not isinstance(piece, Kept):
         return [piece]
+    within = sorted(one for one in single if piece.start <= one < piece.stop)
+    if not within:
+        return [piece]
     found: list[Piece] = []
     start = piece.start
-    for at in sorted(one for one in single if piece.start <= one < piece.stop):
+    for at in within:
         if start < at:
             found.append(Kept(start, at))
         found.append(Kept(at, at + 1))

@@ -86,6 +86,7 @@ class Settled(Struct, frozen=True):
     loose: frozenset[int]  # source messages among them that do not go out as they came
     steps: int  # after how many steps that was known
     prefix: bytes  # the hash of the history there
+    anew: dict[int, int]  # rows that are spelled each time, and which of the pieces they are
 
 
 class Outgoing(Struct):
@@ -95,6 +96,7 @@ class Outgoing(Struct):
     spelled_anew: frozenset[int] = frozenset()  # rows among them whose bytes are not remembered
     before_gone: frozenset[int] = frozenset()  # rows before one that something is taken out of
     edits: tuple[Edit, ...] | None = None  # in the order of the history
+    edition: int = 0  # a number of these edits alone, in this process
     settled: Settled | None = None
 
 

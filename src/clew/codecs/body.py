@@ -59,6 +59,11 @@ class Body(Protocol):
         """The request beside its history; None for a bare list."""
         ...
 
+    @property
+    def shares(self) -> bool:
+        """Whether objects that went out may go out again, since nobody changes them."""
+        ...
+
     def __len__(self) -> int: ...
 
     def message(self, at: int) -> JSON:

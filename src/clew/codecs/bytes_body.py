@@ -24,6 +24,8 @@ _NOTHING_JOINED = Joined(b"", [], [])
 class BytesBody:
     """A request as bytes."""
 
+    shares = False  # there are no objects that could be shared
+
     def __init__(self, body: bytes, layout: Layout | None = None) -> None:
         self.layout = laid_out(body) if layout is None else layout
         self.field = self.layout.field

@@ -16,8 +16,15 @@ from .words import as_words
 class ObjectBody:
     """A request dict, or a bare list of messages."""
 
-    def __init__(self, request: Object | list[JSON], marked: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        request: Object | list[JSON],
+        marked: Sequence[int] | None = None,
+        *,
+        shares: bool = False,
+    ) -> None:
         self._request = request
+        self.shares = shares
         self._marked = marked  # the messages with marks, where the caller knows them
         if isinstance(request, list):
             self.field: str | None = None

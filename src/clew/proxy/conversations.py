@@ -45,6 +45,7 @@ class Conversation(Struct):
     sent: dict[bytes, Latest] = field(default_factory=dict[bytes, Latest])
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
+    told_edition: int = 0  # of the last edits of which all are recorded
     owed: Facts = Facts()  # facts that the store could not be told yet
     read_up: bool = False  # all that the store knows of it is known here
     seen_kept: float = 0.0  # when the store was last asked whether it still has the originals

@@ -62,6 +62,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     moment: str = ""  # a free moment: "cold", "changed"
     last: Latest = Latest()  # the request before it
     edits: tuple[Edit, ...] = ()
+    edition: int = 0  # the same for the very same edits; 0: not known
     repairs: tuple[Repair, ...] = ()
     failures: Mapping[str, str] = {}
     terms: str = ""  # the model and the tools that it names
@@ -191,15 +192,17 @@ class Deciding:
         known = self._conversations.get(decision.conversation)
         if known is None:
             return decision.edits
-        new = tuple(edit for edit in decision.edits if hash(_named(edit)) not in known.told)
-        known.told.update(hash(_named(edit)) for edit in new)
+        new = _untold(decision.edits, decision.edition, known)
+        known.told.update(map(_told_as, new))
+        known.told_edition = decision.edition
         return new
 
     def count_untold(self, decision: Decision) -> int:
         """How many edits of a decision none before it had."""
         known = self._conversations.get(decision.conversation)
-        told = set[int]() if known is None else known.told
-        return sum(hash(_named(edit)) not in told for edit in decision.edits)
+        if known is None:
+            return len(decision.edits)
+        return len(_untold(decision.edits, decision.edition, known))
 
     def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
         """From this original on, no request of its conversation is compacted.
@@ -329,19 +332,20 @@ class Deciding:
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
             moment=seen.moment, last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
-            repairs=repairs, failures=state.failures, terms=read.terms(), noticed=noticed(state),
+            edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
+            terms=read.terms(), noticed=noticed(state),
             dropped=self._dropped(read, state),
         )  # fmt: skip
 
     def _dropped(self, read: Read, state: State) -> dict[str, str]:
         """Where a new edit puts nothing in place of what it takes out: what that was."""
-        told, parts = read.conversation.told, state.index.parts
+        parts = state.index.parts
         found: dict[str, str] = {}
-        for edit in edits_of(state):
-            if not isinstance(edit, DropExchange | DropReasoning) or hash(_named(edit)) in told:
-                continue
-            texts = [parts[part].text for part in touched(edit, state.index)]
-            found[str(edit.ref)] = reference(max(texts, key=len, default=""))
+        edits = edits_of(state)
+        for edit in _untold(edits, state.outgoing.edition, read.conversation):
+            if isinstance(edit, DropExchange | DropReasoning):
+                texts = [parts[part].text for part in touched(edit, state.index)]
+                found[str(edit.ref)] = reference(max(texts, key=len, default=""))
         return found
 
     def _known(self, read: Read, facts: Facts, why: str, new: Facts) -> Decision | None:
@@ -475,5 +479,13 @@ def _has_reasoning(folded: Folded) -> bool:
     )
 
 
-def _named(edit: Edit) -> tuple[str, str, str]:
-    return str(edit.ref), edit.reason, edit.evidence
+def _untold(edits: tuple[Edit, ...], edition: int, known: Conversation) -> tuple[Edit, ...]:
+    """Those edits that no decision on a conversation had before."""
+    if edition and edition == known.told_edition:
+        return ()
+    return tuple(edit for edit in edits if _told_as(edit) not in known.told)
+
+
+def _told_as(edit: Edit) -> int:
+    """What is remembered of an edit that was told."""
+    return hash((edit.ref.row, edit.ref.path, edit.reason, edit.evidence))

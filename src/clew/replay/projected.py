@@ -53,9 +53,10 @@ class Projected:
         codec = self._recording.codec
         last = len(messages) - 1
         marked = [last] if messages[last] is not session.messages[last] else []
-        body = ObjectBody(
-            {"model": session.requests[request].model, codec.history: messages}, marked
-        )
+        asked: dict[str, JSON] = {
+            "model": session.requests[request].model, codec.history: messages
+        }  # fmt: skip
+        body = ObjectBody(asked, marked, shares=True)
         head = self._recording.conditions.head
         self._facts = self._facts.merge(self._seen_at(request, body))
         self._folded = fold_on(body, codec.name, self._policy, self._facts, self._folded, head)

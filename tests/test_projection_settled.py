@@ -1,0 +1,105 @@
+"""What went out before goes out again without another look: the same as if it were looked at."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+import clew
+from clew.codecs.object_body import ObjectBody
+from clew.engine import Folded, fold_on, fold_request
+from clew.facts import Facts
+from clew.memo import Memo
+from clew.projection import project
+from tests.formats import FIELD, FORMATS
+from tests.laws.sessions import long_session
+
+formats = pytest.mark.parametrize("format", FORMATS)
+POLICY = clew.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+PLANNED = clew.Policy(step=500, growth=0.05)
+MODEL = {"anthropic": "claude-opus-4-5"}
+SHORT = {"type": "ephemeral"}
+
+
+def history_of(format: str) -> list[Any]:
+    """Thirty exchanges: the results of the first half are too long, the others short."""
+    long = long_session(format, 15, result=2_400)[FIELD[format]]
+    short = json.dumps(long_session(format, 15, result=200)[FIELD[format]][1:])
+    return [*long, *json.loads(short.replace('"toolu_', '"toolu_s').replace('"call_', '"call_s'))]
+
+
+def marked(history: list[Any]) -> list[Any]:
+    """A history with Anthropic's mark on its last block, as clients put it."""
+    last = copy.deepcopy(history[-1])
+    if isinstance(last["content"], str):
+        last["content"] = [{"type": "text", "text": last["content"]}]
+    last["content"][-1]["cache_control"] = SHORT
+    return [*history[:-1], last]
+
+
+def grown(format: str) -> list[dict[str, Any]]:
+    """The requests of a session, each an exchange longer than the one before."""
+    history = history_of(format)
+    ends = [end for end in range(1, len(history) + 1) if _asks(format, history[end - 1])]
+    held = [history[:end] for end in ends]
+    if format == "anthropic":
+        held = [marked(one) for one in held]
+    return [{"model": MODEL.get(format, "gpt-5.1"), FIELD[format]: one} for one in held]
+
+
+def _asks(format: str, message: Any) -> bool:
+    """Whether a request may end with this message."""
+    told = message.get("role") in ("user", "tool") or message.get("type") == "function_call_output"
+    return told and not (format == "gemini" and message.get("role") == "model")
+
+
+@formats
+@pytest.mark.parametrize("as_bytes", [True, False])
+def test_a_warm_projection_is_the_cold_one(format: str, as_bytes: bool) -> None:
+    """Whatever was remembered, each request goes out as it would from a new process."""
+    memo, settled = Memo(), 0
+    for request in grown(format):
+        asked: Any = json.dumps(request).encode() if as_bytes else request
+        warm = clew.compact(asked, format=format, policy=POLICY, memo=memo)
+        assert warm.request == clew.compact(asked, format=format, policy=POLICY).request
+        state = fold_request(asked, format, POLICY, Facts(), memo).state
+        settled += state.outgoing.settled is not None
+    # Objects that went out are the caller's to change: they are made anew each time.
+    assert settled > 10 if as_bytes else settled == 0, settled
+
+
+def test_a_mark_of_ours_is_put_anew_into_what_is_settled() -> None:
+    """The row that bears it is spelled each time, and all others go out as they did."""
+    memo, anew = Memo(), 0
+    for request in grown("anthropic"):
+        asked = json.dumps(request).encode()
+        warm = clew.compact(asked, policy=PLANNED, memo=memo)
+        assert warm.request == clew.compact(asked, policy=PLANNED).request
+        known = fold_request(asked, "anthropic", PLANNED, Facts(), memo).state.outgoing.settled
+        if known is None or not known.anew:
+            continue
+        anew += 1
+        ((row, at),) = known.anew.items()
+        assert known.pieces[at].source == row  # type: ignore[union-attr]
+    assert anew > 5
+
+
+@formats
+def test_objects_are_shared_where_nobody_changes_them(format: str) -> None:
+    """The same objects go out as long as no edit changes them, and they say the same."""
+    before: Folded | None = None
+    again, last = 0, dict[int, int]()
+    for request in grown(format):
+        body = ObjectBody(request, shares=True)
+        before = fold_on(body, format, POLICY, Facts(), before)  # type: ignore[arg-type]
+        pieces, _ = project(body, before.state, before.setting)
+        out = body.splice(pieces)
+        assert out == clew.compact(request, format=format, policy=POLICY).request
+        ids = {at: id(one) for at, one in enumerate(out[FIELD[format]])}
+        changed = [at for at, one in ids.items() if last.get(at) == one]
+        again += len(changed)
+        last = ids
+    assert again > 100
