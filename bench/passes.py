@@ -177,9 +177,9 @@ def policies(names: Sequence[str]) -> dict[str, clew.Policy]:
     for name in names:
         found[f"{name}{TAKEN}"] = clew.Policy(passes=(name,), at_once=True, **ALONE.get(name, {}))
         found[f"{name}{FREE}"] = clew.Policy(passes=(name,), step=MOST)
-    if "trim_results" in names:
-        found["trim_results, shape_arrivals"] = clew.Policy(
-            passes=("trim_results",), shape_arrivals=True, step=MOST
+    if "keep_lines" in names:
+        found["keep_lines, shape_arrivals"] = clew.Policy(
+            passes=("keep_lines",), shape_arrivals=True, step=MOST
         )
     found[f"defaults{TAKEN}"] = clew.Policy(at_once=True)
     found[f"defaults{FREE}"] = clew.Policy(step=MOST)

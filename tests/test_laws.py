@@ -15,6 +15,7 @@ from tests.laws import laws
 from tests.laws.sessions import long_session
 from tests.laws.subject import (
     EAGER,
+    LEAN,
     MARKERS,
     ORDINARY,
     PRICED,
@@ -48,6 +49,7 @@ USUAL = tuple(one for one in PASSES if one.__name__ not in OPT_IN)
 CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     **{name: (passes, EAGER) for name, passes in SUBJECTS.items()},
     "priced": (USUAL, PRICED),
+    "lean": (USUAL, LEAN),
     "all, priced": (SUBJECTS["all"], PRICED),
     **{name: (chosen_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
     "advised": (USUAL, EAGER.replace(advise=True)),

@@ -14,7 +14,7 @@ import clew
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
 from clew.marker import Short, find_marker, is_hole, reference
-from clew.passes.trim_results import ARRIVING_KINDS, DEFAULT_KINDS, Measure, trim_results
+from clew.passes.trim_results import DEFAULT_KINDS, Measure, trim_results
 from clew.policy import Policy
 from tests.busy_sessions import bash, done, hold_the_laws, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
@@ -45,12 +45,10 @@ ROWS = json.dumps([{"id": n, "name": f"thread {n}", "length": n * 7} for n in ra
 SEARCH: dict[str, Any] = {"tool": "Bash", "args": {"command": "rg -n weave src"}}
 
 
-def trimmed(
-    format: str, *steps: Any, keep: int = 0, arrivals: bool = False
-) -> tuple[Compaction[Any], list[str]]:
+def trimmed(format: str, *steps: Any, keep: int = 0) -> tuple[Compaction[Any], list[str]]:
     """A session compacted at every boundary, and its results."""
     body = request(format, "go", *steps)
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, shape_arrivals=arrivals)
+    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, shape_arrivals=True)
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
     assert clew.check(out.request, format=format) == []
     assert out.report.failures == {}
@@ -172,24 +170,13 @@ def test_listings_and_short_results_stay() -> None:
 
 
 @formats
-def test_outputs_are_shaped_at_arrival_only_where_the_policy_asks(format: str) -> None:
+def test_what_was_never_seen_is_not_cut_to_its_shape(format: str) -> None:
     steps = [[Exchange(HITS, **SEARCH), bash("make release", BUILD, "b")]]
     _, texts = trimmed(format, *steps)
     assert texts == [HITS, BUILD]
-    out, texts = trimmed(format, *steps, arrivals=True)
-    assert all(find_marker(text) is not None for text in texts)
-    assert out.report.epochs == 0, "what was never sent breaks no prefix"
 
 
-@formats
-def test_what_is_read_is_never_shaped_at_arrival(format: str) -> None:
-    steps = [[read("/w/loom.py", FILE, "a"), bash("cat src/loom.py", FILE, "b")]]
-    _, texts = trimmed(format, *steps, arrivals=True)
-    assert texts == [FILE, FILE]
-
-
-def test_kinds_that_hurt_at_arrival_are_not_among_those_shaped_then() -> None:
-    assert not {"code", "page", "listing"} & set(ARRIVING_KINDS)
+def test_kinds_that_are_needed_too_often_are_not_among_those_cut() -> None:
     assert not {"code", "listing"} & set(DEFAULT_KINDS)
 
 

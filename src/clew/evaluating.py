@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 
 from msgspec.structs import replace
@@ -43,6 +44,7 @@ _MORE = 1.03  # times what was left at the last look
 _NEAR = 0.8  # of a window; from there on tokens are counted exactly
 _DOUBT = 0.1  # of all that came: so far the estimate may be off
 _LATE = 8  # requests for which what was fetched again stays where there is no room
+_LATER = 50_000  # tokens at least, of a request that asks again for what was never shown
 _NO_PRESSURE = Pressure()
 
 
@@ -115,12 +117,13 @@ def arrive(state: State, setting: Setting) -> None:
     unseen_from = state.index.units[-1].answers
     if not arriving or _keeps_arrivals(setting) or unseen_from == len(state.index.parts):
         return
-    view = view_of(state, setting, unseen_from, arrival=True)
-    made = _offers(state, setting, arriving, view)
-    if made:
-        offers = [offer for _, offer in made if _may_arrive(offer, state)]
-        taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
-        _put_in_force(state, made, taken, view)
+    with words_noted(state, setting) if setting.policy.shape_arrivals else nullcontext():
+        view = view_of(state, setting, unseen_from, arrival=True)
+        made = _offers(state, setting, arriving, view)
+        if made:
+            offers = [offer for _, offer in made if _may_arrive(offer, state)]
+            taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
+            _put_in_force(state, made, taken, view)
 
 
 def _keeps_arrivals(setting: Setting) -> bool:
@@ -381,6 +384,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     again = frozenset[int]() if arrival else state.pins
     limits = limits_of(state, setting)
     projected = setting.head + _tokens_near(limits, state, setting)
+    asking = max(projected, _LATER) if arrival else projected
     kept = None if arrival else kept_from(state.index, setting.policy)
     return View(
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
@@ -392,7 +396,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
         ),
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
-        state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, projected)),
+        state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, asking)),
         kept, state.due_from,
     )  # fmt: skip
 

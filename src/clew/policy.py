@@ -269,8 +269,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "shape_arrivals",
         SWITCH,
-        "Whether results may be trimmed before the model has seen them, where that breaks no "
-        "cache. Off by default: what was never shown cannot be missed, and so is not asked for.",
+        "Whether lines that will hardly be needed may be left out of runs, searches and long files "
+        "before the model has seen them, where that breaks no cache. Off by default: what was "
+        "never shown cannot be missed, and so is not asked for.",
         switch,
     ),
     Setting(

@@ -23,6 +23,8 @@ from .trial_passes import (
 EAGER = Policy(cap=200, step=1, growth=0.0, at_once=True)
 # Edits wait until they pay, at prices at which some do in histories of a few hundred tokens.
 PRICED = Policy(cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2)
+# The same before the model has seen it, as far as the policy lets that happen.
+LEAN = PRICED.replace(shape_arrivals=True)
 ORDINARY = Policy(cap=200)
 # What clew comes from, with constants that bite in sessions of a few calls.
 SMALL_SOURCES = {

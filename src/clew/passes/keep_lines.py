@@ -1,4 +1,4 @@
-"""Keep of a seen result the lines that will probably be needed, and the names in the others."""
+"""Keep of a result the lines that will probably be needed, and the names in the others."""
 
 from __future__ import annotations
 
@@ -15,25 +15,58 @@ from ..forecast.model import forecast
 from ..forecast.risks import KEPT_LINES_MISSED
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
+from ..tools.use import Use
 from ..transcript import Unit
+from .moments import acts
 from .view import View
 
 LEAST: Final = 800  # characters; of shorter results nothing worth having can go
 _LEAST_SAVED: Final = 20  # tokens
+# Of what arrives: by replay of recorded sessions (docs/presets.md).
+_LEAST_FILE: Final = 2_000  # characters of a file that was read whole
+_LEAST_PART: Final = 12_000  # of some lines of one, or a diff: shorter, it comes as asked for
+_UNSEEN: Final = 2.0  # times as much is feared for what the model has never seen
 
 
+@acts(at_arrival=True, at_epochs=True)
 def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to cut each result, whenever it has come to twice its age, to what will be needed."""
+    """Offer to cut each result, whenever it has come to twice its age, to what will be needed.
+
+    Where the policy asks for that, also what runs, searches and long reads bring, at arrival.
+    """
+    if view.arrival and not policy.shape_arrivals:
+        return
     mentions = view.mentions
     session = session_of(view.transcript, view.ledger, mentions)
-    for position in _due(view, mentions):
+    rate = view.fair_risk / KEPT_LINES_MISSED / (_UNSEEN if view.arrival else 1.0)
+    for position in _arriving(view) if view.arrival else _due(view, mentions):
         text = view.transcript.parts[position].text
         if len(text) < LEAST or not view.may_rewrite(position) or find_marker(text) is not None:
             continue
         found = known(position, view.transcript, view.ledger, mentions, session)
-        offer = None if found is None else _offer(view, position, found, mentions)
+        offer = None if found is None else _offer(view, position, found, rate)
         if offer is not None:
             yield offer
+
+
+def _arriving(view: View) -> Iterator[int]:
+    """The results that just came of which lines may go before the model has seen them."""
+    for exchange in view.fresh_exchanges():
+        least = _least_of(view.use(exchange.ordinal))
+        if exchange.result is None or least is None:
+            continue
+        if len(view.transcript.parts[exchange.result].text) >= least:
+            yield exchange.result
+
+
+def _least_of(use: Use) -> int | None:
+    """From how many characters on what a call brings may be cut at arrival; None: it stays."""
+    if use.kind in ("run", "search"):
+        return LEAST
+    if use.kind != "read":
+        return None
+    is_part = use.content == "diff" or any(span.lines is not None for span in use.reads)
+    return _LEAST_PART if is_part else _LEAST_FILE
 
 
 def _due(view: View, mentions: Mentions) -> Iterator[int]:
@@ -55,12 +88,11 @@ def _answers(unit: Unit) -> int:
     return unit.answers
 
 
-def _offer(view: View, position: int, found: Known, mentions: Mentions) -> Offer | None:
+def _offer(view: View, position: int, found: Known, rate: float) -> Offer | None:
     """A result without the lines that cost more to carry than missing them would."""
     part = view.transcript.parts[position]
-    rate = view.fair_risk / KEPT_LINES_MISSED
     gone = _gone(view, position, found)
-    kept = kept_of(part.text, found, forecast(found), mentions, rate, gone_before=gone)
+    kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
     if kept is None:
         return None
     ref, rerun = reference(part.text), view.use(view.transcript.exchange_of[position]).rerun

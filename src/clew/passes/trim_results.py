@@ -13,7 +13,6 @@ from ..policy import Policy
 from ..shapes import Shape, Shaped, kind_of, may_be, shape
 from ..tools.use import Use
 from ..transcript import Exchange, Part
-from .moments import acts
 from .view import View
 
 
@@ -39,22 +38,10 @@ DEFAULT_KINDS: Final[Measures] = {
     **dict.fromkeys(("hits", "log", "test", "diff", "json", "table", "edit", "other"), Measure()),
     "page": Measure(age=34),
 }
-# What runs and searches print, before the model has seen it, where the policy asks for that.
-ARRIVING_KINDS: Final[Measures] = dict.fromkeys(
-    ("hits", "log", "test", "json", "table"), Measure(least=4_000)
-)
-_ARRIVING_USES: Final = ("run", "search")
 
 
-@acts(at_arrival=True, at_epochs=True)
 def trim_results(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to cut results that left the recent window, and, where asked for, new long outputs."""
-    if view.arrival:
-        if policy.shape_arrivals:
-            fresh = view.fresh_exchanges()
-            printed = (x for x in fresh if view.use(x.ordinal).kind in _ARRIVING_USES)
-            yield from _offers(view, printed, ARRIVING_KINDS)
-        return
+    """Offer to cut results that left the recent window."""
     for age in sorted({measure.age for measure in DEFAULT_KINDS.values()}):
         measures: Measures = {kind: one for kind, one in DEFAULT_KINDS.items() if one.age == age}
         yield from _offers(view, _came_of(view, age), measures)
