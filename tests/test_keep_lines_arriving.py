@@ -129,3 +129,22 @@ def test_a_file_that_is_short_comes_whole(format: str) -> None:
     whole = FILE[:1_900]
     _, (said,) = arrived(format, [read("/w/loom.py", whole, "a")])
     assert not is_cut(said)
+
+
+FAILED = FILE.replace("turn(thread, 7)", "spin(thread, 7)", 1) + "\n".join(
+    ["src/loom.c:57:5: error: expected ';' before 'return'", "make: *** [loom.o] Error 1"]
+)
+
+
+@formats
+def test_what_failed_comes_whole(format: str) -> None:
+    short = f"Exit code 2\n{FAILED[-3_800:]}"
+    _, (said,) = arrived(format, [bash("make release", short, "a", error=True)], policy=BOLD)
+    assert not is_cut(said)
+
+
+@formats
+def test_a_long_failure_still_says_why(format: str) -> None:
+    _, (said,) = arrived(format, [bash("make release", FAILED, "a", error=True)], policy=BOLD)
+    assert is_cut(said)
+    assert "error: expected ';' before 'return'" in said

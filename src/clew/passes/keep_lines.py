@@ -8,15 +8,17 @@ from itertools import compress
 from typing import Final
 
 from ..edits import KEPT_LINES, TIDIED, Offer, Replace
+from ..failures import VERBATIM, telling_line
 from ..forecast.features import Known, known, session_of
-from ..forecast.keeping import kept_of
+from ..forecast.keeping import Kept, kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
 from ..forecast.risks import KEPT_LINES_MISSED
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
+from ..summaries.outcomes import ending_of
 from ..tools.use import Use
-from ..transcript import Unit
+from ..transcript import Part, Unit
 from .moments import acts
 from .view import View
 
@@ -52,10 +54,15 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
 def _arriving(view: View) -> Iterator[int]:
     """The results that just came of which lines may go before the model has seen them."""
     for exchange in view.fresh_exchanges():
-        least = _least_of(view.use(exchange.ordinal))
+        use = view.use(exchange.ordinal)
+        least = _least_of(use)
         if exchange.result is None or least is None:
             continue
-        if len(view.transcript.parts[exchange.result].text) >= least:
+        part = view.transcript.parts[exchange.result]
+        if len(part.text) < least:
+            continue
+        failed = ending_of(part.text, part.error, use.kind).failed
+        if not failed or len(part.text) > VERBATIM:
             yield exchange.result
 
 
@@ -93,9 +100,10 @@ def _offer(view: View, position: int, found: Known, rate: float) -> Offer | None
     part = view.transcript.parts[position]
     gone = _gone(view, position, found)
     kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
-    if kept is None:
+    use = view.use(view.transcript.exchange_of[position])
+    if kept is None or not _tells_why(part, use, kept):
         return None
-    ref, rerun = reference(part.text), view.use(view.transcript.exchange_of[position]).rerun
+    ref, rerun = reference(part.text), use.rerun
     marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
     text = f"{kept.text}\n{marker}"
     saved = view.saved_by(position, text) if len(text) <= len(part.text) - _LEAST_SAVED else 0
@@ -103,6 +111,13 @@ def _offer(view: View, position: int, found: Known, rate: float) -> Offer | None
         return None
     evidence = f"{kept.gone:,} of {kept.all:,} lines, {kept.risk:.3f} turns may miss one"
     return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
+
+
+def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
+    """Whether what remains of a failure still says what went wrong."""
+    if not ending_of(part.text, part.error, use.kind).failed:
+        return True
+    return telling_line(part.text) in kept.text
 
 
 def _gone(view: View, position: int, found: Known) -> frozenset[int]:
