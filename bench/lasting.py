@@ -348,7 +348,8 @@ def _ended(state: State) -> Iterator[tuple[Exchange, str, bool]]:
     for exchange in state.index.exchanges[: state.noted]:
         if exchange.result is not None:
             result, use = parts[exchange.result], state.ledger.uses[exchange.ordinal]
-            yield exchange, result.text, ending_of(result.text, result.error, use.kind).failed
+            ending = ending_of(result.text, result.error, use.kind)
+            yield exchange, ending.body, ending.failed
 
 
 class _Reader:

@@ -115,9 +115,8 @@ def _offer(view: View, position: int, found: Known, rate: float) -> Offer | None
 
 def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
     """Whether what remains of a failure still says what went wrong."""
-    if not ending_of(part.text, part.error, use.kind).failed:
-        return True
-    return telling_line(part.text) in kept.text
+    ending = ending_of(part.text, part.error, use.kind)
+    return not ending.failed or telling_line(ending.body) in kept.text
 
 
 def _gone(view: View, position: int, found: Known) -> frozenset[int]:
