@@ -158,12 +158,14 @@ class _Projection:
         A row that hangs together with another one cannot be put in its place alone.
         """
         rows = [row for row in self._spelled_anew if row < end]
-        places = {id(piece): at for at, piece in enumerate(pieces)} if rows else {}
+        if not rows:
+            return {}
+        joined = set(map(id, self._joined))
+        places = {id(one): at for at, one in enumerate(pieces) if id(one) not in joined}
         found: dict[int, int] = {}
         for row in rows:
-            piece = self._anew.get(row)
-            at = None if piece is None else places.get(id(piece))
-            if at is None or any(piece is one for one in self._joined):
+            at = places.get(id(self._anew.get(row)))
+            if at is None:
                 return None
             found[row] = at
         return found

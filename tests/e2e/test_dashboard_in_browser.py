@@ -208,6 +208,7 @@ class TestWhatIsShown:
             one.talk(2)
             seen = look(one)
             seen.open_edit()
+            assert seen.tab.locator("dialog .pane").first.is_visible()
             seen.context.close()
 
 
