@@ -152,6 +152,14 @@ class TestMentions:
         assert [bool(one) for one in found.names] == lost
         assert history.mentions.missing(words, original, text) is found
 
+    def test_a_line_without_its_number_is_not_gone(self):
+        text = numbered(LOOM)
+        history = told(reads("/loom.py", text), OTHER)
+        words = history.mentions.results[result(history)]
+        found = history.mentions.missing(words, text, "\n".join(LOOM[:3]))
+        bare = [line.strip() for line in LOOM]
+        assert [bool(one) for one in found.lines] == [line not in bare[:3] for line in bare]
+
     def test_few_texts_in_place_of_one_result_are_remembered(self):
         history = told(runs("ls", "\n".join(LOOM)), OTHER)
         words = history.mentions.results[result(history)]

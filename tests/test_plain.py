@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 import time
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.passes.plain import plain
+from clew.passes.plain import plain, plainer, with_fewer_numbers
+from clew.tools import Tool, Tools, Use
 
 CODEX = "Chunk ID: 1a2b3c\nWall time: {} seconds\nProcess exited with code 0\n{}Output:\n{}"
 COUNT = "Original token count: 1234\n"
@@ -119,4 +124,135 @@ def test_hostile_texts_take_no_longer(piece: str) -> None:
     text = piece * (2_000_000 // len(piece))
     start = time.process_time()
     plain(text)
+    assert time.process_time() - start < 2
+
+
+def numbered(first: int, count: int, sign: str = "→") -> str:
+    """Lines of a file as a tool shows them: w7, w8 and so on."""
+    return "\n".join(f"{at}{sign}w{at}" for at in range(first, first + count))
+
+
+# What came, and what is left of it where every fifth number stays.
+FEWER: dict[str, tuple[str, str]] = {
+    "every fifth, the first and the last": (
+        numbered(3, 10),
+        "3→w3\nw4\n5→w5\nw6\nw7\nw8\nw9\n10→w10\nw11\n12→w12",
+    ),
+    "behind a tab": (numbered(1, 4, "\t"), "1\tw1\nw2\nw3\n4\tw4"),
+    "behind a colon": (numbered(1, 4, ": "), "1: w1\nw2\nw3\n4: w4"),
+    "filled up with zeros": (
+        "00008| a\n00009| 7: b\n00010| c\n00011| d\n00012| e",
+        "00008| a\n7: b\n00010| c\nd\n00012| e",
+    ),
+    "blank lines, and blanks before words": (
+        "6→def weave():\n7→\n8→    rest()\n9→\t\n10→",
+        "6→def weave():\n\n    rest()\n\t\n10→",
+    ),
+    "the last one before something else": (
+        f"{numbered(6, 4)}\n\n<system-reminder>\nx\n</system-reminder>",
+        "6→w6\nw7\nw8\n9→w9\n\n<system-reminder>\nx\n</system-reminder>",
+    ),
+    "both sides of a hole": (
+        f"{numbered(1, 4)}\n[… 32 lines]\n{numbered(37, 4)}",
+        "1→w1\nw2\nw3\n4→w4\n[… 32 lines]\n37→w37\nw38\nw39\n40→w40",
+    ),
+    "another sign ends it": ("1→a\n2→b\n3→c\n4\td\n5→e", "1→a\nb\n3→c\n4\td\n5→e"),
+    "what a tool says above it": (
+        f"The file was changed. This is what it says now:\n{numbered(6, 3)}",
+        "The file was changed. This is what it says now:\n6→w6\nw7\n8→w8",
+    ),
+}
+# Where all numbers stay.
+ALL: dict[str, str] = {
+    "no numbers": "one\ntwo\nthree\nfour",
+    "too few": numbered(1, 2),
+    "not one by one": "1→a\n3→b\n5→c\n7→d",
+    "a line that begins like a number": "1→a\n2→7→b\n3→c\n4→d",
+    "a table behind numbers": "1\t1\tone\n2\t2\ttwo\n3\t3\tthree\n4\t4\tfour",
+}
+
+
+@pytest.mark.parametrize("case", FEWER)
+def test_fewer_numbers(case: str) -> None:
+    came, left = FEWER[case]
+    assert with_fewer_numbers(came, 5) == left
+    assert with_fewer_numbers(left, 5) == left
+    assert with_fewer_numbers(came, 1) == came
+
+
+@pytest.mark.parametrize("case", ALL)
+def test_where_all_numbers_stay(case: str) -> None:
+    assert with_fewer_numbers(ALL[case], 5) == ALL[case]
+
+
+def with_all_numbers(text: str, sign: str) -> str:
+    """What a reader knows who sees fewer numbers: those between two are told by both."""
+    lines = text.split("\n")
+    told = [(at, re.match(rf"(\d+)({re.escape(sign)})", line)) for at, line in enumerate(lines)]
+    seen = [(at, int(found[1])) for at, found in told if found is not None]
+    for (here, one), (there, other) in pairwise(seen):
+        if other - one == there - here:
+            for at in range(here + 1, there):
+                lines[at] = f"{one + at - here}{sign}{lines[at]}"
+    return "\n".join(lines)
+
+
+files = st.lists(st.text("ab →\t:| 1", max_size=9), min_size=3, max_size=60)
+
+
+@given(st.integers(1, 9_000), files, st.integers(2, 12), st.sampled_from(["→", "\t", ": ", "| "]))
+def test_every_number_can_be_told(first: int, lines: list[str], every: int, sign: str) -> None:
+    came = "\n".join(f"{first + at}{sign}{line}" for at, line in enumerate(lines))
+    fewer = with_fewer_numbers(came, every)
+    assert with_all_numbers(fewer, sign) == came
+    assert with_fewer_numbers(fewer, every) == fewer
+
+
+@given(st.integers(1, 9_000), st.integers(3, 80))
+def test_no_line_is_far_from_a_number(first: int, count: int) -> None:
+    fewer = with_fewer_numbers(numbered(first, count), 5).split("\n")
+    told = [at for at, line in enumerate(fewer) if "→" in line]
+    assert all(min(abs(at - one) for one in told) <= 2 for at in range(count))
+    assert len(told) <= count // 5 + 3
+
+
+def use_of(tool: str, **arguments: Any) -> Use:
+    return Tools().use_of(tool, json.dumps(arguments))
+
+
+SHOWN = numbered(1, 4)
+FEW = "1→w1\nw2\nw3\n4→w4"
+
+
+@pytest.mark.parametrize(
+    ("use", "left"),
+    [
+        (use_of("Read", file_path="/r/loom.py"), FEW),
+        (use_of("Edit", file_path="/r/loom.py", old_string="a", new_string="b"), FEW),
+        (use_of("read", filePath="/r/loom.py"), FEW),  # opencode's
+        (use_of("str_replace_based_edit_tool", command="view", path="/r/loom.py"), FEW),
+        (use_of("Read", file_path="/r/rows.csv"), SHOWN),
+        (use_of("Read", file_path="/r/ci.log"), SHOWN),
+        (use_of("read", path="/r/loom.py"), SHOWN),  # pi's, which shows a file as it is
+        (use_of("Bash", command="nl -ba loom.py"), SHOWN),
+        (use_of("Bash", command="cat -n loom.py"), SHOWN),
+        (use_of("mystery", file_path="/r/loom.py"), SHOWN),
+        (None, SHOWN),
+    ],
+)
+def test_only_numbers_that_a_tool_puts_there_unasked(use: Use | None, left: str) -> None:
+    assert plainer(SHOWN, use, 5) == left
+
+
+def test_a_tool_of_ones_own_can_be_declared_to_number_lines() -> None:
+    shows = Tool("show", kind="read", reads="path", numbers=True, content="code")
+    use = Tools([shows]).use_of("show", json.dumps({"path": "loom.py"}))
+    assert plainer(SHOWN, use, 5) == FEW
+
+
+@pytest.mark.parametrize("piece", ["1→", "  1→\n", "1→a\n2→b\n3→c\n", "\n", "9" * 40])
+def test_hostile_numbers_take_no_longer(piece: str) -> None:
+    text = "1→a\n2→b\n3→c\n" + piece * (1_000_000 // len(piece))
+    start = time.process_time()
+    with_fewer_numbers(text, 5)
     assert time.process_time() - start < 2

@@ -27,6 +27,7 @@ ESC = "\x1b"
 RUN: dict[str, Any] = {"tool": "Bash", "args": {"command": "make"}}
 TEST: dict[str, Any] = {"tool": "Bash", "args": {"command": "pytest -q"}}
 CAT: dict[str, Any] = {"tool": "Bash", "args": {"command": "cat src/loom.py"}}
+NUMBER: dict[str, Any] = {"tool": "Bash", "args": {"command": "nl -ba src/loom.py"}}
 READ: dict[str, Any] = {"tool": "Read", "args": {"file_path": "/r/loom.py"}}
 NOTES: dict[str, Any] = {"tool": "Read", "args": {"file_path": "/r/notes.md"}}
 DIFF: dict[str, Any] = {"tool": "Bash", "args": {"command": "git diff"}}
@@ -74,6 +75,13 @@ NAMES = [f"loom {number}   running" for number in range(20)]
 TABLE = "".join(name + " \t" * 20 + "\n" for name in NAMES)
 SPACED = "".join(f"{name}" + "\n" * 40 for name in NAMES)
 
+NUMBERED = "\n".join(f"{at:>6}→    weave(thread_{at})" for at in range(6, 27))
+UNPADDED = "\n".join(line.lstrip() for line in NUMBERED.split("\n"))
+FEW_NUMBERS = "\n".join(
+    f"{f'{at}→' if at in (6, 10, 15, 20, 25, 26) else ''}    weave(thread_{at})"
+    for at in range(6, 27)
+)
+
 LINKED = f"{ESC}]8;;https://x.io/a/b/c/d{ESC}\\docs{ESC}]8;;{ESC}\\ {ESC}]0;a title\x07ready\n"
 UNCLOSED = f"{ESC}[31m{ESC}[32m{ESC}[33m{ESC}[34m{ESC}]0;what follows stays\nhere\x07"
 CHANGES = f"{ESC}[32m+added{ESC}[m\n{ESC}[31m-removed{ESC}[m\n "
@@ -119,6 +127,8 @@ SHOWN = [
     ("a log in a file", COLOURED, LOG, PLAIN),
     ("what an unknown tool colours", COLOURED, UNKNOWN, PLAIN),
     ("hits in colour", HITS, GREP, "a.py:x = 1"),
+    ("numbers before each line of a file", NUMBERED, READ, FEW_NUMBERS),
+    ("numbers before the lines of an edit", NUMBERED, EDIT, FEW_NUMBERS),
 ]
 
 
@@ -132,6 +142,7 @@ SPACES = "def f():\n        \n    return 1      \n" * 6
 EXACT = [
     ("a file by its tool", SPACES, READ),
     ("a file by the shell", SPACES, CAT),
+    ("numbers that the shell was asked for", UNPADDED, NUMBER),
     ("a file after a run", SPACES, BOTH),
     ("a file with escape codes in it", COLOURED, READ),
     ("a page with escape codes in it", COLOURED, NOTES),
@@ -156,6 +167,14 @@ EXACT = [
 @pytest.mark.parametrize(("_name", "text", "about"), EXACT, ids=[one[0] for one in EXACT])
 def test_what_stays_exact(format: str, _name: str, text: str, about: dict[str, Any]) -> None:
     assert arrived(text, about, format) == text
+
+
+@formats
+def test_who_wants_all_numbers_gets_them(format: str) -> None:
+    before = request(format, "go", [Exchange(NUMBERED, **READ)])
+    policy = EAGER.replace(number_every=1)
+    out = compacted(fold_request(before, format, policy, Facts(), None, (tidy_results,)), before)
+    assert results(format, out.request) == [UNPADDED]
 
 
 @formats
@@ -227,15 +246,15 @@ TEXTS = st.lists(PIECES, max_size=60).map("".join)
 @given(TEXTS)
 def test_nothing_new_is_found_in_what_was_tidied(text: str) -> None:
     for about in (RUN, DIFF, UNKNOWN, READ):
-        once, _ = _tidied(text, use_of(about))
-        assert _tidied(once, use_of(about)) == (once, [])
+        once, _ = _tidied(text, use_of(about), 5)
+        assert _tidied(once, use_of(about), 5) == (once, [])
         assert len(once) <= len(text)
 
 
 @given(st.lists(st.sampled_from(["the same line again", "another of them", "x", ""]), max_size=40))
 def test_counted_lines_unfold_to_what_was_printed(lines: list[str]) -> None:
     text = "\n".join(lines).rstrip("\n")
-    tidy, _ = _tidied(text, use_of(RUN))
+    tidy, _ = _tidied(text, use_of(RUN), 5)
     unfolded: list[str] = []
     for line in tidy.split("\n"):
         if found := re.fullmatch(r"\[… ([\d,]+) repeats\]", line):
@@ -251,7 +270,7 @@ def test_counted_lines_unfold_to_what_was_printed(lines: list[str]) -> None:
 )
 def test_hostile_texts_take_no_longer(piece: str) -> None:
     start = time.process_time()
-    _tidied(piece * (1_000_000 // len(piece)) + "x", use_of(RUN))
+    _tidied(piece * (1_000_000 // len(piece)) + "x", use_of(RUN), 5)
     assert time.process_time() - start < 2.0
 
 

@@ -260,14 +260,14 @@ def test_tools_are_declared_in_toml_with_the_same_keys(tmp_path: Path):
     file.write_text(
         '[tools.lookup]\nkind = "read"\nreads = ["path", "also"]\nlines = "from..to"\npage = 100\n'
         'operation = "how"\ntarget = "path"\nkey = "target"\ncontent = "table"\n'
-        '[tools.run]\ncommand = "script"\nworkdir = "where"\ncap = "unlimited"\n'
+        'numbers = true\n[tools.run]\ncommand = "script"\nworkdir = "where"\ncap = "unlimited"\n'
         '[tools.put]\nwrites = "path"\nreplaces = true\nbarrier = false\nrerun = true\n'
         '[tools.mend]\npatch = "diff"\n'
     )
     tools = Policy.from_toml(file).tools
     assert tools.get("lookup") == Tool(
         "lookup", kind="read", reads=("path", "also"), lines="from..to", page=100, operation="how",
-        target="path", key="target", content="table",
+        target="path", key="target", content="table", numbers=True,
     )  # fmt: skip
     assert told(tools.use_of("run", '{"script": "cat a", "where": "/w"}')) == "read code /w/a"
     assert told(tools.use_of("put", '{"path": "a"}')) == "write None =a"

@@ -17,7 +17,7 @@ from .limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
 from .noting import words_noted
 from .passes import OPT_IN, PASSES, Pass
 from .passes.moments import acts_at_arrival, acts_at_epochs
-from .passes.plain import plain
+from .passes.plain import plainer
 from .passes.view import View, place_of
 from .planner import (
     Cut,
@@ -414,18 +414,22 @@ def _offers(
 ) -> list[tuple[str, Offer]]:
     """All that the passes offer, each with its pass."""
     return [
-        (name_of(offer_pass), _plainer(offer, view))
+        (name_of(offer_pass), _plainer(offer, view, setting.policy))
         for offer_pass in passes
         for offer in _run(offer_pass, view, setting.policy, state.failures)
     ]
 
 
-def _plainer(offer: Offer, view: View) -> Offer:
+def _plainer(offer: Offer, view: View, policy: Policy) -> Offer:
     """An offer of a result's own lines without what tidying would take out of them."""
     edit = offer.edit
     if not isinstance(edit, Replace) or edit.reason == TIDIED:
         return offer
-    text = plain(edit.text) if view.transcript.parts[edit.part].kind == "result" else edit.text
+    if view.transcript.parts[edit.part].kind != "result":
+        return offer
+    ordinal = view.transcript.exchange_of[edit.part]
+    use = view.use(ordinal) if ordinal >= 0 else None
+    text = plainer(edit.text, use, policy.number_every)
     if len(text) == len(edit.text):
         return offer
     saved = view.saved_by(edit.part, text)

@@ -275,6 +275,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         switch,
     ),
     Setting(
+        "number_every",
+        _TOKENS,
+        "Of the numbers that a reading tool puts before each line of a file, every so many-th "
+        "stays (1: all), and the first and the last. Every fifth by default: the others can be "
+        "told from those, and are a sixth of what Claude Code reads.",
+        lambda value: whole(value, 1, _TOKENS),
+    ),
+    Setting(
         "budget",
         _BUDGET,
         "How many tokens a request may have in all. Unlimited by default: clew then cuts what "
@@ -369,6 +377,7 @@ class Policy:
     pin_calls: tuple[str, ...] = ()
     errors_verbatim: bool = True
     shape_arrivals: bool = False
+    number_every: int = 5
     budget: int | None = None
     fold_over: int | None = None
     least: int | None = None

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 # Methods that look at every request anew and do what they do, whatever a broken cache costs.
-_EVERY_REQUEST: Final[Mapping[str, object]] = {"at_once": True, "step": 1, "growth": 0.0}
+_EVERY_REQUEST: Final[Mapping[str, object]] = {
+    "at_once": True, "step": 1, "growth": 0.0, "number_every": 1,
+}  # fmt: skip
 # What differs from the defaults. The first three are points on the frontier in docs/presets.md, the
 # others reproduce what clew comes from: docs/sources.md has each with its figures.
 PRESETS: Final[Mapping[str, Mapping[str, object]]] = {

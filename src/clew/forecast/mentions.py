@@ -127,7 +127,7 @@ class Mentions:
 
     def _missing(self, words: Words, original: str, text: str) -> Missing:
         lines, before = text.split("\n"), original.split("\n")
-        stays, were = {line.strip() for line in lines}, [line.strip() for line in before]
+        stays, were = set(bare_lines(text, lines)), bare_lines(original, before)
         gone = bytes([line not in stays for line in were])
         if max(map(len, lines)) > _LONGEST_LINE or max(map(len, before)) > _LONGEST_LINE:
             named = {word for line in lines for word in self._atoms_of(line)}

@@ -1,13 +1,21 @@
-"""What tools put around and before the lines they show, and no reader misses: blanks and ids."""
+"""What tools put around and before the lines they show, and no reader misses.
+
+Blanks, ids, and most of the numbers before lines that follow one another: who sees every fifth
+knows the others.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+from ..tools.use import Use
+
 # Numbers that a tool put before a file's lines, set flush right: "    12→", "    12\t".
 _PADDED: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
 _NUMBERED: Final = re.compile(r"^ {0,8}(\d{1,8})([→\t])", re.MULTILINE)
+# The same, and "12: ", "00012| ": each tool has its own sign behind them.
+_COUNTED: Final = re.compile(r"^ {0,8}(\d{1,8})(→|\t|: |\| )", re.MULTILINE)
 _FRAME: Final = 512  # characters in which the head of a shell tool's result stands
 _OUTPUT: Final = "\nOutput:\n"
 _IDLE: Final = re.compile(
@@ -16,6 +24,8 @@ _IDLE: Final = re.compile(
     re.MULTILINE,
 )
 _LEAST: Final = 3  # numbered lines, by which a tool's numbers are told from a file's own
+_NO_NUMBER: Final = -1
+_ROWS: Final = frozenset(("table", "log"))
 
 
 def plain(text: str) -> str:
@@ -27,6 +37,63 @@ def plain(text: str) -> str:
     return _without_padding(_without_notes(text))
 
 
+def plainer(text: str, use: Use | None, every: int) -> str:
+    """The same, and with fewer numbers where a tool puts them before every line it shows.
+
+    A file of numbered rows might have its own, and who makes a shell number lines asks for them.
+    """
+    text = plain(text)
+    if use is None or not use.numbers or use.content in _ROWS:
+        return text
+    return with_fewer_numbers(text, every)
+
+
+def with_fewer_numbers(text: str, every: int) -> str:
+    """A result with every so many-th of the numbers that a tool put before its lines.
+
+    Of lines that follow one another the first and the last keep theirs, so that each number can be
+    told from those beside it. Where a line itself begins like a number, all of them stay.
+
+    >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
+    '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
+    """
+    sign = "" if every == 1 else _sign_of(_COUNTED, text)
+    if not sign:
+        return text
+    lines = text.split("\n")
+    numbers = [_number_of(line, sign) for line in lines]
+    bare = lines.copy()
+    for at in range(1, len(lines) - 1):
+        number = numbers[at]
+        if number % every and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
+            bare[at] = lines[at].partition(sign)[2]
+            if _number_of(bare[at], sign) != _NO_NUMBER:
+                return text
+    return "\n".join(bare)
+
+
+def _number_of(line: str, sign: str) -> int:
+    """The number before a line, if this sign stands behind it."""
+    found = _COUNTED.match(line)
+    return int(found[1]) if found is not None and found[2] == sign else _NO_NUMBER
+
+
+def _sign_of(numbered: re.Pattern[str], text: str) -> str:
+    """What stands behind the numbers of the first numbered lines, if they go on one by one.
+
+    No file's own text does that; empty: they do not.
+    """
+    last, sign, count = _NO_NUMBER, "", 0
+    for found in numbered.finditer(text):
+        number = int(found[1])
+        if count and (number != last + 1 or found[2] != sign):
+            return ""
+        last, sign, count = number, found[2], count + 1
+        if count == _LEAST:
+            return sign
+    return ""
+
+
 def _without_notes(text: str) -> str:
     """The text without the head's ids, counts, idle times, and the command, which its call says."""
     end = text.find(_OUTPUT, 0, _FRAME)
@@ -36,17 +103,4 @@ def _without_notes(text: str) -> str:
 
 
 def _without_padding(text: str) -> str:
-    return _PADDED.sub("", text) if _is_numbered_by_a_tool(text) else text
-
-
-def _is_numbered_by_a_tool(text: str) -> bool:
-    """Whether the first numbered lines are, and go on one by one: no file's own text does that."""
-    last, sign, count = -1, "", 0
-    for found in _NUMBERED.finditer(text):
-        number = int(found[1])
-        if count and (number != last + 1 or found[2] != sign):
-            return False
-        last, sign, count = number, found[2], count + 1
-        if count == _LEAST:
-            return True
-    return False
+    return _PADDED.sub("", text) if _sign_of(_NUMBERED, text) else text

@@ -16,7 +16,7 @@ from ..policy import Policy
 from ..shapes.grouped import by_file
 from ..tools.use import Use
 from .moments import acts
-from .plain import plain
+from .plain import plainer
 from .view import View
 
 _LEAST = 16  # characters; what takes out less is not counted any further
@@ -48,7 +48,7 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
         if len(part.text) < _LEAST or ordinal < 0:
             continue
-        text, done = _tidied(part.text, view.use(ordinal))
+        text, done = _tidied(part.text, view.use(ordinal), policy.number_every)
         if len(part.text) - len(text) < _LEAST or not text.strip():
             continue
         if not view.may_rewrite(position) or find_marker(part.text) is not None:
@@ -59,10 +59,10 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
             yield Offer("trim", Replace(position, part.ref, text, ref, TIDIED, evidence, saved))
 
 
-def _tidied(text: str, use: Use) -> tuple[str, list[str]]:
+def _tidied(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
     """A result without what nobody misses in it, and what that was."""
     done: list[str] = []
-    text = _noted(text, plain(text), "numbering and notes", done)
+    text = _noted(text, plainer(text, use, number_every), "numbering and notes", done)
     if _is_exact(use):
         return text, done
     if use.content == "hits":

@@ -24,7 +24,7 @@ UNLIMITED: Final = None  # the cap of a tool whose results stay verbatim
 
 TOOL_KEYS: Final = (
     "cap", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
-    "replaces", "barrier", "content", "command", "patch", "workdir",
+    "replaces", "barrier", "content", "numbers", "command", "patch", "workdir",
 )  # fmt: skip
 
 Arguments = Mapping[str, Any]
@@ -96,6 +96,7 @@ _CHECKS: Final[dict[str, Callable[[object], object]]] = {
     "replaces": switch,
     "barrier": _optional(switch),
     "content": _optional(lambda value: one_of(value, CONTENTS)),
+    "numbers": switch,
     "command": _optional(_argument),
     "patch": _optional(_argument),
     "workdir": _optional(_argument),
@@ -134,6 +135,7 @@ class Tool:
     replaces: bool = False  # whether a write replaces the whole file
     barrier: bool | None = None  # whether it may write anything, anywhere
     content: Content | None = None  # what its result is
+    numbers: bool = False  # whether it puts the number of each line before it, asked or not
     command: str | None = None  # the argument that holds a shell command
     patch: str | None = None  # the argument that holds a patch
     workdir: str | None = None  # the argument that names the folder it works in

@@ -54,7 +54,7 @@ def use_by(tool: Tool, arguments: Arguments) -> Use:
     rerun = tool.rerun or (kind in ("read", "search") and not barrier)
     return Use(
         kind, "default", _first(writes) or _first(reads), "", reads, writes,
-        tool.replaces and bool(writes), barrier, content, rerun=rerun,
+        tool.replaces and bool(writes), barrier, content, rerun=rerun, numbers=tool.numbers,
     )  # fmt: skip
 
 

@@ -57,6 +57,7 @@ class Use(Struct, frozen=True):
     content: Content | None = None  # what its result is
     known: bool = True  # False: what it does could not be told; it counts as a barrier
     rerun: bool = False  # running it again is safe
+    numbers: bool = False  # its tool puts the number of each line before it, asked or not
     problem: str | None = None  # a declared function that failed on it, for a person
 
     @property

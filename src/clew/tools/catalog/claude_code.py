@@ -6,10 +6,10 @@ from .row import Rows, agents, creates, edits, hits, lists, reads, rows, shells,
 
 ROWS: Rows = (
     *shells("Bash", "command"),
-    *reads("Read", "file_path", lines="offset+limit", page=2_000),
+    *reads("Read", "file_path", lines="offset+limit", page=2_000, numbers=True),
     *reads("NotebookRead", "notebook_path", content="json"),
-    *creates("Write", "file_path", "content"),
-    *edits("Edit MultiEdit Update", "file_path"),
+    *creates("Write", "file_path", "content", numbers=True),
+    *edits("Edit MultiEdit Update", "file_path", numbers=True),
     *edits("NotebookEdit", "notebook_path"),
     *hits("Grep", "pattern", "path", {"output_mode": ("content",)}),
     *lists("Grep", "pattern", "path"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .row import Rows, agents, creates, edits, hits, lists, reads, rows, talks
 
 ROWS: Rows = (
-    *reads("read", "filePath", lines="offset+limit", page=2_000),
+    *reads("read", "filePath", lines="offset+limit", page=2_000, numbers=True),
     *creates("write", "filePath", "content"),
     *edits("edit multiedit", "filePath"),
     *rows("apply_patch patch", "patchText", patch="patchText"),

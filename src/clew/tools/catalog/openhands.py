@@ -10,9 +10,9 @@ _CREATE: Where = {"command": ("create",)}
 _CHANGE: Where = {"command": ("str_replace", "insert", "undo_edit")}
 
 ROWS: Rows = (
-    *reads(_EDITORS, "path", "", _VIEW, operation="command", lines="view_range"),
+    *reads(_EDITORS, "path", "", _VIEW, operation="command", lines="view_range", numbers=True),
     *creates(_EDITORS, "path", "", _CREATE, operation="command"),
-    *edits(_EDITORS, "path", "", _CHANGE, operation="command"),
+    *edits(_EDITORS, "path", "", _CHANGE, operation="command", numbers=True),
     *shells("execute_bash terminal", "command"),
     *rows("execute_ipython_cell", "code", kind="run", barrier=True, content="log"),
     *reads("fetch", "url", content="page"),
