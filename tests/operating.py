@@ -92,7 +92,10 @@ class Client:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)
 
     def post(self, body: bytes, path: str = "/v1/messages", **headers: str) -> tuple[int, bytes]:
-        self._connection.request("POST", path, body, {**KEY, **headers})
+        return self.ask(body, path, {**KEY, **headers})
+
+    def ask(self, body: bytes, path: str, headers: dict[str, str]) -> tuple[int, bytes]:
+        self._connection.request("POST", path, body, headers)
         with self._connection.getresponse() as response:
             return response.status, response.read()
 
