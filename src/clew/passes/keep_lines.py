@@ -43,7 +43,7 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
     fair = view.fair_risk / (_UNSEEN if view.arrival else 1.0)
     for position in _arriving(view) if view.arrival else _due(view, mentions):
         text = view.transcript.parts[position].text
-        if len(text) < LEAST or not view.may_rewrite(position) or find_marker(text):
+        if len(text) < LEAST or not view.may_lose_lines(position) or find_marker(text):
             continue
         found = known(position, view.transcript, view.ledger, mentions, session)
         offer = None if found is None else _offer(view, position, found, fair)
