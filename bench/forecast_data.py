@@ -54,11 +54,11 @@ class Walk:
             self._noted = len(exchanges)
 
     def aged(self) -> Iterator[tuple[int, int]]:
-        """The results whose age is a power of two, by number and position."""
+        """The results that just came, or whose age is a power of two, by number and position."""
         now = len(self.index.units) - 1
         for number, position in enumerate(self.own_results()):
             age = now - self.mentions.results[position].unit
-            if age > 0 and age & (age - 1) == 0:
+            if age & (age - 1) == 0:
                 yield number, position
 
     def own_results(self) -> list[int]:
@@ -125,7 +125,7 @@ class Row(Struct, frozen=True):
 
 
 def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
-    """Every result of a session, at each age that is a power of two."""
+    """Every result of a session, when it comes and at each age that is a power of two."""
     needs = needs_of(recording, results)
     walk = Walk(recording)
     for request, cut in enumerate(recording.cuts):
@@ -169,8 +169,8 @@ def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
             continue
         kind = walk.ledger.uses[walk.index.exchange_of[at]].kind
         first = bisect_right(recording.cuts, source.row)
-        age = 1
+        age = 0
         while first + age < len(recording.cuts):
             later = sum(request >= first + age for request in last.get(number, ()))
             yield kind, age, block.found.count("\n"), later
-            age *= 2
+            age = 2 * age or 1

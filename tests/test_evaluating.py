@@ -12,7 +12,7 @@ import pytest
 import clew
 from clew import Facts, Memo, Policy, evaluating
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
-from clew.edits import DropReasoning, Offer, Replace
+from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
 from clew.marker import Short, reference
 from clew.passes import Pass
@@ -114,6 +114,42 @@ def test_offers_wait_and_are_taken_later(format: str) -> None:
         offered = {state.index.results[at] for at in range(old)}
         assert {part for _, part in state.pool} == offered - cut
     assert [out.report.epochs for out in outs] == [0] * 10 + [1] * 4
+
+
+def cut_first(reason: str) -> Pass:
+    """Offer the first result once, by this reason."""
+
+    @acts(at_arrival=False, at_epochs=True)
+    def first(view: View, policy: Policy) -> Iterator[Offer]:
+        if view.transcript.results[0] in view.fresh_results():
+            yield short(view, view.transcript.results[0], reason)
+
+    return first
+
+
+@formats
+@pytest.mark.parametrize(
+    ("asked", "reason", "cut"),
+    [
+        ({"offset": 1, "limit": SMALL}, KEPT_LINES, [0]),
+        ({"offset": 1, "limit": SMALL}, "trial", []),
+        ({}, KEPT_LINES, [0]),
+        ({}, "trial", []),
+    ],
+)
+def test_only_single_lines_wait_on_once_they_were_edited(
+    format: str, asked: Any, reason: str, cut: list[int]
+) -> None:
+    file = {"file_path": "/w/loom.py"}
+    read = [Exchange(lines("base", SMALL), tool="Read", id="a", args=file | asked)]
+    changed = file | {"old_string": "base", "new_string": "warp"}
+    edit = [Exchange("Done.", tool="Edit", id="b", args=changed)]
+    body = request(format, "go", read, step(0), edit, *map(step, range(1, 6)))
+    facts = Facts(cold=frozenset({prefix(format, body)}))
+    out = compact(format, body, DEAR.replace(passes=(cut_first(reason),)), facts)
+    assert cut_results(format, body, out.request) == cut
+    before = request(format, "go", read, step(0))
+    assert folded(format, before, DEAR.replace(passes=(cut_first(reason),))).state.pool
 
 
 @formats

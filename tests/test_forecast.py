@@ -194,6 +194,14 @@ class TestMentions:
         assert at_once.results == history.mentions.results
 
 
+DIFF = f"diff --git a/a.py b/a.py\n@@ -1,2 +1,2 @@\n-{LOOM[0]}\n+{LOOM[2]}"
+PATCH = Turn(
+    "apply_patch",
+    {"input": "*** Begin Patch\n*** Update File: /a.py\n@@\n-x\n+y\n*** End Patch"},
+    "Done!",
+)
+
+
 class TestFeatures:
     @pytest.mark.parametrize(
         ("turns", "feature", "bin"),
@@ -208,6 +216,10 @@ class TestFeatures:
             ([reads("/notes.md", "x")], "path", "prose"),
             ([runs("pytest", "3 passed in 1s")], "kind", "run test"),
             ([runs("pytest", "3 passed in 1s"), OTHER], "age", "2"),
+            ([runs("git diff", DIFF)], "edits", "none"),
+            ([runs("git diff", DIFF), edits("/a.py", "x", "y")], "edits", "as text"),
+            ([runs("git diff", DIFF), PATCH], "edits", "as patches, a diff"),
+            ([reads("/a.py", "x"), PATCH], "edits", "as patches"),
         ],
     )
     def test_of_a_result(self, turns: list[Turn], feature: str, bin: str):
@@ -237,6 +249,16 @@ class TestFeatures:
         assert one is not None
         assert LINE[feature][one.lines[line][list(LINE).index(feature)]] == bin
 
+    @pytest.mark.parametrize(("times", "bin"), [(0, "0"), (1, "1"), (2, "2+"), (9, "2+")])
+    def test_how_often_a_line_was_shown_before(self, times: int, bin: str):
+        shown = [reads("/loom.py", f"{LOOM[0]}\n\n{LOOM[0]}")] * times
+        history = told(*shown, reads("/again.py", f"{LOOM[0]}\n{LOOM[0]}"), *shown, OTHER)
+        at = result(history, times)
+        one = known(at, history.transcript, history.ledger, history.mentions)
+        assert one is not None
+        place = list(LINE).index("shown before")
+        assert [LINE["shown before"][bins[place]] for bins in one.lines] == [bin, bin]
+
     @settings(max_examples=60, deadline=None)
     @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
     def test_every_bin_is_one_that_has_a_weight(self, texts: list[str]):
@@ -260,7 +282,7 @@ class TestFeatures:
             assert all_known(history, history.mentions) == all_known(history, noted_anew(history))
 
     @pytest.mark.parametrize(
-        ("age", "bin"), [(0, "1"), (1, "1"), (3, "3-4"), (64, "33-64"), (999, "65+")]
+        ("age", "bin"), [(0, "0"), (1, "1"), (3, "3-4"), (64, "33-64"), (999, "65+")]
     )
     def test_ages(self, age: int, bin: str):
         assert AGES[bin_of(AGES, age)] == bin

@@ -217,6 +217,23 @@ class TestPass:
         again = [offer.edit for offer in offers(history, in_force={at: first})]
         assert all(isinstance(edit, Replace) and "step 5:" not in edit.text for edit in again)
 
+    def test_of_a_diff_more_stays(self):
+        changed = [f"{'+-'[n % 2]}{line}" for n, line in enumerate(LOG.split("\n"))]
+        text = "\n".join(["diff --git a/loom b/loom", "@@ -1,80 +1,80 @@", *changed])
+        as_diff, as_log = (
+            told(runs(command, text), *[OTHER] * 16) for command in ("git diff", "make")
+        )
+        saved = [sum(one.saved for one in offers(each)) for each in (as_diff, as_log)]
+        assert saved[0] < saved[1] / 2
+
+    def test_what_must_stay_may_lose_lines_only_where_that_is_allowed(self):
+        history = told(runs("make", LOG), *[OTHER] * 16)
+        at = result(history)
+        kept = replace(view(history), pinned={at})
+        assert list(keep_lines(kept, Policy())) == []
+        partly = list(keep_lines(replace(kept, in_part={at}), Policy()))
+        assert [offer.edit.part for offer in partly if isinstance(offer.edit, Replace)] == [at]
+
     def test_what_was_not_noted_is_left_alone(self):
         history = told(runs("make", LOG), OTHER)
         history.mentions = Mentions()

@@ -273,6 +273,28 @@ def test_the_base_of_edits_stays(format: str, case: str) -> None:
     assert judged(format, *steps) == stay
 
 
+LINES = {"path": "a", "first": 1, "last": 61}
+
+
+@formats
+@pytest.mark.parametrize(
+    ("read", "others", "settings", "stays"),
+    [
+        (LINES, [], {}, False),
+        ({"path": "a"}, [], {}, False),
+        (LINES, [], {"pin_paths": ("a",)}, True),
+        (LINES, [("read", LINES | {"last": 99})], {}, False),
+    ],
+)
+def test_single_lines_of_the_base_may_go_but_of_what_is_pinned(
+    format: str, read: Any, others: list[tuple[str, Any]], settings: Any, stays: bool
+) -> None:
+    after = [("edit", {"path": "a"}), *others, *[("note", {})] * 9]
+    steps = [call(tool, f"c{at}", **args) for at, (tool, args) in enumerate(after)]
+    bold = {"passes": ("keep_lines",), "caution": 0.01} | settings
+    assert left(format, call("read", "base", **read), *steps, **bold)[0] is stays
+
+
 # Cost, and what is told.
 
 

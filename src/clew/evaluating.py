@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from .binding import cut_from, cut_of, reasoning_behind
 from .choosing import choose
-from .edits import FOLDED, TIDIED, Offer, PlaceMark, Replace
+from .edits import FOLDED, KEPT_LINES, TIDIED, Offer, PlaceMark, Replace
 from .forecast.risks import Risks
 from .limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
 from .noting import words_noted
@@ -373,6 +373,8 @@ def _freed(state: State, taken: Sequence[Priced]) -> set[int]:
 
 def _may_be_taken(offer: Offer, view: View) -> bool:
     """Whether an offer that waited still may: what is protected is judged anew."""
+    if isinstance(offer.edit, Replace) and offer.edit.reason == KEPT_LINES:
+        return view.may_lose_lines(offer.edit.part)
     return not any(
         view.is_protected(part) for edit in offer.edits for part in touched(edit, view.transcript)
     )
@@ -386,18 +388,19 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     projected = setting.head + _tokens_near(limits, state, setting)
     asking = max(projected, _LATER) if arrival else projected
     kept = None if arrival else kept_from(state.index, setting.policy)
+    protections = Protections(
+        state.index, state.ledger, setting.policy, fetched, again=again, arrival=arrival,
+        kept_from=kept,
+    )  # fmt: skip
     return View(
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
         setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
         max(setting.policy.keep_recent, _exchanges_between(state, kept, unseen_from)),
-        Protections(
-            state.index, state.ledger, setting.policy, fetched, again=again, arrival=arrival,
-            kept_from=kept,
-        ),
+        protections,
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
         state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, asking)),
-        kept, state.due_from,
+        kept, state.due_from, protections.in_part,
     )  # fmt: skip
 
 

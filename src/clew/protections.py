@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import lru_cache
 
 from .failures import VERBATIM
@@ -22,6 +22,7 @@ from .transcript import Exchange, History, Part
 _MOST_EVENTS = 256  # dealings with one file that are looked through after a read
 _LONGEST_ASKED = 4_000  # characters of arguments that are searched for references
 _REF = re.compile(r"(?<![a-zA-Z0-9])[a-z2-7]{20}(?![a-zA-Z0-9])")
+_BASE = "latest read"  # of a file that was edited since
 FETCHED_AGAIN = "fetched again"  # why a copy stays that brought what had been taken out
 # How reasons start, and what their parts are called together.
 _SUMMED = (
@@ -30,7 +31,7 @@ _SUMMED = (
     (FETCHED_AGAIN, "what was fetched again after a cut"),
     ("pinned", "what is pinned"),
     ("open error", "errors still open"),
-    ("latest read", "latest reads of files edited since"),
+    (_BASE, "latest reads of files edited since"),
 )
 
 
@@ -74,6 +75,20 @@ class Protections:
         """Why a part must stay, in the words of a list that sums up many; None: it need not."""
         why = self.why(position)
         return None if why is None else next(k for start, k in _SUMMED if why.startswith(start))
+
+    @property
+    def in_part(self) -> Container[int]:
+        """The parts that must stay of which single lines may go all the same."""
+        return _InPart(self)
+
+    def may_lose_lines(self, position: int) -> bool:
+        """Whether a part stays for nothing but what was edited since.
+
+        The edits quote the lines that they were made on. Of the others those may go that will
+        hardly be needed; the part as a whole does not.
+        """
+        why = self.why(position)
+        return why is not None and why.startswith(_BASE)
 
     def asked(self) -> Mapping[int, str]:
         """Of the exchanges that passes asked about, those that must stay, and why."""
@@ -126,7 +141,7 @@ class Protections:
         """Whether edits since build on what this call read, and nothing has shown it again."""
         for span in use.reads:
             if not span.part and self._is_base(ordinal, span):
-                return f"latest read of {span.path}, edited since"
+                return f"{_BASE} of {span.path}, edited since"
         return None
 
     def _is_base(self, ordinal: int, span: Span) -> bool:
@@ -138,6 +153,16 @@ class Protections:
                 return False
             edited = edited or event.wrote
         return edited and len(events) - after <= _MOST_EVENTS
+
+
+class _InPart:
+    """The parts that a protection keeps only in part; `in` asks for one."""
+
+    def __init__(self, protections: Protections) -> None:
+        self._protections = protections
+
+    def __contains__(self, position: object) -> bool:
+        return isinstance(position, int) and self._protections.may_lose_lines(position)
 
 
 def _ordinal(event: Event) -> int:

@@ -22,7 +22,7 @@ from .owned import OWNED, WAS_SAID, Owned, Words
 
 Bins = tuple[int, ...]
 
-AGES: Final = ("1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+")  # in requests
+AGES: Final = ("0", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+")  # in requests
 _SINCE: Final = ("never", "0-2", "3-6", "7-15", "16+")
 _NEARS: Final = ("none", "0", "1-2", "3-5", "6-12", "13-30", "31+")  # in lines
 RESULT: Final[dict[str, tuple[str, ...]]] = {
@@ -41,6 +41,7 @@ RESULT: Final[dict[str, tuple[str, ...]]] = {
     "read again": ("no", "in part", "whole"),
     "asked since": ("no", "once", "more"),
     "requests": ("1-8", "9-16", "17-32", "33-64", "65-128", "129+"),
+    "edits": ("none", "as text", "as patches", "as patches, a diff"),  # how they are made
     "any edit": ("never", "0-3", "4-10", "11-30", "31+"),
     "path": ("none", "source", "test", "prose", "settings"),
     "own lines": ("0-.1", ".1-.3", ".3-.6", ".6-.9", ".9-1"),
@@ -55,6 +56,7 @@ LINE: Final[dict[str, tuple[str, ...]]] = {
     "figures": ("0", "1", "2+"),
     "repeated": ("0", "1", "2", "3-5", "6+"),
     "said": ("0", "1", "2+"),
+    "shown before": ("0", "1", "2+"),  # by how many results, when it came
     "near use": _NEARS,
     "near said": _NEARS,
     "near talk": _NEARS,
@@ -64,9 +66,11 @@ LINE: Final[dict[str, tuple[str, ...]]] = {
     "indent": INDENTS,
 }
 ONLY_HERE: Final = 3  # of "own"
+_DIFF: Final = RESULT["kind"].index("read diff")
+_PATCHED: Final = 2  # of "edits"
 DEFINITION: Final = FORMS.index("definition")
 
-_AGES, _LINES, _TAKEN = (1, 2, 4, 8, 16, 32, 64), (5, 20, 60, 200, 600), (0, 1, 2, 4)
+_AGES, _LINES, _TAKEN = (0, 1, 2, 4, 8, 16, 32, 64), (5, 20, 60, 200, 600), (0, 1, 2, 4)
 _LAST, _EDITED, _REQUESTS = (1, 4, 9, 20), (2, 6, 15), (8, 16, 32, 64, 128)
 _ANY, _OWN, _NAMES = (3, 10, 30), (0.1, 0.3, 0.6, 0.9), (0, 3, 12, 40)
 _REUSE = (0, 0.05, 0.1, 0.2, 0.4)
@@ -147,6 +151,7 @@ class Session(Struct, frozen=True, gc=False):
 
     recent: int  # edits among the latest calls
     requests: int
+    edits: int  # how they are made
     edited: int  # when anything was
     reuse: int
 
@@ -159,6 +164,7 @@ def session_of(history: History, ledger: Ledger, mentions: Mentions) -> Session:
     return Session(
         bisect_left(_RECENT, sum(bool(one.writes) for one in uses[-_LATEST:])),
         bisect_left(_REQUESTS, now + 1),
+        0 if last is None else 2 if mentions.patched else 1,
         edited,
         bisect_left(_REUSE, mentions.late / max(1, now + 1)),
     )
@@ -178,8 +184,9 @@ def known(
     owned = _owned(words, mentions)
     session = session or session_of(history, ledger, mentions)
     state, edited, again = _file(ordinal, use, history, ledger)
+    kind = _kind(part, use, owned)
     bins = (
-        _kind(part, use, owned),
+        kind,
         bisect_left(_AGES, now - words.unit),
         bisect_left(_LINES, words.lines),
         *_taken(words, mentions, now),
@@ -191,6 +198,7 @@ def known(
         again,
         min(2, len(mentions.asked) - bisect_right(mentions.asked, words.unit)),
         session.requests,
+        session.edits + (session.edits == _PATCHED and kind == _DIFF),
         session.edited,
         _path(use),
         *owned.alone,

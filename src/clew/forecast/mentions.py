@@ -42,6 +42,7 @@ _SHORTEST_LINE: Final = 16  # characters; shorter lines are never asked for as s
 _LONGEST_LINE: Final = 4_000  # characters of one line that are looked at
 _FEWEST_FOLDED: Final = 4  # line breaks in a string that is an output
 _MOST_OF_IT: Final = 0.6  # of the JSON around it: else it is data
+_PATCH: Final = "*** Begin Patch"  # whose lines are those of a diff, signs and all
 _FRESH: Final = 2  # requests
 _LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
 # Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
@@ -69,6 +70,7 @@ class Mentions:
         self.results: dict[int, Words] = {}  # by position among the parts
         self.taken: dict[int, TakenUp] = {}  # by number of result, where anything was
         self.asked: list[int] = []  # the units in which a user spoke
+        self.patched = False  # whether a call wrote by a patch
         self.late = 0  # times that a call took up something of a result that was not fresh
         self.said = Said()
         self.recent = Recent()
@@ -183,6 +185,7 @@ class Mentions:
             self._note_result(position, part.text, unit)
         elif part.kind == "call":
             self._take_up(spoken(part.text), unit, called=True)
+            self.patched = self.patched or _PATCH in part.text
         elif part.kind in ("text", "reasoning") and part.text:
             self._take_up(part.text, unit, called=False)
             if part.speaker == "user" and self.asked[-1:] != [unit]:

@@ -25,10 +25,11 @@ from .owned import OWNED, Missing
 Table = tuple[float, ...]  # what each bin of a feature multiplies the rate by
 
 # A turn that needs several lines misses something as soon as one of them is gone, but each of
-# them bears only its share of the turn.
+# them bears only its share of the turn. That holds for names less, of which most turns need few.
 _SHARED: Final = 2.0
+_NAMED: Final = 1.5
 _OWNED: Final = 4  # the first features of a line: where all are 0, nothing in it can be needed
-_NEARS: Final = slice(6, 9)  # those that tell what is near it; its place and its look follow
+_NEARS: Final = slice(7, 10)  # those that tell what is near it; its place and its look follow
 _MOST: Final = 1.0  # turns that one line may be expected to be needed by
 
 
@@ -110,7 +111,7 @@ def forecast(known: Known, model: Model | None = None) -> Forecast:
     whole, names = bases(known, model)
     return Forecast(
         [_SHARED * min(_MOST, whole * one) for one in shares.whole],
-        [min(_MOST, names * one) for one in shares.names],
+        [_NAMED * min(_MOST, names * one) for one in shares.names],
     )
 
 
@@ -138,7 +139,7 @@ def expected_of(known: Known, rates: tuple[float, float], missing: Missing) -> f
         found = forecast(known)
         needed = compress(found.whole, missing.lines), compress(found.names, missing.names)
         return sum(needed[0]) + sum(needed[1])
-    return _SHARED * whole * missing.whole + names * missing.named
+    return _SHARED * whole * missing.whole + _NAMED * names * missing.named
 
 
 def shares_of(known: Known) -> Shares:

@@ -17,13 +17,15 @@ WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of thre
 RARE: Final = 3  # results; a word that more of them say tells little
 
 _REPEATED: Final = (0, 1, 2, 5)
-_SIZES: Final = (4, 4, 3, 3, 5, 3)  # how many bins each of these features has
-# By the number of a line: its own bin, its names, paths, figures, how often, what was said.
+_SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # how many bins each of these features has
+# By the number of a line: its own bin, its names, paths, figures, how often, what was said, and
+# how often it was shown before.
 OWNED: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
 HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in OWNED)  # by the same number
-WAS_SAID: Final = bytes(bins[-1] > 0 for bins in OWNED)
-_WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(6))) for at in range(6))
+WAS_SAID: Final = bytes(bins[5] > 0 for bins in OWNED)
+_WORTH: Final = tuple(OWNED.index(tuple(int(at == one) for one in range(7))) for at in range(7))
 
+_SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by how many results say a line, the one at hand too
 _NOWHERE: Final = 2**31 - 1  # behind all lines
 _A_RESULT: Final = 400  # bytes, beside its lines
 _ROOM: Final = 256  # words that there is room for at a time
@@ -67,6 +69,7 @@ class Said:
         self.starts = array("I", [0])  # where its words begin
         self.changed = bytearray()  # lines that must be looked at again
         self.codes = array("H")
+        self.shown = bytearray()  # how many results had said it before
         self.words = array("I")  # by place, as they stand there
         self.events = array("I")  # words whose lines must all be looked at again
         self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # some of these
@@ -75,7 +78,7 @@ class Said:
     def held(self) -> int:
         """Bytes that all this takes."""
         of_words = held_by(self.home, self.told, self.count, self.sorts, self.sizes)
-        of_lines = held_by(self.starts, self.changed, self.codes)
+        of_lines = held_by(self.starts, self.changed, self.codes, self.shown)
         return of_words + of_lines + held_by(self.words, self.events)
 
     def number(self, word: int, sort: int, size: int) -> None:
@@ -91,7 +94,7 @@ class Said:
 
     def add(self, lines: Sequence[list[int]]) -> int:
         """Note the words of a result's lines; the number of the first line."""
-        home, starts, first = self.home, self.starts, len(self.starts) - 1
+        home, count, starts, first = self.home, self.count, self.starts, len(self.starts) - 1
         self.changed.extend(bytes(len(lines)))
         self.codes.extend(array("H", bytes(2 * len(lines))))
         for line, words in enumerate(lines, first):
@@ -100,6 +103,7 @@ class Said:
             for word in words:
                 if home[word] < first:
                     self._move(word, line)
+            self.shown.append(_SHOWN[count[words[0]]])
         return first
 
     def _move(self, word: int, line: int) -> None:
@@ -197,7 +201,7 @@ class Said:
                 own.append(word)
         if own:
             code += self._code_of_names(own, times)
-        return code + min(2, said)
+        return code + min(2, said) * _WORTH[5] + self.shown[line]
 
     def _code_of_names(self, own: Sequence[int], times: Mapping[int, int]) -> int:
         """The part of it that tells how many names of each sort it has, and how often."""

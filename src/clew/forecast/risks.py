@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from ..edits import KEPT_LINES, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
 from ..ledger import Ledger
+from ..tools.use import Content
 from ..transcript import History
 from .features import Known, known, session_of
 from .mentions import Mentions
@@ -94,8 +95,9 @@ class Risks:
 
 # What was really missed for each turn that the forecast expected, in 91 recorded sessions that are
 # not among those of the published figures: it counts a need even where another copy is kept.
-KEPT_LINES_MISSED: Final = 0.3
-_WHOLE: Final[Mapping[str, float]] = {"code": 0.45, "diff": 1.2, "hits": 0.4, "test": 0.2}
+_KEPT_LINES: Final = 0.3
+_KEPT_LINES_OF: Final[Mapping[str, float]] = {"diff": 8.0}  # patches say its lines again
+_WHOLE: Final[Mapping[str, float]] = {"code": 0.45, "diff": 8.0, "hits": 0.4, "test": 0.2}
 _OTHERS: Final = 0.6
 _REASONING: Final = 0.012  # turns that miss something of one unit's reasoning
 
@@ -104,12 +106,17 @@ def _calibration(edit: Edit, moment: Moment) -> float:
     """What the forecast for an edit must be multiplied by."""
     if not isinstance(edit, Replace):
         return 1.0
-    if edit.reason == KEPT_LINES:
-        return KEPT_LINES_MISSED
     ordinal = moment.transcript.exchange_of[edit.part]
     uses = moment.ledger.uses
     content = uses[ordinal].content if 0 <= ordinal < len(uses) else None
+    if edit.reason == KEPT_LINES:
+        return missed_of_lines(content)
     return _WHOLE.get(content or "", _OTHERS)
+
+
+def missed_of_lines(content: Content | None) -> float:
+    """What the forecast for lines of such a result must be multiplied by."""
+    return _KEPT_LINES_OF.get(content or "", _KEPT_LINES)
 
 
 def line_risks(position: int, moment: Moment, mentions: Mentions) -> Sequence[float]:

@@ -13,7 +13,7 @@ from ..forecast.features import Known, known, session_of
 from ..forecast.keeping import Kept, kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
-from ..forecast.risks import KEPT_LINES_MISSED
+from ..forecast.risks import missed_of_lines
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..summaries.outcomes import ending_of
@@ -27,7 +27,7 @@ _LEAST_SAVED: Final = 20  # tokens
 # Of what arrives: by replay of recorded sessions (docs/presets.md).
 _LEAST_FILE: Final = 2_000  # characters of a file that was read whole
 _LEAST_PART: Final = 12_000  # of some lines of one, or a diff: shorter, it comes as asked for
-_UNSEEN: Final = 2.0  # times as much is feared for what the model has never seen
+_UNSEEN: Final = 1.5  # times as much is feared for what the model has never seen
 
 
 @acts(at_arrival=True, at_epochs=True)
@@ -40,13 +40,13 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
         return
     mentions = view.mentions
     session = session_of(view.transcript, view.ledger, mentions)
-    rate = view.fair_risk / KEPT_LINES_MISSED / (_UNSEEN if view.arrival else 1.0)
+    fair = view.fair_risk / (_UNSEEN if view.arrival else 1.0)
     for position in _arriving(view) if view.arrival else _due(view, mentions):
         text = view.transcript.parts[position].text
-        if len(text) < LEAST or not view.may_rewrite(position) or find_marker(text) is not None:
+        if len(text) < LEAST or not view.may_lose_lines(position) or find_marker(text):
             continue
         found = known(position, view.transcript, view.ledger, mentions, session)
-        offer = None if found is None else _offer(view, position, found, rate)
+        offer = None if found is None else _offer(view, position, found, fair)
         if offer is not None:
             yield offer
 
@@ -95,12 +95,12 @@ def _answers(unit: Unit) -> int:
     return unit.answers
 
 
-def _offer(view: View, position: int, found: Known, rate: float) -> Offer | None:
+def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None:
     """A result without the lines that cost more to carry than missing them would."""
     part = view.transcript.parts[position]
-    gone = _gone(view, position, found)
-    kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
     use = view.use(view.transcript.exchange_of[position])
+    gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
+    kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
     if kept is None or not _tells_why(part, use, kept):
         return None
     ref, rerun = reference(part.text), use.rerun

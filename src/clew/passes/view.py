@@ -53,9 +53,13 @@ class View(Struct, frozen=True, dict=True):
     fair_risk: float = 1e-4  # turns that may miss something for each token that goes
     kept_from: int | None = None  # the parts from here on stay as they are, seen or not
     due_from: int | None = None  # those before could be touched at the last evaluation
+    in_part: Container[int] = ()  # pinned parts of which single lines may go
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""
+        return self._is_out_of_reach(position) or position in self.pinned
+
+    def _is_out_of_reach(self, position: int) -> bool:
         part = self.transcript.parts[position]
         first, end = self.first_user
         return (
@@ -63,13 +67,18 @@ class View(Struct, frozen=True, dict=True):
             or part.speaker == "system"
             or part.server
             or first <= position < end
-            or position in self.pinned
             or (self.kept_from is not None and position >= self.kept_from)
         )
 
     def may_rewrite(self, position: int) -> bool:
         """Whether a pass may change what this part says: not what must stay intact, or go."""
         return not self.is_protected(position) and not self.transcript.parts[position].signed
+
+    def may_lose_lines(self, position: int) -> bool:
+        """Whether single lines of this part may go where others of it stay."""
+        if self._is_out_of_reach(position) or self.transcript.parts[position].signed:
+            return False
+        return position not in self.pinned or position in self.in_part
 
     def is_whole(self, position: int) -> bool:
         """Whether a part stands in the projection as it came."""
