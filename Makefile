@@ -38,10 +38,10 @@ check: $(VENV)/.dev ## format, lint, strict types, tests
 	$(BIN)/basedpyright --pythonpath $(PY)
 	$(PYTEST) -n auto tests
 
-corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path)
+corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path; ALL=1: under every policy)
 	@test -d "$(CORPUS)" || { \
 		echo "There are no recorded sessions at $(CORPUS): make corpus CORPUS=path/to/them" >&2; exit 2; }
-	CORPUS="$(CORPUS)" $(PYTEST) -n auto -m corpus tests
+	CORPUS="$(CORPUS)" ALL="$(ALL)" $(PYTEST) -n auto -m corpus tests
 
 e2e: $(VENV)/.server ## against a real model server, real agents and a real browser
 	$(PYTEST) -m e2e tests

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -62,7 +63,22 @@ NOT_SENT = {
 shard = pytest.mark.parametrize(
     "shard", shards(), ids=[f"{name.split('.')[0]}-{at}" for name, at, _ in shards()]
 )
-policies = pytest.mark.parametrize("policy", POLICIES.values(), ids=POLICIES.keys())
+
+
+def runs() -> Iterator[tuple[str, Shard]]:
+    """The default policy on every slice; of the others one on each in turn, or with ALL each."""
+    default, *others = POLICIES
+    for at, one in enumerate(shards()):
+        yield default, one
+        for name in others if os.environ.get("ALL") else others[at % len(others) :][:1]:
+            yield name, one
+
+
+under_policies = pytest.mark.parametrize(
+    ("policy", "shard"),
+    [(POLICIES[name], one) for name, one in runs()],
+    ids=[f"{name.split('.')[0]}-{at}-{policy}" for policy, (name, at, _) in runs()],
+)
 
 
 def under(policy: Policy) -> Compact:
@@ -94,8 +110,7 @@ def test_every_session_is_read(shard: Shard) -> None:
         assert session.left.keys() <= known, f"{session.id}: left out {session.left}"
 
 
-@shard
-@policies
+@under_policies
 def test_last_requests(shard: Shard, policy: Policy) -> None:
     run = under(policy)
     for history in histories(shard):
@@ -148,8 +163,7 @@ def assert_bytes_are_objects(run: Compact, request: Any) -> None:
     assert json.loads(run(encode(request)).request) == run(request).request
 
 
-@shard
-@policies
+@under_policies
 def test_every_request(shard: Shard, policy: Policy) -> None:
     """Each request in turn with one memo: projections extend one another, and cold equals warm."""
     for history in histories(shard):
