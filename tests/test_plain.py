@@ -244,6 +244,15 @@ def test_only_numbers_that_a_tool_puts_there_unasked(use: Use | None, left: str)
     assert plainer(SHOWN, use, 5) == left
 
 
+def test_what_came_tells_whose_numbers_are_left() -> None:
+    came = "\n".join(f"{at:>6}→w{at}" for at in range(1, 60))
+    left = "     1→w1\n[… 39 lines]\n    41→w41\n    42→w42\n    43→w43\n[… 16 lines]"
+    read = use_of("Read", file_path="/r/loom.py")
+    assert plainer(left, read, 5, came) == "1→w1\n[… 39 lines]\n41→w41\nw42\n43→w43\n[… 16 lines]"
+    assert plainer(left, read, 5) == left  # three numbers that do not go on tell nothing
+    assert plain(left, came) == left.replace("    ", "").replace(" 1→", "1→").lstrip()
+
+
 def test_a_tool_of_ones_own_can_be_declared_to_number_lines() -> None:
     shows = Tool("show", kind="read", reads="path", numbers=True, content="code")
     use = Tools([shows]).use_of("show", json.dumps({"path": "loom.py"}))

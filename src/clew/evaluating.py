@@ -428,11 +428,12 @@ def _plainer(offer: Offer, view: View, policy: Policy) -> Offer:
     edit = offer.edit
     if not isinstance(edit, Replace) or edit.reason == TIDIED:
         return offer
-    if view.transcript.parts[edit.part].kind != "result":
+    part = view.transcript.parts[edit.part]
+    if part.kind != "result":
         return offer
     ordinal = view.transcript.exchange_of[edit.part]
     use = view.use(ordinal) if ordinal >= 0 else None
-    text = plainer(edit.text, use, policy.number_every)
+    text = plainer(edit.text, use, policy.number_every, came=part.text)
     if len(text) == len(edit.text):
         return offer
     saved = view.saved_by(edit.part, text)

@@ -28,27 +28,31 @@ _NO_NUMBER: Final = -1
 _ROWS: Final = frozenset(("table", "log"))
 
 
-def plain(text: str) -> str:
+def plain(text: str, came: str | None = None) -> str:
     """A result without blanks before line numbers, and without what a shell tool notes for itself.
+
+    `came` is what it said when it came, if lines were left out since: that tells whose numbers
+    they are.
 
     >>> plain("    98→weave()\\n    99→\\n   100→return")
     '98→weave()\\n99→\\n100→return'
     """
-    return _without_padding(_without_notes(text))
+    text = _without_notes(text)
+    return _PADDED.sub("", text) if _sign_of(_NUMBERED, came or text) else text
 
 
-def plainer(text: str, use: Use | None, every: int) -> str:
+def plainer(text: str, use: Use | None, every: int, came: str | None = None) -> str:
     """The same, and with fewer numbers where a tool puts them before every line it shows.
 
     A file of numbered rows might have its own, and who makes a shell number lines asks for them.
     """
-    text = plain(text)
+    text = plain(text, came)
     if use is None or not use.numbers or use.content in _ROWS:
         return text
-    return with_fewer_numbers(text, every)
+    return with_fewer_numbers(text, every, came)
 
 
-def with_fewer_numbers(text: str, every: int) -> str:
+def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     """A result with every so many-th of the numbers that a tool put before its lines.
 
     Of lines that follow one another the first and the last keep theirs, so that each number can be
@@ -57,7 +61,7 @@ def with_fewer_numbers(text: str, every: int) -> str:
     >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
     """
-    sign = "" if every == 1 else _sign_of(_COUNTED, text)
+    sign = "" if every == 1 else _sign_of(_COUNTED, came or text)
     if not sign:
         return text
     lines = text.split("\n")
@@ -100,7 +104,3 @@ def _without_notes(text: str) -> str:
     if end < 0 or text.startswith(_OUTPUT[1:]):  # a head in the output itself is no head
         return text
     return _IDLE.sub("", text[: end + 1]) + text[end + 1 :]
-
-
-def _without_padding(text: str) -> str:
-    return _PADDED.sub("", text) if _sign_of(_NUMBERED, text) else text
