@@ -46,6 +46,11 @@ def numbered(first: int, last: int, start: int | None = None, spelled: str = "{:
     return "\n".join(spelled.format(number, line) for number, line in lines)
 
 
+def told(line: int, number: int) -> str:
+    """One line of it as it is told: without the blanks before its number."""
+    return numbered(line, line, number, "{}→{}")
+
+
 def read(id: str, text: str, path: str = "/r/loom.py", **more: Any) -> list[Exchange]:
     args = {"file_path": path, "offset": 1, "limit": len(id) + ord(id[0])}  # no two the same call
     return [Exchange(text, id=id, tool="Read", args=args, **more)]
@@ -111,17 +116,17 @@ CASES: dict[str, tuple[list[Any], list[Exchange], str]] = {
     ),
     "what a call wrote": (
         [write("a", WHOLE)], read("b", numbered(40, 64)),
-        shown(numbered(40, 64), 23, numbered(40, 40), hole(23, "lines"), numbered(64, 64)),
+        shown(numbered(40, 64), 23, told(40, 40), hole(23, "lines"), told(64, 64)),
     ),
     "numbers that tools put before lines": (
         [read("a", numbered(1, 200, spelled="{:6}\t{}"))], read("b", numbered(40, 64)),
-        shown(numbered(40, 64), 23, numbered(40, 40), hole(23, "lines"), numbered(64, 64)),
+        shown(numbered(40, 64), 23, told(40, 40), hole(23, "lines"), told(64, 64)),
     ),
     "numbers that moved, and can be told": (
         [read("a", numbered(1, 200))], read("b", numbered(40, 64, start=43)),
         shown(
             numbered(40, 64, start=43), 23,
-            numbered(40, 40, start=43), hole(23, "lines"), numbered(64, 64, start=67),
+            told(40, 43), hole(23, "lines"), told(64, 67),
         ),
     ),
     "lines that end in CR LF": (
