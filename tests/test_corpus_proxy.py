@@ -17,6 +17,7 @@ import pytest
 
 from clew import compact
 from clew.memo import Memo
+from tests.compacting import PATHS
 from tests.corpus.sessions import corpus, sessions, shards
 from tests.operating import Client, one_to_each
 from tests.test_proxy_serve import served
@@ -26,12 +27,6 @@ pytestmark = [
     pytest.mark.skipif(corpus() is None, reason="CORPUS names no folder of recorded sessions"),
 ]
 
-PATHS = {
-    "anthropic": "/v1/messages",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "gemini": "/v1beta/models/gemini-2.5-pro:generateContent",
-}
 BEARER = {"authorization": "Bearer k"}
 KEYS = {
     "anthropic": {"x-api-key": "k", "anthropic-version": "2023-06-01"},

@@ -13,6 +13,7 @@ from clew.proxy.deciding import Deciding
 from clew.proxy.options import Options
 from clew.proxy.recording import Recording
 from clew.store import SQLiteStore
+from tests.compacting import PATHS
 from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import OK, ask, post, proxy, run, say
 from tests.storing import salt_of
@@ -25,12 +26,6 @@ def _long(at: int) -> str:
 
 
 STEPS = [[Exchange(_long(n), id=f"call_{n}", args={"command": f"make {n}"})] for n in range(1, 7)]
-PATHS = {
-    "anthropic": "/v1/messages",
-    "openai-chat": "/v1/chat/completions",
-    "openai-responses": "/v1/responses",
-    "gemini": "/v1beta/models/gemini-2.5-pro:generateContent",
-}
 SAID = "request (30000 tokens) exceeds the available context size (20000 tokens)"
 
 
