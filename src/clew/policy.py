@@ -381,7 +381,7 @@ class Policy:
     budget: int | None = None
     fold_over: int | None = None
     least: int | None = None
-    caution: float = 2.5
+    caution: float = 3.0
     at_once: bool = False
     advise: bool = False
     read_price: float | None = None

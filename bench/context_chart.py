@@ -1,0 +1,85 @@
+"""A long session as a picture: how large each request was, without clew and with it.
+
+    python -m bench.context_chart [CORPUS] [-o docs/context.svg]
+
+Of the sessions of the published baselines, the one of each agent that has the most requests.
+Tokens are counted as there: characters / 4.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import clew
+from bench.charts import Axis, Place, Plot, picture
+from bench.frontier import CORPUS
+from bench.passes import panel, recording_of
+from clew.replay.projected import Projected
+from clew.replay.score import score
+from clew.replay.senders import AsSent
+from clew.sessions.session import Session
+
+AGENTS: Final = {"anthropic": "Claude Code", "openai-responses": "Codex"}
+LEGEND: Final = {"grey": "without clew", "blue": "with clew", "orange": "with clew, preset lean"}
+MARKS: Final = (20, 50, 100, 200, 500)  # between lines, in requests and in thousands of tokens
+
+
+def longest(corpus: Path, format: str) -> Session:
+    """The session with the most requests."""
+    sessions = (one for one in panel(corpus, rest=False) if one.format == format)
+    return max(sessions, key=lambda one: len(one.requests))
+
+
+def sizes_of(session: Session) -> dict[str, list[Place]]:
+    """How many tokens each request has, by the kind of line."""
+    recording = recording_of(session, real=False)
+    senders = {
+        "grey": AsSent(recording),
+        "blue": Projected(recording, clew.Policy()),
+        "orange": Projected(recording, clew.Policy.preset("lean")),
+    }
+    scores = {kind: score(recording, sender, kind) for kind, sender in senders.items()}
+    return {
+        kind: [(float(at), float(point.tokens)) for at, point in enumerate(found.points, 1)]
+        for kind, found in scores.items()
+    }
+
+
+def plotted(agent: str, sizes: Mapping[str, list[Place]]) -> Iterator[str]:
+    """One session."""
+    requests = sizes["grey"][-1][0]
+    most = max(tokens for line in sizes.values() for _, tokens in line)
+    along, up = _step(requests), _step(most / 1_000)
+    plot = Plot(
+        f"{agent}, {requests:.0f} requests", "tokens of each request", "request",
+        Axis(0, requests, {float(n): f"{n}" for n in range(0, int(requests) + 1, along)}),
+        Axis(0, 1.05 * most, {1e3 * n: f"{n} k" for n in range(0, int(most / 1_000) + 1, up)}),
+    )  # fmt: skip
+    yield from plot.drawn()
+    for kind, line in sizes.items():
+        yield plot.line(line, kind)
+
+
+def _step(most: float) -> int:
+    """How far lines are apart, so that there are a few."""
+    return next((one for one in MARKS if most / one <= 6), MARKS[-1])
+
+
+def main() -> None:
+    """Replay, and draw."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("corpus", nargs="?", type=Path, default=CORPUS)
+    parser.add_argument("-o", "--output", type=Path, default=Path("docs/context.svg"))
+    given = parser.parse_args()
+    plots = [
+        plotted(agent, sizes_of(longest(given.corpus, format))) for format, agent in AGENTS.items()
+    ]
+    told = "The size of each request of two recorded sessions, without clew and with it"
+    given.output.write_text(picture(told, plots, LEGEND), "utf-8")
+
+
+if __name__ == "__main__":
+    main()
