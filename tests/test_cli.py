@@ -273,6 +273,43 @@ class TestPolicy:
         assert values["passes"] == "none"
         assert (values["cap"], values["growth"]) == ("32000", "0.2")
 
+    @pytest.mark.parametrize(
+        ("toml", "variable", "options", "came", "budget"),
+        [
+            ("", "", ("--preset", "tight"), "option --preset", "120000"),
+            ("", "", ("--preset", "tight", "--set", "budget=60000"), "option --preset", "60000"),
+            ("", "tight", (), "environment CLEW_PRESET", "120000"),
+            ("preset = 'tight'", "", (), "clew.toml: ", "120000"),
+            ("budget = 9000\npreset = 'tight'", "", (), "clew.toml: ", "9000"),
+            ("preset = 'tight'", "lean", (), "environment CLEW_PRESET", "unlimited"),
+            ("budget = 9000", "lean", (), "environment CLEW_PRESET", "9000"),
+        ],
+    )
+    def test_a_preset_is_chosen_in_any_place(
+        self, monkeypatch: pytest.MonkeyPatch, toml: str, variable: str,
+        options: tuple[str, ...], came: str, budget: str,
+    ):  # fmt: skip
+        """What is set beside a preset holds before it, and a later preset replaces an earlier."""
+        Path("clew.toml").write_text(toml)
+        if variable:
+            monkeypatch.setenv("CLEW_PRESET", variable)
+        told = json.loads(run("settings", "--json", *options).stdout)
+        assert told["shape_arrivals"]["value"] == "true"
+        assert f", by {came}" in told["shape_arrivals"]["origin"]
+        assert told["budget"]["value"] == budget
+
+    def test_the_default_preset_takes_back_another_one(self):
+        Path("clew.toml").write_text("preset = 'lean'\n")
+        told = json.loads(run("settings", "--json", "--preset", "safe").stdout)
+        assert told["shape_arrivals"]["value"] == "false"
+
+    def test_settings_can_be_written_as_they_are_shown(self):
+        told = json.loads(run("settings", "--json").stdout)
+        values = {name: one["value"] for name, one in told.items() if name != "tools"}
+        options = [f"--set={name}={value}" for name, value in values.items()]
+        again = json.loads(run("settings", "--json", *options).stdout)
+        assert {name: one["value"] for name, one in again.items() if name != "tools"} == values
+
     def test_settings_are_a_table(self):
         lines = run("settings", "--set", "cap=unlimited").stdout.splitlines()
         assert lines[0] == "Settings"
@@ -288,6 +325,8 @@ class TestPolicy:
             (("--policy", "missing.toml"), ("missing.toml",)),
             (("--policy", "."), ("directory",)),
             (("--policy", "bad.toml"), ("bad.toml", "budgett")),
+            (("--policy", "lean"), ("no file lean", "--preset lean")),
+            (("--set", "passes=trimresults"), ("did you mean trim_results?",)),
         ],
     )
     def test_refuses_what_is_not_allowed(self, arguments: tuple[str, ...], words: tuple[str, ...]):

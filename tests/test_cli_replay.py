@@ -201,6 +201,7 @@ class TestBadInput:
         ("arguments", "said"),
         [
             (["--policy", "best"], "There is no policy 'best'. A policy is none, a preset"),
+            (["--policy", "leann"], "'leann'. Did you mean lean? A policy is none, a preset"),
             (["--policy", "gone.toml"], "gone.toml"),
             (["--agent", "cursor"], "--agent: There is no 'cursor'. Known are claude-code, "),
             (["--since", "soon"], "--since: 'soon' is neither a date such as 2026-11-01 nor"),

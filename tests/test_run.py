@@ -74,6 +74,8 @@ def test_what_is_no_command_is_said_in_a_sentence(tmp_path: Path):
     )
     plain = tmp_path / "plain"
     plain.write_text("x")
+    status, _, said = ran(tmp_path, "--", str(plain))
+    assert (status, "plain cannot be run: it is no program." in said) == (126, True)
     plain.chmod(0o755)
     status, _, said = ran(tmp_path, "--", str(plain))
     assert (status, "cannot be run: Exec format error." in said) == (126, True)

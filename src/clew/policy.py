@@ -18,10 +18,12 @@ from .ranges import (
     characters,
     factor,
     listed,
+    nearest,
     one_of,
     refusal,
     refuse_unknown,
     share,
+    shown,
     switch,
     whole,
 )
@@ -119,7 +121,9 @@ def _pass(one: object) -> str | Pass:
         return one
     found = offered(one)
     if found is None:
-        raise ValueError(_allowed_passes())
+        near = nearest(one, pass_names())
+        hint = f"; for {shown(one)} did you mean {near}?" if near else ""
+        raise ValueError(f"{_allowed_passes()}{hint}")
     return found
 
 

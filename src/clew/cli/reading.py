@@ -16,8 +16,9 @@ import clew
 from ..codecs.codec import FORMATS
 from ..errors import PassedThrough, PolicyError, UnreadableRequest
 from ..policy import NAMES
+from ..presets import PRESETS
 from ..ranges import refuse_unknown
-from ..settings import PREFIX
+from ..settings import PREFIX, with_preset
 from .ending import Failure
 
 STANDARD = "-"  # stands for standard input or output
@@ -30,6 +31,11 @@ format_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+_preset_option = click.option(
+    "--preset",
+    type=click.Choice(tuple(PRESETS)),
+    help="A policy by its name; the settings that --set gives hold before it.",
+)
 _policy_option = click.option(
     "--policy",
     "policy_file",
@@ -55,25 +61,54 @@ def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_policy(
-        policy_file: str | None, changes: Sequence[str], text: bool, **given: Any
+        policy_file: str | None,
+        preset: str | None,
+        changes: Sequence[str],
+        text: bool,
+        **given: Any,
     ) -> None:
-        policy = chosen_policy(policy_file, changes)
+        policy = chosen_policy(policy_file, preset, changes)
         if text:
             policy = policy.revised({"rendering": "text"}, "option --text")
         command(policy=policy, **given)
 
-    return _policy_option(_set_option(_text_option(with_policy)))
+    return _preset_option(_policy_option(_set_option(_text_option(with_policy))))
 
 
-def chosen_policy(policy_file: str | None, changes: Sequence[str]) -> clew.Policy:
+def takes_tools(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the tools that are declared, and nothing else of a policy."""
+
+    @functools.wraps(command)
+    def with_tools(policy_file: str | None, **given: Any) -> None:
+        command(tools=_said_by(policy_file).tools, **given)
+
+    return _policy_option(with_tools)
+
+
+def chosen_policy(
+    policy_file: str | None, preset: str | None, changes: Sequence[str]
+) -> clew.Policy:
     """The policy of a command: from one file or from all usual places, then its options."""
-    policy = clew.Policy.load() if policy_file is None else clew.Policy.from_toml(policy_file)
+    policy = _said_by(policy_file)
+    if preset is not None:
+        policy = with_preset(policy, preset, "option --preset")
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals:
             raise Failure(f"--set {change}: write it as KEY=VALUE.")
         policy = policy.revised({key: _setting(key, text)}, f"option --set {key}")
     return policy
+
+
+def _said_by(policy_file: str | None) -> clew.Policy:
+    """The policy of one file, or of all usual places."""
+    if policy_file is None:
+        return clew.Policy.load()
+    if policy_file in PRESETS and not Path(policy_file).exists():
+        raise Failure(
+            f"--policy: There is no file {policy_file}; the preset is --preset {policy_file}."
+        )
+    return clew.Policy.from_toml(policy_file)
 
 
 def _setting(key: str, text: str) -> object:

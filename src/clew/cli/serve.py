@@ -14,9 +14,7 @@ from .proxy_options import (
     deadline_option,
     needing_server,
     observe_option,
-    preset_option,
     upstream_option,
-    with_preset,
 )
 from .reading import takes_policy
 
@@ -40,7 +38,14 @@ if TYPE_CHECKING:
 )
 @upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
 @observe_option
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that share the port.",
+)
 @deadline_option
 @click.option(
     "--text-for",
@@ -50,13 +55,11 @@ if TYPE_CHECKING:
     help="Tell calls and results in plain messages to the upstream of this format, which refuses "
     "them. May be repeated.",
 )
-@preset_option
 @click.option("--quiet", is_flag=True, help="Write no line for each request.")
 @takes_policy
 def serve(  # noqa: PLR0913 - each is an option
     *, host: str, port: int, upstreams: tuple[str, ...], observe: bool, workers: int,
-    deadline: float, texts: tuple[FormatName, ...], preset: str | None, quiet: bool,
-    policy: Policy,
+    deadline: float, texts: tuple[FormatName, ...], quiet: bool, policy: Policy,
 ) -> None:  # fmt: skip
     """Stand between agents and their providers.
 
@@ -79,7 +82,7 @@ def serve(  # noqa: PLR0913 - each is an option
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
         options = Options(
-            policy=with_preset(policy, preset),
+            policy=policy,
             observe=observe,
             deadline=deadline,
             texts=texts,
