@@ -213,7 +213,7 @@ class TestValue:
         assert twin(policy).fingerprint() == policy.fingerprint()
 
     def test_passes_may_be_a_list(self):
-        assert Policy(passes=["cap_results"]).passes == ("cap_results",)  # pyright: ignore[reportArgumentType]
+        assert Policy(passes=["cap_results"]).passes == ("cap_results",)
 
 
 class TestRefusals:
