@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 import clew
 from clew.cli import main
 from clew.cli.demo import POLICY, example
-from clew.cli.showing import printable
+from clew.cli.explain import explanation
+from clew.cli.showing import printable, show
 from clew.codecs.codec import FORMATS
 
 HOME = Path(clew.__file__).parents[1]
@@ -165,6 +166,28 @@ class TestExplain:
         assert result.exit_code == 0
         assert "faulty" in result.stdout
         assert "out of order" in result.stdout
+
+    def test_says_why_nothing_is_taken_out(self):
+        waits = "Nothing is taken out yet: 3 offers wait until they pay"
+        plain = run("explain", "-", data=example()).stdout
+        assert f"{waits}; --debug lists what was offered.\n" in plain
+        assert f"{waits}.\n" in run("explain", "-", "--debug", data=example()).stdout
+        short = b'[{"role": "user", "content": "hello"}]'
+        said = run("explain", "-", "--format", "anthropic", data=short).stdout
+        assert "1 message: " in said
+        assert "Nothing is taken out: the history is short" in said
+        assert "Nothing is taken out" not in run("explain", "-", *CLIPPED, data=example()).stdout
+
+    def test_never_breaks_a_reference(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        monkeypatch.setattr("clew.cli.showing.is_terminal", lambda: True)
+        monkeypatch.setenv("COLUMNS", "60")
+        out = clew.compact(example(), policy=POLICY, memo=None)
+        show(*explanation(out.report))
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 60
+        assert all(ref in shown for ref in out.originals)
 
     def test_gives_the_report_as_json(self):
         result = run("explain", "-", "--json", *CLIPPED, data=example())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -94,6 +95,33 @@ class TestExpand:
         assert result.exit_code == 2
         assert said in result.stderr
         assert result.stdout == ""
+
+    def test_a_file_of_originals_will_do(self, tmp_path: Path):
+        file = tmp_path / "originals.json"
+        file.write_text(json.dumps({REF: "one\ntwo \ud83d\n"}))
+        whole = run("expand", REF, "--originals", str(file))
+        assert whole.stdout_bytes == "one\ntwo \ud83d\n".encode("utf-8", "surrogatepass")
+        assert run("expand", REF, "--originals", str(file), "--lines", "1").output == "one\n"
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            (b"{}", f"No original is kept under {REF} in it"),
+            (b"[]", "This is no file that clew compact --originals wrote"),
+            (b"\xff\x00", "This is no file that clew compact --originals wrote"),
+            (b"", "This is empty"),
+            (None, "No such file or directory"),
+        ],
+    )
+    def test_another_file_is_refused_in_a_sentence(
+        self, tmp_path: Path, data: bytes | None, said: str
+    ):
+        file = tmp_path / "originals.json"
+        if data is not None:
+            file.write_bytes(data)
+        result = run("expand", REF, "--originals", str(file))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"{file}: {said}" in result.stderr
 
     def test_a_store_can_be_named(self, path: Path, tmp_path: Path):
         other = SQLiteStore(tmp_path / "other.db")

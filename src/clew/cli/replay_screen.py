@@ -210,7 +210,7 @@ def _show_policies(console: Console, replay: Replay) -> None:
 
 def _read_again(replay: Replay) -> Iterator[str]:
     """How often what a policy had cut was asked for again, beside what stood."""
-    looked = [(one.policy, one.again) for one in replay.totals if one.again is not None]
+    looked = [(one.policy, one.again) for one in replay.totals if one.again and one.again.cut]
     if not looked:
         return
     yield ""
@@ -347,7 +347,7 @@ def _percent(part: float, whole: float) -> str:
     if not whole:
         return "–"
     share = part / whole
-    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    return "<1 %" if 0 < share < 0.005 else f"{round(100 * share)} %"  # a whole number has no -0
 
 
 def _short(number: float) -> str:
