@@ -156,7 +156,7 @@ class TestForget:
         assert b"of another key" in bytes_of(path)
         result = run("forget", "--all", "--yes")
         assert result.exit_code == 0
-        said = "Deleted: 2 conversations, 2 originals, 1 records of requests.\n"
+        said = "Deleted: 2 conversations, 2 originals, 1 record of requests.\n"
         assert result.output == said
         assert b"of another key" not in bytes_of(path)
         assert run("expand", REF).exit_code == 2

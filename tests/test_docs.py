@@ -17,6 +17,8 @@ from clew.cli import main
 from clew.cli.demo import example
 from clew.edits import REASONS
 from clew.marker import MOST, UNITS, Marker, Short, is_hole, parse_marker
+from clew.proxy.compacting import REASONS as REASONS_WHY
+from clew.proxy.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -161,6 +163,18 @@ def test_problems_are_exactly_those_of_the_source():
     text = (ROOT / "docs" / "problems.md").read_text("utf-8")
     rows = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
     assert rows == {code for code in found if CODE.fullmatch(code)}
+
+
+def test_what_the_proxy_tells_is_on_its_pages():
+    operations = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    whys = operations.partition("### Why something else went up")[2].partition("## ")[0]
+    assert set(re.findall(r"^\| `([^`]+)` \|", whys, re.MULTILINE)) - {"why"} == set(REASONS_WHY)
+    metrics = operations.partition("## Metrics")[2].partition("## ")[0]
+    assert set(re.findall(r"`(clew_\w+)`", metrics)) == {family.name for family in FAMILIES}
+    headers = (ROOT / "docs" / "proxy.md").read_text("utf-8").partition("## Headers of clew's own")
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/clew/proxy").glob("*.py"))
+    ours = set(re.findall(r"x-clew-[a-z]+", source)) - {"x-clew-upgrade"}  # which stays inside
+    assert set(re.findall(r"x-clew-[a-z]+", headers[2].partition("## ")[0])) == ours
 
 
 def test_reasons_are_exactly_those_of_the_source():

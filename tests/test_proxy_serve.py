@@ -54,6 +54,12 @@ def behind() -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A store that is not that of whoever runs the tests."""
+    monkeypatch.setenv("CLEW_STORE", str(tmp_path / "clew.db"))
+
+
 @contextlib.contextmanager
 def served(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command in a process of its own, and its port."""

@@ -26,7 +26,7 @@ from .reading import (
     takes_policy,
     to_json,
 )
-from .showing import Table, show
+from .showing import Table, counted, show
 
 
 @click.command()
@@ -98,13 +98,13 @@ def explanation(report: clew.Report, waiting: int = 0) -> list[Table | str]:
 
 
 def _summary(report: clew.Report) -> str:
-    counted = "tokens" if report.counter == "o200k" else "tokens (estimated)"
+    unit = "tokens" if report.counter == "o200k" else "tokens (estimated)"
     before, after = report.tokens_before, report.tokens_after
     share = f" ({100 * report.tokens_saved / before:.1f} %)" if before else ""
     return (
         f"{report.format}, {report.model or 'no model named'}, "
-        f"{report.messages:,} message{'' if report.messages == 1 else 's'}: "
-        f"{before:,} -> {after:,} {counted}; saved {report.tokens_saved:,}{share}"
+        f"{counted(report.messages, 'message')}: "
+        f"{before:,} -> {after:,} {unit}; saved {report.tokens_saved:,}{share}"
     )
 
 

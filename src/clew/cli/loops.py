@@ -34,7 +34,7 @@ from .reading import (
     takes_tools,
     to_json,
 )
-from .showing import Table, show
+from .showing import Table, counted, show
 
 _COLUMNS = ("kind", "what", "target", "calls", "tokens", "told after", "message")
 
@@ -93,14 +93,14 @@ def loops(file: str, format: str | None, tools: Tools, as_json: bool) -> None:
 
 
 def _summary(read: _Read) -> str:
-    calls = f"{read.calls:,} call{'' if read.calls == 1 else 's'}"
+    calls = counted(read.calls, "call")
     where = f"{calls} in {read.conversations:,} conversations" if read.conversations > 1 else calls
     if not read.found:
         return f"No circles in {where}."
     count, tokens = len(read.found), sum(one.tokens for one in read.found)
     again = sum(len(one.circle.again) for one in read.found)
     return (
-        f"{count:,} circle{'' if count == 1 else 's'} in {where}: "
+        f"{counted(count, 'circle')} in {where}: "
         f"{again:,} of the calls brought nothing new, with {tokens:,} tokens."
     )
 

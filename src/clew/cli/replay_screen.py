@@ -13,7 +13,7 @@ from ..replay.policies import told
 from ..replay.result import Bill, Circles, Left, Recorded, Replay, SessionResult, Share, Total
 from ..replay.spending import AGES
 from ..replay.totals import conversations, total_bill
-from .showing import printable
+from .showing import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -60,8 +60,8 @@ def _headline(replay: Replay) -> Iterator[str]:
     sessions = replay.sessions
     files = len({session.source for session in sessions})
     yield (
-        f"{_count(conversations(sessions), 'conversation')} in {_count(files, 'file')}, "
-        f"{_count(replay.requests, 'request')}{_parts(sessions)}"
+        f"{counted(conversations(sessions), 'conversation')} in {counted(files, 'file')}, "
+        f"{counted(replay.requests, 'request')}{_parts(sessions)}"
     )
     yield f"{_agents(sessions)}{_period(sessions)}"
     bill = replay.totals[0].bill
@@ -75,8 +75,8 @@ def _parts(sessions: Sequence[SessionResult]) -> str:
     agents = len({(one.source, one.id) for one in sessions if one.parent is not None})
     later = sum(one.segment > 0 for one in sessions)
     told = [
-        *([_count(agents, "sub-agent")] if agents else []),
-        *([_count(later, "compaction")] if later else []),
+        *([counted(agents, "sub-agent")] if agents else []),
+        *([counted(later, "compaction")] if later else []),
     ]
     return f" ({', '.join(told)})" if told else ""
 
@@ -86,7 +86,7 @@ def _agents(sessions: Sequence[SessionResult]) -> str:
     counted = Counter(one.agent for one in sessions).most_common()
     told = [f"{_clipped(agent)} {count:,}" for agent, count in counted[:_AGENTS]]
     more = len(counted) - len(told)
-    return ", ".join([*told, *([_count(more, "other")] if more else [])])
+    return ", ".join([*told, *([counted(more, "other")] if more else [])])
 
 
 def _period(sessions: Sequence[SessionResult]) -> str:
@@ -259,8 +259,8 @@ def _circles(circles: Circles, bill: float) -> Iterator[str]:
     share = f", {100 * circles.cost / bill:.2f} % of the bill" if bill else ""
     yield ""
     yield (
-        f"Agents went round in {_count(circles.count, 'circle')} in "
-        f"{_count(circles.sessions, 'session')}: {_count(circles.again, 'call')} brought nothing "
+        f"Agents went round in {counted(circles.count, 'circle')} in "
+        f"{counted(circles.sessions, 'session')}: {counted(circles.again, 'call')} brought nothing "
         f"new, {_large(circles.tokens)} tokens{share}. The detector would "
         f"have spoken after {after:.1f} of {calls:.1f} calls on average."
     )
@@ -279,7 +279,7 @@ def _charged(sessions: Sequence[SessionResult]) -> Iterator[str]:
     replayed = total_bill([one.replayed for one in known])
     yield ""
     yield (
-        f"The provider reported {_count(requests, 'request')}: {_price(reported)}. Replayed, the "
+        f"The provider reported {counted(requests, 'request')}: {_price(reported)}. Replayed, the "
         f"same come to {_price(replayed)}: {_off(replayed, reported)}.{_written(known)}"
     )
 
@@ -329,10 +329,6 @@ def _left_line(one: Left, width: int | None) -> str:
 
 
 # --- figures for a person ----------------------------------------------------------------------
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _large(number: float) -> str:

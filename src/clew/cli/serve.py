@@ -17,6 +17,7 @@ from .proxy_options import (
     upstream_option,
 )
 from .reading import takes_policy
+from .showing import is_terminal
 
 if TYPE_CHECKING:
     from ..codecs.codec import FormatName
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
     from ..proxy.config import Config
     from ..proxy.metrics import Cells
     from ..proxy.options import Options
+
+
+_NEXT = (
+    "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
+    "browser to look on. Ctrl-C ends it."
+)
 
 
 @click.command()
@@ -81,6 +88,8 @@ def serve(  # noqa: PLR0913 - each is an option
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
+        if is_terminal():
+            click.echo(_NEXT)
         options = Options(
             policy=policy,
             observe=observe,

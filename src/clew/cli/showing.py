@@ -45,6 +45,15 @@ def printable(text: str) -> str:
     )
 
 
+def counted(number: int, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "call"), counted(2_000, "call")
+    ('1 call', '2,000 calls')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def _plain(section: Table | str) -> str:
     if isinstance(section, str):
         return printable(section)

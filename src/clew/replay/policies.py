@@ -24,6 +24,8 @@ NAMES = (
 _TOLD = {
     NONE: "as it was sent",
     "safe": "clew itself",
+    "lean": "clew, which also cuts what just came",
+    "tight": "the same, under a budget",
     "codetether": "as the agent codetether does it",
     "clark": "as the agent clark does it",
     "rfc013": "as RFC 013 does it",
