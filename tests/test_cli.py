@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from clew.cli.demo import POLICY, example
 from clew.cli.explain import explanation
 from clew.cli.showing import printable, show
 from clew.codecs.codec import FORMATS
+from clew.engine import fold_request
 
 HOME = Path(clew.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
@@ -188,6 +190,27 @@ class TestExplain:
         shown = capsys.readouterr().out
         assert max(map(len, shown.splitlines())) <= 60
         assert all(ref in shown for ref in out.originals)
+
+    @pytest.mark.parametrize("command", ["compact", "explain"])
+    @pytest.mark.parametrize("looks", [True, False])
+    def test_who_waits_at_a_terminal_is_told_so(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        command: str, looks: bool,
+    ):  # fmt: skip
+        monkeypatch.setattr("clew.cli.reading.PATIENCE", 0.05)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: looks, raising=False)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+        slow = fold_request
+        for place in ("clew.api.fold_request", "clew.cli.explain.fold_request"):
+            module, name = place.rsplit(".", 1)
+            held = lambda *given, **more: (time.sleep(0.5), slow(*given, **more))[1]  # noqa: E731
+            monkeypatch.setattr(sys.modules[module], name, held)
+        Path("body.json").write_bytes(example())
+        with pytest.raises(SystemExit) as ended:
+            main([command, "body.json"])
+        assert ended.value.code == 0
+        said = capsys.readouterr().err
+        assert ("clew: body.json has 0.0 MB; that takes a while" in said) == looks
 
     def test_gives_the_report_as_json(self):
         result = run("explain", "-", "--json", *CLIPPED, data=example())

@@ -25,6 +25,7 @@ from .reading import (
     read_input,
     takes_policy,
     to_json,
+    told_if_long,
 )
 from .showing import Table, counted, show
 
@@ -60,8 +61,9 @@ def _explained(
     """The report of an input, and its history; what cannot be read at all is an error here."""
     data = read_input(file)
     try:
-        folded = fold_request(data, format, policy, Facts(), None, trace=debug)
-        return compaction_of(folded, data).report, folded
+        with told_if_long(file, data):
+            folded = fold_request(data, format, policy, Facts(), None, trace=debug)
+            return compaction_of(folded, data).report, folded
     except (PassedThrough, UnreadableRequest) as why:
         problems_of(file, data, format)
         return Report(untouched=str(why)), None

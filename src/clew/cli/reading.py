@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import click
@@ -22,6 +24,7 @@ from ..settings import PREFIX, with_preset
 from .ending import Failure
 
 STANDARD = "-"  # stands for standard input or output
+PATIENCE = 3.0  # seconds without a word
 MOST_BYTES = 2**30  # far above any request: more is a device or a mistake
 
 file_argument = click.argument("file", metavar="FILE")
@@ -157,10 +160,25 @@ def compacted(
     file: str, data: bytes, format: str | None, policy: clew.Policy
 ) -> clew.Compaction[bytes]:
     """The compaction of an input; what cannot be read at all is an error here."""
-    out = clew.compact(data, format=format, policy=policy, memo=None)
+    with told_if_long(file, data):
+        out = clew.compact(data, format=format, policy=policy, memo=None)
     if out.report.untouched is not None:
         problems_of(file, data, format)
     return out
+
+
+@contextmanager
+def told_if_long(file: str, data: bytes) -> Generator[None]:
+    """Say to who waits at a terminal, after a while, that nothing is stuck."""
+    line = f"clew: {shown_name(file)} has {len(data) / 1e6:.1f} MB; that takes a while"
+    waiting = Timer(PATIENCE, click.echo, (line,), {"err": True})
+    waiting.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
 
 
 def problems_of(
