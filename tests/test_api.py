@@ -102,6 +102,7 @@ def test_expand_by_lines_and_by_pattern() -> None:
     assert clew.expand(ref, out, lines=(2, 3)) == "".join(LINES.splitlines(keepends=True)[1:3])
     assert clew.expand(ref, out, pattern=r"line 1\d\d ").count("line") == 100
     assert clew.expand(ref, {ref: "kept elsewhere"}) == "kept elsewhere"
+    assert clew.expand(f"[clew: 190 of 200 lines left out; ref {ref}]", out) == LINES
     with pytest.raises(clew.UnknownReference, match="No original"):
         clew.expand("nothing", out)
     with pytest.raises(ValueError, match="1 <= first"):

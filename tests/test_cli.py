@@ -380,6 +380,11 @@ class TestPolicy:
         for command in (("compact", "-"), ("explain", "-"), ("settings",)):
             refused(run(*command, *arguments, data=example()), *words)
 
+    def test_a_transcript_is_sent_to_the_commands_that_read_it(self):
+        lines = b'{"type": "user"}\n{"type": "assistant"}\n'
+        for command in ("compact", "explain", "check"):
+            refused(run(command, "-", data=lines), "clew replay and clew loops read those")
+
     def test_refuses_a_bad_environment(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("CLEW_CAP", "much")
         refused(run("compact", "-", data=example()), "CLEW_CAP", "much", "allowed")

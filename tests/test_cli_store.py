@@ -62,6 +62,13 @@ class TestExpand:
         assert result.exit_code == 0
         assert result.output == "".join(whole[number - 1] for number in lines)
 
+    @pytest.mark.parametrize("lines", ["3:4", "3-4"])
+    def test_takes_a_whole_marker_and_either_spelling_of_lines(self, path: Path, lines: str):
+        marker = f"[clew: 12 of 20 lines left out; ref {REF}]"
+        assert (
+            run("expand", marker, "--lines", lines).output == "line 3 of a log\nline 4 of a log\n"
+        )
+
     def test_the_owner_of_the_file_reads_what_any_key_has_left(self, path: Path):
         assert run("expand", reference("of another key")).output == "of another key"
 

@@ -24,6 +24,7 @@ from .errors import (
     UnreadableRequest,
 )
 from .facts import Facts
+from .marker import find_marker
 from .memo import Memo
 from .overrun import refuse_over_budget
 from .policy import Policy, Rendering
@@ -174,7 +175,8 @@ def expand(
 ) -> str:
     """The original behind a marker: whole, some lines of it (from 1 on), or those that match.
 
-    Lines end at line feeds, as markers count them. A pattern is a regular expression without
+    `ref` is the reference, or the whole marker. Lines end at line feeds, as markers count them. A
+    pattern is a regular expression without
     references back and looks around: it is searched for in linear time, whatever it is.
 
     >>> expand("a", {"a": "one\\ntwo\\nthree\\n"}, lines=(2, 9), pattern="^t")
@@ -199,9 +201,11 @@ def _original(ref: object, source: object) -> str:
     if not isinstance(originals, Mapping):
         raise ValueError(f"source={shown(originals)}: allowed is a Compaction, or a mapping.")
     kept = cast(Mapping[object, str], originals)
-    if not isinstance(ref, str) or ref not in kept:
-        raise UnknownReference(f"No original is kept under {shown(ref)}.")
-    return kept[ref]
+    marker = find_marker(ref) if isinstance(ref, str) and ref not in kept else None
+    name = ref if marker is None else marker.ref
+    if not isinstance(name, str) or name not in kept:
+        raise UnknownReference(f"No original is kept under {shown(name)}.")
+    return kept[name]
 
 
 def _policy(given: object) -> Policy:

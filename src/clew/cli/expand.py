@@ -10,13 +10,14 @@ import click
 
 import clew
 
+from ..marker import find_marker
 from .ending import Failure
 from .reading import STANDARD, read_input, shown_name, write_bytes
 from .showing import is_terminal, printable
 from .stored import open_store, store_option
 
 _REF = re.compile(r"[a-z2-7]{20}", re.ASCII)
-_RANGE = re.compile(r"(\d{1,9})(?::(\d{1,9})?)?", re.ASCII)
+_RANGE = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
 _LAST = 10**9
 
 
@@ -33,7 +34,12 @@ _LAST = 10**9
 def expand(
     ref: str, lines: str | None, pattern: str | None, originals: str | None, store_file: str | None
 ) -> None:
-    """Write the original that a marker's REF leads to, exactly as it was."""
+    """Write the original that a marker's REF leads to, exactly as it was.
+
+    REF is the reference in the marker, twenty characters, or the whole marker in quotes.
+    """
+    marker = find_marker(ref.strip())
+    ref = ref.strip() if marker is None else marker.ref
     if not _REF.fullmatch(ref):
         raise Failure(f"{ref!r} is no reference; one has twenty characters, of a-z and 2-7.")
     wanted = None if lines is None else _lines(lines)
@@ -84,4 +90,4 @@ def _lines(text: str) -> tuple[int, int]:
     if found is None:
         raise Failure(f"--lines: {text!r} is not allowed; write 3:7, or 3: for all from there on.")
     first = int(found[1])
-    return first, int(found[2] or (_LAST if ":" in text else first))
+    return first, int(found[2] or (first if text.isdigit() else _LAST))

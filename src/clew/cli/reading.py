@@ -24,6 +24,7 @@ from ..settings import PREFIX, with_preset
 from .ending import Failure
 
 STANDARD = "-"  # stands for standard input or output
+_TRANSCRIPT = "If this is an agent's transcript: clew replay and clew loops read those."
 PATIENCE = 3.0  # seconds without a word
 MOST_BYTES = 2**30  # far above any request: more is a device or a mistake
 
@@ -190,7 +191,8 @@ def problems_of(
     except PassedThrough as why:
         return [], str(why)
     except UnreadableRequest as error:
-        raise Failure(f"{shown_name(file)}: {error}") from None
+        hint = f" {_TRANSCRIPT}" if "trailing characters" in str(error) else ""
+        raise Failure(f"{shown_name(file)}: {error}{hint}") from None
 
 
 def to_json(value: object) -> str:

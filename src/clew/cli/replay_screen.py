@@ -83,9 +83,9 @@ def _parts(sessions: Sequence[SessionResult]) -> str:
 
 def _agents(sessions: Sequence[SessionResult]) -> str:
     """The agents with the most sessions."""
-    counted = Counter(one.agent for one in sessions).most_common()
-    told = [f"{_clipped(agent)} {count:,}" for agent, count in counted[:_AGENTS]]
-    more = len(counted) - len(told)
+    agents = Counter(one.agent for one in sessions).most_common()
+    told = [f"{_clipped(agent)} {count:,}" for agent, count in agents[:_AGENTS]]
+    more = len(agents) - len(told)
     return ", ".join([*told, *([counted(more, "other")] if more else [])])
 
 
