@@ -621,6 +621,17 @@ class TestProcesses:
         assert b"\\u2026" in done.stdout
 
 
+@pytest.mark.parametrize("module", ["clew", "clew.cli"])
+def test_it_runs_as_a_module(module: str):
+    command = [sys.executable, "-m", module, "check", "--help"]
+    env = {**os.environ, "PYTHONPATH": str(HOME)}
+    done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60, text=True)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "Usage: clew check [OPTIONS] FILE",
+    )
+
+
 def test_the_entry_point_is_there():
     project = tomllib.loads((HOME.parent / "pyproject.toml").read_text("utf-8"))
     assert project["project"]["scripts"] == {"clew": "clew.cli:main"}

@@ -223,6 +223,12 @@ def test_a_short_token_is_refused():
     assert "short" not in result.stderr.replace("shorter", "")
 
 
+def test_a_store_that_cannot_be_is_refused_before_it_says_that_it_listens():
+    result = CliRunner().invoke(main, ["serve", "--port", "0"], env={"CLEW_STORE_DAYS": "soon"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "CLEW_STORE_DAYS='soon' is not allowed" in result.stderr
+
+
 def test_nothing_else_needs_the_server():
     code = (
         "import sys, clew, clew.cli\n"

@@ -23,6 +23,7 @@ from .proxy_options import (
     upstream_option,
 )
 from .reading import takes_policy
+from .showing import counted
 
 if TYPE_CHECKING:
     from ..policy import Policy
@@ -168,7 +169,7 @@ def _last_line(
     """What came of it."""
     told = sums.told(observed=observe)
     if warnings.count:
-        told.append(f"{warnings.count} warnings, the last: {warnings.last}")
+        told.append(f"{counted(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}")
     if not sums.requests and setup.told:
         told.append("it may be told elsewhere where to go: docs/run.md")
     if sums.requests:

@@ -81,6 +81,9 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.running import bound
         from ..proxy.upstreams import upstreams_of
         from ..proxy.workers import serve_here, serve_in_processes
+        from ..store.settings import Retention, store_path
+    store_path()  # what cannot be used is refused before it is said that anything works
+    Retention.from_env()
     token = os.environ.get("CLEW_TOKEN") or None
     config = checked(Config(host, port, upstreams_of(upstreams), token))
     _lift_limit_on_files()
