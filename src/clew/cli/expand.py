@@ -21,7 +21,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
 _LAST = 10**9
 
 
-@click.command()
+@click.command(short_help="Write the original that a marker leads to.")
 @click.argument("ref", metavar="REF")
 @click.option("--lines", metavar="A:B", help="Only these lines, from 1 on; A: means up to the end.")
 @click.option("--pattern", metavar="REGEX", help="Only lines in which this is found.")
