@@ -260,6 +260,7 @@ def test_a_plan_without_repair_repairs_nothing() -> None:
     [
         (lambda: clew.compact([], policy={"cap": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
         (lambda: clew.compact([], policy="lean"), "(Policy.preset('lean'))"),  # type: ignore[arg-type]
+        (lambda: clew.compact([], memo={}), "memo={}"),  # type: ignore[arg-type]
         (lambda: clew.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]
         (lambda: clew.expand("a", {"a": "b"}, pattern="("), "pattern='('"),
         (lambda: clew.expand("a", {"a": "b"}, lines=3), "lines=3"),  # type: ignore[arg-type]

@@ -77,7 +77,9 @@ def compact(
     True
     """
     try:
-        folded = fold_request(request, format, _policy(policy), _facts(facts), memo, model=model)
+        folded = fold_request(
+            request, format, _policy(policy), _facts(facts), _memo(memo), model=model
+        )
         done = compacted(folded, request)
         refuse_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
@@ -101,7 +103,7 @@ def plan(
     """
     try:
         folded = fold_request(
-            request, format, _policy(policy), _facts(facts), memo, trace=trace, model=model
+            request, format, _policy(policy), _facts(facts), _memo(memo), trace=trace, model=model
         )
     except (PassedThrough, UnreadableRequest) as why:
         return Plan(untouched=str(why))
@@ -221,6 +223,12 @@ def _facts(given: object) -> Facts:
     if given is not None and not isinstance(given, Facts):
         raise PolicyError(f"facts={shown(given)} is not allowed; allowed: a clew.Facts, or None")
     return given or Facts()
+
+
+def _memo(given: object) -> Memo | None:
+    if given is not None and not isinstance(given, Memo):
+        raise PolicyError(f"memo={shown(given)} is not allowed; allowed: a clew.Memo, or None")
+    return given
 
 
 def _line_range(lines: object, count: int) -> tuple[int, int]:
