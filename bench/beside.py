@@ -26,7 +26,7 @@ from clew.replay.totals import ratio
 from clew.sessions.session import Session
 from clew.tokens import counter_for
 
-POLICIES = ("none", "mask-10", "clear-100k", "clear-50k-5", "oracle", "floor", "safe")
+POLICIES = ("none", "mask-10", "clear-100k", "clear-50k-5", "oracle", "floor", "safe", "lean")
 Way = Callable[[Session], tuple[Measure, Conditions]]
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pickle import dumps, loads
 from typing import Any
 
 import msgspec
@@ -36,6 +39,8 @@ def test_bytes_text_dict_and_list_come_back_as_they_went_in(format: str) -> None
     from_list = clew.compact(whole[FIELD[format]], format=format, policy=EAGER).request
     assert isinstance(from_bytes, bytes)
     assert isinstance(from_text, str)
+    from_array = clew.compact(bytearray(body.encode()), format=format, policy=EAGER).request
+    assert (type(from_array), from_array) == (bytearray, from_bytes)
     assert json.loads(from_bytes) == json.loads(from_text) == from_dict
     assert from_list == from_dict[FIELD[format]]
     assert from_dict != whole
@@ -97,6 +102,7 @@ def test_expand_by_lines_and_by_pattern() -> None:
     assert clew.expand(ref, out, lines=(2, 3)) == "".join(LINES.splitlines(keepends=True)[1:3])
     assert clew.expand(ref, out, pattern=r"line 1\d\d ").count("line") == 100
     assert clew.expand(ref, {ref: "kept elsewhere"}) == "kept elsewhere"
+    assert clew.expand(f"[clew: 190 of 200 lines left out; ref {ref}]", out) == LINES
     with pytest.raises(clew.UnknownReference, match="No original"):
         clew.expand("nothing", out)
     with pytest.raises(ValueError, match="1 <= first"):
@@ -112,6 +118,35 @@ def test_the_report_tells_what_and_why(format: str) -> None:
     assert "over_cap" in text
     assert format in text
     assert json.loads(json.dumps(report.to_dict()))["tokens_saved"] == report.tokens_saved
+
+
+@formats
+@pytest.mark.parametrize("through", [copy.copy, copy.deepcopy, lambda one: loads(dumps(one))])
+def test_results_can_be_copied_and_sent_to_other_processes(
+    format: str, through: Callable[[Any], Any]
+) -> None:
+    out = clew.compact(session(format), format=format, policy=EAGER)
+    again = through(out)
+    assert again == out
+    assert again.report.tokens_saved == out.report.tokens_saved > 0
+    (ref,) = again.originals
+    assert clew.expand(ref, again) == LINES
+
+
+def test_a_record_of_several_calls_can_be_sent_too() -> None:
+    policy = Policy.preset("rfc013").replace(fold_over=0, keep_calls=1)
+    out = clew.compact(long_session("anthropic", 12), policy=policy)
+    assert any("=== 2 of " in text for text in out.originals.values())
+    assert loads(dumps(out)).originals == dict(out.originals)
+
+
+def test_results_are_shown_in_a_line_and_printed_in_full() -> None:
+    out = clew.compact(session("anthropic"), policy=EAGER)
+    assert len(repr(out)) < 200
+    assert out.report.headline() in repr(out)
+    assert "\n" not in repr(out)
+    assert str(out.report) == out.report.to_text()
+    assert repr(clew.compact([])).startswith("<Compaction passed through unchanged: ")
 
 
 @formats
@@ -224,6 +259,8 @@ def test_a_plan_without_repair_repairs_nothing() -> None:
     ("call", "named"),
     [
         (lambda: clew.compact([], policy={"cap": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
+        (lambda: clew.compact([], policy="lean"), "(Policy.preset('lean'))"),  # type: ignore[arg-type]
+        (lambda: clew.compact([], memo={}), "memo={}"),  # type: ignore[arg-type]
         (lambda: clew.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]
         (lambda: clew.expand("a", {"a": "b"}, pattern="("), "pattern='('"),
         (lambda: clew.expand("a", {"a": "b"}, lines=3), "lines=3"),  # type: ignore[arg-type]
@@ -250,6 +287,13 @@ class TestModelOutsideTheRequest:
         assert newer.report.model == "gemini-3-pro"
         older = clew.compact(self.BODY, model="gemini-2.5-pro", memo=memo)
         assert older.request is self.BODY  # what was remembered is another model's
+
+    def test_repair_and_plans_know_it_too(self):
+        model = "gemini-3-pro"
+        assert clew.check(clew.repair(self.BODY, model=model).request, model=model) == []
+        plan = clew.plan(self.BODY, model=model)
+        assert [one.code for one in plan.repairs] == ["G3"]
+        assert clew.check(clew.apply(self.BODY, plan, model=model).request, model=model) == []
 
     def test_what_the_request_says_itself_counts(self):
         named = {**self.BODY, "model": "gemini-2.5-pro"}

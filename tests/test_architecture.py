@@ -45,6 +45,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"dashboard", "mcp_server", "replay"}),
     frozenset({"proxy"}),
     frozenset({"cli"}),
+    frozenset({"__main__"}),
 )
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,10 @@ from click.testing import CliRunner, Result
 import clew
 from clew.cli import main
 from clew.cli.demo import POLICY, example
-from clew.cli.showing import printable
+from clew.cli.explain import explanation
+from clew.cli.showing import printable, show
 from clew.codecs.codec import FORMATS
+from clew.engine import fold_request
 
 HOME = Path(clew.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
@@ -166,6 +169,49 @@ class TestExplain:
         assert "faulty" in result.stdout
         assert "out of order" in result.stdout
 
+    def test_says_why_nothing_is_taken_out(self):
+        waits = "Nothing is taken out yet: 3 offers wait until they pay"
+        plain = run("explain", "-", data=example()).stdout
+        assert f"{waits}; --debug lists what was offered.\n" in plain
+        assert f"{waits}.\n" in run("explain", "-", "--debug", data=example()).stdout
+        short = b'[{"role": "user", "content": "hello"}]'
+        said = run("explain", "-", "--format", "anthropic", data=short).stdout
+        assert "1 message: " in said
+        assert "Nothing is taken out: the history is short" in said
+        assert "Nothing is taken out" not in run("explain", "-", *CLIPPED, data=example()).stdout
+
+    def test_never_breaks_a_reference(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ):
+        monkeypatch.setattr("clew.cli.showing.is_terminal", lambda: True)
+        monkeypatch.setenv("COLUMNS", "60")
+        out = clew.compact(example(), policy=POLICY, memo=None)
+        show(*explanation(out.report))
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.splitlines())) <= 60
+        assert all(ref in shown for ref in out.originals)
+
+    @pytest.mark.parametrize("command", ["compact", "explain"])
+    @pytest.mark.parametrize("looks", [True, False])
+    def test_who_waits_at_a_terminal_is_told_so(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+        command: str, looks: bool,
+    ):  # fmt: skip
+        monkeypatch.setattr("clew.cli.reading.PATIENCE", 0.05)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: looks, raising=False)
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
+        slow = fold_request
+        for place in ("clew.api.fold_request", "clew.cli.explain.fold_request"):
+            module, name = place.rsplit(".", 1)
+            held = lambda *given, **more: (time.sleep(0.5), slow(*given, **more))[1]  # noqa: E731
+            monkeypatch.setattr(sys.modules[module], name, held)
+        Path("body.json").write_bytes(example())
+        with pytest.raises(SystemExit) as ended:
+            main([command, "body.json"])
+        assert ended.value.code == 0
+        said = capsys.readouterr().err
+        assert ("clew: body.json has 0.0 MB; that takes a while" in said) == looks
+
     def test_gives_the_report_as_json(self):
         result = run("explain", "-", "--json", *CLIPPED, data=example())
         report = json.loads(result.stdout)
@@ -273,6 +319,43 @@ class TestPolicy:
         assert values["passes"] == "none"
         assert (values["cap"], values["growth"]) == ("32000", "0.2")
 
+    @pytest.mark.parametrize(
+        ("toml", "variable", "options", "came", "budget"),
+        [
+            ("", "", ("--preset", "tight"), "option --preset", "120000"),
+            ("", "", ("--preset", "tight", "--set", "budget=60000"), "option --preset", "60000"),
+            ("", "tight", (), "environment CLEW_PRESET", "120000"),
+            ("preset = 'tight'", "", (), "clew.toml: ", "120000"),
+            ("budget = 9000\npreset = 'tight'", "", (), "clew.toml: ", "9000"),
+            ("preset = 'tight'", "lean", (), "environment CLEW_PRESET", "unlimited"),
+            ("budget = 9000", "lean", (), "environment CLEW_PRESET", "9000"),
+        ],
+    )
+    def test_a_preset_is_chosen_in_any_place(
+        self, monkeypatch: pytest.MonkeyPatch, toml: str, variable: str,
+        options: tuple[str, ...], came: str, budget: str,
+    ):  # fmt: skip
+        """What is set beside a preset holds before it, and a later preset replaces an earlier."""
+        Path("clew.toml").write_text(toml)
+        if variable:
+            monkeypatch.setenv("CLEW_PRESET", variable)
+        told = json.loads(run("settings", "--json", *options).stdout)
+        assert told["shape_arrivals"]["value"] == "true"
+        assert f", by {came}" in told["shape_arrivals"]["origin"]
+        assert told["budget"]["value"] == budget
+
+    def test_the_default_preset_takes_back_another_one(self):
+        Path("clew.toml").write_text("preset = 'lean'\n")
+        told = json.loads(run("settings", "--json", "--preset", "safe").stdout)
+        assert told["shape_arrivals"]["value"] == "false"
+
+    def test_settings_can_be_written_as_they_are_shown(self):
+        told = json.loads(run("settings", "--json").stdout)
+        values = {name: one["value"] for name, one in told.items() if name != "tools"}
+        options = [f"--set={name}={value}" for name, value in values.items()]
+        again = json.loads(run("settings", "--json", *options).stdout)
+        assert {name: one["value"] for name, one in again.items() if name != "tools"} == values
+
     def test_settings_are_a_table(self):
         lines = run("settings", "--set", "cap=unlimited").stdout.splitlines()
         assert lines[0] == "Settings"
@@ -288,12 +371,19 @@ class TestPolicy:
             (("--policy", "missing.toml"), ("missing.toml",)),
             (("--policy", "."), ("directory",)),
             (("--policy", "bad.toml"), ("bad.toml", "budgett")),
+            (("--policy", "lean"), ("no file lean", "--preset lean")),
+            (("--set", "passes=trimresults"), ("did you mean trim_results?",)),
         ],
     )
     def test_refuses_what_is_not_allowed(self, arguments: tuple[str, ...], words: tuple[str, ...]):
         Path("bad.toml").write_text("budgett = 1\n")
         for command in (("compact", "-"), ("explain", "-"), ("settings",)):
             refused(run(*command, *arguments, data=example()), *words)
+
+    def test_a_transcript_is_sent_to_the_commands_that_read_it(self):
+        lines = b'{"type": "user"}\n{"type": "assistant"}\n'
+        for command in ("compact", "explain", "check"):
+            refused(run(command, "-", data=lines), "clew replay and clew loops read those")
 
     def test_refuses_a_bad_environment(self, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setenv("CLEW_CAP", "much")
@@ -529,6 +619,17 @@ class TestProcesses:
         done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
         assert b"\\u2026" in done.stdout
+
+
+@pytest.mark.parametrize("module", ["clew", "clew.cli"])
+def test_it_runs_as_a_module(module: str):
+    command = [sys.executable, "-m", module, "check", "--help"]
+    env = {**os.environ, "PYTHONPATH": str(HOME)}
+    done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60, text=True)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "Usage: clew check [OPTIONS] FILE",
+    )
 
 
 def test_the_entry_point_is_there():

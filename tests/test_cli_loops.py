@@ -139,8 +139,13 @@ def test_tools_are_known_by_the_policy() -> None:
 
 UNUSABLE = {
     "no such file": ("nowhere.jsonl", b"", "nowhere.jsonl: No such file or directory."),
-    "no transcript": ("a.md", b"# Loom\n", "a.md: This is no transcript ("),
+    "no transcript": ("a.md", b"# Loom\n", "a.md: This is no transcript, and no request: The JSON"),
     "nothing in it": ("empty.jsonl", b"", "empty.jsonl: This is empty."),
+    "no tool calls": (
+        "a.json",
+        b'{"messages": [{"role": "user", "content": "hi"}]}',
+        "a.json: The format cannot be told, and there are no tool calls in it.",
+    ),
     "a request of no known format": ("a.json", b'{"messages": 3}', "a.json: This is no transcript"),
 }
 

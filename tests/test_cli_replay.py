@@ -201,6 +201,7 @@ class TestBadInput:
         ("arguments", "said"),
         [
             (["--policy", "best"], "There is no policy 'best'. A policy is none, a preset"),
+            (["--policy", "leann"], "'leann'. Did you mean lean? A policy is none, a preset"),
             (["--policy", "gone.toml"], "gone.toml"),
             (["--agent", "cursor"], "--agent: There is no 'cursor'. Known are claude-code, "),
             (["--since", "soon"], "--since: 'soon' is neither a date such as 2026-11-01 nor"),
@@ -375,6 +376,12 @@ class TestScreen:
         shown = capsys.readouterr().out
         assert "\x1b" not in shown
         assert "\\x1b[31m" in shown
+
+    def test_agents_beyond_the_first_few_are_counted(self, capsys: Any):
+        replay = sample(5)
+        named = [_changed(one, agent=f"agent-{at}") for at, one in enumerate(replay.sessions)]
+        show_replay(_changed(replay, sessions=tuple(named)))
+        assert "agent-0 1, agent-1 1, agent-2 1, 2 others" in capsys.readouterr().out
 
     def test_what_was_left_out_is_counted(self):
         left = [Left(f"{at}.jsonl", "it is empty") for at in range(1_003)]

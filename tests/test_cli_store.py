@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -61,6 +62,13 @@ class TestExpand:
         assert result.exit_code == 0
         assert result.output == "".join(whole[number - 1] for number in lines)
 
+    @pytest.mark.parametrize("lines", ["3:4", "3-4"])
+    def test_takes_a_whole_marker_and_either_spelling_of_lines(self, path: Path, lines: str):
+        marker = f"[clew: 12 of 20 lines left out; ref {REF}]"
+        assert (
+            run("expand", marker, "--lines", lines).output == "line 3 of a log\nline 4 of a log\n"
+        )
+
     def test_the_owner_of_the_file_reads_what_any_key_has_left(self, path: Path):
         assert run("expand", reference("of another key")).output == "of another key"
 
@@ -95,6 +103,33 @@ class TestExpand:
         assert said in result.stderr
         assert result.stdout == ""
 
+    def test_a_file_of_originals_will_do(self, tmp_path: Path):
+        file = tmp_path / "originals.json"
+        file.write_text(json.dumps({REF: "one\ntwo \ud83d\n"}))
+        whole = run("expand", REF, "--originals", str(file))
+        assert whole.stdout_bytes == "one\ntwo \ud83d\n".encode("utf-8", "surrogatepass")
+        assert run("expand", REF, "--originals", str(file), "--lines", "1").output == "one\n"
+
+    @pytest.mark.parametrize(
+        ("data", "said"),
+        [
+            (b"{}", f"No original is kept under {REF} in it"),
+            (b"[]", "This is no file that clew compact --originals wrote"),
+            (b"\xff\x00", "This is no file that clew compact --originals wrote"),
+            (b"", "This is empty"),
+            (None, "No such file or directory"),
+        ],
+    )
+    def test_another_file_is_refused_in_a_sentence(
+        self, tmp_path: Path, data: bytes | None, said: str
+    ):
+        file = tmp_path / "originals.json"
+        if data is not None:
+            file.write_bytes(data)
+        result = run("expand", REF, "--originals", str(file))
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert f"{file}: {said}" in result.stderr
+
     def test_a_store_can_be_named(self, path: Path, tmp_path: Path):
         other = SQLiteStore(tmp_path / "other.db")
         other.keep(OWNER, "c1", by_ref("elsewhere"))
@@ -128,7 +163,7 @@ class TestForget:
         assert b"of another key" in bytes_of(path)
         result = run("forget", "--all", "--yes")
         assert result.exit_code == 0
-        said = "Deleted: 2 conversations, 2 originals, 1 records of requests.\n"
+        said = "Deleted: 2 conversations, 2 originals, 1 record of requests.\n"
         assert result.output == said
         assert b"of another key" not in bytes_of(path)
         assert run("expand", REF).exit_code == 2

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import clew
 from clew.cli import main
+from clew.cli.demo import example
 from clew.edits import REASONS
 from clew.marker import MOST, UNITS, Marker, Short, is_hole, parse_marker
+from clew.proxy.compacting import REASONS as REASONS_WHY
+from clew.proxy.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,6 +55,75 @@ def test_output_shown_is_real(command: str, shown: str):
         found = printed.find(excerpt.rstrip("\n"), at)
         assert found >= 0, f"not in the output of {command}:\n{excerpt}"
         at = found + len(excerpt)
+
+
+PYTHON = [
+    pytest.param(found[1], id=f"{path.name}: {found[1].splitlines()[0]}")
+    for path in DOCS
+    if path.name != "extending.md"  # whose blocks go on from one another: test_extending.py
+    for found in re.finditer(r"^```python\n(.*?)^```$", path.read_text("utf-8"), re.M | re.S)
+]
+TOLD = re.compile(r"(?P<code>[^#]+?)\s+# (?P<value>['(].*)")
+
+
+def test_python_is_shown():
+    assert len(PYTHON) >= 6
+
+
+@pytest.mark.parametrize("block", PYTHON)
+def test_python_shown_runs_and_says_what_it_is_shown_to(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each block by itself, beside a request; `expression   # 'value'` is held to its value."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clew.toml").write_text("")
+    request = json.loads(example())
+    ref, text = "bzvio7hfrwv665ltstuw", "the original"
+    world: dict[str, Any] = {"clew": clew, "request": request, "ref": ref, "tools": clew.Tools()}
+    world |= {"send": len, "execute": lambda *_: "printed", "error": False}
+    world |= {"name": "Bash", "arguments": {"command": "ls"}}
+    monkeypatch.setitem(world, "originals", {ref: text})
+    exec(block.replace("clew.expand(ref, out)", "clew.expand(ref, originals)"), world)
+    for line in block.splitlines():
+        if told := TOLD.fullmatch(line):
+            value = eval(told["code"], world)
+            assert repr(value) == told["value"] or repr(value) == f"({told['value']})", line
+
+
+OPTIONS = {
+    "compact": "docs/commands.md", "explain": "docs/commands.md", "replay": "docs/replay.md",
+    "serve": "docs/proxy.md", "run": "docs/run.md", "expand": "docs/store.md",
+    "forget": "docs/store.md",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "page"), OPTIONS.items())
+def test_every_option_of_a_command_is_on_its_page(command: str, page: str):
+    text = (ROOT / page).read_text("utf-8")
+    options = [one.opts[-1] for one in main.commands[command].params if one.opts[-1][:2] == "--"]
+    assert len(options) >= 4
+    assert [option for option in options if option not in text] == []
+
+
+def test_the_library_s_page_names_all_that_is_public():
+    text = (ROOT / "docs" / "library.md").read_text("utf-8")
+    properties = {name for name, one in vars(clew.Report).items() if isinstance(one, property)}
+    names = {*clew.__all__, *clew.Report.__struct_fields__, *properties} - {"tally"}
+    assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
+
+
+def test_options_shown_exist():
+    """`clew COMMAND … --option`, wherever a document shows one."""
+    shown = [
+        (path.name, found[1], option)
+        for path in DOCS
+        for found in re.finditer(r"\bclew ([a-z]+)\b([^`\n|;#]*)", path.read_text("utf-8"))
+        if found[1] in main.commands
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", found[2])
+    ]
+    assert len(shown) >= 20
+    known = {name: {o for p in one.params for o in p.opts} for name, one in main.commands.items()}
+    assert [one for one in shown if one[2] not in known[one[1]]] == []
 
 
 @pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
@@ -88,6 +163,18 @@ def test_problems_are_exactly_those_of_the_source():
     text = (ROOT / "docs" / "problems.md").read_text("utf-8")
     rows = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
     assert rows == {code for code in found if CODE.fullmatch(code)}
+
+
+def test_what_the_proxy_tells_is_on_its_pages():
+    operations = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    whys = operations.partition("### Why something else went up")[2].partition("## ")[0]
+    assert set(re.findall(r"^\| `([^`]+)` \|", whys, re.MULTILINE)) - {"why"} == set(REASONS_WHY)
+    metrics = operations.partition("## Metrics")[2].partition("## ")[0]
+    assert set(re.findall(r"`(clew_\w+)`", metrics)) == {family.name for family in FAMILIES}
+    headers = (ROOT / "docs" / "proxy.md").read_text("utf-8").partition("## Headers of clew's own")
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/clew/proxy").glob("*.py"))
+    ours = set(re.findall(r"x-clew-[a-z]+", source)) - {"x-clew-upgrade"}  # which stays inside
+    assert set(re.findall(r"x-clew-[a-z]+", headers[2].partition("## ")[0])) == ours
 
 
 def test_reasons_are_exactly_those_of_the_source():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -364,3 +365,22 @@ def test_it_ends_when_its_input_does(path: Path):
     )  # fmt: skip
     assert done.returncode == 0
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [1]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a terminal of POSIX")
+def test_at_a_terminal_it_says_what_it_waits_for_and_an_interrupt_ends_it(path: Path):
+    """Though a thread waits for a line that never comes."""
+    pty = pytest.importorskip("pty")
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "clew.cli", "mcp", "--store", str(path)]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdin=follower,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        assert b"waits for an agent" in process.stderr.readline()
+        time.sleep(1)  # until it reads
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == -signal.SIGINT
+    os.close(leader)
+    os.close(follower)

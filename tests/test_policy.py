@@ -213,7 +213,7 @@ class TestValue:
         assert twin(policy).fingerprint() == policy.fingerprint()
 
     def test_passes_may_be_a_list(self):
-        assert Policy(passes=["cap_results"]).passes == ("cap_results",)  # pyright: ignore[reportArgumentType]
+        assert Policy(passes=["cap_results"]).passes == ("cap_results",)
 
 
 class TestRefusals:
@@ -287,6 +287,7 @@ class TestEnvironment:
             ("CLEW_Cap", "1", "did you mean CLEW_CAP?"),
             ("CLEW_", "1", "unknown key 'CLEW_'"),
             ("CLEW_TOOLS", "Bash", "[tools.NAME] in TOML"),
+            ("CLEW_PRESET", "leen", "preset: 'leen' is not allowed; allowed: safe, lean, tight"),
         ],
     )
     def test_refuses_what_it_does_not_understand(self, variable: str, text: str, said: str):

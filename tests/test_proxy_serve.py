@@ -54,6 +54,12 @@ def behind() -> Iterator[int]:
         server.shutdown()
 
 
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A store that is not that of whoever runs the tests."""
+    monkeypatch.setenv("CLEW_STORE", str(tmp_path / "clew.db"))
+
+
 @contextlib.contextmanager
 def served(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command in a process of its own, and its port."""
@@ -215,6 +221,12 @@ def test_a_short_token_is_refused():
     result = CliRunner().invoke(main, ["serve"], env={"CLEW_TOKEN": "short"})
     assert (result.exit_code, "A token has 16 characters" in result.stderr) == (2, True)
     assert "short" not in result.stderr.replace("shorter", "")
+
+
+def test_a_store_that_cannot_be_is_refused_before_it_says_that_it_listens():
+    result = CliRunner().invoke(main, ["serve", "--port", "0"], env={"CLEW_STORE_DAYS": "soon"})
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "CLEW_STORE_DAYS='soon' is not allowed" in result.stderr
 
 
 def test_nothing_else_needs_the_server():

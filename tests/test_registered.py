@@ -242,7 +242,7 @@ def installed(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_package_offers_a_pass_by_name(installed: Path) -> None:
-    policy = Policy(passes=["default", "acme"])  # type: ignore[arg-type]
+    policy = Policy(passes=["default", "acme"])
     assert policy.passes is not None
     assert policy.passes[:-1] == USUAL
     assert name_of(policy.passes[-1]) == "drop_nothing"  # type: ignore[arg-type]
@@ -254,7 +254,7 @@ def test_a_package_offers_a_pass_by_name(installed: Path) -> None:
 
 
 def test_packages_are_looked_at_only_when_a_policy_names_one(installed: Path) -> None:
-    Policy(passes=["default"])  # type: ignore[arg-type]
+    Policy(passes=["default"])
     Policy(passes=(other,))
     assert "acme_passes" not in sys.modules
 

@@ -94,6 +94,11 @@ def test_the_screen_says_nothing_where_nobody_looked(capsys: pytest.CaptureFixtu
     assert "Read again" not in capsys.readouterr().out
 
 
+def test_the_screen_says_nothing_where_nothing_was_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    show_replay(replayed(ReadAgain(0, 0, 5, 0, 40)))
+    assert "Read again" not in capsys.readouterr().out
+
+
 def test_the_page_has_it() -> None:
     shown = page(replayed(ReadAgain(2, 300, 5, 10, 40)))
     assert '"again":{"after_cut":8,"tokens":1200,"standing":20,"cut":40,"whole":160}' in shown

@@ -74,6 +74,8 @@ def test_what_is_no_command_is_said_in_a_sentence(tmp_path: Path):
     )
     plain = tmp_path / "plain"
     plain.write_text("x")
+    status, _, said = ran(tmp_path, "--", str(plain))
+    assert (status, "plain cannot be run: it is no program." in said) == (126, True)
     plain.chmod(0o755)
     status, _, said = ran(tmp_path, "--", str(plain))
     assert (status, "cannot be run: Exec format error." in said) == (126, True)
@@ -124,7 +126,7 @@ def test_requests_go_through_to_where_they_went_before(tmp_path: Path, observe: 
     assert shorter != observe
     last = said.splitlines()[-1]
     found = re.search(
-        r"clew: 4 requests; ([\d,]+) tokens (.*) sent as ([\d,]+) \(\d+% less\)", last
+        r"clew: 4 requests; ([\d,]+) tokens (.*) sent as ([\d,]+) \(\d+ % less\)", last
     )
     assert found, said
     before, after = (int(found[at].replace(",", "")) for at in (1, 3))
@@ -291,14 +293,22 @@ def test_the_summary_says_what_happened():
     sums.add(record(status=529, tokens_before=0, tokens_after=0))
     assert sums.told(observed=False) == [
         "3 requests, 1 of them not answered well",
-        "4,000 tokens were sent as 2,000 (50% less)",
+        "4,000 tokens were sent as 2,000 (50 % less)",
         "prompts $1.50 in place of $2.00 (of 1 requests) by the provider's own counts",
         "1 fall-back (mostly late: over 3 s)",
     ]
     assert sums.told(observed=True)[1:3] == [
-        "4,000 tokens would have been sent as 2,000 (50% less)",
+        "4,000 tokens would have been sent as 2,000 (50 % less)",
         "prompts $1.50 (of 1 requests) by the provider's own counts",
     ]
+
+
+def test_the_summary_does_not_call_more_less():
+    sums = Sums()
+    sums.add(record(tokens_before=1000, tokens_after=1002))
+    assert sums.told(observed=False)[1] == "1,000 tokens were sent as 1,002 (0 % less)"
+    sums.add(record(tokens_before=0, tokens_after=48))
+    assert sums.told(observed=False)[1] == "1,000 tokens were sent as 1,050 (5 % more)"
 
 
 def test_without_the_extra_it_says_what_is_missing():

@@ -629,7 +629,8 @@ class TestPlaces:
 
     @pytest.mark.parametrize("value", ["0", "-1", "nan", "many", "1e99"])
     def test_what_retention_cannot_be(self, value: str):
-        with pytest.raises(PolicyError, match="allowed: a number"):
+        said = f"CLEW_STORE_DAYS='{value}' is not allowed; allowed: a number from 1 to 36,500"
+        with pytest.raises(PolicyError, match=said):
             Retention.from_env({"CLEW_STORE_DAYS": value})
 
 

@@ -569,8 +569,8 @@ class TestNotOurs:
         ("made", "said"),
         [
             ("newer", "a newer version of clew has written it; update clew"),
-            ("of_another_program", "it is a database, but not clew's"),
-            ("of_another_program_that_says_so", "it is a database, but not clew's"),
+            ("of_another_program", "it is another program's file, not clew's"),
+            ("of_another_program_that_says_so", "it is another program's file, not clew's"),
         ],
     )
     def test_is_refused_and_not_touched(self, path: Path, made: str, said: str):

@@ -24,9 +24,11 @@ from .errors import (
     UnreadableRequest,
 )
 from .facts import Facts
+from .marker import find_marker
 from .memo import Memo
 from .overrun import refuse_over_budget
 from .policy import Policy, Rendering
+from .presets import PRESETS
 from .ranges import shown
 from .repair.mending import Repair
 from .report import Report
@@ -63,7 +65,11 @@ def compact(
 ) -> Compaction[_Request]:
     """The request made smaller, in its own format and type; as it came when it cannot be read.
 
-    `model` is for requests that do not name it themselves: Gemini's stands in the URL.
+    A request is bytes, text, a dict or a bare list of messages. Its `format` is told apart, unless
+    you name it: anthropic, openai-chat, openai-responses, gemini. Without a `policy` it is the
+    preset safe; `facts` are what the request cannot show. A `memo` of earlier requests makes this
+    one faster and changes nothing; None keeps none. `model` is for requests that do not name it
+    themselves: Gemini's stands in the URL.
     Raises BudgetError when the policy's budget cannot be met; the error names what is in the way.
 
     >>> history = [{"role": "user", "content": "hello"}]
@@ -71,7 +77,9 @@ def compact(
     True
     """
     try:
-        folded = fold_request(request, format, _policy(policy), _facts(facts), memo, model=model)
+        folded = fold_request(
+            request, format, _policy(policy), _facts(facts), _memo(memo), model=model
+        )
         done = compacted(folded, request)
         refuse_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
@@ -86,6 +94,7 @@ def plan(
     policy: Policy | None = None,
     facts: Facts | None = None,
     memo: Memo | None = _MEMO,
+    model: str | None = None,
     trace: bool = False,
 ) -> Plan:
     """Whether, what and where: the decision, without its application.
@@ -93,7 +102,9 @@ def plan(
     With `trace`, also every offer that was made, taken or not, and what was protected.
     """
     try:
-        folded = fold_request(request, format, _policy(policy), _facts(facts), memo, trace=trace)
+        folded = fold_request(
+            request, format, _policy(policy), _facts(facts), _memo(memo), trace=trace, model=model
+        )
     except (PassedThrough, UnreadableRequest) as why:
         return Plan(untouched=str(why))
     done = compacted(folded, request)
@@ -111,14 +122,20 @@ def plan(
 
 
 def apply(
-    request: _Request, plan: Plan, *, format: str | None = None, policy: Policy | None = None
+    request: _Request,
+    plan: Plan,
+    *,
+    format: str | None = None,
+    policy: Policy | None = None,
+    model: str | None = None,
 ) -> Compaction[_Request]:
     """The request with a plan's edits; raises PlanMismatch for another history."""
     if plan.untouched is not None:
         return Compaction(request, Report(untouched=plan.untouched), {})
     planned = Policy(repair=plan.repair, rendering=plan.rendering)
     how = planned if policy is None else _policy(policy).replace(advise=False)
-    folded = fold_request(request, format or plan.format, how, Facts(), None, passes=())
+    name = format or plan.format
+    folded = fold_request(request, name, how, Facts(), None, passes=(), model=model)
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")
     folded.state.take(plan.edits)
@@ -143,9 +160,11 @@ def check(request: object, *, format: str | None = None, model: str | None = Non
     ]
 
 
-def repair(request: _Request, *, format: str | None = None) -> Compaction[_Request]:
+def repair(
+    request: _Request, *, format: str | None = None, model: str | None = None
+) -> Compaction[_Request]:
     """The smallest change that makes the request valid; nothing else is touched."""
-    folded = fold_request(request, format, Policy(), Facts(), None, passes=())
+    folded = fold_request(request, format, Policy(), Facts(), None, passes=(), model=model)
     return compacted(folded, request)
 
 
@@ -158,7 +177,8 @@ def expand(
 ) -> str:
     """The original behind a marker: whole, some lines of it (from 1 on), or those that match.
 
-    Lines end at line feeds, as markers count them. A pattern is a regular expression without
+    `ref` is the reference, or the whole marker. Lines end at line feeds, as markers count them. A
+    pattern is a regular expression without
     references back and looks around: it is searched for in linear time, whatever it is.
 
     >>> expand("a", {"a": "one\\ntwo\\nthree\\n"}, lines=(2, 9), pattern="^t")
@@ -183,21 +203,32 @@ def _original(ref: object, source: object) -> str:
     if not isinstance(originals, Mapping):
         raise ValueError(f"source={shown(originals)}: allowed is a Compaction, or a mapping.")
     kept = cast(Mapping[object, str], originals)
-    if not isinstance(ref, str) or ref not in kept:
-        raise UnknownReference(f"No original is kept under {shown(ref)}.")
-    return kept[ref]
+    marker = find_marker(ref) if isinstance(ref, str) and ref not in kept else None
+    name = ref if marker is None else marker.ref
+    if not isinstance(name, str) or name not in kept:
+        raise UnknownReference(f"No original is kept under {shown(name)}.")
+    return kept[name]
 
 
 def _policy(given: object) -> Policy:
     if given is not None and not isinstance(given, Policy):
-        raise PolicyError(f"policy={given!r} is not allowed; allowed: a clew.Policy, or None")
+        hint = f" (Policy.preset({given!r}))" if given in tuple(PRESETS) else ""
+        raise PolicyError(
+            f"policy={shown(given)} is not allowed; allowed: a clew.Policy{hint}, or None"
+        )
     return given or Policy()
 
 
 def _facts(given: object) -> Facts:
     if given is not None and not isinstance(given, Facts):
-        raise PolicyError(f"facts={given!r} is not allowed; allowed: a clew.Facts, or None")
+        raise PolicyError(f"facts={shown(given)} is not allowed; allowed: a clew.Facts, or None")
     return given or Facts()
+
+
+def _memo(given: object) -> Memo | None:
+    if given is not None and not isinstance(given, Memo):
+        raise PolicyError(f"memo={shown(given)} is not allowed; allowed: a clew.Memo, or None")
+    return given
 
 
 def _line_range(lines: object, count: int) -> tuple[int, int]:

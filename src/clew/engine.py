@@ -56,6 +56,10 @@ class Compaction(Struct, Generic[_Request], frozen=True):
     report: Report
     originals: Mapping[str, str]
 
+    def __repr__(self) -> str:
+        kept = "" if self.report.untouched else f"; {len(self.originals):,} originals"
+        return f"<Compaction {self.report.headline()}{kept}>"
+
 
 class Folded(Struct, frozen=True):
     """A request read to its end: the state after its last message, and its way back."""
@@ -274,6 +278,8 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
     rendered = _rendered(pieces, folded)
     changed = _is_changed(rendered.pieces, len(folded.body))
     projection = folded.body.splice(rendered.pieces) if changed else request
+    if changed and isinstance(request, bytearray):
+        projection = bytearray(projection)
     if not _defines_tools(folded):
         projection = without_definitions(projection, folded.setting.codec.name)
     state = folded.state

@@ -41,5 +41,9 @@ class Originals(Mapping[str, str]):
     def __len__(self) -> int:
         return len(self._kept) + sum(ref not in self._kept for ref in self._images)
 
+    def __reduce__(self) -> tuple[type[dict[str, str]], tuple[dict[str, str]]]:
+        """Copied and sent to other processes as the texts alone."""
+        return dict, (dict(self),)
+
     def __repr__(self) -> str:
         return f"Originals({len(self):,})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
@@ -18,10 +18,12 @@ from .ranges import (
     characters,
     factor,
     listed,
+    nearest,
     one_of,
     refusal,
     refuse_unknown,
     share,
+    shown,
     switch,
     whole,
 )
@@ -119,7 +121,9 @@ def _pass(one: object) -> str | Pass:
         return one
     found = offered(one)
     if found is None:
-        raise ValueError(_allowed_passes())
+        near = nearest(one, pass_names())
+        hint = f"; for {shown(one)} did you mean {near}?" if near else ""
+        raise ValueError(f"{_allowed_passes()}{hint}")
     return found
 
 
@@ -363,7 +367,8 @@ class Policy:
 
     cap: int | None = 32_000
     tools: Tools = _NO_TOOLS
-    passes: tuple[str | Pass, ...] | None = None
+    # Lists will do; they are kept as tuples.
+    passes: Sequence[str | Pass] | None = None
     repair: bool = True
     counter: CounterName = "auto"
     keep_recent: int = 0
@@ -372,9 +377,9 @@ class Policy:
     keep_reasoning: int | None = None
     step: int = 5_000
     growth: float = 0.2
-    pin_tools: tuple[str, ...] = ()
-    pin_paths: tuple[str, ...] = ()
-    pin_calls: tuple[str, ...] = ()
+    pin_tools: Sequence[str] = ()
+    pin_paths: Sequence[str] = ()
+    pin_calls: Sequence[str] = ()
     errors_verbatim: bool = True
     shape_arrivals: bool = False
     number_every: int = 5

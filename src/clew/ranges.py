@@ -72,13 +72,19 @@ def refuse_unknown(where: str, given: Iterable[tuple[str, object]], known: Colle
     """Raise for the first key that is not known, with its value and the nearest known key."""
     for key, value in given:
         if key not in known:
-            folded = {name.casefold(): name for name in known}
-            near = difflib.get_close_matches(key.casefold(), folded, n=1)
-            hint = f"did you mean {folded[near[0]]}? " if near else ""
+            near = nearest(key, known)
+            hint = f"did you mean {near}? " if near else ""
             raise PolicyError(
                 f"{where}unknown key {shown(key)} (value {shown(value)}); "
                 f"{hint}allowed: {listed(known)}"
             )
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if one is."""
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None
 
 
 def listed(names: Collection[str]) -> str:

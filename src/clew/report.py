@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from .edits import Advise, Edit
 from .mimicry import Mimicry
@@ -99,27 +100,44 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
-    def to_text(self) -> str:
-        """The report for a person, a line an edit."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and sent to other processes with its figures, without what they are counted of."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return _report_of, ({**fields, "tally": partial(Counted, *astuple(self._counted))},)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.headline()}>"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def headline(self) -> str:
+        """What came of it, in one line."""
         if self.untouched:
             return f"passed through unchanged: {self.untouched}"
         counted = "tokens" if self.counter == "o200k" else "tokens (estimated)"
         share = 100 * self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
         figures = f"{self.tokens_before:,} -> {self.tokens_after:,} {counted}"
+        saving = sum(not isinstance(edit, Advise) for edit in self.edits)
+        return f"{self.format}: {figures}, {share:.1f} % saved by {_count(saving, 'edit')}"
+
+    def to_text(self) -> str:
+        """The report for a person, a line an edit."""
+        lines = [self.headline()]
+        if self.untouched:
+            return lines[0]
         advice = [edit for edit in self.edits if isinstance(edit, Advise)]
         saving = [edit for edit in self.edits if not isinstance(edit, Advise)]
-        saved = f"{share:.1f} % saved by {_count(len(saving), 'edit')}"
-        lines = [f"{self.format}: {figures}, {saved}"]
+        lines += [
+            f"  {edit.reason} at {edit.ref}: {edit.evidence}, saved {edit.saved:,}"
+            for edit in saving
+        ]
         if self.repairs:
             change = f"{self.tokens_repaired:+,} tokens"
             lines.append(f"{_count(len(self.repairs), 'repair')}, {change}:")
             lines += [f"  {one.code} {one.place}: {one.done}" for one in self.repairs]
         if self.tokens_rendered:
             lines.append(f"calls and results told in words, {self.tokens_rendered:+,} tokens")
-        lines += [
-            f"  {edit.reason} at {edit.ref}: {edit.evidence}, saved {edit.saved:,}"
-            for edit in saving
-        ]
         if advice:
             lines.append(
                 f"advice in {_count(len(advice), 'result')}, +{self.tokens_advised:,} tokens:"
@@ -129,6 +147,10 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
         lines += [f"  {one.kind} mimicked at {one.ref}, in {one.where}" for one in self.mimicry]
         return "\n".join(lines)
+
+
+def _report_of(fields: dict[str, Any]) -> Report:
+    return Report(**fields)
 
 
 def _fetched_again(one: Refetched) -> str:

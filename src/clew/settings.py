@@ -10,17 +10,21 @@ from typing import Any, Final, cast
 
 from .errors import PolicyError
 from .policy import CODE, NAMES, SETTINGS, Policy
-from .ranges import refusal, refuse_unknown
+from .presets import PRESETS
+from .ranges import listed, refusal, refuse_unknown
 from .tools import TOOL_KEYS, Tool, Tools
 
 PREFIX: Final = "CLEW_"
+PRESET: Final = "preset"  # a key beside the settings: it stands for what the preset sets
 STORE: Final = "CLEW_STORE"  # these three are the store's, and no policy's
 STORE_DAYS: Final = "CLEW_STORE_DAYS"
 STORE_MEGABYTES: Final = "CLEW_STORE_MEGABYTES"
 TOKEN: Final = "CLEW_TOKEN"  # the proxy's  # noqa: S105 - its name, not a token
 
 _FILES = ("pyproject.toml", "clew.toml")  # the later one wins
+_KEYS = (PRESET, *NAMES)
 _VARIABLES = {setting.variable: setting.name for setting in SETTINGS if setting.variable}
+_PRESET_VARIABLE = f"{PREFIX}{PRESET.upper()}"
 _ELSEWHERE = (STORE, STORE_DAYS, STORE_MEGABYTES, TOKEN)
 _WORDS = {  # what TOML has no value for
     "cap": {"unlimited": None},
@@ -75,11 +79,23 @@ def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
     if "CLEW_TOOLS" in given:
         text = given["CLEW_TOOLS"]
         raise refusal("environment: ", "CLEW_TOOLS", text, "[tools.NAME] in TOML, Tools in code")
-    refuse_unknown("environment: ", given.items(), tuple(_VARIABLES))
+    refuse_unknown("environment: ", given.items(), (_PRESET_VARIABLE, *_VARIABLES))
+    if _PRESET_VARIABLE in given:
+        policy = with_preset(policy, given.pop(_PRESET_VARIABLE), f"environment {_PRESET_VARIABLE}")
     for variable, text in given.items():
         name = _VARIABLES[variable]
         policy = policy.revised({name: _from_text(name, text)}, f"environment {variable}")
     return policy
+
+
+def with_preset(policy: Policy, name: object, origin: str) -> Policy:
+    """The policy with what a preset sets, in place of what an earlier one did; `origin` asks."""
+    known = name.strip() if isinstance(name, str) else ""
+    if known not in PRESETS:
+        raise refusal(f"{origin}: ", PRESET, name, listed(PRESETS))
+    usual, came = Policy(), policy.origins()
+    earlier = {key: getattr(usual, key) for key in NAMES if came[key].startswith(f"{PRESET} ")}
+    return policy.revised({**earlier, **PRESETS[known]}, f"{PRESET} {known}, by {origin}")
 
 
 def _from_text(name: str, text: str) -> object:
@@ -149,13 +165,21 @@ def _parsed(file: Path) -> dict[str, object]:
 def _over(policy: Policy, file: Path, table: Mapping[str, object]) -> Policy:
     """The policy with what a file's table says."""
     origin = f"{file.name}: {file}"
-    refuse_unknown(f"{origin}: ", table.items(), NAMES)
-    values = {name: _from_table(name, value, origin) for name, value in table.items()}
+    refuse_unknown(f"{origin}: ", table.items(), _KEYS)
+    if PRESET in table:
+        policy = with_preset(policy, table[PRESET], origin)
+    said = {name: value for name, value in table.items() if name != PRESET}
+    values = {name: _from_table(name, value, origin) for name, value in said.items()}
     return _declared_over(policy, values, origin)
 
 
 def _from_table(name: str, value: object, origin: str) -> object:
     return _tools(value, origin) if name == "tools" else _said(name, value)
+
+
+def word_for_none(name: str) -> str:
+    """The word that stands for None where people write this setting."""
+    return next(iter(_WORDS[name]))
 
 
 def _said(name: str, value: object) -> object:

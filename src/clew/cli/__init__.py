@@ -46,6 +46,9 @@ def _say_version(context: click.Context, _option: click.Parameter, wanted: bool)
 def main() -> None:
     """Keep an agent's thread while its tool history shrinks.
 
+    To begin with: clew demo shows what it does, clew replay what your past sessions cost, and
+    clew run -- claude runs an agent with it.
+
     FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
     it from standard input. Exit status: 0 when all is well, 1 when check found problems, 2 when
     the input or an option cannot be used.

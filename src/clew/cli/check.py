@@ -18,7 +18,7 @@ from .reading import (
     shown_name,
     to_json,
 )
-from .showing import printable
+from .showing import counted, printable
 
 FOUND = 1  # the exit status when there are problems
 
@@ -57,8 +57,4 @@ def _summary(problems: Sequence[clew.Problem], untouched: str | None) -> str:
     warnings = len(problems) - errors
     if not problems:
         return "no problems"
-    return f"{_count(errors, 'error')}, {_count(warnings, 'warning')}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"

@@ -57,7 +57,7 @@ def demo(raw: bool) -> None:
     same = len(before) - len(changed)
     show(
         _view(f"HISTORY IN: {len(body):,} bytes", before, range(len(before))),
-        f"WHAT CLEW DID, with a cap of {POLICY.cap:,} characters for each result",
+        "WHAT CLEW DID, with every edit taken at once; by default each waits until it pays",
         *explanation(out.report),
         _view(f"PROJECTION OUT: {len(out.request):,} bytes; what changed", after, changed),
         f"The other {same} messages keep their exact bytes.",

@@ -25,8 +25,9 @@ from .reading import (
     read_input,
     takes_policy,
     to_json,
+    told_if_long,
 )
-from .showing import Table, show
+from .showing import Table, counted, show
 
 
 @click.command()
@@ -49,7 +50,7 @@ def explain(
     if as_json:
         click.echo(to_json(report.to_dict()))
         return
-    show(*explanation(report))
+    show(*explanation(report, 0 if folded is None else len(folded.state.pool)))
     if diff and folded is not None:
         show_changes(changes(folded, folded.setting.codec.history))
 
@@ -60,18 +61,21 @@ def _explained(
     """The report of an input, and its history; what cannot be read at all is an error here."""
     data = read_input(file)
     try:
-        folded = fold_request(data, format, policy, Facts(), None, trace=debug)
-        return compaction_of(folded, data).report, folded
+        with told_if_long(file, data):
+            folded = fold_request(data, format, policy, Facts(), None, trace=debug)
+            return compaction_of(folded, data).report, folded
     except (PassedThrough, UnreadableRequest) as why:
         problems_of(file, data, format)
         return Report(untouched=str(why)), None
 
 
-def explanation(report: clew.Report) -> list[Table | str]:
-    """A report, section by section."""
+def explanation(report: clew.Report, waiting: int = 0) -> list[Table | str]:
+    """A report, section by section; `waiting` offers were not taken so far."""
     if report.untouched is not None:
         return [f"Passed through unchanged: {report.untouched}"]
     sections: list[Table | str] = [_summary(report)]
+    if not report.edits:
+        sections.append(_nothing(report, waiting))
     advice = [edit for edit in report.edits if isinstance(edit, Advise)]
     if len(report.edits) > len(advice):
         sections.append(_edits(report))
@@ -90,19 +94,29 @@ def explanation(report: clew.Report) -> list[Table | str]:
         sections.append(Table("Passes that failed and were skipped", ("pass", "error"), rows))
     if report.mimicry:
         sections.append(_mimicry(report))
-    if report.trace is not None:
+    if report.trace:
         sections.append(_trace(report))
     return sections
 
 
 def _summary(report: clew.Report) -> str:
-    counted = "tokens" if report.counter == "o200k" else "tokens (estimated)"
+    unit = "tokens" if report.counter == "o200k" else "tokens (estimated)"
     before, after = report.tokens_before, report.tokens_after
     share = f" ({100 * report.tokens_saved / before:.1f} %)" if before else ""
     return (
-        f"{report.format}, {report.model or 'no model named'}, {report.messages:,} messages: "
-        f"{before:,} -> {after:,} {counted}; saved {report.tokens_saved:,}{share}"
+        f"{report.format}, {report.model or 'no model named'}, "
+        f"{counted(report.messages, 'message')}: "
+        f"{before:,} -> {after:,} {unit}; saved {report.tokens_saved:,}{share}"
     )
+
+
+def _nothing(report: clew.Report, waiting: int) -> str:
+    """Why there is no edit."""
+    if not waiting:
+        return "Nothing is taken out: the history is short, or holds nothing that may go."
+    listed = "" if report.trace is not None else "; --debug lists what was offered"
+    wait = "offer waits until it pays" if waiting == 1 else "offers wait until they pay"
+    return f"Nothing is taken out yet: {waiting:,} {wait}{listed}."
 
 
 def _edits(report: clew.Report) -> Table:
@@ -114,7 +128,7 @@ def _edits(report: clew.Report) -> Table:
         if not isinstance(edit, Advise)
     ]
     columns = ("place", "reason", "evidence", "saved", "original")
-    return Table("Edits", columns, rows, frozenset({"saved"}))
+    return Table("Edits", columns, rows, frozenset({"saved"}), frozenset({"original"}))
 
 
 def _refetched(report: clew.Report) -> Table:

@@ -9,6 +9,7 @@ import click
 
 from .ending import Failure
 from .replay_since import moment
+from .showing import counted
 from .stored import open_store, store_option
 
 if TYPE_CHECKING:
@@ -59,8 +60,8 @@ def _ask(store: SQLiteStore, yes: bool) -> None:
 
 def _tell(store: SQLiteStore, gone: Forgotten) -> None:
     click.echo(
-        f"Deleted: {gone.conversations:,} conversations, {gone.originals:,} originals, "
-        f"{gone.requests:,} records of requests."
+        f"Deleted: {counted(gone.conversations, 'conversation')}, "
+        f"{counted(gone.originals, 'original')}, {counted(gone.requests, 'record')} of requests."
     )
     if not gone.erased:
         click.echo(

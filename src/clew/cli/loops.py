@@ -9,19 +9,17 @@ from typing import Any
 import click
 from msgspec import Struct
 
-import clew
-
 from ..codecs.codec import Codec
 from ..codecs.definitions import definitions_in
 from ..codecs.detect import detect
 from ..codecs.formats import CODECS
 from ..codecs.json_tree import JSON
 from ..codecs.reading import read_body
-from ..errors import ClewError
+from ..errors import ClewError, PassedThrough
 from ..loops import Circle, circles_in
 from ..loops.reading import read_history
 from ..sessions.readers import READERS
-from ..sessions.reading import read_file
+from ..sessions.reading import UNKNOWN, read_file
 from ..sessions.session import Session, Skipped
 from ..tokens import counter_for, part_tokens
 from ..tools import Tools
@@ -33,10 +31,10 @@ from .reading import (
     json_option,
     read_input,
     shown_name,
-    takes_policy,
+    takes_tools,
     to_json,
 )
-from .showing import Table, show
+from .showing import Table, counted, show
 
 _COLUMNS = ("kind", "what", "target", "calls", "tokens", "told after", "message")
 
@@ -79,15 +77,15 @@ class _Read(Struct, frozen=True):
 @click.command()
 @file_argument
 @format_option
-@takes_policy
+@takes_tools
 @json_option
-def loops(file: str, format: str | None, policy: clew.Policy, as_json: bool) -> None:
+def loops(file: str, format: str | None, tools: Tools, as_json: bool) -> None:
     """Say where the agent of FILE went in circles.
 
     FILE is a transcript of an agent, or a request. A circle is a call that was made again and again
     and brought nothing new, with nothing changed in between.
     """
-    read = _read(file, format, policy.tools)
+    read = _read(file, format, tools)
     if as_json:
         click.echo(to_json([one.told() for one in read.found]))
         return
@@ -95,14 +93,14 @@ def loops(file: str, format: str | None, policy: clew.Policy, as_json: bool) -> 
 
 
 def _summary(read: _Read) -> str:
-    calls = f"{read.calls:,} call{'' if read.calls == 1 else 's'}"
+    calls = counted(read.calls, "call")
     where = f"{calls} in {read.conversations:,} conversations" if read.conversations > 1 else calls
     if not read.found:
         return f"No circles in {where}."
     count, tokens = len(read.found), sum(one.tokens for one in read.found)
     again = sum(len(one.circle.again) for one in read.found)
     return (
-        f"{count:,} circle{'' if count == 1 else 's'} in {where}: "
+        f"{counted(count, 'circle')} in {where}: "
         f"{again:,} of the calls brought nothing new, with {tokens:,} tokens."
     )
 
@@ -140,8 +138,11 @@ def _read(file: str, format: str | None, tools: Tools) -> _Read:
         return read
     try:
         return _of_request(file, None, tools)
-    except ClewError:
-        raise Failure(f"{shown_name(file)}: This is no transcript{why}, and no request.") from None
+    except PassedThrough as error:
+        raise Failure(f"{shown_name(file)}: {error}") from None
+    except ClewError as error:
+        told = f"This is no transcript{why}, and no request: {error}"
+        raise Failure(f"{shown_name(file)}: {told}") from None
 
 
 def _of_transcript(file: str, tools: Tools) -> tuple[_Read, str]:
@@ -150,7 +151,7 @@ def _of_transcript(file: str, tools: Tools) -> tuple[_Read, str]:
     conversations, calls, why = 0, 0, ""
     for one in _items(file):
         if isinstance(one, Skipped):
-            why = f" ({one.why})"
+            why = "" if one.why == UNKNOWN else f" ({one.why})"
             continue
         read = _of_session(one, tools)
         found += read.found

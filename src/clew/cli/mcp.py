@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 import click
 
 from .ending import Failure
 from .stored import any_store, store_option
+
+_ALONE = (
+    "clew: This waits for an agent to speak to it, which would start it itself; Ctrl-C ends it."
+)
 
 
 @click.command()
@@ -24,8 +30,15 @@ def mcp(store_file: str | None) -> None:
         raise Failure(
             f"The server needs {error.name}, which is not installed: pip install 'clew[mcp]'."
         ) from None
-    with any_store(store_file) as store:
-        serve_stdio(store, _version())
+    if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        click.echo(_ALONE, err=True)
+    # It only reads. A thread that waits for standard input would hold up any other way to end.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with any_store(store_file) as store:
+            serve_stdio(store, _version())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _version() -> str:

@@ -8,8 +8,6 @@ from typing import Any
 
 import click
 
-from ..policy import Policy
-from ..presets import PRESETS
 from .ending import Failure
 
 observe_option = click.option("--observe", is_flag=True, help="Measure, and change nothing.")
@@ -20,9 +18,6 @@ deadline_option = click.option(
     show_default=True,
     metavar="SECONDS",
     help="How long a request may wait for its compaction; then it goes with the edits in force.",
-)
-preset_option = click.option(
-    "--preset", type=click.Choice(tuple(PRESETS)), help="A policy by its name."
 )
 
 
@@ -35,11 +30,6 @@ def upstream_option(of: str) -> Callable[[Any], Any]:
         multiple=True,
         help=f"Where requests go in place of the provider{of}. May be repeated.",
     )
-
-
-def with_preset(policy: Policy, preset: str | None) -> Policy:
-    """A policy with a preset laid over it, if one was chosen."""
-    return policy if preset is None else policy.revised(PRESETS[preset], f"preset {preset}")
 
 
 @contextmanager

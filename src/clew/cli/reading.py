@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import click
@@ -16,11 +18,14 @@ import clew
 from ..codecs.codec import FORMATS
 from ..errors import PassedThrough, PolicyError, UnreadableRequest
 from ..policy import NAMES
+from ..presets import PRESETS
 from ..ranges import refuse_unknown
-from ..settings import PREFIX
+from ..settings import PREFIX, with_preset
 from .ending import Failure
 
 STANDARD = "-"  # stands for standard input or output
+_TRANSCRIPT = "If this is an agent's transcript: clew replay and clew loops read those."
+PATIENCE = 3.0  # seconds without a word
 MOST_BYTES = 2**30  # far above any request: more is a device or a mistake
 
 file_argument = click.argument("file", metavar="FILE")
@@ -30,6 +35,11 @@ format_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+_preset_option = click.option(
+    "--preset",
+    type=click.Choice(tuple(PRESETS)),
+    help="A policy by its name; the settings that --set gives hold before it.",
+)
 _policy_option = click.option(
     "--policy",
     "policy_file",
@@ -55,25 +65,54 @@ def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def with_policy(
-        policy_file: str | None, changes: Sequence[str], text: bool, **given: Any
+        policy_file: str | None,
+        preset: str | None,
+        changes: Sequence[str],
+        text: bool,
+        **given: Any,
     ) -> None:
-        policy = chosen_policy(policy_file, changes)
+        policy = chosen_policy(policy_file, preset, changes)
         if text:
             policy = policy.revised({"rendering": "text"}, "option --text")
         command(policy=policy, **given)
 
-    return _policy_option(_set_option(_text_option(with_policy)))
+    return _preset_option(_policy_option(_set_option(_text_option(with_policy))))
 
 
-def chosen_policy(policy_file: str | None, changes: Sequence[str]) -> clew.Policy:
+def takes_tools(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the tools that are declared, and nothing else of a policy."""
+
+    @functools.wraps(command)
+    def with_tools(policy_file: str | None, **given: Any) -> None:
+        command(tools=_said_by(policy_file).tools, **given)
+
+    return _policy_option(with_tools)
+
+
+def chosen_policy(
+    policy_file: str | None, preset: str | None, changes: Sequence[str]
+) -> clew.Policy:
     """The policy of a command: from one file or from all usual places, then its options."""
-    policy = clew.Policy.load() if policy_file is None else clew.Policy.from_toml(policy_file)
+    policy = _said_by(policy_file)
+    if preset is not None:
+        policy = with_preset(policy, preset, "option --preset")
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals:
             raise Failure(f"--set {change}: write it as KEY=VALUE.")
         policy = policy.revised({key: _setting(key, text)}, f"option --set {key}")
     return policy
+
+
+def _said_by(policy_file: str | None) -> clew.Policy:
+    """The policy of one file, or of all usual places."""
+    if policy_file is None:
+        return clew.Policy.load()
+    if policy_file in PRESETS and not Path(policy_file).exists():
+        raise Failure(
+            f"--policy: There is no file {policy_file}; the preset is --preset {policy_file}."
+        )
+    return clew.Policy.from_toml(policy_file)
 
 
 def _setting(key: str, text: str) -> object:
@@ -122,10 +161,25 @@ def compacted(
     file: str, data: bytes, format: str | None, policy: clew.Policy
 ) -> clew.Compaction[bytes]:
     """The compaction of an input; what cannot be read at all is an error here."""
-    out = clew.compact(data, format=format, policy=policy, memo=None)
+    with told_if_long(file, data):
+        out = clew.compact(data, format=format, policy=policy, memo=None)
     if out.report.untouched is not None:
         problems_of(file, data, format)
     return out
+
+
+@contextmanager
+def told_if_long(file: str, data: bytes) -> Generator[None]:
+    """Say to who waits at a terminal, after a while, that nothing is stuck."""
+    line = f"clew: {shown_name(file)} has {len(data) / 1e6:.1f} MB; that takes a while"
+    waiting = Timer(PATIENCE, click.echo, (line,), {"err": True})
+    waiting.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
 
 
 def problems_of(
@@ -137,7 +191,8 @@ def problems_of(
     except PassedThrough as why:
         return [], str(why)
     except UnreadableRequest as error:
-        raise Failure(f"{shown_name(file)}: {error}") from None
+        hint = f" {_TRANSCRIPT}" if "trailing characters" in str(error) else ""
+        raise Failure(f"{shown_name(file)}: {error}{hint}") from None
 
 
 def to_json(value: object) -> str:

@@ -9,7 +9,7 @@ import click
 from .reading import json_option
 
 
-@click.command()
+@click.command(short_help="Say what past sessions cost, and what clew would have saved.")
 @click.argument("paths", metavar="[PATH]...", nargs=-1)
 @click.option(
     "--since",

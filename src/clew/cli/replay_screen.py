@@ -13,7 +13,7 @@ from ..replay.policies import told
 from ..replay.result import Bill, Circles, Left, Recorded, Replay, SessionResult, Share, Total
 from ..replay.spending import AGES
 from ..replay.totals import conversations, total_bill
-from .showing import printable
+from .showing import counted, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -60,8 +60,8 @@ def _headline(replay: Replay) -> Iterator[str]:
     sessions = replay.sessions
     files = len({session.source for session in sessions})
     yield (
-        f"{_count(conversations(sessions), 'conversation')} in {_count(files, 'file')}, "
-        f"{_count(replay.requests, 'request')}{_parts(sessions)}"
+        f"{counted(conversations(sessions), 'conversation')} in {counted(files, 'file')}, "
+        f"{counted(replay.requests, 'request')}{_parts(sessions)}"
     )
     yield f"{_agents(sessions)}{_period(sessions)}"
     bill = replay.totals[0].bill
@@ -75,18 +75,18 @@ def _parts(sessions: Sequence[SessionResult]) -> str:
     agents = len({(one.source, one.id) for one in sessions if one.parent is not None})
     later = sum(one.segment > 0 for one in sessions)
     told = [
-        *([_count(agents, "sub-agent")] if agents else []),
-        *([_count(later, "compaction")] if later else []),
+        *([counted(agents, "sub-agent")] if agents else []),
+        *([counted(later, "compaction")] if later else []),
     ]
     return f" ({', '.join(told)})" if told else ""
 
 
 def _agents(sessions: Sequence[SessionResult]) -> str:
     """The agents with the most sessions."""
-    counted = Counter(one.agent for one in sessions).most_common()
-    told = [f"{_clipped(agent)} {count:,}" for agent, count in counted[:_AGENTS]]
-    more = len(counted) - len(told)
-    return ", ".join([*told, *([_count(more, "other")] if more else [])])
+    agents = Counter(one.agent for one in sessions).most_common()
+    told = [f"{_clipped(agent)} {count:,}" for agent, count in agents[:_AGENTS]]
+    more = len(agents) - len(told)
+    return ", ".join([*told, *([counted(more, "other")] if more else [])])
 
 
 def _period(sessions: Sequence[SessionResult]) -> str:
@@ -210,7 +210,7 @@ def _show_policies(console: Console, replay: Replay) -> None:
 
 def _read_again(replay: Replay) -> Iterator[str]:
     """How often what a policy had cut was asked for again, beside what stood."""
-    looked = [(one.policy, one.again) for one in replay.totals if one.again is not None]
+    looked = [(one.policy, one.again) for one in replay.totals if one.again and one.again.cut]
     if not looked:
         return
     yield ""
@@ -259,8 +259,8 @@ def _circles(circles: Circles, bill: float) -> Iterator[str]:
     share = f", {100 * circles.cost / bill:.2f} % of the bill" if bill else ""
     yield ""
     yield (
-        f"Agents went round in {_count(circles.count, 'circle')} in "
-        f"{_count(circles.sessions, 'session')}: {_count(circles.again, 'call')} brought nothing "
+        f"Agents went round in {counted(circles.count, 'circle')} in "
+        f"{counted(circles.sessions, 'session')}: {counted(circles.again, 'call')} brought nothing "
         f"new, {_large(circles.tokens)} tokens{share}. The detector would "
         f"have spoken after {after:.1f} of {calls:.1f} calls on average."
     )
@@ -279,7 +279,7 @@ def _charged(sessions: Sequence[SessionResult]) -> Iterator[str]:
     replayed = total_bill([one.replayed for one in known])
     yield ""
     yield (
-        f"The provider reported {_count(requests, 'request')}: {_price(reported)}. Replayed, the "
+        f"The provider reported {counted(requests, 'request')}: {_price(reported)}. Replayed, the "
         f"same come to {_price(replayed)}: {_off(replayed, reported)}.{_written(known)}"
     )
 
@@ -331,10 +331,6 @@ def _left_line(one: Left, width: int | None) -> str:
 # --- figures for a person ----------------------------------------------------------------------
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _large(number: float) -> str:
     """A number of tokens, in the units people say."""
     for size, unit in ((1e9, " billion"), (1e6, " million")):
@@ -347,7 +343,7 @@ def _percent(part: float, whole: float) -> str:
     if not whole:
         return "–"
     share = part / whole
-    return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+    return "<1 %" if 0 < share < 0.005 else f"{round(100 * share)} %"  # a whole number has no -0
 
 
 def _short(number: float) -> str:

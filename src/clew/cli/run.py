@@ -20,11 +20,10 @@ from .proxy_options import (
     deadline_option,
     needing_server,
     observe_option,
-    preset_option,
     upstream_option,
-    with_preset,
 )
 from .reading import takes_policy
+from .showing import counted
 
 if TYPE_CHECKING:
     from ..policy import Policy
@@ -64,13 +63,12 @@ class _Warnings(logging.Handler):
 @upstream_option(", as for serve")
 @observe_option
 @deadline_option
-@preset_option
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
 @takes_policy
 @click.pass_context
 def run(
     ctx: click.Context, *, upstreams: tuple[str, ...], observe: bool, deadline: float,
-    preset: str | None, command: tuple[str, ...], policy: Policy,
+    command: tuple[str, ...], policy: Policy,
 ) -> None:  # fmt: skip
     """Run a command with a proxy of its own in front of its provider.
 
@@ -82,13 +80,24 @@ def run(
         from ..proxy.config import Config  # late: no other command needs the server
         from ..proxy.options import Options
         from ..proxy.running import bound
-    if shutil.which(command[0]) is None:
-        raise _NotFound(f"There is no command {click.format_filename(command[0])} to run.")
-    options = Options(policy=with_preset(policy, preset), observe=observe, deadline=deadline)
+    _refuse_command(command[0])
+    options = Options(policy=policy, observe=observe, deadline=deadline)
     with tempfile.TemporaryDirectory(prefix="clew-run-") as folder, signals_held():
         with bound(Config(port=0)) as listening:
             status = _run(command, upstreams, options, Path(folder), listening)
         ctx.exit(status)
+
+
+def _refuse_command(name: str) -> None:
+    """Find out before anything is started whether there is something to run."""
+    shown, path = click.format_filename(name), Path(name)
+    if shutil.which(name) is not None:
+        return
+    if os.sep in name and path.exists():
+        raise _NotRun(
+            f"{shown} cannot be run: it is {'a folder' if path.is_dir() else 'no program'}."
+        )
+    raise _NotFound(f"There is no command {shown} to run.")
 
 
 def _run(
@@ -160,7 +169,7 @@ def _last_line(
     """What came of it."""
     told = sums.told(observed=observe)
     if warnings.count:
-        told.append(f"{warnings.count} warnings, the last: {warnings.last}")
+        told.append(f"{counted(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}")
     if not sums.requests and setup.told:
         told.append("it may be told elsewhere where to go: docs/run.md")
     if sums.requests:

@@ -14,11 +14,10 @@ from .proxy_options import (
     deadline_option,
     needing_server,
     observe_option,
-    preset_option,
     upstream_option,
-    with_preset,
 )
 from .reading import takes_policy
+from .showing import is_terminal
 
 if TYPE_CHECKING:
     from ..codecs.codec import FormatName
@@ -27,6 +26,12 @@ if TYPE_CHECKING:
     from ..proxy.config import Config
     from ..proxy.metrics import Cells
     from ..proxy.options import Options
+
+
+_NEXT = (
+    "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
+    "browser to look on. Ctrl-C ends it."
+)
 
 
 @click.command()
@@ -40,7 +45,14 @@ if TYPE_CHECKING:
 )
 @upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
 @observe_option
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that share the port.",
+)
 @deadline_option
 @click.option(
     "--text-for",
@@ -50,13 +62,11 @@ if TYPE_CHECKING:
     help="Tell calls and results in plain messages to the upstream of this format, which refuses "
     "them. May be repeated.",
 )
-@preset_option
 @click.option("--quiet", is_flag=True, help="Write no line for each request.")
 @takes_policy
 def serve(  # noqa: PLR0913 - each is an option
     *, host: str, port: int, upstreams: tuple[str, ...], observe: bool, workers: int,
-    deadline: float, texts: tuple[FormatName, ...], preset: str | None, quiet: bool,
-    policy: Policy,
+    deadline: float, texts: tuple[FormatName, ...], quiet: bool, policy: Policy,
 ) -> None:  # fmt: skip
     """Stand between agents and their providers.
 
@@ -71,6 +81,9 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.running import bound
         from ..proxy.upstreams import upstreams_of
         from ..proxy.workers import serve_here, serve_in_processes
+        from ..store.settings import Retention, store_path
+    store_path()  # what cannot be used is refused before it is said that anything works
+    Retention.from_env()
     token = os.environ.get("CLEW_TOKEN") or None
     config = checked(Config(host, port, upstreams_of(upstreams), token))
     _lift_limit_on_files()
@@ -78,8 +91,10 @@ def serve(  # noqa: PLR0913 - each is an option
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"clew listens on {url}{', and asks for its token' if token else ''}")
+        if is_terminal():
+            click.echo(_NEXT)
         options = Options(
-            policy=with_preset(policy, preset),
+            policy=policy,
             observe=observe,
             deadline=deadline,
             texts=texts,

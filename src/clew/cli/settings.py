@@ -12,6 +12,7 @@ import clew
 
 from ..policy import NAMES
 from ..registered import name_of
+from ..settings import word_for_none
 from .reading import json_option, takes_policy, to_json
 from .showing import Table, show
 
@@ -34,20 +35,18 @@ def settings(policy: clew.Policy, as_json: bool) -> None:
 
 def _value(policy: clew.Policy, name: str) -> str:
     """A setting's value as TOML and the environment spell it."""
-    match name:
-        case "cap":
-            return _cap(policy.cap)
-        case "tools":
-            return f"{len(policy.tools)} declared"
-        case "passes":
-            return "default" if policy.passes is None else _listed(policy.passes)
-        case "budget":
-            return _cap(policy.budget)
+    found: object = getattr(policy, name)
+    match found:
+        case None:
+            return word_for_none(name)
+        case clew.Tools() as tools:
+            return f"{len(tools)} declared"
+        case bool(value):
+            return str(value).lower()
+        case tuple():
+            return _listed(cast(tuple[object, ...], found))
         case _:
-            value: object = getattr(policy, name)
-            if isinstance(value, tuple):
-                return _listed(cast(tuple[str, ...], value))
-            return str(value).lower() if isinstance(value, bool) else str(value)
+            return str(found)
 
 
 def _listed(values: Sequence[object]) -> str:
@@ -56,9 +55,6 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _declared(tool: clew.Tool) -> str:
-    cap = "the policy's" if isinstance(tool.cap, UnsetType) else _cap(tool.cap)
+    cap = "the policy's" if isinstance(tool.cap, UnsetType) else tool.cap
+    cap = word_for_none("cap") if cap is None else cap
     return f"cap {cap}, rerun {str(tool.rerun).lower()}"
-
-
-def _cap(cap: int | None) -> str:
-    return "unlimited" if cap is None else str(cap)

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 
 class Table(Struct, frozen=True):
-    """Rows under headings; columns that hold numbers stand at the right."""
+    """Rows under headings; columns of numbers stand at the right, whole ones are never broken."""
 
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     numbers: frozenset[str] = frozenset()
+    whole: frozenset[str] = frozenset()
 
 
 def show(*sections: Table | str) -> None:
@@ -42,6 +43,15 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
     )
+
+
+def counted(number: int, what: str) -> str:
+    """So many of something.
+
+    >>> counted(1, "call"), counted(2_000, "call")
+    ('1 call', '2,000 calls')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _plain(section: Table | str) -> str:
@@ -82,7 +92,7 @@ def _print_table(console: Console, section: Table) -> None:
     table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in section.columns:
         justify = "right" if name in section.numbers else "left"
-        table.add_column(name, justify=justify, overflow="fold")
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in section.whole)
     for row in section.rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(Text(printable(section.title), style="bold"))

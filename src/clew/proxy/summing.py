@@ -52,9 +52,10 @@ class Sums:
         return f"{self.requests:,} request{'s' if self.requests > 1 else ''}{failed}"
 
     def _tokens(self, observed: bool) -> str:
-        share = (self.before - self.after) / self.before if self.before else 0.0
-        would = "would have been " if observed else ""
-        return f"{self.before:,} tokens {would or 'were '}sent as {self.after:,} ({share:.0%} less)"
+        share = round(100 * (self.after - self.before) / self.before) if self.before else 0
+        were = "would have been" if observed else "were"
+        change = f"{abs(share)} % {'more' if share > 0 else 'less'}"
+        return f"{self.before:,} tokens {were} sent as {self.after:,} ({change})"
 
     def _money(self, observed: bool) -> list[str]:
         """By the tokens that the provider reported, at list prices; nothing where it named none."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from ..errors import PolicyError
 from ..policy import PRESETS
 from ..policy import Policy as Settings
+from ..ranges import listed, nearest
 from .bounds import Foreseen
 from .projected import Projected
 from .senders import AsSent, Cleared, Masked, Policy
@@ -15,14 +16,16 @@ from .senders import AsSent, Cleared, Masked, Policy
 NONE, ORACLE, FLOOR = "none", "oracle", "floor"
 USUAL = (NONE, "safe", "mask-10", "clear-100k", FLOOR)  # what is tried when nothing is asked for
 NAMES = (
-    "none, a preset of clew's, mask-N (all results but the last N are placeholders), clear-Nk or "
-    "clear-Nk-K (above N thousand tokens all but the last K results are cleared; K is 3), oracle, "
-    "floor, or a TOML file of settings"
+    f"none, a preset of clew's ({listed(PRESETS)}), mask-N (all results but the last N are "
+    "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
+    "cleared; K is 3), oracle, floor, or a TOML file of settings"
 )
 
 _TOLD = {
     NONE: "as it was sent",
     "safe": "clew itself",
+    "lean": "clew, which also cuts what just came",
+    "tight": "the same, under a budget",
     "codetether": "as the agent codetether does it",
     "clark": "as the agent clark does it",
     "rfc013": "as RFC 013 does it",
@@ -69,4 +72,6 @@ def _settings(name: str) -> Settings:
         return Settings.preset(name)
     if name.endswith(".toml"):
         return Settings.from_toml(Path(name))
-    raise PolicyError(f"There is no policy {name!r}. A policy is {NAMES}.")
+    near = nearest(name, (*PRESETS, *USUAL, ORACLE))
+    hint = f" Did you mean {near}?" if near else ""
+    raise PolicyError(f"There is no policy {name!r}.{hint} A policy is {NAMES}.")

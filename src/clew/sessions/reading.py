@@ -17,6 +17,7 @@ from .session import NO_REQUEST, Session, Skipped
 __all__ = [
     "PLACES",
     "SUFFIXES",
+    "UNKNOWN",
     "Place",
     "Reader",
     "files_below",
@@ -25,6 +26,7 @@ __all__ = [
     "read_file",
 ]
 
+UNKNOWN = "it is no transcript of an agent that clew knows"
 _BROKEN = (OSError, Unreadable, sqlite3.Error, zipfile.BadZipFile, NotImplementedError)
 
 
@@ -64,7 +66,7 @@ def _sessions(
     reader = next((r for r in readers if r.recognises(contents.head, path.name)), None)
     if reader is None or not contents.head.strip():
         known = contents.head.strip()
-        why = "it is no transcript of an agent that clew knows" if known else "it is empty"
+        why = UNKNOWN if known else "it is empty"
         yield Skipped(source, next(contents.problems(), why))
         return
     aside: list[Skipped] = []

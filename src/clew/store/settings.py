@@ -13,6 +13,7 @@ from ..errors import PolicyError
 from ..settings import STORE, STORE_DAYS, STORE_MEGABYTES
 
 LIVE_DAYS = 3.0  # a conversation that went on this lately keeps all of its originals
+_LEAST = 1
 _MOST_DAYS = 36_500
 _MOST_MEGABYTES = 10_000_000
 _FILE = "clew.db"
@@ -25,8 +26,8 @@ class Retention(Struct, frozen=True):
     megabytes: float = 1_000.0  # a month of heavy use is a third of it
 
     def __post_init__(self) -> None:
-        _check("days", self.days, 1, _MOST_DAYS)
-        _check("megabytes", self.megabytes, 1, _MOST_MEGABYTES)
+        _check("days", self.days, _MOST_DAYS)
+        _check("megabytes", self.megabytes, _MOST_MEGABYTES)
 
     @property
     def seconds(self) -> float:
@@ -43,7 +44,8 @@ class Retention(Struct, frozen=True):
         """What CLEW_STORE_DAYS and CLEW_STORE_MEGABYTES say; the defaults without them."""
         given = os.environ if environ is None else environ
         return cls(
-            _number(given, STORE_DAYS, cls().days), _number(given, STORE_MEGABYTES, cls().megabytes)
+            _number(given, STORE_DAYS, cls().days, _MOST_DAYS),
+            _number(given, STORE_MEGABYTES, cls().megabytes, _MOST_MEGABYTES),
         )
 
 
@@ -71,19 +73,21 @@ def _folder(environ: Mapping[str, str], home: Path) -> Path:
     return state if state.is_absolute() else home / ".local" / "state"
 
 
-def _number(environ: Mapping[str, str], name: str, default: float) -> float:
+def _number(environ: Mapping[str, str], name: str, default: float, most: int) -> float:
     text = environ.get(name, "").strip()
     try:
-        return float(text) if text else default
+        value = float(text) if text else default
     except ValueError:
-        raise PolicyError(
-            f"environment: {name}={text!r} is not allowed; allowed: a number"
-        ) from None
+        value = float("nan")  # which is in no range
+    if not _LEAST <= value <= most:
+        raise _refusal(f"environment: {name}={text!r}", most)
+    return value
 
 
-def _check(name: str, value: float, least: int, most: int) -> None:
-    if not least <= value <= most:
-        raise PolicyError(
-            f"Retention: {name}={value!r} is not allowed; "
-            f"allowed: a number from {least:,} to {most:,}"
-        )
+def _check(name: str, value: float, most: int) -> None:
+    if not _LEAST <= value <= most:
+        raise _refusal(f"Retention: {name}={value!r}", most)
+
+
+def _refusal(what: str, most: int) -> PolicyError:
+    return PolicyError(f"{what} is not allowed; allowed: a number from {_LEAST} to {most:,}")

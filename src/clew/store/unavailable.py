@@ -20,7 +20,7 @@ _SAID: dict[Why, str] = {
     "missing": "there is no such file, or it cannot be opened",
     "broken": "it is damaged",
     "newer": "a newer version of clew has written it; update clew, or set CLEW_STORE to another",
-    "foreign": "it is a database, but not clew's; set CLEW_STORE to another file",
+    "foreign": "it is another program's file, not clew's; set CLEW_STORE to another file",
     "closed": "it was closed",
     "failing": "it cannot be read or written",
 }

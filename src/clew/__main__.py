@@ -1,0 +1,5 @@
+"""`python -m clew` is `clew`."""
+
+from .cli import main
+
+main(prog_name="clew")
