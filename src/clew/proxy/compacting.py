@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
 from typing import Any, Final, TypeVar
@@ -25,6 +24,7 @@ from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
 from .owners import group_of, owner_of
+from .pool import Pool
 from .reading import Asked
 from .recording import Doing, Listener, Recording
 
@@ -73,16 +73,16 @@ class Compacting:
         own = [one for one in options.policy.passes or () if not isinstance(one, str)]
         self._at_once = 0 if own else _SMALL
         self.breaker = Breaker(time.monotonic)
-        self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="clew")
-        self._spare = ThreadPoolExecutor(2, thread_name_prefix="clew-spare")
+        self._pool = Pool(options.threads, "clew")
+        self._spare = Pool(2, "clew-spare")
 
     async def start(self) -> None:
         """Nothing: threads start when they are needed."""
 
     async def stop(self) -> None:
         """Write down what is over; what is still being decided on is not needed any more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._spare.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
+        self._spare.close()
         await asyncio.to_thread(self._deciding.close)
         await asyncio.to_thread(self._recording.close)
 
@@ -272,8 +272,8 @@ class Compacting:
     async def _run_spare(self, work: Callable[..., T], *given: Any) -> T:
         return await self._run(self._spare, work, *given)
 
-    async def _run(self, pool: ThreadPoolExecutor, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
+    async def _run(self, pool: Pool, work: Callable[..., T], *given: Any) -> T:
+        return await asyncio.wrap_future(pool.submit(partial(work, *given)))
 
 
 def _told(about: About) -> Headers:
