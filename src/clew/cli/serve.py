@@ -96,10 +96,12 @@ def app_of(config: Config, options: Options, quiet: bool, cells: Cells, worker: 
     """The proxy that is served; in each process anew. Several share `cells`."""
     from ..proxy.assembling import compacting_app
     from ..proxy.lines import log_as_lines
-    from ..proxy.record import to_nowhere, to_stderr
+    from ..proxy.printing import Printer
+    from ..proxy.record import to_lines, to_nowhere
 
-    log_as_lines()
-    log = to_nowhere if quiet else to_stderr
+    printer = Printer()
+    log_as_lines(printer)
+    log = to_nowhere if quiet else to_lines(printer)
     return compacting_app(config, options, log, cells, worker)
 
 
