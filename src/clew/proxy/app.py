@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from .access import Admission, admission_of, is_stranger, refuse_foreign, refuse_strangers
-from .asgi import Receive, Request, Scope, Send, request_of
+from .asgi import Receive, Request, Scope, Send, request_of, until_closed
 from .caller import Caller, Gone
 from .client import Client
 from .config import Config, checked
@@ -74,6 +74,7 @@ class App:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever comes of it."""
+        send = until_closed(send) if scope["http_version"] == "1.0" else send
         admission = admission_of(request_of(scope))
         record = record_of(admission.request)
         try:
