@@ -38,7 +38,8 @@ _NEXT_ROUND = 600.0
 class SQLiteStore:
     """Originals, facts and records in one file; opened at first use, by any thread.
 
-    Several processes may share the file, each with a store of its own.
+    Several processes may share the file, each with a store of its own. Until it can be opened they
+    agree on owners only if they are given one `salt`, which is that of a file that they begin.
     """
 
     def __init__(
@@ -48,12 +49,13 @@ class SQLiteStore:
         retention: Retention | None = None,
         wait: float = _WAIT,
         create: bool = True,
+        salt: bytes | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).resolve()  # SQLite puts its files beside the real one
         self._retention = retention or Retention()
         self._clock = clock
-        self._database = Database(self.path, wait, create=create)
+        self._database = Database(self.path, wait, create=create, salt=salt)
         self._remembered = Remembered()
         self._recorder = Recorder(self._write_records, self._tend)
 
