@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.edits import Offer
@@ -155,12 +156,39 @@ class TestTheColdCache:
                 who.sent(asked, decision)
             write_down(shared, asked, decisions[0])
 
+    @formats
+    def test_an_edit_is_told_once_whoever_made_it(self, tmp_path: Path, format: str):
+        """By two in turns, and by one that was just started: the record of all is that of one."""
+        told: list[list[tuple[str, str]]] = []
+        for shared in (True, False):
+            store = SQLiteStore(tmp_path / f"{shared}.db")
+            turns = [Deciding(KEEN, store, shared=shared) for _ in range(1 + shared)]
+            for steps in range(1, 8):
+                who = turns[steps % len(turns)] if steps != 5 else Deciding(KEEN, store)
+                asked = Asked(said(format, steps), format, None, "owner", 10.0 * steps)  # type: ignore[arg-type]
+                decision = who.decide(asked)
+                who.sent(asked, decision)
+                write_down(store, asked, decision, who)
+            (conversation,) = store.conversations(None)
+            every = store.requests(conversation.name, None)
+            assert [one.made for one in every] == [0, *[1] * 6]
+            edits = [edit for one in every for edit in store.edits(one.id, None) or ()]
+            told.append([(edit.place, edit.ref) for edit in edits])
+            store.close()
+        assert told[0] == told[1]
+        assert len(set(told[0])) == len(told[0]) == 6
 
-def write_down(store: SQLiteStore, asked: Asked, decision: Any) -> None:
+
+def write_down(
+    store: SQLiteStore, asked: Asked, decision: Any, who: Deciding | None = None
+) -> None:
     from clew.proxy.recording import Doing, Recording
 
     recording = Recording(store)
-    recording.over(Doing(asked=asked, decision=decision), 200, "whole", None)
+    doing = Doing(asked=asked, decision=decision)
+    if who is not None:
+        doing = replace(doing, untold=who.untold)
+    recording.over(doing, 200, "whole", None)
     recording.settle()
     assert store.flush()
 

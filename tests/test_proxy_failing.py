@@ -321,6 +321,8 @@ class TestTheBreaker:
             reply = await one.ask("anthropic", 6)
             assert told(reply, "x-clew-sent") == "known-edits"  # edits in force stay
             now[0] += 61
+            await one.ask("anthropic", 6, "x-clew-bypass: 1")  # which tells nothing of compaction
+            assert one.handling.breaker.standing().phase == "open"
             assert told(await one.ask("anthropic", 7), "x-clew-sent") == "projection"
             assert one.handling.breaker.standing().phase == "closed"
 

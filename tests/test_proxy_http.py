@@ -11,6 +11,7 @@ import pytest
 
 from clew.proxy.app import App
 from clew.proxy.config import Config
+from clew.proxy.lines import Lines
 from clew.proxy.running import serving
 from tests.compacting import Compacted, compacting, drive, said
 from tests.proxying import CHUNKED, OK, Heard, all_to, ask, get, post, proxy, run, say
@@ -113,6 +114,38 @@ def test_requests_sent_ahead_are_answered_in_their_order():
             assert bodies == [b"/v1/a", b"/v1/bbb", b"/v1/chi", b"/v1/d"]
 
     run(case)
+
+
+@pytest.mark.parametrize("coding", ["gzip, chunked", "gzip\r\nTransfer-Encoding: chunked"])
+def test_a_transfer_coding_that_is_not_understood_is_said_not_to_be(coding: str):
+    """Taken off, it would leave a body that nobody could read."""
+
+    async def case() -> None:
+        async with proxy() as standing:
+            head = f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: {coding}\r\n\r\n"
+            assert (await ask(standing.port, head.encode() + chunked(b"hi"))).status == 501
+            assert standing.behind.heard == []
+
+    run(case)
+
+
+def test_a_fault_of_clews_own_is_answered_and_logged_without_what_it_says(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def fail(*_given: object) -> None:
+        raise RuntimeError("a word of a request")
+
+    async def case() -> None:
+        async with proxy(own={"/clew/x": fail}) as standing:
+            assert (await ask(standing.port, get("/clew/x"))).status == 500
+            assert [one.note for one in standing.records] == ["failed: RuntimeError"]
+            assert (await ask(standing.port, get("/v1/x"))).status == 200
+
+    run(case)
+    (logged,) = [one for one in caplog.records if "clew's own" in one.getMessage()]
+    line = Lines().format(logged)
+    assert json.loads(line)["error"] == "RuntimeError"
+    assert "a word" not in line
 
 
 @pytest.mark.parametrize("keeping", ["", "Connection: keep-alive\r\n"])

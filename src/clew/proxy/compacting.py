@@ -90,9 +90,10 @@ class Compacting:
         """What goes up in place of this request."""
         began = time.monotonic()
         asked = self._asked(incoming)
-        attempt = self.breaker.attempt()
+        bypassed = _is_bypassed(incoming.headers)
+        attempt = None if bypassed else self.breaker.attempt()
         try:
-            if _is_bypassed(incoming.headers):
+            if bypassed:
                 decision = await self._bypassed(asked)
             elif attempt is None:
                 why = self.breaker.standing().why

@@ -30,7 +30,7 @@ from ..repair.mending import Repair
 from ..state import State
 from ..store import Latest, Store
 from ..touching import touched
-from .conversations import Conversation, Conversations, Last
+from .conversations import Conversation, Conversations, Last, Told
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
@@ -193,7 +193,7 @@ class Deciding:
         if known is None:
             return decision.edits
         new = _untold(decision.edits, decision.edition, known)
-        known.told.update(map(_told_as, new))
+        known.note_told(map(_told_as, new))
         known.told_edition = decision.edition
         return new
 
@@ -483,9 +483,9 @@ def _untold(edits: tuple[Edit, ...], edition: int, known: Conversation) -> tuple
     """Those edits that no decision on a conversation had before."""
     if edition and edition == known.told_edition:
         return ()
-    return tuple(edit for edit in edits if _told_as(edit) not in known.told)
+    return tuple(edit for edit in edits if hash(_told_as(edit)) not in known.told)
 
 
-def _told_as(edit: Edit) -> int:
+def _told_as(edit: Edit) -> Told:
     """What is remembered of an edit that was told."""
-    return hash((edit.ref.row, edit.ref.path, edit.reason, edit.evidence))
+    return str(edit.ref), edit.reason, edit.evidence

@@ -69,10 +69,12 @@ class Keeping:
     def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
         """Learn what the store knows of the requests that ended these histories; if it can."""
         try:
-            found = self._asked(lambda store: store.sent(known.id, prefixes))
+            found = self._asked(lambda store: store.sent(known.id, prefixes, known.told_until))
         except ClewError:
             return False
         known.edited |= found.edited
+        known.note_told((one.place, one.reason, one.evidence) for one in found.told)
+        known.told_until = found.until
         for prefix, latest in found.latest:
             known.note_sent(prefix, latest)
         return True

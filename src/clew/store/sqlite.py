@@ -181,9 +181,12 @@ class SQLiteStore:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
 
-    def sent(self, conversation: str, prefixes: Collection[str]) -> Sent:
-        """What is recorded of those requests of a conversation that ended these histories."""
-        return self._database.read(lambda c: requests.sent(c, conversation, prefixes))
+    def sent(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
+        """What is recorded of those requests of a conversation that ended these histories.
+
+        And the edits of all that were recorded after the one with this number.
+        """
+        return self._database.read(lambda c: requests.sent(c, conversation, prefixes, after))
 
     def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:
         """The edits of a request; None if this owner has no such request."""
