@@ -10,16 +10,13 @@ from functools import partial
 from threading import Event
 from typing import Any, Final, TypeVar
 
-from msgspec import json
 from msgspec.structs import replace
 
 from ..errors import ClewError
-from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
 from .deciding import LEFT_ALONE, Deciding, Decision
 from .handling import About, Answer, Incoming, Outgoing
-from .installed import installed
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
@@ -27,6 +24,7 @@ from .owners import group_of, owner_of
 from .pool import Pool
 from .reading import Asked
 from .recording import Doing, Listener, Recording
+from .reproducing import case_of
 
 T = TypeVar("T")
 
@@ -208,7 +206,7 @@ class Compacting:
             return await self._without_reasoning(sending) if _SIGNED in answer.body else None
         decision = await self._run_spare(self._deciding.decide_as_it_came, asked, "refused")
 
-        case = self._case(asked, refused, answer)
+        case = case_of(asked, refused, answer, self._deciding.policy_for(asked.format))
         attempt = sending.attempt
 
         def passed() -> None:
@@ -230,15 +228,6 @@ class Compacting:
             return None
         original = self._sending(asked, decision, 0.0, None, again="invalid")
         return replace(original, tried=sending.tried | {"invalid"})
-
-    def _case(self, asked: Asked, refused: Decision, answer: Answer) -> Reproduction:
-        return Reproduction(
-            time=asked.time, owner=asked.owner, conversation=refused.conversation,
-            format=asked.format, status=answer.status, request=asked.body,
-            sent=refused.body or b"", policy=self._deciding.policy.fingerprint().hex(),
-            facts=json.encode(refused.facts.to_dict()).decode(),
-            error=answer.body[:4_096].decode("utf-8", "replace"), version=installed(),
-        )  # fmt: skip
 
     def _sending(
         self, asked: Asked, decision: Decision, took: float, attempt: Attempt | None,

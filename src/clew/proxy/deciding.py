@@ -297,7 +297,12 @@ class Deciding:
 
     def _fold(self, read: Read, facts: Facts) -> Folded:
         return fold_request(
-            read.body, read.format, self._policy(read), facts, self._memo, model=read.asked.model
+            read.body,
+            read.format,
+            self.policy_for(read.format),
+            facts,
+            self._memo,
+            model=read.asked.model,
         )
 
     def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
@@ -353,8 +358,8 @@ class Deciding:
         asked, known = read.asked, read.conversation
         held = facts if new == NO_FACTS else facts.merge(new)
         found = with_known_edits(
-            asked.body, format=read.format, policy=self._policy(read), facts=held, memo=self._memo,
-            model=asked.model,
+            asked.body, format=read.format, policy=self.policy_for(read.format), facts=held,
+            memo=self._memo, model=asked.model,
         )  # fmt: skip
         if found is None or not self._goes_on(read, found, held):
             return None
@@ -384,8 +389,9 @@ class Deciding:
             return False
         return not self._contradicts(read, folded, facts.merge(found.facts))
 
-    def _policy(self, read: Read) -> Policy:
-        return self._policies.get(read.format, self.policy)
+    def policy_for(self, format: FormatName) -> Policy:
+        """The policy for requests in this format."""
+        return self._policies.get(format, self.policy)
 
     def _fits(self, read: Read) -> bool:
         """Whether the request as it came surely fits its window."""
