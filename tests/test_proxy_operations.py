@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -181,6 +182,11 @@ class TestOneProcess:
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             assert process.poll() is None  # it waits for the stream
+            until = time.monotonic() + SOON
+            with pytest.raises(ConnectionRefusedError):  # who comes now is told at once
+                while time.monotonic() < until:
+                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                    time.sleep(0.05)
             behind.go_on.set()
             _, logged = process.communicate(timeout=SOON)
             asking.join()

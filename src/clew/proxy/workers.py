@@ -35,7 +35,10 @@ def serve_here(make: Make, listening: socket.socket) -> None:
 def serve_in_processes(
     make: MakeNumbered, listening: socket.socket, count: int, drain: float
 ) -> None:
-    """Serve in so many processes; one that dies is replaced by another of its number."""
+    """Serve in so many processes; one that dies is replaced by another of its number.
+
+    At the end the socket is closed.
+    """
     stopping: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -54,6 +57,7 @@ def serve_in_processes(
                 raise Unservable("Workers end as soon as they are started; see what they said.")
             processes |= _started(make, listening, dead)
     finally:
+        listening.close()  # who comes now is told at once, and does not wait until all have ended
         _end(list(processes.values()), drain + _SPARE)
         for number, handler in before.items():
             signal.signal(number, handler)
