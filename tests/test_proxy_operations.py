@@ -182,11 +182,7 @@ class TestOneProcess:
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             assert process.poll() is None  # it waits for the stream
-            until = time.monotonic() + SOON
-            with pytest.raises(ConnectionRefusedError):  # who comes now is told at once
-                while time.monotonic() < until:
-                    socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                    time.sleep(0.05)
+            assert is_refused(port)  # who comes now is told at once
             behind.go_on.set()
             _, logged = process.communicate(timeout=SOON)
             asking.join()
@@ -202,6 +198,18 @@ class TestOneProcess:
         assert kept.usage is not None
         assert (kept.status, kept.usage.output, kept.usage.cache_read) == (200, 5, 300)
         assert line["clew"]["conversation"] == kept.conversation
+
+
+def is_refused(port: int) -> bool:
+    """Whether nobody listens there any more, within a while."""
+    until = time.monotonic() + SOON
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except ConnectionRefusedError:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:

@@ -134,7 +134,6 @@ class Forwarding:
         try:
             response = await self._ask(exchange, sending.body, sending.outgoing)
             try:
-                exchange.caller.watch()
                 following, ahead = await self._judged(exchange, sending, response, tries)
                 if following is None:
                     added = sending.outgoing.headers
