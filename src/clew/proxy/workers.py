@@ -44,7 +44,7 @@ def serve_in_processes(
     def note(number: int, _frame: FrameType | None) -> None:
         stopping.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in _endings()}
     processes = _started(make, listening, range(1, count + 1))
     losses: list[float] = []
     try:
@@ -63,6 +63,14 @@ def serve_in_processes(
             signal.signal(number, handler)
 
 
+def _endings() -> list[signal.Signals]:
+    """The signals that end it; a closed terminal's only where nobody said that it goes on."""
+    hung_up: signal.Signals | None = getattr(signal, "SIGHUP", None)  # there is none on Windows
+    if hung_up is None or signal.getsignal(hung_up) is signal.SIG_IGN:
+        return [signal.SIGINT, signal.SIGTERM]
+    return [signal.SIGINT, signal.SIGTERM, hung_up]
+
+
 async def _until_told(make: Make, listening: socket.socket) -> None:
     loop, told = asyncio.get_running_loop(), asyncio.Event()
 
@@ -70,7 +78,7 @@ async def _until_told(make: Make, listening: socket.socket) -> None:
         told.set()
         loop.remove_signal_handler(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _endings():
         with contextlib.suppress(NotImplementedError):  # on Windows; there Ctrl-C ends it at once
             loop.add_signal_handler(number, tell, number)
     above = multiprocessing.parent_process()
