@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from clew.proxy.app import App
-from clew.proxy.config import Config
+from clew.proxy.config import Config, Limits
 from clew.proxy.lines import Lines
 from clew.proxy.running import serving
 from tests.compacting import Compacted, compacting, drive, said
@@ -294,6 +294,31 @@ def test_an_error_of_any_size_comes_down_as_it_was_sent(tmp_path: Path, size: in
         assert len(one.bodies[1]) < len(said("anthropic", 3))
 
     drive(tmp_path, act, script=say(head % len(body) + body))
+
+
+@pytest.mark.parametrize(("status", "sent"), [(429, 1), (400, 2)])
+def test_an_error_that_does_not_end_is_passed_down_as_it_comes(
+    tmp_path: Path, status: int, sent: int
+):
+    """A refused projection is followed by its original all the same: that much is known of it."""
+
+    async def script(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 %d .\r\nTransfer-Encoding: chunked\r\n\r\n" % status
+        writer.write(head + b"6\r\nnot ye\r\n")
+        await asyncio.sleep(0.8)
+        writer.write(b"1\r\nt\r\n0\r\n\r\n")
+
+    async def act(one: Compacted) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
+        writer.write(post("/v1/messages", said("anthropic", 3), "x-api-key: one"))
+        assert b" %d " % status in await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        begun = asyncio.get_running_loop().time()
+        assert (await reader.readuntil(b"0\r\n\r\n")).replace(b"\r\n", b"") == b"6not ye1t0"
+        assert asyncio.get_running_loop().time() - begun > 0.2  # the rest came later
+        assert len(one.bodies) == sent
+        writer.close()
+
+    drive(tmp_path, act, script=script, limits=Limits(drain=1.0, judging=0.3))
 
 
 @pytest.mark.parametrize("size", [300_000, 5_000_000])

@@ -193,7 +193,7 @@ class Forwarding:
             return None, b""
         if not 400 <= response.status < 500:
             return None, b""
-        read = await _read_ahead(response, self._limits.error)
+        read = await _read_ahead(response, self._limits.error, self._limits.judging)
         if len(read) > self._limits.error:
             return None, read
         try:
@@ -211,16 +211,17 @@ def _may_be_followed(outgoing: Outgoing) -> bool:
     return outgoing.body is not None or outgoing.judged
 
 
-async def _read_ahead(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """The body of a response, or more than `most` bytes of it."""
+async def _read_ahead(response: aiohttp.ClientResponse, most: int, seconds: float) -> bytes:
+    """The body of a response, or more than `most` bytes of it, or what came in so many seconds."""
     pieces: list[bytes] = []
     size = 0
     try:
-        while size <= most and (piece := await response.content.readany()):
-            pieces.append(piece)
-            size += len(piece)
+        async with asyncio.timeout(seconds):
+            while size <= most and (piece := await response.content.readany()):
+                pieces.append(piece)
+                size += len(piece)
     except TROUBLE:
-        pass  # it breaks again when it is passed down, after what was read
+        pass  # it breaks again, or goes on, when it is passed down behind what was read
     return b"".join(pieces)
 
 
