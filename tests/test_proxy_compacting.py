@@ -99,6 +99,43 @@ def test_every_elided_text_is_in_the_store_under_its_key(tmp_path: Path):
     drive(tmp_path, act)
 
 
+def test_gemini_counts_a_request_inside_another_as_it_is_sent(tmp_path: Path):
+    path = PATHS["gemini"].replace("generateContent", "countTokens")
+
+    def holding(body: bytes, more: str = "") -> bytes:
+        return b'{%s"generateContentRequest": %s}' % (more.encode(), body)
+
+    async def act(one: Compacted) -> None:
+        async def count(body: bytes) -> bytes:
+            raw = post(path, body, "x-goog-api-key: one")
+            assert (await ask(one.standing.port, raw)).status == 200
+            return one.bodies[-1]
+
+        await one.ask("gemini", 3)
+        sent = one.bodies[0]
+        assert len(sent) < len(said("gemini", 3))
+        assert await count(said("gemini", 3)) == sent
+        inside = json.loads(await count(holding(said("gemini", 3))))
+        assert inside == {"generateContentRequest": json.loads(sent)}
+        for odd in (holding(b"7"), holding(b"[1"), holding(sent, '"contents": [], '), b"[]"):
+            assert await count(odd) == odd  # what is not understood goes up as it came
+
+    drive(tmp_path, act)
+
+
+def test_a_refused_count_is_tried_again_inside_another_too(tmp_path: Path):
+    raw = b'{"generateContentRequest":%s}' % said("gemini", 3)
+    path = PATHS["gemini"].replace("generateContent", "countTokens")
+
+    async def act(one: Compacted) -> None:
+        reply = await ask(one.standing.port, post(path, raw, "x-goog-api-key: one"))
+        assert reply.status == 200
+        assert one.bodies[-1] == raw
+        assert len(one.bodies) == 2
+
+    drive(tmp_path, act, script=says(lambda body: answer(200, {}) if body == raw else INVALID))
+
+
 def test_counting_is_forwarded_with_the_projection_and_is_no_request(tmp_path: Path):
     async def act(one: Compacted) -> None:
         await one.ask("anthropic", 3)

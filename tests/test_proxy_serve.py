@@ -150,6 +150,21 @@ def test_several_processes_share_the_port_and_replace_the_dead(behind: int):
     assert [worker for worker in after if _command(worker)] == []
 
 
+def test_all_of_them_may_be_killed_at_once(behind: int):
+    options = ("--upstream", f"openai=http://127.0.0.1:{behind}", "--workers", "6", "--quiet")
+    with served(*options) as (process, port):
+        before = workers_of(process.pid, 6)
+        for one in before:
+            os.kill(one, signal.SIGKILL)
+        until = time.monotonic() + SOON
+        while time.monotonic() < until and set(before) & set(workers_of(process.pid, 6)):
+            time.sleep(0.05)
+        assert len(set(workers_of(process.pid, 6)) - set(before)) == 6
+        assert asked(port, "/0") == (200, b"ok")
+        process.terminate()
+        assert process.wait(SOON) == 0
+
+
 def test_workers_end_with_the_process_that_started_them(behind: int):
     with served("--workers", "2", "--quiet") as (process, port):
         asked(port, "/healthz")

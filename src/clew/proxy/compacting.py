@@ -25,6 +25,7 @@ from .pool import Pool
 from .reading import Asked
 from .recording import Doing, Listener, Recording
 from .reproducing import case_of
+from .wrapping import inner_of, wrapped
 
 T = TypeVar("T")
 
@@ -86,6 +87,12 @@ class Compacting:
 
     async def outgoing(self, incoming: Incoming) -> Outgoing:
         """What goes up in place of this request."""
+        inner = inner_of(incoming)
+        if inner is not None:
+            return wrapped(await self._outgoing(replace(incoming, body=inner)))
+        return await self._outgoing(incoming)
+
+    async def _outgoing(self, incoming: Incoming) -> Outgoing:
         began = time.monotonic()
         asked = self._asked(incoming)
         bypassed = _is_bypassed(incoming.headers)
@@ -109,6 +116,12 @@ class Compacting:
         """What to try after an error: less where it did not fit, the original where it is wrong."""
         if not isinstance(outgoing, Sending) or outgoing.decision.kind == "untouched":
             return None
+        following = await self._following(outgoing, answer)
+        if following is not None and inner_of(incoming) is not None:
+            return wrapped(following)
+        return following
+
+    async def _following(self, outgoing: Sending, answer: Answer) -> Outgoing | None:
         objection = objection_of(answer.status, answer.headers, answer.body)
         if objection.kind == "overflow" and "overflow" not in outgoing.tried:
             return await self._smaller(outgoing, objection)

@@ -53,7 +53,7 @@ def serve_in_processes(
             dead = [number for number, one in processes.items() if not one.is_alive()]
             losses += [time.monotonic()] * len(dead)
             losses = [moment for moment in losses if time.monotonic() - moment < 60]
-            if len(losses) > _LOSSES:
+            if len(losses) > max(_LOSSES, 2 * count):  # all of them may be killed at once
                 raise Unservable("Workers end as soon as they are started; see what they said.")
             processes |= _started(make, listening, dead)
     finally:
