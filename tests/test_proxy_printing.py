@@ -8,6 +8,8 @@ import json
 import os
 import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -17,8 +19,9 @@ import pytest
 
 from clew.proxy.printing import Printer
 from tests.compacting import said
-from tests.operating import Client, provider
-from tests.test_proxy_serve import served
+from tests.operating import Client, events, provider
+from tests.storing import bytes_of
+from tests.test_proxy_serve import SOURCE, served
 
 SOON = 10.0
 PIPE_SIZE = 1031  # F_SETPIPE_SZ, which Python 3.11 does not name everywhere
@@ -112,6 +115,27 @@ def test_one_whose_reader_has_gone_harms_nobody():
         for _ in range(100):
             printer.print(LINE)
         printer.close(SOON)
+
+
+def test_a_closed_standard_error_is_written_to_by_nobody(tmp_path: Path):
+    """Whatever file or connection has its number now would get the lines."""
+    store = tmp_path / "clew.db"
+    with provider() as behind:
+        upstream = ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}")
+        words = ("-m", "clew.cli", "serve", "--port", "0", *upstream)
+        command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, *words]
+        world = {**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(store)}
+        with subprocess.Popen(command, env=world, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            found = re.search(r":(\d+)$", process.stdout.readline().strip())
+            assert found
+            client = Client(int(found[1]))
+            for steps in (1, 2, 3):
+                status, answered = client.post(said("anthropic", steps))
+                assert (status, answered) == (200, b"".join(events()))
+            process.terminate()
+            assert process.wait(SOON) == 0
+    assert b'"how":"whole"' not in bytes_of(store)
 
 
 def test_a_proxy_whose_log_nobody_reads_goes_on_and_ends_when_told(tmp_path: Path):

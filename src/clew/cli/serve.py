@@ -100,10 +100,10 @@ def app_of(
     """The proxy that is served; in each process anew. Several share `cells` and `salt`."""
     from ..proxy.assembling import compacting_app, usual_store
     from ..proxy.lines import log_as_lines
-    from ..proxy.printing import Printer
+    from ..proxy.printing import Printer, standard_error
     from ..proxy.record import to_lines, to_nowhere
 
-    printer = Printer()
+    printer = Printer(standard_error())
     log_as_lines(printer)
     log = to_nowhere if quiet else to_lines(printer)
     return compacting_app(config, options, log, cells, worker, usual_store(salt))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import time
 from collections import deque
 from threading import Event, Lock, Thread
@@ -15,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-STDERR: Final = 2
 _MOST_WAITING: Final = 10_000  # lines
 _GATHER: Final = 0.05  # seconds
 _ENDING: Final = 1.0  # seconds that what waits has at the end
@@ -24,7 +24,7 @@ _ENDING: Final = 1.0  # seconds that what waits has at the end
 class Printer:
     """Prints lines in their order, whichever threads they come from; never waits, never raises."""
 
-    def __init__(self, descriptor: int = STDERR, most: int = _MOST_WAITING) -> None:
+    def __init__(self, descriptor: int | None, most: int = _MOST_WAITING) -> None:
         self._descriptor = descriptor
         self._most = most
         self._waiting: deque[str] = deque()
@@ -35,6 +35,8 @@ class Printer:
 
     def print(self, line: str) -> None:
         """Have a line printed soon; where too many wait already, it is left out and counted."""
+        if self._descriptor is None:
+            return
         if len(self._waiting) >= self._most:
             self._left_out += 1
             return
@@ -69,6 +71,7 @@ class Printer:
 
     def _write(self, line: str) -> None:
         """One line at a time, so that those of several processes do not run into one another."""
+        assert self._descriptor is not None, "else no line is taken"
         left = memoryview(line.encode("utf-8", "backslashreplace") + b"\n")
         while left:
             try:
@@ -77,6 +80,14 @@ class Printer:
                 time.sleep(_GATHER)
             except OSError:
                 return  # nobody is there any more
+
+
+def standard_error() -> int | None:
+    """The descriptor of standard error; None where it is closed, for another file may have its."""
+    try:
+        return sys.stderr.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def _told(count: int) -> str:
