@@ -130,10 +130,11 @@ async def compacting(
     script: Script | None = None,
     clock: Callable[[], float] = time.time,
     limits: Limits = Limits(drain=1.0),  # noqa: B008 - a frozen value
+    wait: float = 0.3,
     **given: Any,
 ) -> AsyncGenerator[Compacted]:
     options = Options(**{"policy": KEEN, **given})
-    store = SQLiteStore(folder / "clew.db", wait=0.3)
+    store = SQLiteStore(folder / "clew.db", wait=wait)
     deciding = Unsteady(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
     )

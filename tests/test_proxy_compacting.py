@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew.edits import Offer
@@ -98,6 +99,43 @@ def test_every_elided_text_is_in_the_store_under_its_key(tmp_path: Path):
     drive(tmp_path, act)
 
 
+def test_gemini_counts_a_request_inside_another_as_it_is_sent(tmp_path: Path):
+    path = PATHS["gemini"].replace("generateContent", "countTokens")
+
+    def holding(body: bytes, more: str = "") -> bytes:
+        return b'{%s"generateContentRequest": %s}' % (more.encode(), body)
+
+    async def act(one: Compacted) -> None:
+        async def count(body: bytes) -> bytes:
+            raw = post(path, body, "x-goog-api-key: one")
+            assert (await ask(one.standing.port, raw)).status == 200
+            return one.bodies[-1]
+
+        await one.ask("gemini", 3)
+        sent = one.bodies[0]
+        assert len(sent) < len(said("gemini", 3))
+        assert await count(said("gemini", 3)) == sent
+        inside = json.loads(await count(holding(said("gemini", 3))))
+        assert inside == {"generateContentRequest": json.loads(sent)}
+        for odd in (holding(b"7"), holding(b"[1"), holding(sent, '"contents": [], '), b"[]"):
+            assert await count(odd) == odd  # what is not understood goes up as it came
+
+    drive(tmp_path, act)
+
+
+def test_a_refused_count_is_tried_again_inside_another_too(tmp_path: Path):
+    raw = b'{"generateContentRequest":%s}' % said("gemini", 3)
+    path = PATHS["gemini"].replace("generateContent", "countTokens")
+
+    async def act(one: Compacted) -> None:
+        reply = await ask(one.standing.port, post(path, raw, "x-goog-api-key: one"))
+        assert reply.status == 200
+        assert one.bodies[-1] == raw
+        assert len(one.bodies) == 2
+
+    drive(tmp_path, act, script=says(lambda body: answer(200, {}) if body == raw else INVALID))
+
+
 def test_counting_is_forwarded_with_the_projection_and_is_no_request(tmp_path: Path):
     async def act(one: Compacted) -> None:
         await one.ask("anthropic", 3)
@@ -155,12 +193,39 @@ class TestTheColdCache:
                 who.sent(asked, decision)
             write_down(shared, asked, decisions[0])
 
+    @formats
+    def test_an_edit_is_told_once_whoever_made_it(self, tmp_path: Path, format: str):
+        """By two in turns, and by one that was just started: the record of all is that of one."""
+        told: list[list[tuple[str, str]]] = []
+        for shared in (True, False):
+            store = SQLiteStore(tmp_path / f"{shared}.db")
+            turns = [Deciding(KEEN, store, shared=shared) for _ in range(1 + shared)]
+            for steps in range(1, 8):
+                who = turns[steps % len(turns)] if steps != 5 else Deciding(KEEN, store)
+                asked = Asked(said(format, steps), format, None, "owner", 10.0 * steps)  # type: ignore[arg-type]
+                decision = who.decide(asked)
+                who.sent(asked, decision)
+                write_down(store, asked, decision, who)
+            (conversation,) = store.conversations(None)
+            every = store.requests(conversation.name, None)
+            assert [one.made for one in every] == [0, *[1] * 6]
+            edits = [edit for one in every for edit in store.edits(one.id, None) or ()]
+            told.append([(edit.place, edit.ref) for edit in edits])
+            store.close()
+        assert told[0] == told[1]
+        assert len(set(told[0])) == len(told[0]) == 6
 
-def write_down(store: SQLiteStore, asked: Asked, decision: Any) -> None:
+
+def write_down(
+    store: SQLiteStore, asked: Asked, decision: Any, who: Deciding | None = None
+) -> None:
     from clew.proxy.recording import Doing, Recording
 
     recording = Recording(store)
-    recording.over(Doing(asked=asked, decision=decision), 200, "whole", None)
+    doing = Doing(asked=asked, decision=decision)
+    if who is not None:
+        doing = replace(doing, untold=who.untold)
+    recording.over(doing, 200, "whole", None)
     recording.settle()
     assert store.flush()
 

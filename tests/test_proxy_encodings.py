@@ -55,6 +55,18 @@ def test_an_encoding_nobody_knows_is_refused():
         decoded(b"x", "rot13", PLENTY)
 
 
+def test_a_few_encodings_may_lie_over_one_another_and_not_thousands():
+    body = b"x" * 100
+    for layers in range(1, 9):
+        body = ENCODERS["gzip"](body)
+        named = ", ".join(["gzip"] * layers)
+        if layers <= 4:
+            assert decoded(body, named, PLENTY) == b"x" * 100
+        else:
+            with pytest.raises(Undecodable):
+                decoded(body, named, PLENTY)
+
+
 @names
 def test_the_limit_holds_to_the_byte(name: str):
     body = b"x" * 70_000

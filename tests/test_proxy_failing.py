@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 import clew
+from clew.presets import PRESETS
 from clew.proxy import compacting as module
 from clew.proxy.breaker import Breaker, Rules
 from clew.proxy.deciding import Deciding
 from clew.proxy.reading import Asked
+from clew.proxy.reproducing import made_again, policy_of, settings_in
 from tests.compacting import (
     INVALID,
     KEEN,
@@ -192,6 +194,7 @@ class TestRefused:
             (case,) = one.store.reproductions(None)
             assert (case.request, case.sent, case.status) == (one.bodies[1], one.bodies[0], 400)
             assert "something is wrong" in case.error
+            assert made_again(case) == case.sent
             await until(lambda: one.store.facts(case.conversation).left_alone)
             for shared in (False, True):  # a restart, and another worker
                 other = Deciding(KEEN, one.store, shared=shared)
@@ -200,6 +203,26 @@ class TestRefused:
                 assert other.decide(asked).why == "left alone"
 
         drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            clew.Policy(),
+            *(clew.Policy.preset(name) for name in PRESETS),
+            clew.Policy(
+                tools=clew.Tools(
+                    [
+                        clew.Tool("Read", cap=None, reads=("path",)),
+                        clew.Tool("Run", kind="run", command="cmd"),
+                    ]
+                )
+            ),
+            clew.Policy(passes=("default", "-trim_results"), budget=9_000, rendering="text"),
+        ],
+    )
+    def test_the_settings_of_a_case_are_those_that_held(self, policy: clew.Policy):
+        written = json.loads(json.dumps(settings_in(policy)))
+        assert policy_of(written).fingerprint() == policy.fingerprint()
 
     def test_if_that_fails_too_the_client_gets_the_answer_to_what_it_sent(self, tmp_path: Path):
         mine = said("anthropic", 3)
@@ -321,6 +344,8 @@ class TestTheBreaker:
             reply = await one.ask("anthropic", 6)
             assert told(reply, "x-clew-sent") == "known-edits"  # edits in force stay
             now[0] += 61
+            await one.ask("anthropic", 6, "x-clew-bypass: 1")  # which tells nothing of compaction
+            assert one.handling.breaker.standing().phase == "open"
             assert told(await one.ask("anthropic", 7), "x-clew-sent") == "projection"
             assert one.handling.breaker.standing().phase == "closed"
 

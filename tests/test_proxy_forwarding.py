@@ -241,7 +241,8 @@ def test_what_came_while_the_client_was_slow_is_not_lost_when_upstream_breaks_of
 
 
 @pytest.mark.parametrize("moment", ["before the head", "in the stream"])
-def test_a_client_that_goes_away_cancels_upstream(moment: str):
+@pytest.mark.parametrize("size", [2, 3_000_000], ids=["held", "flowing"])
+def test_a_client_that_goes_away_cancels_upstream(moment: str, size: int):
     async def case() -> None:
         arrived = asyncio.Event()
 
@@ -253,7 +254,7 @@ def test_a_client_that_goes_away_cancels_upstream(moment: str):
 
         async with proxy(hang) as standing:
             reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
-            writer.write(post("/v1/messages"))
+            writer.write(post("/v1/files", b"x" * size))
             await asyncio.wait_for(arrived.wait(), SOON)
             if moment == "in the stream":
                 await reader.readuntil(b"ab\r\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -181,6 +182,7 @@ class TestOneProcess:
             process.send_signal(signal.SIGTERM)
             time.sleep(0.3)
             assert process.poll() is None  # it waits for the stream
+            assert is_refused(port)  # who comes now is told at once
             behind.go_on.set()
             _, logged = process.communicate(timeout=SOON)
             asking.join()
@@ -196,6 +198,18 @@ class TestOneProcess:
         assert kept.usage is not None
         assert (kept.status, kept.usage.output, kept.usage.cache_read) == (200, 5, 300)
         assert line["clew"]["conversation"] == kept.conversation
+
+
+def is_refused(port: int) -> bool:
+    """Whether nobody listens there any more, within a while."""
+    until = time.monotonic() + SOON
+    while time.monotonic() < until:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except ConnectionRefusedError:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
@@ -272,7 +286,7 @@ class TestSeveralProcesses:
                     assert clients[at % 2].post(body)[0] == 200
                 process.terminate()
                 _, logged = process.communicate(timeout=SOON)
-        lines = [json.loads(line) for line in logged.splitlines()]
+        lines = sorted(map(json.loads, logged.splitlines()), key=lambda line: line["at"])
         served_by = [line["worker"] for line in lines if line["how"] == "whole"]
         assert served_by == [1, 2] * 5 + [1]
         assert behind.heard == alone
@@ -302,6 +316,33 @@ class TestSeveralProcesses:
             assert again["clew_fallbacks_total", ("refused",)] == 1
             assert again["clew_fallbacks_total", ("left-alone",)] == 1
 
+    def test_they_agree_on_a_conversation_before_their_store_can_be_opened(self, tmp_path: Path):
+        """What each learnt meanwhile is under the one name that all know it by."""
+        path = tmp_path / "clew.db"
+        path.mkdir()  # where the file should be
+        more = ("--workers", "2")
+        with (
+            provider() as behind,
+            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
+        ):
+            first, second = one_to_each(port, 2)
+            for client, steps in ((first, 2), (second, 3), (first, 4), (second, 5)):
+                assert client.post(said(steps))[0] == 200
+            assert behind.heard == [said(steps) for steps in (2, 3, 4, 5)]
+            path.rmdir()
+            store = SQLiteStore(path)
+            until = time.monotonic() + SOON
+            while not (found := store.conversations(None)) or found[0].requests < 4:
+                assert time.monotonic() < until
+                time.sleep(0.1)
+            process.terminate()
+            _, logged = process.communicate(timeout=SOON)
+        lines = [json.loads(line) for line in logged.splitlines()]
+        names = {line["clew"]["conversation"] for line in lines if "clew" in line}
+        assert [{one.name} for one in store.conversations(None)] == [names]
+        assert len(store.facts(*names).skipped) == 4
+        store.close()
+
     def test_numbers_are_those_of_all_and_never_go_back(self, tmp_path: Path):
         store = {"CLEW_STORE": str(tmp_path / "clew.db")}
         more = ("--workers", "2", "--quiet")
@@ -311,6 +352,7 @@ class TestSeveralProcesses:
                 assert first.post(said(1, name=f"first {at}"))[0] == 200
             for at in range(4):
                 assert second.post(said(1, name=f"second {at}"))[0] == 200
+            time.sleep(0.2)  # a request is counted when its answer has gone down
             both = [numbers(client.get("/metrics")[1]) for client in (first, second)]
             assert both[0] == both[1]
             assert both[0]["clew_requests_total", ("anthropic", "2xx")] == 7

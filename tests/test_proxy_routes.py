@@ -18,6 +18,7 @@ def request(method: str, path: str, query: str = "", **headers: str) -> Request:
 
 
 GEMINI = "/v1beta/models/gemini-3-pro"
+GENERATE = f"{GEMINI}:generateContent"
 ROUTES = [
     ("POST", "/v1/messages", Route("anthropic", "anthropic")),
     ("POST", "/v1/messages/count_tokens", Route("anthropic", "anthropic", "count")),
@@ -63,6 +64,10 @@ KEYS = [
     ({}, "alt=sse&key=k", "gemini"),
     ({"authorization": "Bearer AIzaSy"}, "", "gemini"),
     ({"authorization": "Bearer sk-proj-1"}, "", "openai"),
+    ({"authorization": "sk-ant-1"}, "", "anthropic"),  # without its scheme
+    ({"authorization": "bearer   sk-ant-1"}, "", "anthropic"),
+    ({"x_goog_api_key": "sk-ant-1"}, "", "anthropic"),
+    ({"api_key": "AIzaSy"}, "", "gemini"),
     ({}, "monkey=1&x=key=", "openai"),
     ({}, "", "openai"),
 ]
@@ -74,6 +79,45 @@ def test_all_else_goes_where_its_key_belongs(headers: dict[str, str], query: str
     route, upstream = destination(asked, Upstreams())
     assert route == Route(provider)  # type: ignore[arg-type]
     assert upstream == getattr(Upstreams(), provider)
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/messages", "/v1/chat/completions", "/v1/responses", GENERATE]
+)
+@pytest.mark.parametrize(
+    ("headers", "query", "owner"),
+    [
+        ({"authorization": "Bearer sk-ant-1"}, "", "anthropic"),
+        ({"x_api_key": "k"}, "", "anthropic"),
+        ({"x_goog_api_key": "k"}, "", "gemini"),
+        ({}, "key=k", "gemini"),
+        ({"authorization": "Bearer AIzaSy"}, "", "gemini"),
+        ({"authorization": "Bearer sk-proj-1"}, "", "openai"),
+        ({"x_api_key": "sk-svcacct-1", "anthropic_version": "2023-06-01"}, "", "openai"),
+        ({"authorization": "Bearer some-token"}, "", None),
+        ({"authorization": "Bearer some-token", "x_api_key": "k"}, "", None),
+        ({}, "", None),
+    ],
+)
+def test_a_key_in_anothers_format_goes_to_its_own_provider_unread(
+    path: str, headers: dict[str, str], query: str, owner: str | None
+):
+    """Where the user chose the upstream, the key is for that."""
+    asked = request("POST", path, query, **headers)
+    plain = route_of(asked)
+    there = plain if owner in (None, plain.provider) else Route(owner)  # type: ignore[arg-type]
+    found, upstream = destination(asked, Upstreams())
+    assert found == there
+    assert upstream == getattr(Upstreams(), there.provider)
+    chosen = upstreams_of(
+        [f"{name}=http://localhost:1" for name in ("anthropic", "openai", "gemini")]
+    )
+    assert destination(asked, chosen) == (plain, chosen.of_provider(plain.provider))
+
+
+def test_of_two_keys_the_formats_own_counts():
+    asked = request("POST", "/v1/messages", x_api_key="sk-ant-1", authorization="Bearer sk-proj-1")
+    assert destination(asked, Upstreams())[1] == Upstreams().anthropic
 
 
 def test_no_key_reaches_another_providers_host():

@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -62,25 +63,27 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @contextlib.contextmanager
 def served(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The command in a process of its own, and its port."""
+    """The command in a process of its own, and its port; without a store of its user's."""
     command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", *options]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    said = process.stdout.readline()
-    found = re.search(r"listens on http://[\w.]+:(\d+)", said)
-    assert found, process.communicate()[1]
-    try:
-        yield process, int(found[1])
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.communicate()
+    with tempfile.TemporaryDirectory() as folder:
+        world = {"PYTHONPATH": str(SOURCE), "CLEW_STORE": str(Path(folder, "clew.db"))}
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, **world, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        found = re.search(r"listens on http://[\w.]+:(\d+)", said)
+        assert found, process.communicate()[1]
+        try:
+            yield process, int(found[1])
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
 
 
 def asked(port: int, path: str, **headers: str) -> tuple[int, bytes]:
@@ -90,7 +93,7 @@ def asked(port: int, path: str, **headers: str) -> tuple[int, bytes]:
         return response.status, response.read()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
     with served("--upstream", f"openai=http://127.0.0.1:{behind}", "--observe") as (process, port):
         status, body = asked(port, "/healthz")
@@ -114,6 +117,26 @@ def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
     assert "secret" not in logged
 
 
+@pytest.mark.parametrize("more", [(), ("--workers", "2")], ids=["one", "two"])
+def test_it_goes_on_where_it_was_told_to_when_its_terminal_is_closed(
+    behind: int, more: tuple[str, ...]
+):
+    """As `nohup` has it: who starts it ignores the signal."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        options = ("--upstream", f"openai=http://127.0.0.1:{behind}", *more)
+        with served(*options) as (process, port):
+            assert asked(port, "/0") == (200, b"ok")
+            for one in (process.pid, *(workers_of(process.pid, 2) if more else ())):
+                os.kill(one, signal.SIGHUP)
+            time.sleep(0.3)
+            assert asked(port, "/0") == (200, b"ok")
+            process.terminate()
+            assert process.wait(SOON) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_several_processes_share_the_port_and_replace_the_dead(behind: int):
     options = ("--upstream", f"openai=http://127.0.0.1:{behind}", "--workers", "2", "--quiet")
     with served(*options) as (process, port):
@@ -131,6 +154,21 @@ def test_several_processes_share_the_port_and_replace_the_dead(behind: int):
         process.terminate()
         assert process.wait(SOON) == 0
     assert [worker for worker in after if _command(worker)] == []
+
+
+def test_all_of_them_may_be_killed_at_once(behind: int):
+    options = ("--upstream", f"openai=http://127.0.0.1:{behind}", "--workers", "6", "--quiet")
+    with served(*options) as (process, port):
+        before = workers_of(process.pid, 6)
+        for one in before:
+            os.kill(one, signal.SIGKILL)
+        until = time.monotonic() + SOON
+        while time.monotonic() < until and set(before) & set(workers_of(process.pid, 6)):
+            time.sleep(0.05)
+        assert len(set(workers_of(process.pid, 6)) - set(before)) == 6
+        assert asked(port, "/0") == (200, b"ok")
+        process.terminate()
+        assert process.wait(SOON) == 0
 
 
 def test_workers_end_with_the_process_that_started_them(behind: int):

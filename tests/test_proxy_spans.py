@@ -244,7 +244,8 @@ def test_without_a_collector_nothing_of_the_sdk_is_imported():
 def test_without_the_extra_the_proxy_goes_on_and_says_what_is_missing():
     code = (
         "import sys\nsys.modules['opentelemetry'] = None\nfrom clew.proxy.spans import spans_of\n"
-        "from clew.proxy.lines import log_as_lines\nlog_as_lines()\n"
+        "from clew.proxy.lines import log_as_lines\nfrom clew.proxy.printing import Printer\n"
+        "log_as_lines(Printer(2))\n"
         f"print(spans_of({HERE!r}))"
     )
     done = subprocess.run(

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import pytest
 
 from clew.store import SQLiteStore, StoreUnavailable
 from tests.compacting import LONG, PATHS, Compacted, drive, said, told
-from tests.proxying import ask, post, until, upstream
+from tests.proxying import ask, get, post, until, upstream
 from tests.signing import REF
 from tests.storing import ROOT, SOURCE, child
 
@@ -248,6 +249,50 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
     finally:
         process.kill()
         process.communicate()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs limits on a running process")
+def test_files_that_can_grow_no_more_cost_no_request_and_no_original(tmp_path: Path):
+    """The system refuses every write, as a full disk does, and after a while no more."""
+    store = tmp_path / "clew.db"
+    free = resource.RLIM_INFINITY
+
+    async def play() -> list[bytes]:
+        async with upstream() as behind:
+            with serving(store, behind.port) as (process, port):
+
+                async def say_all(*steps: int) -> None:
+                    for count in steps:
+                        raw = post(PATHS["anthropic"], said("anthropic", count), "x-api-key: k")
+                        assert (await ask(port, raw)).status == 200
+
+                await say_all(1, 2, 3)
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (4_096, free))
+                await say_all(4, 5, 6)
+                health = json.loads((await ask(port, get("/healthz"))).body)
+                assert (health["status"], health["store"]) in (
+                    ("degraded", "full"),
+                    ("degraded", "failing"),
+                )
+                resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (free, free))
+                await asyncio.sleep(1.2)
+                await say_all(7, 8)
+                health = json.loads((await ask(port, get("/healthz"))).body)
+                assert (health["status"], health["store"]) == ("ok", "ok")
+                process.terminate()
+                process.communicate(timeout=20)
+            return [one.body for one in behind.heard]
+
+    bodies = asyncio.run(asyncio.wait_for(play(), 60))
+    marked = [body.count(b"left out") for body in bodies]
+    assert marked == [0, 1, 2, 2, 2, 2, 6, 7]  # none is made while they cannot be kept
+    refs = refs_in(bodies)
+    kept = SQLiteStore(store)
+    assert len(refs) == 7
+    assert kept.holds(refs, None) == refs
+    (conversation,) = kept.conversations(None)
+    assert conversation.requests == 8  # records waited until they could be written
+    kept.close()
 
 
 def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path):

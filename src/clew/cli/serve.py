@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -100,22 +101,27 @@ def serve(  # noqa: PLR0913 - each is an option
             texts=texts,
             shared=workers > 1,
         )
-        make = partial(app_of, config, options, quiet, cells_for(workers))
+        salt = secrets.token_bytes(32)
+        make = partial(app_of, config, options, quiet, cells_for(workers), salt)
         if workers == 1:
             serve_here(partial(make, 0), listening)
         else:
             serve_in_processes(make, listening, workers, config.limits.drain)
 
 
-def app_of(config: Config, options: Options, quiet: bool, cells: Cells, worker: int) -> App:
-    """The proxy that is served; in each process anew. Several share `cells`."""
-    from ..proxy.assembling import compacting_app
+def app_of(
+    config: Config, options: Options, quiet: bool, cells: Cells, salt: bytes, worker: int
+) -> App:  # fmt: skip
+    """The proxy that is served; in each process anew. Several share `cells` and `salt`."""
+    from ..proxy.assembling import compacting_app, usual_store
     from ..proxy.lines import log_as_lines
-    from ..proxy.record import to_nowhere, to_stderr
+    from ..proxy.printing import Printer, standard_error
+    from ..proxy.record import to_lines, to_nowhere
 
-    log_as_lines()
-    log = to_nowhere if quiet else to_stderr
-    return compacting_app(config, options, log, cells, worker)
+    printer = Printer(standard_error())
+    log_as_lines(printer)
+    log = to_nowhere if quiet else to_lines(printer)
+    return compacting_app(config, options, log, cells, worker, usual_store(salt))
 
 
 def _lift_limit_on_files() -> None:

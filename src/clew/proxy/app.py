@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from .access import Admission, admission_of, is_stranger, refuse_foreign, refuse_strangers
-from .asgi import Receive, Request, Scope, Send, request_of
+from .asgi import Receive, Request, Scope, Send, request_of, until_closed
 from .caller import Caller, Gone
 from .client import Client
 from .config import Config, checked
@@ -15,9 +16,13 @@ from .forwarding import Exchange, Forwarding
 from .handling import Handling, PassThrough
 from .headers import wants_websocket
 from .own import HEALTH, Own, healthy, is_own, own_of
+from .passing import Broke
 from .record import Log, Record, ms_since, record_of, to_nowhere
 from .refusals import Refusal, refuse
 from .routes import destination, route_of
+
+_CODING = b"transfer-encoding"
+_log = logging.getLogger(__name__)
 
 
 class App:
@@ -74,10 +79,17 @@ class App:
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, whatever comes of it."""
+        send = until_closed(send) if scope["http_version"] == "1.0" else send
         admission = admission_of(request_of(scope))
         record = record_of(admission.request)
         try:
             await self._settled(scope, admission, receive, send, record)
+        except Broke:
+            raise  # the server breaks the connection off, as upstream did
+        except Exception as error:
+            record.note = f"failed: {type(error).__name__}"
+            _log.exception("A request failed by a fault of clew's own")
+            raise
         finally:
             record.ms = ms_since(record)
             self._log(record)
@@ -135,6 +147,9 @@ def _refuse_odd(request: Request) -> None:
     """Refuse what is no request to a provider: tunnels, WebSockets, paths that climb."""
     if wants_websocket(request.named):
         raise Refusal(426, "websocket", "WebSockets are not passed on; the same works over HTTP.")
+    codings = {value.strip().lower() for name, value in request.headers if name == _CODING}
+    if codings - {b"chunked"}:
+        raise Refusal(501, "coding", "a transfer coding other than chunked is not understood.")
     if request.method == "CONNECT" or not request.path.startswith("/"):
         raise Refusal(400, "target", "this proxy is no tunnel to other hosts.")
     if ".." in unquote(request.path).replace("\\", "/").split("/"):

@@ -48,3 +48,13 @@ async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, by
     length = (b"content-length", b"%d" % len(body))
     await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
     await send({"type": "http.response.body", "body": body})
+
+
+def until_closed(send: Send) -> Send:
+    """For a client of HTTP/1.0: no answer ends but with its connection, which the server closes."""
+
+    async def sent(message: Message) -> None:
+        is_body = message["type"] == "http.response.body"
+        await send({**message, "more_body": True} if is_body else message)
+
+    return sent

@@ -46,7 +46,7 @@ def compacting_app(
     `heard` is told of each record that is written down.
     """
     _tune()
-    store = store or SQLiteStore(store_path(), retention=Retention.from_env())
+    store = store or usual_store()
     deciding = Deciding(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
     )
@@ -70,6 +70,11 @@ def compacting_app(
 
     told = to_all(_numbered(worker), log, count, *([spans] if spans else []))
     return App(config, compacting, own, told, spans.close if spans else None)
+
+
+def usual_store(salt: bytes | None = None) -> SQLiteStore:
+    """This machine's store. Processes that are given one salt agree on names from the start."""
+    return SQLiteStore(store_path(), retention=Retention.from_env(), salt=salt)
 
 
 def _open(store: SQLiteStore) -> None:

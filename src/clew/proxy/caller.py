@@ -24,6 +24,7 @@ class Caller:
         self._receive = receive
         self._silence = silence
         self._whole = False
+        self._whom: asyncio.Task[None] | None = None  # who is cancelled when the client leaves
         self._watching: asyncio.Task[None] | None = None
 
     async def piece(self) -> bytes | None:
@@ -39,6 +40,7 @@ class Caller:
             self.gone = True
             raise Gone
         self._whole = not message.get("more_body", False)
+        self._begin_watching()
         return message.get("body", b"")
 
     def watch(self) -> None:
@@ -46,12 +48,16 @@ class Caller:
 
         Only once the body is whole: before that, who reads the body notices.
         """
-        task = asyncio.current_task()
-        if self._whole and self._watching is None and task is not None:
-            self._watching = asyncio.create_task(self._await_its_leaving(task))
+        self._whom = asyncio.current_task()
+        self._begin_watching()
+
+    def _begin_watching(self) -> None:
+        if self._whole and self._watching is None and self._whom is not None:
+            self._watching = asyncio.create_task(self._await_its_leaving(self._whom))
 
     def unwatch(self) -> None:
         """Let it go."""
+        self._whom = None
         if self._watching is not None:
             self._watching.cancel()
 

@@ -6,27 +6,26 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
 from typing import Any, Final, TypeVar
 
-from msgspec import json
 from msgspec.structs import replace
 
 from ..errors import ClewError
-from ..store import Reproduction
 from .asgi import Headers
 from .breaker import Attempt, Breaker
 from .deciding import LEFT_ALONE, Deciding, Decision
 from .handling import About, Answer, Incoming, Outgoing
-from .installed import installed
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
 from .owners import group_of, owner_of
+from .pool import Pool
 from .reading import Asked
 from .recording import Doing, Listener, Recording
+from .reproducing import case_of
+from .wrapping import inner_of, wrapped
 
 T = TypeVar("T")
 
@@ -73,26 +72,33 @@ class Compacting:
         own = [one for one in options.policy.passes or () if not isinstance(one, str)]
         self._at_once = 0 if own else _SMALL
         self.breaker = Breaker(time.monotonic)
-        self._pool = ThreadPoolExecutor(options.threads, thread_name_prefix="clew")
-        self._spare = ThreadPoolExecutor(2, thread_name_prefix="clew-spare")
+        self._pool = Pool(options.threads, "clew")
+        self._spare = Pool(2, "clew-spare")
 
     async def start(self) -> None:
         """Nothing: threads start when they are needed."""
 
     async def stop(self) -> None:
         """Write down what is over; what is still being decided on is not needed any more."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        self._spare.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
+        self._spare.close()
         await asyncio.to_thread(self._deciding.close)
         await asyncio.to_thread(self._recording.close)
 
     async def outgoing(self, incoming: Incoming) -> Outgoing:
         """What goes up in place of this request."""
+        inner = inner_of(incoming)
+        if inner is not None:
+            return wrapped(await self._outgoing(replace(incoming, body=inner)))
+        return await self._outgoing(incoming)
+
+    async def _outgoing(self, incoming: Incoming) -> Outgoing:
         began = time.monotonic()
         asked = self._asked(incoming)
-        attempt = self.breaker.attempt()
+        bypassed = _is_bypassed(incoming.headers)
+        attempt = None if bypassed else self.breaker.attempt()
         try:
-            if _is_bypassed(incoming.headers):
+            if bypassed:
                 decision = await self._bypassed(asked)
             elif attempt is None:
                 why = self.breaker.standing().why
@@ -110,6 +116,12 @@ class Compacting:
         """What to try after an error: less where it did not fit, the original where it is wrong."""
         if not isinstance(outgoing, Sending) or outgoing.decision.kind == "untouched":
             return None
+        following = await self._following(outgoing, answer)
+        if following is not None and inner_of(incoming) is not None:
+            return wrapped(following)
+        return following
+
+    async def _following(self, outgoing: Sending, answer: Answer) -> Outgoing | None:
         objection = objection_of(answer.status, answer.headers, answer.body)
         if objection.kind == "overflow" and "overflow" not in outgoing.tried:
             return await self._smaller(outgoing, objection)
@@ -207,7 +219,7 @@ class Compacting:
             return await self._without_reasoning(sending) if _SIGNED in answer.body else None
         decision = await self._run_spare(self._deciding.decide_as_it_came, asked, "refused")
 
-        case = self._case(asked, refused, answer)
+        case = case_of(asked, refused, answer, self._deciding.policy_for(asked.format))
         attempt = sending.attempt
 
         def passed() -> None:
@@ -229,15 +241,6 @@ class Compacting:
             return None
         original = self._sending(asked, decision, 0.0, None, again="invalid")
         return replace(original, tried=sending.tried | {"invalid"})
-
-    def _case(self, asked: Asked, refused: Decision, answer: Answer) -> Reproduction:
-        return Reproduction(
-            time=asked.time, owner=asked.owner, conversation=refused.conversation,
-            format=asked.format, status=answer.status, request=asked.body,
-            sent=refused.body or b"", policy=self._deciding.policy.fingerprint().hex(),
-            facts=json.encode(refused.facts.to_dict()).decode(),
-            error=answer.body[:4_096].decode("utf-8", "replace"), version=installed(),
-        )  # fmt: skip
 
     def _sending(
         self, asked: Asked, decision: Decision, took: float, attempt: Attempt | None,
@@ -272,8 +275,8 @@ class Compacting:
     async def _run_spare(self, work: Callable[..., T], *given: Any) -> T:
         return await self._run(self._spare, work, *given)
 
-    async def _run(self, pool: ThreadPoolExecutor, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(pool, work, *given)
+    async def _run(self, pool: Pool, work: Callable[..., T], *given: Any) -> T:
+        return await asyncio.wrap_future(pool.submit(partial(work, *given)))
 
 
 def _told(about: About) -> Headers:

@@ -19,6 +19,7 @@ class Limits(msgspec.Struct, frozen=True):
     body: int = 64 * 1024 * 1024  # bytes of one body, as it came or decoded; beyond: not looked at
     held: int = 512 * 1024 * 1024  # bytes of all large bodies at one time; beyond: not looked at
     error: int = 1024 * 1024  # bytes of an error answer that are read before it is passed on
+    judging: float = 10.0  # seconds that such an answer may take; then it is passed on as it comes
     connect: float = 20.0  # seconds for a connection upstream, TLS included
     silence: float = 120.0  # seconds without a byte of a request that has begun
     drain: float = 30.0  # seconds that open responses have at shutdown

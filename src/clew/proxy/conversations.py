@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from ..facts import Facts
 from ..store import Latest
 
 T = TypeVar("T")
+Told = tuple[str, str, str]  # by what an edit is known that was told: place, reason, evidence
 
 _putting = Lock()
 _MOST: Final = 1_024  # conversations; whoever comes back after so many others is read up again
@@ -46,6 +47,7 @@ class Conversation(Struct):
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
     told_edition: int = 0  # of the last edits of which all are recorded
+    told_until: int = 0  # the last record of the store's whose edits are among those
     owed: Facts = Facts()  # facts that the store could not be told yet
     read_up: bool = False  # all that the store knows of it is known here
     seen_kept: float = 0.0  # when the store was last asked whether it still has the originals
@@ -72,6 +74,10 @@ class Conversation(Struct):
         before = self.sent.get(key) if parent else None
         if before is not None and before.time < latest.time:
             self.sent[key] = replace(before, time=latest.time)
+
+    def note_told(self, edits: Iterable[Told]) -> None:
+        """Edits are recorded, by this process or another."""
+        self.told.update(map(hash, edits))
 
     def last(self, earlier: Sequence[bytes], terms: str) -> Last:
         """The request that one goes on from which has these histories behind it.

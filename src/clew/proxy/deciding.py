@@ -30,7 +30,7 @@ from ..repair.mending import Repair
 from ..state import State
 from ..store import Latest, Store
 from ..touching import touched
-from .conversations import Conversation, Conversations, Last
+from .conversations import Conversation, Conversations, Last, Told
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
@@ -193,7 +193,7 @@ class Deciding:
         if known is None:
             return decision.edits
         new = _untold(decision.edits, decision.edition, known)
-        known.told.update(map(_told_as, new))
+        known.note_told(map(_told_as, new))
         known.told_edition = decision.edition
         return new
 
@@ -297,7 +297,12 @@ class Deciding:
 
     def _fold(self, read: Read, facts: Facts) -> Folded:
         return fold_request(
-            read.body, read.format, self._policy(read), facts, self._memo, model=read.asked.model
+            read.body,
+            read.format,
+            self.policy_for(read.format),
+            facts,
+            self._memo,
+            model=read.asked.model,
         )
 
     def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
@@ -353,8 +358,8 @@ class Deciding:
         asked, known = read.asked, read.conversation
         held = facts if new == NO_FACTS else facts.merge(new)
         found = with_known_edits(
-            asked.body, format=read.format, policy=self._policy(read), facts=held, memo=self._memo,
-            model=asked.model,
+            asked.body, format=read.format, policy=self.policy_for(read.format), facts=held,
+            memo=self._memo, model=asked.model,
         )  # fmt: skip
         if found is None or not self._goes_on(read, found, held):
             return None
@@ -384,8 +389,9 @@ class Deciding:
             return False
         return not self._contradicts(read, folded, facts.merge(found.facts))
 
-    def _policy(self, read: Read) -> Policy:
-        return self._policies.get(read.format, self.policy)
+    def policy_for(self, format: FormatName) -> Policy:
+        """The policy for requests in this format."""
+        return self._policies.get(format, self.policy)
 
     def _fits(self, read: Read) -> bool:
         """Whether the request as it came surely fits its window."""
@@ -483,9 +489,9 @@ def _untold(edits: tuple[Edit, ...], edition: int, known: Conversation) -> tuple
     """Those edits that no decision on a conversation had before."""
     if edition and edition == known.told_edition:
         return ()
-    return tuple(edit for edit in edits if _told_as(edit) not in known.told)
+    return tuple(edit for edit in edits if hash(_told_as(edit)) not in known.told)
 
 
-def _told_as(edit: Edit) -> int:
+def _told_as(edit: Edit) -> Told:
     """What is remembered of an edit that was told."""
-    return hash((edit.ref.row, edit.ref.path, edit.reason, edit.evidence))
+    return str(edit.ref), edit.reason, edit.evidence

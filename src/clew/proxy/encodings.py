@@ -9,6 +9,7 @@ from typing import Any, Final
 
 PIECE: Final = 64 * 1024  # bytes put in, or asked for, at a time: a bomb is seen after one of them
 _ZSTD_PIECE = 512  # four bytes can stand for 128 KB, and all that they stand for comes at once
+_MOST_LAYERS = 4  # a header has room for thousands, each as much work as the first
 
 Decode = Callable[[bytes], Iterator[bytes]]
 
@@ -23,9 +24,12 @@ class TooLarge(Exception):
 
 def decoded(body: bytes, encoding: str, most: int) -> bytes:
     """The body without its content-encoding (a list, as in the header; empty: none)."""
-    for name in reversed([part.strip().lower() for part in encoding.split(",")]):
-        if name not in ("", "identity"):
-            body = _one(body, name, most)
+    names = [part.strip().lower() for part in encoding.split(",")]
+    chosen = [name for name in reversed(names) if name not in ("", "identity")]
+    if len(chosen) > _MOST_LAYERS:
+        raise Undecodable(encoding[:100])
+    for name in chosen:
+        body = _one(body, name, most)
     if len(body) > most:
         raise TooLarge
     return body

@@ -23,6 +23,7 @@ from .tapping import Listening
 from .upstreams import Upstream
 
 _IN_A_THREAD: Final = 128 * 1024  # bytes from which on a body is decoded outside the event loop
+_STATUSES: Final = range(200, 600)  # that can end an exchange: no upgrade was asked for
 _TRIES: Final = 3  # the first, one under the limit that an error names, one with the original
 
 
@@ -133,7 +134,6 @@ class Forwarding:
         try:
             response = await self._ask(exchange, sending.body, sending.outgoing)
             try:
-                exchange.caller.watch()
                 following, ahead = await self._judged(exchange, sending, response, tries)
                 if following is None:
                     added = sending.outgoing.headers
@@ -168,13 +168,17 @@ class Forwarding:
         exchange.record.up = sent.length or len(sent.held or b"")
         target = upstream.url(request.path, request.query)
         try:
-            return await self._client.send(request.method, upstream, target, headers, sent)
+            response = await self._client.send(request.method, upstream, target, headers, sent)
         except TROUBLE as error:
             if exchange.caller.gone:
                 raise Gone from None
             if isinstance(error.__cause__, Refusal):  # of the client's own body, on its way up
                 raise error.__cause__ from None
             raise _unreachable(upstream, error) from None
+        if response.status not in _STATUSES:
+            response.close()
+            raise Refusal(502, "unreachable", _odd(upstream, f"status {response.status}"))
+        return response
 
     async def _judged(
         self,
@@ -189,7 +193,7 @@ class Forwarding:
             return None, b""
         if not 400 <= response.status < 500:
             return None, b""
-        read = await _read_ahead(response, self._limits.error)
+        read = await _read_ahead(response, self._limits.error, self._limits.judging)
         if len(read) > self._limits.error:
             return None, read
         try:
@@ -207,16 +211,17 @@ def _may_be_followed(outgoing: Outgoing) -> bool:
     return outgoing.body is not None or outgoing.judged
 
 
-async def _read_ahead(response: aiohttp.ClientResponse, most: int) -> bytes:
-    """The body of a response, or more than `most` bytes of it."""
+async def _read_ahead(response: aiohttp.ClientResponse, most: int, seconds: float) -> bytes:
+    """The body of a response, or more than `most` bytes of it, or what came in so many seconds."""
     pieces: list[bytes] = []
     size = 0
     try:
-        while size <= most and (piece := await response.content.readany()):
-            pieces.append(piece)
-            size += len(piece)
+        async with asyncio.timeout(seconds):
+            while size <= most and (piece := await response.content.readany()):
+                pieces.append(piece)
+                size += len(piece)
     except TROUBLE:
-        pass  # it breaks again when it is passed down, after what was read
+        pass  # it breaks again, or goes on, when it is passed down behind what was read
     return b"".join(pieces)
 
 
@@ -232,5 +237,9 @@ def _unreachable(upstream: Upstream, error: BaseException) -> Refusal:
     elif isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
         said = "closed the connection without an answer"
     else:
-        said = f"gave an answer that is not HTTP ({type(error).__name__})"
+        return Refusal(502, "unreachable", _odd(upstream, type(error).__name__))
     return Refusal(502, "unreachable", f"{upstream.origin} {said}.")
+
+
+def _odd(upstream: Upstream, what: str) -> str:
+    return f"{upstream.origin} gave an answer that is not HTTP ({what})."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -24,6 +25,9 @@ _HOP = frozenset(
     }
 )
 _UP = _HOP | {b"host", b"content-length", b"expect"}  # written anew for the connection upstream
+_UNSENDABLE = re.compile(
+    rb"[\x00-\x08\x0a-\x1f\x7f]"
+)  # the server would give up the answer for one
 _OF_THE_BODY = frozenset({b"content-encoding", b"content-digest", b"content-md5", b"digest"})
 
 
@@ -39,9 +43,14 @@ def going_up(headers: Headers, changed: bool) -> list[tuple[str, str]]:
 
 def going_down(raw: Iterable[tuple[bytes, bytes]], added: Headers) -> list[tuple[bytes, bytes]]:
     """The headers that the client gets: as they were sent, and clew's own behind them."""
-    lowered = tuple((name.lower(), value) for name, value in raw)
+    lowered = tuple((name.lower(), value) for name, value in raw if not _UNSENDABLE.search(value))
     left_out = _HOP | _one_hop(lowered)
     return [*(pair for pair in lowered if pair[0] not in left_out), *added]
+
+
+def without_length(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers of a response that has no body; a length would be that of another's."""
+    return [pair for pair in headers if pair[0] != b"content-length"]
 
 
 def wants_websocket(named: dict[bytes, bytes]) -> bool:

@@ -69,10 +69,12 @@ class Keeping:
     def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
         """Learn what the store knows of the requests that ended these histories; if it can."""
         try:
-            found = self._asked(lambda store: store.sent(known.id, prefixes))
+            found = self._asked(lambda store: store.sent(known.id, prefixes, known.told_until))
         except ClewError:
             return False
         known.edited |= found.edited
+        known.note_told((one.place, one.reason, one.evidence) for one in found.told)
+        known.told_until = found.until
         for prefix, latest in found.latest:
             known.note_sent(prefix, latest)
         return True
@@ -102,12 +104,16 @@ class Keeping:
     def _owe(self, known: Conversation) -> None:
         """Remember whose facts wait, and have the thread that tries again."""
         with self._lock:
-            self._owing[known.id] = known
-            if len(self._owing) > _MOST_OWING:
-                del self._owing[next(iter(self._owing))]
+            self._remember(known)
             if self._settling is None and not self._closing.is_set():
                 self._settling = Thread(target=self._settle_later, name="clew-facts", daemon=True)
                 self._settling.start()
+
+    def _remember(self, known: Conversation) -> None:
+        """Hold on to a conversation whose facts the store has yet to hear of; the lock is held."""
+        self._owing[known.id] = known
+        if len(self._owing) > _MOST_OWING:
+            del self._owing[next(iter(self._owing))]
 
     def _settle_later(self) -> None:
         while not self._closing.wait(_PAUSE):
@@ -170,11 +176,13 @@ class Keeping:
 
     def learn(self, known: Conversation, new: Facts, *, owed: bool = False) -> None:
         """Hold facts from now on in this process; `owed`: the store is to hear of them."""
+        if new == NO_FACTS:
+            return
         with self._lock:
-            if new != NO_FACTS:
-                known.facts = known.facts.merge(new)
+            known.facts = known.facts.merge(new)
             if owed:
                 known.owed = known.owed.merge(new)
+                self._remember(known)  # at the end they are told, if nobody came to it before
 
     def _asked(self, work: Callable[[Store], T]) -> T:
         if self._failed is not None and self._clock() < self._until:

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from .printing import Printer
+
 
 class Lines(logging.Formatter):
     """A warning or an error as one line of JSON.
@@ -33,10 +35,21 @@ class Lines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-def log_as_lines() -> None:
-    """Have this process write all that is logged to standard error, as lines."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(Lines())
+class _Printing(logging.Handler):
+    """Hands lines to a printer."""
+
+    def __init__(self, printer: Printer) -> None:
+        super().__init__()
+        self._printer = printer
+        self.setFormatter(Lines())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One more."""
+        self._printer.print(self.format(record))
+
+
+def log_as_lines(printer: Printer) -> None:
+    """Have this process print all that is logged, as lines."""
     root = logging.getLogger()
-    root.handlers[:] = [handler]
+    root.handlers[:] = [_Printing(printer)]
     root.setLevel(logging.WARNING)

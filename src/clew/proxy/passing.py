@@ -8,11 +8,12 @@ import aiohttp
 
 from .asgi import Headers, Send
 from .client import TROUBLE
-from .headers import going_down
+from .headers import going_down, without_length
 from .record import Record, ms_since
 from .tapping import Listening
 
 _BODY: Final = "http.response.body"
+_BODILESS: Final = (204, 304)
 
 
 class Broke(Exception):
@@ -29,6 +30,8 @@ async def pass_down(
 ) -> None:
     """Pass a response to the client; `ahead`: what was read of its body already."""
     headers = going_down(response.raw_headers, added)
+    if response.status in _BODILESS:
+        headers = without_length(headers)
     record.status = response.status
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     listening.began(response.status, tuple(headers))

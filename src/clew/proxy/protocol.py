@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEAD_BYTES: Final = 128 * 1024  # request line and headers
 HEAD_SECONDS: Final = 30.0  # from the connection, or their first byte, to their end
+_UNTIL_CLOSED: Final = 2**62  # bytes: more than any body has
 
 # The parser takes a body that follows an Upgrade for another protocol's, and some clients offer
 # one with every request: so it does not see the word.
@@ -63,11 +64,19 @@ class BoundedProtocol(HttpToolsProtocol):
         self._begun, self._fed = True, 0
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header; what comes behind a body is none, and nobody may add a key or a token there."""
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is whole. A client of HTTP/1.0 knows no chunks: its body ends where all does."""
         self._in_head = self._begun = False
         self._stop_waiting()
         super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.chunked_encoding = False
+            self.cycle.expected_content_length = _UNTIL_CLOSED
 
     def on_message_complete(self) -> None:
         """Another head may follow."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import sys
 import time
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ import msgspec
 
 from .asgi import Request
 from .handling import About
+from .printing import Printer
 
 _LONGEST = 200  # characters of a path
 _TRACE = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -53,9 +53,13 @@ def ms_since(record: Record) -> float:
     return round((time.time() - record.at) * 1000, 2)
 
 
-def to_stderr(record: Record) -> None:
-    """Write a record as one line of JSON."""
-    sys.stderr.write(f"{msgspec.json.encode(record).decode()}\n")
+def to_lines(printer: Printer) -> Log:
+    """Have each record printed as one line of JSON."""
+
+    def told(record: Record) -> None:
+        printer.print(msgspec.json.encode(record).decode())
+
+    return told
 
 
 def to_all(*logs: Log) -> Log:

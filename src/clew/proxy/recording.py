@@ -114,6 +114,8 @@ class Recording:
             self._store.reproduce(case)
         except ClewError as error:
             _log.warning("A refused projection could not be written down: %s", error)
+        except Exception:  # noqa: BLE001 - the records of others are written by the same thread
+            _log.exception("A refused projection could not be written down")
 
     def _write(self, doing: Doing, status: int, told: Told) -> None:
         try:

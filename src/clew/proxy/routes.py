@@ -21,8 +21,15 @@ _BY_PATH: dict[str, tuple[FormatName, Operation]] = {
 _GEMINI = re.compile(
     r"/v1(?:alpha|beta)?/models/([^/:]{1,200}):(generateContent|streamGenerateContent|countTokens)"
 )
-# Keys that say whose they are.
-_KEYS: tuple[tuple[bytes, Provider], ...] = ((b"sk-ant-", "anthropic"), (b"AIza", "gemini"))
+# Keys that say whose they are, and the headers that they come in.
+_KEYS: tuple[tuple[bytes, Provider], ...] = (
+    (b"sk-ant-", "anthropic"),
+    (b"AIza", "gemini"),
+    (b"sk-proj-", "openai"),
+    (b"sk-svcacct-", "openai"),
+    (b"sk-admin-", "openai"),
+)
+_CARRIERS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key")
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -43,25 +50,35 @@ def route_of(request: Request) -> Route:
 
 def provider_named(request: Request) -> Provider:
     """The provider whose key a request brings: no other may see it."""
+    owners = key_owners(request)
+    return owners[0] if owners else header_owner(request) or "openai"
+
+
+def key_owners(request: Request) -> list[Provider]:
+    """Whose keys it brings, where the keys themselves say so."""
+    values = [value for name in _CARRIERS for value in _values(request, name)]
+    return [
+        owner
+        for value in values
+        for start, owner in _KEYS
+        if value.startswith(start) or value.partition(b" ")[2].lstrip().startswith(start)
+    ]
+
+
+def header_owner(request: Request) -> Provider | None:
+    """Whose key it is, by the header that it comes in; None: any provider's may come so."""
     named = request.named
-    if (owner := key_owner(request)) is not None:
-        return owner
     if b"anthropic-version" in named or b"x-api-key" in named:
         return "anthropic"
     if b"x-goog-api-key" in named or has_key(request.query):
         return "gemini"
-    return "openai"
-
-
-def key_owner(request: Request) -> Provider | None:
-    """Whose key it is, where the key itself says so."""
-    named = request.named
-    bearer = named.get(b"authorization", b"").partition(b" ")[2].lstrip()
-    for key in (bearer, named.get(b"x-api-key", b"")):
-        for start, provider in _KEYS:
-            if key.startswith(start):
-                return provider
     return None
+
+
+def _values(request: Request, wanted: bytes) -> list[bytes]:
+    if wanted not in request.named:
+        return []
+    return [value for name, value in request.headers if name == wanted]
 
 
 def has_key(query: str) -> bool:
@@ -86,14 +103,24 @@ def _compactable(request: Request) -> Route | None:
 def destination(request: Request, upstreams: Upstreams) -> tuple[Route, Upstream]:
     """What a request is, and where it goes.
 
-    A format goes to its own upstream. Where that is the provider's own and the key says that it is
-    another provider's, the request goes to that other one, unread: no key reaches another's host.
+    A format goes to its own upstream. Where that is the provider's own and what the request brings
+    is another provider's key, it goes to that other one, unread: no key reaches another's host.
     """
     route = route_of(request)
     if route.format is None:
         return route, upstreams.of_provider(route.provider)
     upstream = upstreams.of_format(route.format)
-    owner = None if upstream.chosen else key_owner(request)
-    if owner is None or owner == route.provider:
+    owner = route.provider if upstream.chosen else _owner(request, route.provider)
+    if owner == route.provider:
         return route, upstream
     return Route(owner), upstreams.of_provider(owner)
+
+
+def _owner(request: Request, provider: Provider) -> Provider:
+    """Whose key a request brings that is in the format of this provider's."""
+    owners = key_owners(request)
+    if owners:
+        return provider if provider in owners else owners[0]
+    if b"authorization" in request.named:
+        return provider  # every provider takes a key there
+    return header_owner(request) or provider

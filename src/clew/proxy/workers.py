@@ -35,13 +35,16 @@ def serve_here(make: Make, listening: socket.socket) -> None:
 def serve_in_processes(
     make: MakeNumbered, listening: socket.socket, count: int, drain: float
 ) -> None:
-    """Serve in so many processes; one that dies is replaced by another of its number."""
+    """Serve in so many processes; one that dies is replaced by another of its number.
+
+    At the end the socket is closed.
+    """
     stopping: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
         stopping.append(number)
 
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, note) for number in _endings()}
     processes = _started(make, listening, range(1, count + 1))
     losses: list[float] = []
     try:
@@ -50,13 +53,22 @@ def serve_in_processes(
             dead = [number for number, one in processes.items() if not one.is_alive()]
             losses += [time.monotonic()] * len(dead)
             losses = [moment for moment in losses if time.monotonic() - moment < 60]
-            if len(losses) > _LOSSES:
+            if len(losses) > max(_LOSSES, 2 * count):  # all of them may be killed at once
                 raise Unservable("Workers end as soon as they are started; see what they said.")
             processes |= _started(make, listening, dead)
     finally:
+        listening.close()  # who comes now is told at once, and does not wait until all have ended
         _end(list(processes.values()), drain + _SPARE)
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _endings() -> list[signal.Signals]:
+    """The signals that end it; a closed terminal's only where nobody said that it goes on."""
+    hung_up: signal.Signals | None = getattr(signal, "SIGHUP", None)  # there is none on Windows
+    if hung_up is None or signal.getsignal(hung_up) is signal.SIG_IGN:
+        return [signal.SIGINT, signal.SIGTERM]
+    return [signal.SIGINT, signal.SIGTERM, hung_up]
 
 
 async def _until_told(make: Make, listening: socket.socket) -> None:
@@ -66,7 +78,7 @@ async def _until_told(make: Make, listening: socket.socket) -> None:
         told.set()
         loop.remove_signal_handler(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _endings():
         with contextlib.suppress(NotImplementedError):  # on Windows; there Ctrl-C ends it at once
             loop.add_signal_handler(number, tell, number)
     above = multiprocessing.parent_process()

@@ -55,7 +55,9 @@ class _Job:
 class Database:
     """The file: opened when it is first needed, and again when it was deleted or damaged."""
 
-    def __init__(self, path: Path, wait: float, *, create: bool = True) -> None:
+    def __init__(
+        self, path: Path, wait: float, *, create: bool = True, salt: bytes | None = None
+    ) -> None:
         self.path = path
         self.wait = wait
         self._create = create
@@ -64,7 +66,7 @@ class Database:
         self._locked_out = False  # the file could not even be opened, last time
         self.trouble: Why | None = None  # why the last write was in vain; None: it was not
         self._salt: bytes | None = None  # the file's, once it was opened
-        self._own_salt = secrets.token_bytes(32)  # what a file that is begun here gets
+        self._own_salt = salt or secrets.token_bytes(32)  # what a file that is begun here gets
         self.openings = 0  # how often the file had to be opened
         self._begin()
 

@@ -79,8 +79,11 @@ class Store(Protocol):
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         ...
 
-    def sent(self, conversation: str, prefixes: Collection[str]) -> Sent:
-        """What is recorded of the requests that ended these histories, the latest last."""
+    def sent(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
+        """What is recorded of the requests that ended these histories, the latest last.
+
+        And the edits of all that were recorded after the one with this number.
+        """
         ...
 
     def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:

@@ -92,6 +92,8 @@ class Sent(Struct, frozen=True):
 
     latest: tuple[tuple[str, Latest], ...] = ()  # the hash of that history, and the request
     edited: bool = False  # projections were sent in it that say less than the client holds
+    told: tuple[EditMade, ...] = ()  # edits that are recorded of it, since the record asked for
+    until: int = 0  # the last record that had some
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
@@ -151,11 +153,12 @@ class Reproduction(Struct, frozen=True, kw_only=True):
     owner: str
     conversation: str
     format: str
+    model: str = ""  # where the request itself does not name it
     status: int
     request: bytes  # as the client sent it; empty if it was too large to keep
     sent: bytes = b""  # its projection; empty if that was too large
-    policy: str = ""
-    facts: str = ""
+    policy: str = ""  # its settings that are not the usual ones, as JSON
+    facts: str = ""  # that held, as JSON
     error: str = ""  # what the provider said
     version: str = ""  # of clew
 

@@ -119,8 +119,10 @@ def notable(
     return [_record(row) for row in rows]
 
 
-def sent(connection: sqlite3.Connection, conversation: str, prefixes: Collection[str]) -> Sent:
-    """Those requests that ended these histories, the latest last."""
+def sent(
+    connection: sqlite3.Connection, conversation: str, prefixes: Collection[str], after: int
+) -> Sent:
+    """Those requests that ended these histories, the latest last; and edits recorded since."""
     held = "FROM requests r JOIN conversations c ON c.id = r.conversation WHERE c.name = ?"
     # Originals are kept before the first edit goes up: a record may be lost, they are not.
     kept = "FROM kept k JOIN conversations c ON c.id = k.conversation WHERE c.name = ?"
@@ -135,7 +137,13 @@ def sent(connection: sqlite3.Connection, conversation: str, prefixes: Collection
         (conversation, *prefixes, _MOST_SENT),
     ).fetchall()
     found = tuple((prefix, Latest(*told)) for prefix, *told in reversed(rows))
-    return Sent(found, bool(edited))
+    made = connection.execute(
+        f"SELECT r.rowid, r.packing, r.edits, r.size {held} AND r.rowid > ? AND r.made"
+        " ORDER BY r.rowid",
+        (conversation, after),
+    ).fetchall()
+    told = tuple(edit for _, *packed_so in made for edit in _edits_in(*packed_so))
+    return Sent(found, bool(edited), told, made[-1][0] if made else after)
 
 
 def edits(
@@ -148,10 +156,13 @@ def edits(
         WHERE r.id = ?1 AND (?2 IS NULL OR c.owner = ?2)""",
         (request, owner),
     ).fetchall()
-    if not rows:
-        return None
+    return _edits_in(*rows[0]) if rows else None
+
+
+def _edits_in(packing: int, body: bytes, size: int) -> tuple[EditMade, ...]:
+    """The edits as they were written; none if they are damaged."""
     try:
-        return _edits.decode(unpacked(*rows[0]))
+        return _edits.decode(unpacked(packing, body, size))
     except (Damaged, msgspec.DecodeError):
         return ()
 

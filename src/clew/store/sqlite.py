@@ -38,7 +38,8 @@ _NEXT_ROUND = 600.0
 class SQLiteStore:
     """Originals, facts and records in one file; opened at first use, by any thread.
 
-    Several processes may share the file, each with a store of its own.
+    Several processes may share the file, each with a store of its own. Until it can be opened they
+    agree on owners only if they are given one `salt`, which is that of a file that they begin.
     """
 
     def __init__(
@@ -48,12 +49,13 @@ class SQLiteStore:
         retention: Retention | None = None,
         wait: float = _WAIT,
         create: bool = True,
+        salt: bytes | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).resolve()  # SQLite puts its files beside the real one
         self._retention = retention or Retention()
         self._clock = clock
-        self._database = Database(self.path, wait, create=create)
+        self._database = Database(self.path, wait, create=create, salt=salt)
         self._remembered = Remembered()
         self._recorder = Recorder(self._write_records, self._tend)
 
@@ -179,9 +181,12 @@ class SQLiteStore:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
 
-    def sent(self, conversation: str, prefixes: Collection[str]) -> Sent:
-        """What is recorded of those requests of a conversation that ended these histories."""
-        return self._database.read(lambda c: requests.sent(c, conversation, prefixes))
+    def sent(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
+        """What is recorded of those requests of a conversation that ended these histories.
+
+        And the edits of all that were recorded after the one with this number.
+        """
+        return self._database.read(lambda c: requests.sent(c, conversation, prefixes, after))
 
     def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:
         """The edits of a request; None if this owner has no such request."""
