@@ -320,6 +320,8 @@ class TestTheBreaker:
             one.deciding.fault = None
             reply = await one.ask("anthropic", 6)
             assert told(reply, "x-clew-sent") == "known-edits"  # edits in force stay
+            why = "resting: 3 troubles within 120 s, the last: RuntimeError"
+            assert (await one.records(5))[-1].fallback == why
             now[0] += 61
             assert told(await one.ask("anthropic", 7), "x-clew-sent") == "projection"
             assert one.handling.breaker.standing().phase == "closed"
