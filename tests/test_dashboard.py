@@ -23,6 +23,7 @@ from clew.dashboard.page import page, policy
 from clew.dashboard.serving import Dashboard
 from clew.edits import REASONS
 from clew.proxy import noticing
+from clew.proxy.installed import installed
 from clew.store import SQLiteStore
 from tests.dashboards import KEEN, KEY, LONG, Dashboarded, dashboarded
 from tests.formats import Exchange
@@ -86,9 +87,24 @@ class TestData:
         full = (50 + usage["cache_read"] + usage["cache_write"]) * 3 + 300 * 15
         assert requests[-1]["cost_uncached"] == pytest.approx(full / 1e6)
 
+    def test_what_has_no_price_is_counted_apart(self, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            one.talk(2)
+            one.talk(3, name="other", model="a-model-that-nobody-sells")
+            (total,) = one.data("overview?range=month")["totals"]
+            assert (total["requests"], total["unpriced"]) == (5, 3)
+
+    def test_the_latest_request_however_long_ago(self, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            assert one.data("overview?range=hour")["latest"] is None
+            one.talk(2)
+            latest = one.data("conversations")["conversations"][0]["last"]
+            assert one.data("overview?range=hour")["latest"] == latest
+
     def test_how_it_stands(self, used: Dashboarded):
         found = used.data("overview")
         assert found["observe"] is False
+        assert found["version"] == installed()
         assert found["breaker"] == {"phase": "closed", "why": "Requests are compacted."}
         assert [one["model"] for one in found["calibrations"]] == ["claude-sonnet-4-5"]
         assert found["store"]["path"].endswith("clew.db")
@@ -260,7 +276,7 @@ class TestThePage:
     def test_makes_no_elements_of_texts(self, word: str):
         folders = (files("clew.drawing"), files("clew.dashboard.page"))
         scripts = [x for one in folders for x in one.iterdir() if x.name.endswith(".js")]
-        assert len(scripts) == 13
+        assert len(scripts) == 14
         assert all(word not in one.read_text("utf-8") for one in scripts)
 
     def test_has_words_for_every_reason(self):

@@ -158,6 +158,7 @@ class Recording:
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
             prefix=decision.prefix if 0 < status < 400 else "",
+            parent=decision.parent,
         )
 
     def _bill(self, doing: Doing, told: Told) -> Bill | None:

@@ -11,12 +11,22 @@ from msgspec import Struct
 
 from .originals import conversation_id
 from .packing import Damaged, packed, unpacked
-from .record import Conversation, EditMade, FetchedAgain, Latest, Record, Sent, Total, Usage
+from .record import (
+    Conversation,
+    EditMade,
+    FetchedAgain,
+    Latest,
+    Lineage,
+    Record,
+    Sent,
+    Total,
+    Usage,
+)
 
 _SAME = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
-    "milliseconds", "terms", "sent_as", "prefix",
+    "milliseconds", "terms", "sent_as", "prefix", "parent",
 )  # fmt: skip
 _USAGE = ("input", "cache_read", "cache_write", "output")
 _COLUMNS = (
@@ -50,7 +60,8 @@ _TOTALS = """
         total(status >= 400 OR status = 0), total(fallback <> ''), total(prefix_break <> ''),
         total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
         total(iif(mode = 'observed', saved, 0)),
-        total(iif(mode = 'observed', cost_before - cost_after, 0))
+        total(iif(mode = 'observed', cost_before - cost_after, 0)),
+        total(status BETWEEN 1 AND 399 AND cost_after IS NULL)
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
     GROUP BY slot ORDER BY slot"""
@@ -101,6 +112,17 @@ def requests(
         f"{query} ORDER BY r.time, r.rowid LIMIT ?4", (conversation, owner, after, limit)
     ).fetchall()
     return [_record(row) for row in rows]
+
+
+def lineage(connection: sqlite3.Connection, conversation: str, owner: str | None) -> list[Lineage]:
+    """Where each request of a conversation stands in it, in their order."""
+    rows = connection.execute(
+        """SELECT r.id, r.prefix, r.parent FROM requests r
+        JOIN conversations c ON c.id = r.conversation
+        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) ORDER BY r.time, r.rowid""",
+        (conversation, owner),
+    )
+    return [Lineage(*row) for row in rows]
 
 
 def notable(
@@ -261,4 +283,5 @@ def _total(row: tuple[Any, ...], since: float, step: float) -> Total:
         observed=whole[16],
         would_saved=whole[17],
         would_cost=figures[18],
+        unpriced=whole[19],
     )

@@ -61,7 +61,12 @@ _LINEAGE: Migration = (
     "CREATE INDEX requests_by_prefix ON requests (prefix)",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST, _LINEAGE)
+_PARENTS: Migration = (
+    # And of requests that lie apart, which go on from one another, long after.
+    "ALTER TABLE requests ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _LINEAGE, _PARENTS)
 
 
 class NewerFile(Exception):
