@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.dashboards import LONG, Dashboarded, dashboarded
-from tests.e2e.browser import COLLIDING, FAINT, Tab
+from tests.e2e.browser import COLLIDING, FAINT
+from tests.e2e.looking import SOON, Look
 from tests.formats import Exchange
 
 pytestmark = pytest.mark.e2e
@@ -21,51 +20,6 @@ ATTACK = (
     "<iframe src=//evil.example></iframe><a href=javascript:window.hit=1>x</a>"
     "<style>body{display:none}</style><script src=//evil.example/x.js></script>"
 )
-PHONE = {"width": 360, "height": 780}
-WIDE = {"width": 1280, "height": 900}
-SOON = 8_000  # milliseconds: some rounds of asking
-
-Look = Callable[..., "Seen"]  # opens one
-
-
-class Seen(Tab):
-    """A dashboard that is looked at."""
-
-    def __init__(self, browser: Any, one: Dashboarded, **options: Any) -> None:
-        self.allowed = (one.url, "data:")
-        super().__init__(browser, one.url, "#live.on", **{"viewport": WIDE, **options})
-
-    def text(self, selector: str) -> str:
-        """What stands in an element, with plain spaces."""
-        return self.tab.locator(selector).first.inner_text().replace("\u00a0", " ")
-
-    def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
-        for key in keys:
-            self.tab.keyboard.press(key)
-
-    def focused(self) -> str:
-        """What has the focus: its label, or what stands in it."""
-        return self.tab.evaluate(
-            "(document.activeElement.ariaLabel ?? document.activeElement.textContent).trim()"
-        )
-
-    def open_conversation(self) -> None:
-        """Open the first conversation."""
-        self.tab.locator("#list button.pick").first.click()
-        self.tab.locator("#detail svg").wait_for()
-
-    def open_edit(self, at: int = 0) -> None:
-        """Open an edit of the first conversation."""
-        self.open_conversation()
-        self.tab.locator("#detail td button.link").nth(at).click()
-        self.tab.locator("dialog .diff").wait_for()
-
-
-@pytest.fixture
-def look(opened: Callable[..., Seen]) -> Look:
-    """Opens dashboards."""
-    return partial(opened, Seen)
 
 
 @pytest.fixture(scope="module")
@@ -333,7 +287,7 @@ class TestHostileText:
                 one.send(*steps[:end], task=ATTACK, model=ATTACK)
             for theme in ("light", "dark"):
                 seen = look(one, color_scheme=theme)
-                assert ATTACK in seen.tab.locator("#list").inner_text()
+                assert f"{ATTACK[:59]}…" in seen.tab.locator("#list").inner_text()
                 seen.open_edit()
                 assert ATTACK in seen.tab.locator("dialog").inner_text()
                 seen.press("Escape")

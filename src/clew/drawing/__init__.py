@@ -1,4 +1,4 @@
-"""What clew's pages share: how numbers are said, and what charts are made of, as scripts."""
+"""What clew's pages share: how numbers are said, what charts are made of, light and dark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.resources import files
 __all__ = ["script"]
 
 # In this order: the shapes use the words.
-_SCRIPTS = ("words.js", "shapes.js")
+_SCRIPTS = ("words.js", "shapes.js", "theme.js")
 
 
 def script() -> str:

@@ -11,7 +11,7 @@ function shape(name, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) {
     if (value != null && value !== false) made.setAttribute(key, value);
   }
-  made.append(...children.flat().filter((child) => child != null && child !== false));
+  made.append(...contents(children));
   return made;
 }
 

@@ -11,7 +11,7 @@ function refill(holder, ...children) {
   const open = new Set(
     [...holder.querySelectorAll("details[data-key][open]")].map((one) => one.dataset.key),
   );
-  holder.replaceChildren(...children.flat(2).filter((child) => child != null && child !== false));
+  holder.replaceChildren(...contents(children));
   for (const one of holder.querySelectorAll("details[data-key]"))
     one.open ||= open.has(one.dataset.key);
   if (held) awaited = held;
@@ -58,7 +58,11 @@ function at(seconds) {
 }
 
 const stamp = (seconds) =>
-  element("time", { title: whole.format(seconds * 1000) }, at(seconds));
+  element(
+    "time",
+    { datetime: new Date(seconds * 1000).toISOString(), title: whole.format(seconds * 1000) },
+    at(seconds),
+  );
 
 function ago(seconds) {
   const since = Date.now() / 1000 - seconds;
@@ -69,6 +73,24 @@ function ago(seconds) {
 }
 
 const short = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+
+const modelSaid = (model, most = 60) => short(model || "unknown model", most);
+
+// A conversation in a list; its whole name, which `clew forget` takes, stands where it is opened.
+const idSaid = (name) => name.slice(0, 6);
+
+// Two parts of a list in one; what is in both is taken from the first.
+function joined(first, second) {
+  const ids = new Set(first.map((one) => one.id));
+  return [...first, ...second.filter((one) => !ids.has(one.id))];
+}
+
+// The first page of what comes latest first, in front of what is known behind it; what would stand
+// on that page and does not is gone.
+function renewed(page, known, when) {
+  const end = page.length ? when(page.at(-1)) : -Infinity;
+  return joined(page, known.filter((one) => when(one) <= end));
+}
 
 function facts(pairs, small = false) {
   return element(
