@@ -182,15 +182,15 @@ class TestByKeyboard:
         assert "Request 7" in seen.text("#detail output")
         for _ in range(10):
             seen.press("Tab")
-            if seen.focused().startswith("Edits at request"):
+            if "edit at request" in seen.focused():
                 break
-        assert seen.focused() == "Edits at request 8"
+        assert seen.focused() == "1\u00a0edit at request 8"
         seen.press("Enter")
         seen.tab.locator("dialog .diff").wait_for()
         assert seen.tab.evaluate("document.activeElement.matches('dialog button.pick')")
         seen.press("Escape")
         assert seen.tab.locator("dialog[open]").count() == 0
-        assert seen.focused() == "Edits at request 8"
+        assert seen.focused() == "1\u00a0edit at request 8"
         seen.press("Escape")
         seen.tab.locator("#detail .hint").wait_for()
         assert seen.focused() == first

@@ -17,13 +17,15 @@ const legible = (child) => (typeof child === "string" ? child.replace(HIDDEN, si
 
 const READ_OUT = new Set(["aria-label", "title"]); // attributes that a person gets to know
 
+const setAttribute = (made, key, value) =>
+  made.setAttribute(key, READ_OUT.has(key) ? legible(value) : value);
+
 function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
     else if (value === true) made.setAttribute(key, "");
-    else if (value !== false && value != null)
-      made.setAttribute(key, READ_OUT.has(key) ? legible(value) : value);
+    else if (value !== false && value != null) setAttribute(made, key, value);
   }
   made.append(...contents(children));
   return made;

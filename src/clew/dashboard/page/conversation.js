@@ -58,7 +58,7 @@ function editsCell(one) {
   const name = `at request ${one.nth}`;
   return element(
     "button",
-    { type: "button", class: "link", "data-key": `edits ${one.id}`, "aria-label": `Edits ${name}`, onclick: () => openEdits(one, name).catch(report) },
+    { type: "button", class: "link", "data-key": `edits ${one.id}`, "aria-label": `${plural(one.made, "edit")} ${name}`, onclick: () => openEdits(one, name).catch(report) },
     plural(one.made, "edit"),
   );
 }

@@ -121,7 +121,7 @@ function overview(data, range) {
     element("h1", {}, headline(sum)),
     verdict(sum),
     figures(sum),
-    element("h3", {}, "Tokens over time"),
+    element("h2", { class: "minor" }, "Tokens over time"),
     legend(["sent", "left in"], ["out", data.observe ? "would have been taken out" : "taken out"]),
     drawn,
     told,
