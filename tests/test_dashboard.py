@@ -72,6 +72,25 @@ class TestData:
             assert shown["before"]["length"] == len(f"make {at} {LONG}")
             assert shown["after"]["text"] in used.heard[-1].body.decode().replace("\\n", "\n")
 
+    def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
+        """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
+        policy = KEEN.replace(passes=("keep_lines", "stub_results"))
+        steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
+        steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in (1, 2)]
+        with dashboarded(tmp_path, policy=policy) as one:
+            for end in (1, 2, 3):
+                one.send(*steps[:end])
+            told = [
+                one.data(f"edit?request={x['id']}&at={at}")
+                for x in only(one)
+                for at in range(x["made"])
+            ]
+        places = [x["edit"]["place"] for x in told]
+        assert places == ["[2].content[0]"] * 2, "it was not edited twice"
+        assert told[0]["after"] != told[1]["after"]
+        assert all(x["after"] and x["edit"]["replaces"] for x in told)
+        assert {x["before"]["text"] for x in told} == {f"make {LONG}"}
+
     def test_money_by_the_real_bill_and_the_cache_apart(self, used: Dashboarded):
         (total,) = used.data("overview?range=month")["totals"]
         requests = only(used)

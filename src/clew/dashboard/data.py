@@ -63,6 +63,7 @@ class Listed(Struct, frozen=True):
     saved: int
     has_before: bool
     has_after: bool
+    replaces: bool  # something stands in its place, kept or not; else nothing does
 
 
 class Text(Struct, frozen=True):
@@ -204,8 +205,9 @@ class Data:
 
 def _listed(at: int, one: EditMade, kept: frozenset[str]) -> Listed:
     return Listed(
-        at, one.reason, one.place, one.evidence, one.saved, one.ref in kept, one.after in kept
-    )
+        at, one.reason, one.place, one.evidence, one.saved, one.ref in kept, one.after in kept,
+        bool(one.after),
+    )  # fmt: skip
 
 
 def _without_owner(one: Struct | Record) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Conversation(Struct):
     # Requests that were taken, by the history that they ended: the last, and that on these terms.
     sent: dict[bytes, Latest] = field(default_factory=dict[bytes, Latest])
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
+    shown: set[int] = field(default_factory=set[int])  # editions whose texts are kept, to be shown
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
     told_edition: int = 0  # of the last edits of which all are recorded
     owed: Facts = Facts()  # facts that the store could not be told yet

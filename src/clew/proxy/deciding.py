@@ -114,7 +114,8 @@ class Deciding:
         done = compacted(folded, asked.body)
         if not self._observe:
             try:
-                self._keeping.keep(known, done.originals, lambda: shown_instead(done.report.edits))
+                edits, edition = edits_of(folded.state), folded.state.outgoing.edition
+                self._keeping.keep(known, done.originals, edition, lambda: shown_instead(edits))
             except ClewError as error:
                 if late is not None and late.is_set():
                     raise  # what did go up has left its facts already
@@ -138,7 +139,7 @@ class Deciding:
         if not read.found:
             return None
         done = compacted(folded, asked.body)
-        sure = self._observe or self._keeping.is_sure(read.conversation, done.originals)
+        sure = self._observe or self._is_sure(read, folded, done.originals)
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
         return self._projection(read, folded, done.request, done.report.repairs, seen)
@@ -290,6 +291,12 @@ class Deciding:
         """The request before this one, for who counts: that which it repeats, or goes on from."""
         same = read.conversation.last(boundaries[-1:], read.terms())
         return same.latest if same.exact else self._last(read, boundaries).latest
+
+    def _is_sure(self, read: Read, folded: Folded, originals: Mapping[str, str]) -> bool:
+        """Whether there is nothing to keep, without a look at the store."""
+        edits_of(folded.state)  # numbers them
+        edition = folded.state.outgoing.edition
+        return self._keeping.is_sure(read.conversation, originals, edition)
 
     def _is_at_hand(self, known: Conversation, boundaries: list[bytes]) -> bool:
         """Whether what a request goes on from is known without a look at the store."""
