@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Iterator
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,19 @@ class TestWhatHappened:
             paid = [x["cost_after"] for x in only(one)]
             assert all(paid), "what was not compacted was paid for, too"
             assert only(one)[-1]["cost_before"] == only(one)[-1]["cost_after"]
+
+    def test_what_goes_up_as_it_came_is_counted_as_the_others_are(self, tmp_path: Path):
+        """Else the context would seem to shrink, or jump, where it only went on."""
+        numbers = "".join(f"{n * 7919 % 10007} {n * 104729 % 10009}\n" for n in range(400))
+        steps = [[Exchange(numbers, id=f"call_{n}")] for n in range(4)]
+        with dashboarded(tmp_path) as one:
+            for end in (1, 2, 3):
+                one.send(*steps[:end])
+            one.send(*steps, headers=("x-clew-bypass: 1",))
+            sizes = [x["tokens_before"] for x in only(one)]
+            assert only(one)[-1]["fallback"] == "bypassed"
+        growth = [after - before for before, after in pairwise(sizes)]
+        assert growth[-1] == pytest.approx(growth[0], rel=0.05)
 
     def test_prefix_breaks_have_causes(self, used: Dashboarded):
         causes = {one["prefix_break"] for one in used.data("notable")["requests"]}

@@ -274,6 +274,7 @@ class TestOverflow:
             assert len(seen) == 2
             assert len(seen[1]) < 16_000
             (record,) = await one.records(1)
+            assert (record.fallback, record.again) == ("", "overflow")
             assert len(one.store.facts(record.conversation).windows) == 1
             assert (await one.ask(format, 7)).status == 200
 

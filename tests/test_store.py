@@ -239,7 +239,8 @@ class TestRecords:
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
             milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, made=1, terms="t",
-            sent_as="original", prefix="0a", parent="0b", loops=("round",),
+            sent_as="original", prefix="0a", parent="0b", again="overflow",
+            loops=("round",),
             cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)
@@ -278,7 +279,7 @@ class TestRecords:
     def test_totals_are_sums_over_stretches_of_time(self, store: SQLiteStore):
         store.record(record("r1", time=NOW + 1))
         store.record(record("r2", time=NOW + 9, status=529, fallback="late", usage=None))
-        store.record(record("r3", time=NOW + 25, prefix_break="cold"))
+        store.record(record("r3", time=NOW + 25, prefix_break="cold", again="overflow"))
         store.record(record("r4", time=NOW + 30))
         store.flush()
         first, third = store.totals(None, since=NOW, until=NOW + 30, step=10)
@@ -287,6 +288,7 @@ class TestRecords:
         assert (first.input, first.cache_read, first.cache_write, first.output) == (10, 300, 90, 5)
         assert (first.cost_before, first.cost_after) == (1.0, 0.5)
         assert (third.start, third.requests, third.prefix_breaks) == (NOW + 20, 1, 1)
+        assert third.fallbacks == 1
 
     def test_what_was_answered_without_a_cost_is_counted(self, store: SQLiteStore):
         for id, fields in {
@@ -317,6 +319,7 @@ class TestRecords:
             "plain": {}, "broke": {"prefix_break": "cold"}, "late": {"fallback": "late"},
             "wrong": {"status": 529}, "silent": {"status": 0}, "again": {"refetched": again},
             "round": {"loops": ("twice", "thrice")}, "failed": {"failures": {"a_pass": "why"}},
+            "long": {"again": "overflow"},
         }  # fmt: skip
         for at, (id, fields) in enumerate(told.items()):
             store.record(record(id, time=NOW + at, **fields))
@@ -326,9 +329,9 @@ class TestRecords:
         assert [one.id for one in found] == [*reversed(told)][:-1]
         assert {one.id: one.loops for one in found}["round"] == ("twice", "thrice")
         assert {one.id: one.refetched for one in found}["again"] == again
-        assert [one.id for one in store.notable(None, limit=2)] == ["other", "failed"]
+        assert [one.id for one in store.notable(None, limit=2)] == ["other", "long"]
         assert [one.id for one in store.notable(None, behind=NOW + 3)] == ["late", "broke"]
-        assert [one.id for one in store.notable(OWNER, since=NOW + 7)] == ["failed"]
+        assert [one.id for one in store.notable(OWNER, since=NOW + 7)] == ["long", "failed"]
 
     def test_what_happened_is_counted(self, store: SQLiteStore):
         again = (FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),)

@@ -340,3 +340,23 @@ class TestWhatIsShown:
             assert max(seen.tab.locator(".box").evaluate_all(wider)) <= 0
             ground = seen.tab.evaluate("getComputedStyle(document.body).backgroundColor")
             assert ground == "rgb(253, 252, 250)"
+
+    def test_fall_backs_are_told_in_words(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            for fields in (
+                {"fallback": "refused", "again": "invalid"}, {"fallback": "left alone"},
+                {"again": "overflow"}, {"fallback": "late: over 3 s"},
+            ):  # fmt: skip
+                recorded(one, 1, conversation="c" * 32, **fields)
+            seen = look(one)
+            told = seen.tab.locator("#events").inner_text()
+            for words in (
+                "the provider refused the projection; the original was sent",
+                "left alone since the provider refused a projection",
+                "too long for the provider; sent again under its limit",
+                "late: over 3 s",
+            ):
+                assert words in told
+            assert "Fall-backs (4)" in seen.text("#filters")
+            seen.open_conversation()
+            assert seen.tab.locator("#detail svg circle.wrong").count() == 4

@@ -38,7 +38,6 @@ from .reading import Asked, Read, lifetime, parent_of, taken_apart
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
-_BYTES_A_TOKEN: Final = 4  # about, where nothing was counted
 _ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 _FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
@@ -332,6 +331,7 @@ class Deciding:
     ) -> Decision:
         state = folded.state
         before = folded.setting.head + state.size
+        read.conversation.bytes_a_token = len(read.asked.body) / max(1, before)
         return Decision(
             kind="projection", body=None if request is read.asked.body else request,
             conversation=read.conversation.id, session=read.session(),
@@ -416,7 +416,7 @@ class Deciding:
             changed = fallen.compaction.request
             body = None if changed is read.asked.body else changed
             edits = edits_of(fallen.folded.state)
-        about = len(read.asked.body if body is None else body) // _BYTES_A_TOKEN
+        about = int(len(read.asked.body if body is None else body) / known.bytes_a_token)
         return Decision(
             kind="original", body=body, conversation=known.id, session=read.session(), why=why,
             facts=facts, prefix=read.here(), before=about, after=about,

@@ -148,6 +148,7 @@ class Recording:
             epochs=decision.epochs,
             prefix_break=_break(decision, new),
             fallback=decision.why,
+            again="" if doing.about is None else doing.about.again,
             milliseconds=round(doing.milliseconds, 3),
             repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
             failures=dict(decision.failures),

@@ -64,6 +64,7 @@ class Record(Struct, frozen=True, kw_only=True):
     epochs: int = 0  # so far in this conversation
     prefix_break: str = ""  # why the provider's cache could not be read on; empty: it could
     fallback: str = ""  # why something else than the projection was sent; empty: it was sent
+    again: str = ""  # why it was sent a second time, in a word; empty: it was not
     milliseconds: float = 0.0  # that clew took
     repairs: tuple[str, ...] = ()
     failures: dict[str, str] = {}

@@ -108,7 +108,7 @@ const breakAt = (x, top, bottom) =>
   shape("line", { class: "break", x1: x, x2: x, y1: top, y2: bottom });
 
 function mark(one, x, y, dotted) {
-  const wrong = failed(one) || one.fallback;
+  const wrong = failed(one) || fallbackSaid(one);
   const dots = dotted ? [shape("circle", { class: "dot", cx: x, cy: y(after(one)), r: 2.5 })] : [];
   if (wrong) dots.push(shape("circle", { class: "wrong", cx: x, cy: y(after(one)), r: 5 }));
   return dots;

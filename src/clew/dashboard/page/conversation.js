@@ -45,7 +45,7 @@ function marksOf(one) {
   return [
     failed(one) && (one.status ? `answered ${one.status}` : "no answer came"),
     one.prefix_break && `${wouldBe(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
-    one.fallback && `fell back: ${one.fallback}`,
+    fallbackSaid(one) && `fell back: ${fallbackSaid(one)}`,
     one.refetched.length && `fetched again: ${one.refetched.map((x) => `${x.tool} ${x.target}`.trim()).join(", ")}`,
     ...one.loops.map((said) => `circle: ${said}`),
     one.repairs.length && plural(one.repairs.length, "repair"),

@@ -7,7 +7,7 @@ const KINDS = [
   ["loops", "Circles", (one) => one.loops],
   ["errors", "Errors", (one) => failed(one) && [one.status ? `the provider answered ${one.status}` : "no answer came"]],
   ["fallbacks", "Fall-backs", (one) => [
-    one.fallback,
+    fallbackSaid(one),
     ...Object.entries(one.failures).map(([name, why]) => `pass ${name} failed: ${why}`),
   ].filter(Boolean)],
 ];

@@ -173,3 +173,12 @@ const REASONS = new Map(Object.entries({
   advised: "advice given",
 }));
 const reasonSaid = (code) => REASONS.get(code) ?? code;
+
+// Why something else went up, where a word alone would not say it.
+const FALLBACKS = new Map([
+  ["refused", "the provider refused the projection; the original was sent"],
+  ["left alone", "left alone since the provider refused a projection"],
+  ["bypassed", "bypassed: the client asked for that"],
+  ["overflow", "too long for the provider; sent again under its limit"],
+]);
+const fallbackSaid = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);
