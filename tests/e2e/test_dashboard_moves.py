@@ -360,3 +360,36 @@ class TestWhatIsShown:
             assert "Fall-backs (4)" in seen.text("#filters")
             seen.open_conversation()
             assert seen.tab.locator("#detail svg circle.wrong").count() == 4
+
+    def test_observing_with_a_bypass_between_is_still_observing(self, look: Look, tmp_path: Path):
+        with dashboarded(tmp_path, observe=True) as one:
+            steps = one.talk(4)
+            one.send(*steps, task="go on with make", headers=("x-clew-bypass: 1",))
+            seen = look(one)
+            assert seen.text("h1").startswith("Would have ")
+            assert "would have been taken out of 5 requests" in seen.text("#overview .verdict")
+            seen.open_conversation()
+            facts = seen.text("#detail .facts")
+            assert "Would have saved" in facts
+            assert "Tokens saved" not in facts
+            assert "4 requests only observed" in seen.text("#detail .badge")
+            seen.context.close()
+
+    def test_what_was_observed_first_and_then_compacted_is_told_apart(
+        self, look: Look, tmp_path: Path
+    ):
+        with dashboarded(tmp_path) as one:
+            told = {"conversation": "c" * 32}
+            recorded(one, 2, mode="observed", saved=300, prefix_break="cold", **told)
+            recorded(one, 1, mode="observed", saved=300, prefix_break="folded", **told)
+            recorded(one, 3, **told)
+            seen = look(one)
+            assert seen.text("h1") == "Saved $0.7500"
+            assert "3 requests only observed would have saved $0.7500" in seen.text("#overview")
+            seen.open_conversation()
+            facts = seen.text("#detail .facts").split("\n")
+            for name, value in {"Tokens saved": "1.2 k", "Tokens, would have saved": "900"}.items():
+                assert facts[facts.index(name) + 1] == value
+            shown = seen.tab.locator("#detail tbody").inner_text()
+            assert "\nprefix break: the cache had gone cold" in shown
+            assert "would have been a prefix break: old calls told in a summary" in shown

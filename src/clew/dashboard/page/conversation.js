@@ -11,6 +11,8 @@ const CAUSES = new Map([
   ["changed", "model or tools changed"],
   ["edits", "edits were put in force"],
 ]);
+// Edits that were only observed broke nothing; a cache that had gone cold had.
+const wouldBreak = (one) => wouldBe(one) && one.prefix_break !== "cold" && one.prefix_break !== "changed";
 const cause = (one) => CAUSES.get(one) ?? one.split(", ").map(reasonSaid).join(", ");
 
 async function fetchRequests(chosen) {
@@ -44,7 +46,7 @@ function told(one) {
 function marksOf(one) {
   return [
     failed(one) && (one.status ? `answered ${one.status}` : "no answer came"),
-    one.prefix_break && `${wouldBe(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
+    one.prefix_break && `${wouldBreak(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
     fallbackSaid(one) && `fell back: ${fallbackSaid(one)}`,
     one.refetched.length && `fetched again: ${one.refetched.map((x) => `${x.tool} ${x.target}`.trim()).join(", ")}`,
     ...one.loops.map((said) => `circle: ${said}`),
@@ -96,19 +98,31 @@ function requestTable(chosen, requests) {
   ];
 }
 
-function conversationFacts(requests) {
-  const add = (of) => requests.reduce((sum, one) => sum + (of(one) ?? 0), 0);
-  const observed = requests.filter(wouldBe).length;
+const added = (requests, of) => requests.reduce((sum, one) => sum + (of(one) ?? 0), 0);
+
+// What some requests saved, in tokens and, where a price is known, in money.
+function savedFacts(requests, names) {
   const priced = requests.some((one) => one.cost_after != null);
-  const saved = priced ? add((one) => (one.cost_before ?? 0) - (one.cost_after ?? 0)) : null;
-  const uncached = priced ? add((one) => one.cost_uncached != null && one.cost_uncached - (wouldBe(one) ? one.cost_before : one.cost_after)) : null;
+  const money = added(requests, (one) => one.cost_before - one.cost_after);
+  return [
+    [names[0], tokens(added(requests, (one) => one.saved))],
+    [names[1], dollars(priced ? money : null)],
+  ];
+}
+
+function conversationFacts(requests) {
+  const [would, real] = [requests.filter(wouldBe), requests.filter((one) => !wouldBe(one))];
+  const priced = requests.filter((one) => one.cost_uncached != null);
+  const paid = (one) => (wouldBe(one) ? one.cost_before : one.cost_after);
+  const uncached = added(priced, (one) => one.cost_uncached - paid(one));
+  const changed = real.some((one) => one.saved);
   return facts([
     ["Requests", number(requests.length)],
-    [observed ? "Tokens, would have saved" : "Tokens saved", tokens(add((one) => one.saved))],
-    [observed ? "Would have saved" : "Saved", dollars(saved)],
-    ["Provider's cache saved", dollars(uncached)],
+    ...(changed || !would.length ? savedFacts(real, ["Tokens saved", "Saved"]) : []),
+    ...(would.length ? savedFacts(would, ["Tokens, would have saved", "Would have saved"]) : []),
+    ["Provider's cache saved", dollars(priced.length ? uncached : null)],
     ["Epochs", number(requests.reduce((most, one) => Math.max(most, one.epochs), 0))],
-    ["clew took", `${number(add((one) => one.milliseconds) / requests.length, 1)}${SPACE}ms a request`],
+    ["clew took", `${number(added(requests, (one) => one.milliseconds) / requests.length, 1)}${SPACE}ms a request`],
   ], true);
 }
 
@@ -156,19 +170,20 @@ function drawConversation() {
   const requests = open.requests.filter((one) => !branch || one.branch === branch);
   if (!requests.length) return refill(holder, element("p", { class: "hint" }, "No requests of this conversation are recorded."));
   const [drawn, said] = chart((width) => perRequest(requests, width), (i) => told(requests[i]));
-  const observed = requests.some(wouldBe);
+  const observed = requests.filter(wouldBe).length;
+  const whole = observed === requests.length;
   return refill(
     holder,
     element(
       "div",
       { class: "bar" },
       element("h3", {}, modelSaid(requests.at(-1).model, 300), " ", element("code", { class: "id" }, name)),
-      observed && element("span", { class: "badge" }, "observed: nothing was changed"),
+      observed > 0 && element("span", { class: "badge" }, whole ? "observed: nothing was changed" : `${plural(observed, "request")} only observed`),
       element("button", { type: "button", class: "quiet", "data-key": "close", "aria-label": "Close this conversation", onclick: closeConversation }, "Close"),
     ),
     branchPicker(open),
     conversationFacts(requests),
-    legend(["came", "as it came"], ["went", observed ? "as it would have been sent" : "as it was sent"], ["break", "prefix break"], ["wrong", "error or fall-back"]),
+    legend(["came", "as it came"], ["went", whole ? "as it would have been sent" : observed ? "as it was sent, or would have been" : "as it was sent"], ["break", "prefix break"], ["wrong", "error or fall-back"]),
     drawn,
     said,
     requestTable(open, requests),

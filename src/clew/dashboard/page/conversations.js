@@ -15,7 +15,7 @@ function groups(conversations) {
 }
 
 function conversationButton(one, first) {
-  const would = one.observed > 0;
+  const saved = !one.observed ? "saved" : one.observed < one.requests ? "saved, or would have," : "would have saved";
   const share = one.tokens_before ? one.saved / one.tokens_before : 0;
   const money = one.cost_before - one.cost_after;
   const troubles = [
@@ -40,7 +40,7 @@ function conversationButton(one, first) {
       },
       element("b", {}, modelSaid(one.model), " ", element("code", { class: "id" }, idSaid(one.name))),
       element("span", { class: when === "now" ? "about now" : "about" }, `${when} · ${plural(one.requests, "request")}`),
-      element("span", { class: "about" }, `${would ? "would have saved" : "saved"} ${tokens(one.saved)} tokens (${percent(share)})${one.cost_before ? `, ${dollars(money)}` : ""}`),
+      element("span", { class: "about" }, `${saved} ${tokens(one.saved)} tokens (${percent(share)})${one.cost_before ? `, ${dollars(money)}` : ""}`),
       troubles.length > 0 && element("span", { class: "about trouble" }, troubles.join(" · ")),
     ),
   );

@@ -1,7 +1,7 @@
 // What happened: prefix breaks with their causes, what was fetched again, circles, errors, fall-backs.
 
 const KINDS = [
-  ["breaks", "Prefix breaks", (one) => one.prefix_break && [`${wouldBe(one) ? "would have been: " : ""}${cause(one.prefix_break)}`]],
+  ["breaks", "Prefix breaks", (one) => one.prefix_break && [`${wouldBreak(one) ? "would have been: " : ""}${cause(one.prefix_break)}`]],
   ["again", "Fetched again", (one) => one.refetched.map(
     (x) => `${`${x.tool} ${x.target}`.trim()} at ${x.place}: had been taken out at ${x.earlier} (${x.reason}); ${tokens(x.tokens)} tokens`)],
   ["loops", "Circles", (one) => one.loops],

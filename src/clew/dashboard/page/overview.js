@@ -31,9 +31,12 @@ function slots({ totals, since, step }, range) {
   }));
 }
 
+// All that there was to save only would have been: what was not observed went up as it came.
+const onlyWould = (sum) => sum.observed > 0 && sum.saved === sum.would_saved;
+
 function headline(sum) {
   const { real, would, priced } = savings(sum);
-  const observing = sum.observed > 0 && sum.observed === sum.requests;
+  const observing = onlyWould(sum);
   const of = observing ? would : real;
   const verb = observing ? "Would have saved" : "Saved";
   const amount = priced ? dollars(Math.abs(of.money)) : `${tokens(of.tokens)} tokens`;
@@ -44,7 +47,7 @@ function headline(sum) {
 
 function verdict(sum) {
   const { real, would, paid, priced } = savings(sum);
-  const observing = sum.observed > 0 && sum.observed === sum.requests;
+  const observing = onlyWould(sum);
   const of = observing ? would : real;
   const share = percent(of.tokens / sum.tokens_before);
   const money =

@@ -32,8 +32,9 @@ function dollars(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const sign = value < 0 ? "−" : "";
   const size = Math.abs(value);
-  if (size > 0 && size < 0.0001) return `${sign}<$0.0001`;
-  return `${sign}$${number(size, size >= 9999.5 ? 0 : size >= 1 || size === 0 ? 2 : 4)}`;
+  if (size < 1e-9) return "$0.00"; // what is left where sums of the same are subtracted
+  if (size < 0.0001) return `${sign}<$0.0001`;
+  return `${sign}$${number(size, size >= 9999.5 ? 0 : size >= 1 ? 2 : 4)}`;
 }
 
 function percent(share) {
