@@ -269,6 +269,8 @@ class TestLooks:
         seen.press("Escape")
         seen.tab.locator("summary").click()
         assert seen.overflow() <= 0
+        tall = "one => one.getBoundingClientRect().height"
+        assert seen.tab.locator("#detail td button.link").first.evaluate(tall) < 40, "it wraps"
         assert seen.tab.evaluate(COLLIDING) == []
 
 
