@@ -106,6 +106,12 @@ class Dashboarded:
         return json.loads(body)
 
 
+def only(one: Dashboarded) -> list[dict[str, Any]]:
+    """The requests of the only conversation."""
+    (conversation,) = one.data("conversations")["conversations"]
+    return one.data(f"requests?conversation={conversation['name']}")["requests"]
+
+
 def usage_of(heard: Heard) -> dict[str, int]:
     """What a provider might report: most of a prompt read from its cache."""
     size = len(heard.body) // 4
