@@ -106,6 +106,12 @@ class Dashboarded:
         return json.loads(body)
 
 
+def only(one: Dashboarded) -> list[dict[str, Any]]:
+    """The requests of the only conversation."""
+    (conversation,) = one.data("conversations")["conversations"]
+    return one.data(f"requests?conversation={conversation['name']}")["requests"]
+
+
 def usage_of(heard: Heard) -> dict[str, int]:
     """What a provider might report: most of a prompt read from its cache."""
     size = len(heard.body) // 4
@@ -119,13 +125,18 @@ def usage_of(heard: Heard) -> dict[str, int]:
 
 @contextmanager
 def dashboarded(
-    folder: Path, *, observe: bool = False, token: str | None = None, policy: clew.Policy = KEEN
+    folder: Path,
+    *,
+    observe: bool = False,
+    token: str | None = None,
+    policy: clew.Policy = KEEN,
+    port: int = 0,
 ) -> Iterator[Dashboarded]:
     """A proxy with its dashboard, in a thread of its own, for as long as the block lasts."""
     first: Future[Dashboarded] = Future()
     stop: Future[None] = Future()
     options = Options(policy=policy, observe=observe)
-    serve = _served(folder, options, token, first, stop)
+    serve = _served(folder, options, token, port, first, stop)
     thread = threading.Thread(target=asyncio.run, args=(serve,), daemon=True)
     thread.start()
     try:
@@ -139,6 +150,7 @@ async def _served(
     folder: Path,
     options: Options,
     token: str | None,
+    port: int,
     first: Future[Dashboarded],
     stop: Future[None],
 ) -> None:
@@ -154,7 +166,7 @@ async def _served(
 
     async with upstream(script) as behind:
         limits = Limits(drain=1.0)
-        config = Config(port=0, upstreams=all_to(behind.port), limits=limits, token=token)
+        config = Config(port=port, upstreams=all_to(behind.port), limits=limits, token=token)
         async with serving(compacting_app(config, options, to_nowhere, store=store)) as running:
             prefix = f"/clew-token/{token}" if token else ""
             loop = asyncio.get_running_loop()

@@ -22,9 +22,9 @@ from clew.dashboard.around import Around
 from clew.dashboard.page import page, policy
 from clew.dashboard.serving import Dashboard
 from clew.edits import REASONS
-from clew.proxy import noticing
+from clew.proxy.installed import installed
 from clew.store import SQLiteStore
-from tests.dashboards import KEEN, KEY, LONG, Dashboarded, dashboarded
+from tests.dashboards import KEEN, KEY, LONG, Dashboarded, dashboarded, only
 from tests.formats import Exchange
 from tests.proxying import get
 
@@ -39,12 +39,6 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboarded]:
     with dashboarded(tmp_path_factory.mktemp("used")) as one:
         one.talk(5)
         yield one
-
-
-def only(one: Dashboarded) -> list[dict[str, Any]]:
-    """The requests of the only conversation."""
-    (conversation,) = one.data("conversations")["conversations"]
-    return one.data(f"requests?conversation={conversation['name']}")["requests"]
 
 
 class TestData:
@@ -71,6 +65,25 @@ class TestData:
             assert shown["before"]["length"] == len(f"make {at} {LONG}")
             assert shown["after"]["text"] in used.heard[-1].body.decode().replace("\\n", "\n")
 
+    def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
+        """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
+        policy = KEEN.replace(passes=("keep_lines", "stub_results"))
+        steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
+        steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in (1, 2)]
+        with dashboarded(tmp_path, policy=policy) as one:
+            for end in (1, 2, 3):
+                one.send(*steps[:end])
+            told = [
+                one.data(f"edit?request={x['id']}&at={at}")
+                for x in only(one)
+                for at in range(x["made"])
+            ]
+        places = [x["edit"]["place"] for x in told]
+        assert places == ["[2].content[0]"] * 2, "it was not edited twice"
+        assert told[0]["after"] != told[1]["after"]
+        assert all(x["after"] and x["edit"]["replaces"] for x in told)
+        assert {x["before"]["text"] for x in told} == {f"make {LONG}"}
+
     def test_money_by_the_real_bill_and_the_cache_apart(self, used: Dashboarded):
         (total,) = used.data("overview?range=month")["totals"]
         requests = only(used)
@@ -86,9 +99,24 @@ class TestData:
         full = (50 + usage["cache_read"] + usage["cache_write"]) * 3 + 300 * 15
         assert requests[-1]["cost_uncached"] == pytest.approx(full / 1e6)
 
+    def test_what_has_no_price_is_counted_apart(self, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            one.talk(2)
+            one.talk(3, name="other", model="a-model-that-nobody-sells")
+            (total,) = one.data("overview?range=month")["totals"]
+            assert (total["requests"], total["unpriced"]) == (5, 3)
+
+    def test_the_latest_request_however_long_ago(self, tmp_path: Path):
+        with dashboarded(tmp_path) as one:
+            assert one.data("overview?range=hour")["latest"] is None
+            one.talk(2)
+            latest = one.data("conversations")["conversations"][0]["last"]
+            assert one.data("overview?range=hour")["latest"] == latest
+
     def test_how_it_stands(self, used: Dashboarded):
         found = used.data("overview")
         assert found["observe"] is False
+        assert found["version"] == installed()
         assert found["breaker"] == {"phase": "closed", "why": "Requests are compacted."}
         assert [one["model"] for one in found["calibrations"]] == ["claude-sonnet-4-5"]
         assert found["store"]["path"].endswith("clew.db")
@@ -136,66 +164,6 @@ class TestData:
         after = only(used)[2]["time"]
         later = used.data(f"requests?conversation={name}&after={after!r}")["requests"]
         assert [one["id"] for one in later] == [one["id"] for one in only(used)[3:]]
-
-
-class TestWhatHappened:
-    def test_what_was_fetched_again(self, tmp_path: Path):
-        source = "".join(f"def function_{n}(): return {n}\n" for n in range(200))
-        read = {"tool": "Read", "args": {"file_path": "/w/a.py"}}
-        steps = [
-            [Exchange(source, id="call_0", **read)],
-            [Exchange("done", id="call_1", args={"command": "ls"})],
-            [Exchange(source, id="call_2", **read)],
-        ]
-        with dashboarded(tmp_path) as one:
-            for end in (1, 2, 3):
-                one.send(*steps[:end])
-            found = [x for x in one.data("notable")["requests"] if x["refetched"]]
-            (again,) = found[0]["refetched"]
-            assert (again["tool"], again["target"], again["reason"]) == (
-                "Read", "/w/a.py", "over_cap",
-            )  # fmt: skip
-            assert len(found) == 1
-            assert one.data("overview")["totals"][-1]["refetched"] == 1
-            assert one.data("conversations")["conversations"][0]["refetched"] == 1
-            assert only(one)[-1]["refetched"] == [again]
-
-    def test_circles(self, tmp_path: Path):
-        same = [[Exchange("no change", id=f"call_{n}")] for n in range(4)]
-        with dashboarded(tmp_path) as one:
-            for end in range(1, 5):
-                one.send(*same[:end])
-            told = [x["loops"] for x in only(one)]
-            assert told[:2] == [[], []]
-            assert "was called 3 times with the same result" in told[2][0]
-            assert one.data("overview")["totals"][-1]["loops"] == sum(map(len, told))
-
-    def test_what_cannot_be_worked_out_costs_no_projection(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ):
-        monkeypatch.setattr(noticing, "advice", lambda *_: 1 / 0)
-        with dashboarded(tmp_path) as one:
-            one.talk(3)
-            assert {x["sent_as"] for x in only(one)} == {"projection"}
-            assert only(one)[-1]["edited"] == 2
-
-    def test_errors_and_fall_backs(self, tmp_path: Path):
-        with dashboarded(tmp_path) as one:
-            steps, task = one.talk(2), "go on with make"
-            one.statuses.append(529)
-            one.send(*steps, task=task)
-            one.send(*steps, task=task, headers=("x-clew-bypass: 1",))
-            error, bypassed = one.data("notable")["requests"][1::-1]
-            assert (error["status"], bypassed["fallback"]) == (529, "bypassed")
-            (total,) = one.data("overview?range=month")["totals"]
-            assert (total["errors"], total["fallbacks"]) == (1, 1)
-            paid = [x["cost_after"] for x in only(one)]
-            assert all(paid), "what was not compacted was paid for, too"
-            assert only(one)[-1]["cost_before"] == only(one)[-1]["cost_after"]
-
-    def test_prefix_breaks_have_causes(self, used: Dashboarded):
-        causes = {one["prefix_break"] for one in used.data("notable")["requests"]}
-        assert causes == {"over_cap"}
 
 
 class TestObserving:
@@ -260,7 +228,7 @@ class TestThePage:
     def test_makes_no_elements_of_texts(self, word: str):
         folders = (files("clew.drawing"), files("clew.dashboard.page"))
         scripts = [x for one in folders for x in one.iterdir() if x.name.endswith(".js")]
-        assert len(scripts) == 13
+        assert len(scripts) == 14
         assert all(word not in one.read_text("utf-8") for one in scripts)
 
     def test_has_words_for_every_reason(self):
@@ -279,6 +247,15 @@ FOREIGN = [
     ("127.0.0.1.nip.io", None),
     ("evil.example:8787", None),
     ("127.0.0.1@evil.example", None),
+    ("evil.example@127.0.0.1", None),
+    ("127.0.0.1#evil.example", None),
+    ("127.0.0.1/evil.example", None),
+    ("127.0.0.1:80:80", None),
+    ("localhost:8787, evil.example", None),
+    ("localhost\r\nHost: evil.example", None),
+    ("evil.example\r\nHost: localhost", None),
+    ("localhost.", None),
+    ("2130706433", None),
     ("0.0.0.0", None),
     ("localhost", "http://evil.example"),
     ("localhost", "null"),

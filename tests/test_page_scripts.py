@@ -40,10 +40,10 @@ KEYWORDS = frozenset(
 )
 GIVEN = frozenset(
     """
-    Array Boolean Date Error Intl JSON Map Math Number Object ResizeObserver Set String
-    TypeError URLSearchParams clearTimeout document encodeURIComponent fetch getComputedStyle
-    getSelection history innerWidth localStorage location matchMedia performance setTimeout
-    window
+    AbortSignal Array Boolean Date Error Intl JSON Map Math Number Object ResizeObserver Set String
+    SyntaxError URLSearchParams addEventListener clearTimeout document encodeURIComponent fetch
+    getComputedStyle getSelection history innerWidth localStorage location matchMedia performance
+    setTimeout window
     """.split()  # noqa: SIM905 - reads better
 )
 SHARED = tuple(("clew.drawing", name) for name in drawing._SCRIPTS)  # pyright: ignore[reportPrivateUsage]

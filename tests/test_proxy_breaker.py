@@ -59,6 +59,10 @@ def test_it_says_why_it_rests() -> None:
         "Compaction rests after 3 troubles within 10 s, the last: the deadline was missed; "
         "it is tried again in 4 s."
     )
+    cause = breaker.cause()
+    assert cause == "3 troubles within 10 s, the last: the deadline was missed"
+    clock.now += 1
+    assert breaker.cause() == cause  # what is written down of each request in the rest is the same
 
 
 def test_after_the_rest_one_request_is_tried_and_closes_it() -> None:

@@ -297,6 +297,7 @@ class TestOverflow:
             assert len(seen) == 2
             assert len(seen[1]) < 16_000
             (record,) = await one.records(1)
+            assert (record.fallback, record.again) == ("", "overflow")
             assert len(one.store.facts(record.conversation).windows) == 1
             assert (await one.ask(format, 7)).status == 200
 
@@ -343,6 +344,8 @@ class TestTheBreaker:
             one.deciding.fault = None
             reply = await one.ask("anthropic", 6)
             assert told(reply, "x-clew-sent") == "known-edits"  # edits in force stay
+            why = "resting: 3 troubles within 120 s, the last: RuntimeError"
+            assert (await one.records(5))[-1].fallback == why
             now[0] += 61
             await one.ask("anthropic", 6, "x-clew-bypass: 1")  # which tells nothing of compaction
             assert one.handling.breaker.standing().phase == "open"

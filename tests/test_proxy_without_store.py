@@ -102,7 +102,7 @@ class Served:
         return await ask(self.port, post(PATHS["anthropic"], said("anthropic", steps), KEY), SOON)
 
     async def look(self, path: str) -> Any:
-        return json.loads((await ask(self.port, get(path, f"host: 127.0.0.1:{self.port}"))).body)
+        return json.loads((await ask(self.port, get(path))).body)
 
     def shortened(self) -> list[bool]:
         heard = results("anthropic", json.loads(self.behind.heard[-1].body))

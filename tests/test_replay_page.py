@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from html.parser import HTMLParser
@@ -81,10 +83,15 @@ class TestStructure:
         ]
         assert text.startswith('<!doctype html>\n<html lang="en">')
         assert policies[0] is not None
-        assert policies[0].startswith(
-            "default-src 'none'; style-src 'unsafe-inline'; "
-            "script-src 'unsafe-inline'; img-src data:"
-        )
+        rules = dict(rule.split(" ", 1) for rule in policies[0].split("; "))
+        for kind, tag in (("script-src", '<script type="module">'), ("style-src", "<style>")):
+            (inside,) = re.findall(rf"{tag}(.*?)</{tag[1:7].rstrip('> ')}>", text, re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+            assert rules[kind] == f"'sha256-{digest}'"
+        assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+        assert rules["require-trusted-types-for"] == "'script'"
+        assert rules["img-src"] == "data:"
+        assert "unsafe" not in policies[0]
 
     def test_names_nothing_outside_of_itself(self, forty: Replay):
         outline = Outline(page(forty))

@@ -23,6 +23,7 @@ from clew.marker import reference
 from clew.settings import from_env
 from clew.store import (
     FetchedAgain,
+    Lineage,
     Record,
     Reproduction,
     Retention,
@@ -238,7 +239,8 @@ class TestRecords:
         full = record(
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
             milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, made=1, terms="t",
-            sent_as="original", prefix="0a", loops=("round",),
+            sent_as="original", prefix="0a", parent="0b", again="overflow",
+            loops=("round",),
             cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)
@@ -277,7 +279,7 @@ class TestRecords:
     def test_totals_are_sums_over_stretches_of_time(self, store: SQLiteStore):
         store.record(record("r1", time=NOW + 1))
         store.record(record("r2", time=NOW + 9, status=529, fallback="late", usage=None))
-        store.record(record("r3", time=NOW + 25, prefix_break="cold"))
+        store.record(record("r3", time=NOW + 25, prefix_break="cold", again="overflow"))
         store.record(record("r4", time=NOW + 30))
         store.flush()
         first, third = store.totals(None, since=NOW, until=NOW + 30, step=10)
@@ -286,6 +288,30 @@ class TestRecords:
         assert (first.input, first.cache_read, first.cache_write, first.output) == (10, 300, 90, 5)
         assert (first.cost_before, first.cost_after) == (1.0, 0.5)
         assert (third.start, third.requests, third.prefix_breaks) == (NOW + 20, 1, 1)
+        assert third.fallbacks == 1
+
+    def test_what_was_answered_without_a_cost_is_counted(self, store: SQLiteStore):
+        for id, fields in {
+            "paid": {}, "unlisted": {"cost_after": None}, "refused": {"status": 400},
+            "failed": {"status": 529, "cost_after": None},
+            "silent": {"status": 0, "cost_after": None},
+        }.items():  # fmt: skip
+            store.record(record(id, time=NOW, **fields))
+        store.flush()
+        (total,) = store.totals(None, since=NOW, until=NOW + 10, step=10)
+        assert (total.requests, total.unpriced) == (5, 1)
+
+    def test_lineage_is_in_order_and_one_owners(self, store: SQLiteStore):
+        for id, owner, at, prefix, parent in (
+            ("r2", OWNER, 2, "0b", "0a"), ("r1", OWNER, 1, "0a", ""), ("r3", OWNER, 3, "", "0b"),
+            ("other", OTHER, 1, "0a", ""),
+        ):  # fmt: skip
+            store.record(record(id, owner=owner, time=NOW + at, prefix=prefix, parent=parent))
+        store.flush()
+        found = [Lineage("r1", "0a", ""), Lineage("r2", "0b", "0a"), Lineage("r3", "", "0b")]
+        assert store.lineage("c1", OWNER) == found
+        assert store.lineage("c1", OTHER) == [Lineage("other", "0a", "")]
+        assert store.lineage("c2", None) == []
 
     def test_what_happened_is_found_without_the_rest(self, store: SQLiteStore):
         again = (FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),)
@@ -293,6 +319,7 @@ class TestRecords:
             "plain": {}, "broke": {"prefix_break": "cold"}, "late": {"fallback": "late"},
             "wrong": {"status": 529}, "silent": {"status": 0}, "again": {"refetched": again},
             "round": {"loops": ("twice", "thrice")}, "failed": {"failures": {"a_pass": "why"}},
+            "long": {"again": "overflow"},
         }  # fmt: skip
         for at, (id, fields) in enumerate(told.items()):
             store.record(record(id, time=NOW + at, **fields))
@@ -302,9 +329,9 @@ class TestRecords:
         assert [one.id for one in found] == [*reversed(told)][:-1]
         assert {one.id: one.loops for one in found}["round"] == ("twice", "thrice")
         assert {one.id: one.refetched for one in found}["again"] == again
-        assert [one.id for one in store.notable(None, limit=2)] == ["other", "failed"]
+        assert [one.id for one in store.notable(None, limit=2)] == ["other", "long"]
         assert [one.id for one in store.notable(None, behind=NOW + 3)] == ["late", "broke"]
-        assert [one.id for one in store.notable(OWNER, since=NOW + 7)] == ["failed"]
+        assert [one.id for one in store.notable(OWNER, since=NOW + 7)] == ["long", "failed"]
 
     def test_what_happened_is_counted(self, store: SQLiteStore):
         again = (FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.e2e.browser import Tab, browsing, missing
+from tests.e2e.looking import Look, Seen
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +33,9 @@ def opened(browser: Any) -> Iterator[Callable[..., Any]]:
     yield another
     for one in tabs:
         one.close()
+
+
+@pytest.fixture
+def look(opened: Callable[..., Seen]) -> Look:
+    """Opens dashboards."""
+    return partial(opened, Seen)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.dashboards import LONG, Dashboarded, dashboarded
-from tests.e2e.browser import COLLIDING, FAINT, Tab
+from tests.e2e.browser import COLLIDING, FAINT
+from tests.e2e.looking import SOON, Look
 from tests.formats import Exchange
 
 pytestmark = pytest.mark.e2e
@@ -21,51 +20,6 @@ ATTACK = (
     "<iframe src=//evil.example></iframe><a href=javascript:window.hit=1>x</a>"
     "<style>body{display:none}</style><script src=//evil.example/x.js></script>"
 )
-PHONE = {"width": 360, "height": 780}
-WIDE = {"width": 1280, "height": 900}
-SOON = 8_000  # milliseconds: some rounds of asking
-
-Look = Callable[..., "Seen"]  # opens one
-
-
-class Seen(Tab):
-    """A dashboard that is looked at."""
-
-    def __init__(self, browser: Any, one: Dashboarded, **options: Any) -> None:
-        self.allowed = (one.url, "data:")
-        super().__init__(browser, one.url, "#live.on", **{"viewport": WIDE, **options})
-
-    def text(self, selector: str) -> str:
-        """What stands in an element, with plain spaces."""
-        return self.tab.locator(selector).first.inner_text().replace("\u00a0", " ")
-
-    def press(self, *keys: str) -> None:
-        """Press keys, one after the other."""
-        for key in keys:
-            self.tab.keyboard.press(key)
-
-    def focused(self) -> str:
-        """What has the focus: its label, or what stands in it."""
-        return self.tab.evaluate(
-            "(document.activeElement.ariaLabel ?? document.activeElement.textContent).trim()"
-        )
-
-    def open_conversation(self) -> None:
-        """Open the first conversation."""
-        self.tab.locator("#list button.pick").first.click()
-        self.tab.locator("#detail svg").wait_for()
-
-    def open_edit(self, at: int = 0) -> None:
-        """Open an edit of the first conversation."""
-        self.open_conversation()
-        self.tab.locator("#detail td button.link").nth(at).click()
-        self.tab.locator("dialog .diff").wait_for()
-
-
-@pytest.fixture
-def look(opened: Callable[..., Seen]) -> Look:
-    """Opens dashboards."""
-    return partial(opened, Seen)
 
 
 @pytest.fixture(scope="module")
@@ -228,15 +182,15 @@ class TestByKeyboard:
         assert "Request 7" in seen.text("#detail output")
         for _ in range(10):
             seen.press("Tab")
-            if seen.focused().startswith("Edits at request"):
+            if "edit at request" in seen.focused():
                 break
-        assert seen.focused() == "Edits at request 8"
+        assert seen.focused() == "1\u00a0edit at request 8"
         seen.press("Enter")
         seen.tab.locator("dialog .diff").wait_for()
         assert seen.tab.evaluate("document.activeElement.matches('dialog button.pick')")
         seen.press("Escape")
         assert seen.tab.locator("dialog[open]").count() == 0
-        assert seen.focused() == "Edits at request 8"
+        assert seen.focused() == "1\u00a0edit at request 8"
         seen.press("Escape")
         seen.tab.locator("#detail .hint").wait_for()
         assert seen.focused() == first
@@ -315,6 +269,8 @@ class TestLooks:
         seen.press("Escape")
         seen.tab.locator("summary").click()
         assert seen.overflow() <= 0
+        tall = "one => one.getBoundingClientRect().height"
+        assert seen.tab.locator("#detail td button.link").first.evaluate(tall) < 40, "it wraps"
         assert seen.tab.evaluate(COLLIDING) == []
 
 
@@ -333,7 +289,7 @@ class TestHostileText:
                 one.send(*steps[:end], task=ATTACK, model=ATTACK)
             for theme in ("light", "dark"):
                 seen = look(one, color_scheme=theme)
-                assert ATTACK in seen.tab.locator("#list").inner_text()
+                assert f"{ATTACK[:59]}…" in seen.tab.locator("#list").inner_text()
                 seen.open_edit()
                 assert ATTACK in seen.tab.locator("dialog").inner_text()
                 seen.press("Escape")

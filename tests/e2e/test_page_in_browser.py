@@ -220,9 +220,9 @@ class TestSessions:
         for text, lost in zip(shown, score.losses, strict=False):
             assert text.startswith(f"Request {lost.request + 1:,}\n")
             assert all(need.strip() in text for need in (*lost.needs, *lost.sources))
-        table = seen.tab.get_by_role("region", name="Cut by mask-10").locator("tbody tr")
+        table = seen.tab.get_by_role("group", name="Cut by mask-10").locator("tbody tr")
         assert table.count() == len(score.cuts)
-        causes = seen.tab.get_by_role("region", name="Requests that did not begin").locator("tr")
+        causes = seen.tab.get_by_role("group", name="Requests that did not begin").locator("tr")
         assert causes.count() == 1 + len({one.cause for one in score.breaks})
 
     def test_draw_a_line_for_each_policy_that_is_switched_on(self, visit: Open, forty: Replay):
@@ -314,7 +314,7 @@ class TestLooks:
 
     def test_what_is_wide_scrolls_in_its_box_and_by_keyboard(self, visit: Open, forty: Replay):
         seen = visit(forty, viewport=PHONE)
-        box = seen.tab.get_by_role("region", name="Every policy over all sessions")
+        box = seen.tab.get_by_role("group", name="Every policy over all sessions")
         assert box.get_attribute("tabindex") == "0"
         assert box.evaluate("one => one.scrollWidth > one.clientWidth")
 
@@ -382,6 +382,37 @@ class TestHostileText:
         assert seen.count("img, b:has-text('bold'):not(:has-text('<b>')), svg[onload]") == 0
         assert seen.count("a:not([href^='#'])") == 0
         assert text in seen.tab.locator("tr.detail").inner_text()
+
+    def test_signs_that_nobody_sees_are_named(self, visit: Open):
+        seen = visit(hostile("\u202egnp.exe\u202c \0"))
+        seen.tab.locator("button.open").first.click()
+        for summary in seen.tab.locator("summary").all():
+            summary.click()
+        assert "⟨U+202E⟩gnp.exe⟨U+202C⟩ ␀" in seen.tab.locator("tr.detail").inner_text()
+        told = seen.tab.evaluate(
+            """() => document.querySelector("main").textContent
+                + [...document.querySelectorAll("[aria-label], [title]")]
+                    .map((one) => `${one.ariaLabel}${one.title}`).join("")"""
+        )
+        assert "\u202e" not in told
+        assert "\u202c" not in told
+
+    def test_could_not_run_if_it_got_in(self, visit: Open):
+        """The last wall: what a mistake of ours let in, the browser would refuse."""
+        seen = visit(sample(1))
+        refused = seen.tab.evaluate(
+            """() => {
+                const found = [];
+                try { document.body.innerHTML = "<b>x</b>"; } catch { found.push("innerHTML"); }
+                const script = document.createElement("script");
+                try { script.text = "window.hit = 1"; document.body.append(script); }
+                catch { found.push("script"); }
+                return [found, window.hit ?? null];
+            }"""
+        )
+        assert refused == [["innerHTML", "script"], None]
+        assert len(seen.complaints) > 0
+        seen.complaints.clear()
 
     def test_could_not_reach_the_network(self, visit: Open):
         seen = visit(sample(1))

@@ -46,6 +46,7 @@ def _nothing() -> tuple[Calibrated, ...]:
 class Around(Struct, frozen=True, kw_only=True):
     """The proxy, as the dashboard sees it; in each process its own."""
 
+    version: str = ""  # of clew
     policy: Policy = Policy()
     observe: bool = False
     breaker: Callable[[], Breaker] = _closed

@@ -13,6 +13,7 @@ from ..store import EditMade, Record, SQLiteStore, StoreUnavailable, Total
 from . import asking
 from .around import Around, Breaker, Calibrated, Setting, settings_of
 from .asking import Query, Unanswerable
+from .branches import branches
 
 RANGES: Final[Mapping[str, tuple[float, float]]] = {  # how far back, in steps of how many seconds
     "hour": (3_600.0, 60.0),
@@ -24,7 +25,7 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 200
 _REQUESTS: Final = 500  # of a conversation at a time
 _NOTABLE: Final = 100
-_UNSHOWN: Final = ("owner", "terms", "edits", "prefix")
+_UNSHOWN: Final = ("owner", "terms", "edits", "prefix", "parent")
 _TEXT: Final = 400_000  # characters of one text: more than anybody reads
 
 
@@ -41,10 +42,12 @@ class Health(Struct, frozen=True, kw_only=True):
 class Overview(Struct, frozen=True, kw_only=True):
     """All in all, over a stretch of time."""
 
+    version: str
     observe: bool
     since: float
     step: float
     totals: list[Total]
+    latest: float | None  # when the latest request came that is known of, however long ago
     breaker: Breaker
     calibrations: tuple[Calibrated, ...]
     store: Health
@@ -60,6 +63,7 @@ class Listed(Struct, frozen=True):
     saved: int
     has_before: bool
     has_after: bool
+    replaces: bool  # something stands in its place, kept or not; else nothing does
 
 
 class Text(Struct, frozen=True):
@@ -99,8 +103,9 @@ class Data:
     def overview(self, query: Query) -> Overview:
         """Totals over time, and how the proxy and its store stand."""
         since, until, step = self._stretch(query)
-        totals, trouble = list[Total](), ""
+        totals, latest, trouble = list[Total](), None, ""
         try:
+            latest = next((one.last for one in self._store.conversations(None, limit=1)), None)
             totals = self._store.totals(None, since=since, until=until, step=step)
             if why := self._store.trouble():
                 trouble = str(StoreUnavailable(self._store.path, why))
@@ -108,9 +113,9 @@ class Data:
             trouble = str(error)
         around = self._around
         return Overview(
-            observe=around.observe, since=since, step=step, totals=totals,
-            breaker=around.breaker(), calibrations=around.calibrations(),
-            store=self._health(trouble),
+            version=around.version, observe=around.observe, since=since, step=step,
+            totals=totals, latest=latest, breaker=around.breaker(),
+            calibrations=around.calibrations(), store=self._health(trouble),
         )  # fmt: skip
 
     def conversations(self, query: Query) -> dict[str, Any]:
@@ -130,7 +135,9 @@ class Data:
         conversation = asking.name(query, "conversation")
         after = asking.moment(query, "after") or 0.0
         found = self._store.requests(conversation, None, after=after, limit=_REQUESTS)
-        return {"requests": [_without_owner(one) for one in found], "more": len(found) == _REQUESTS}
+        at = branches(self._store.lineage(conversation, None)) if found else {}
+        told = [{**_without_owner(one), "branch": at.get(one.id, 1)} for one in found]
+        return {"requests": told, "more": len(found) == _REQUESTS}
 
     def notable(self, query: Query) -> dict[str, Any]:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
@@ -198,8 +205,9 @@ class Data:
 
 def _listed(at: int, one: EditMade, kept: frozenset[str]) -> Listed:
     return Listed(
-        at, one.reason, one.place, one.evidence, one.saved, one.ref in kept, one.after in kept
-    )
+        at, one.reason, one.place, one.evidence, one.saved, one.ref in kept, one.after in kept,
+        bool(one.after),
+    )  # fmt: skip
 
 
 def _without_owner(one: Struct | Record) -> dict[str, Any]:

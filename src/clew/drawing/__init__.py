@@ -1,15 +1,23 @@
-"""What clew's pages share: how numbers are said, and what charts are made of, as scripts."""
+"""What clew's pages share: how numbers are said, what charts are made of, light and dark."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from importlib.resources import files
 
-__all__ = ["script"]
+__all__ = ["leave_for", "script"]
 
 # In this order: the shapes use the words.
-_SCRIPTS = ("words.js", "shapes.js")
+_SCRIPTS = ("words.js", "shapes.js", "theme.js")
 
 
 def script() -> str:
     """All of it; a page's own scripts stand behind."""
     return "\n".join(files(__name__).joinpath(name).read_text("utf-8") for name in _SCRIPTS)
+
+
+def leave_for(text: str) -> str:
+    """What a page's policy says to let this very script or sheet stand in it, and no other."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -9,9 +9,9 @@ const newId = (kind) => `${kind}-${++ids}`;
 function shape(name, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (value != null && value !== false) made.setAttribute(key, value);
+    if (value != null && value !== false) setAttribute(made, key, value);
   }
-  made.append(...children.flat().filter((child) => child != null && child !== false));
+  made.append(...contents(children));
   return made;
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -15,6 +15,8 @@ from .refusals import Refusal
 
 IN_PATH: Final = "/clew-token/"  # then the token, then the path: all that a base URL can carry
 IN_HEADER: Final = b"x-clew-token"
+# A name or an address, and perhaps a port; nothing that one reader takes for another name.
+_HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -56,8 +58,8 @@ def refuse_foreign(request: Request, config: Config) -> None:
 
     With a token nothing is refused by name: a page that knows the token may look.
     """
-    host = request.named.get(b"host", b"").decode("latin-1")
-    if config.token is None and _name(f"//{host}") not in _names(config.host):
+    host = _host(request)
+    if config.token is None and _name(host) not in _names(config.host):
         raise Refusal(403, "host", "clew's own pages are only for this machine.")
     origin = request.named.get(b"origin")
     if origin is not None and origin.decode("latin-1") not in (f"http://{host}", f"https://{host}"):
@@ -69,12 +71,16 @@ def _names(host: str) -> set[str]:
     return {"localhost", "127.0.0.1", "::1", _spelled(host)}
 
 
-def _name(url: str) -> str:
-    """The host in a URL without its port; empty when there is none."""
-    try:
-        return _spelled(urlsplit(url).hostname or "")
-    except ValueError:
-        return ""
+def _host(request: Request) -> str:
+    """The one host that a request names; empty when there is none, or several."""
+    found = [value for name, value in request.headers if name == b"host"]
+    return found[0].decode("latin-1") if len(found) == 1 else ""
+
+
+def _name(host: str) -> str:
+    """A host without its port; empty when it is none."""
+    found = _HOST.fullmatch(host)
+    return _spelled(found[1].strip("[]")) if found else ""
 
 
 def _spelled(host: str) -> str:

@@ -16,6 +16,7 @@ from .config import Config
 from .deciding import Deciding
 from .given_back import FOLDER, GivenBack
 from .health import Scrape, Watch
+from .installed import installed
 from .metrics import Cells, Metrics
 from .options import Options
 from .own import HEALTH, METRICS
@@ -104,5 +105,6 @@ def around(compacting: Compacting, recording: Recording, options: Options) -> Ar
         return tuple(Calibrated(*key, round(one.factor, 4), one.requests) for key, one in found)
 
     return Around(
-        policy=options.policy, observe=options.observe, breaker=breaker, calibrations=calibrations
-    )
+        version=installed(), policy=options.policy, observe=options.observe, breaker=breaker,
+        calibrations=calibrations,
+    )  # fmt: skip

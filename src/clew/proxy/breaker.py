@@ -103,10 +103,18 @@ class Breaker:
             if self._until is None:
                 return Standing("closed", "Requests are compacted.")
             left = max(0.0, self._until - self._clock())
-            why = f"after {_times(self._rules)}, the last: {self._last}"
+            why = f"after {self._cause()}"
             if self._trial is not None and left:
                 return Standing("trying", f"One request is compacted as a trial {why}.")
             return Standing("open", f"Compaction rests {why}; it is tried again in {left:.0f} s.")
+
+    def cause(self) -> str:
+        """What it rests for, in the same words for as long as it does."""
+        with self._lock:
+            return self._cause()
+
+    def _cause(self) -> str:
+        return f"{_times(self._rules)}, the last: {self._last}"
 
     def _is_awaited(self, attempt: Attempt) -> bool:
         """Whether this is the trial: what began before the rest tells nothing of what is now."""

@@ -101,8 +101,8 @@ class Compacting:
             if bypassed:
                 decision = await self._bypassed(asked)
             elif attempt is None:
-                why = self.breaker.standing().why
-                decision = await self._without_new_edits(asked, f"resting: {why}")
+                why = f"resting: {self.breaker.cause()}"
+                decision = await self._without_new_edits(asked, why)
             else:
                 decision = await self._decided(asked, attempt)
         except ClewError as why:  # what clew cannot read, the provider may

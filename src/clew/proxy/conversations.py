@@ -45,9 +45,11 @@ class Conversation(Struct):
     # Requests that were taken, by the history that they ended: the last, and that on these terms.
     sent: dict[bytes, Latest] = field(default_factory=dict[bytes, Latest])
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
+    shown: set[int] = field(default_factory=set[int])  # editions whose texts are kept, to be shown
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
     told_edition: int = 0  # of the last edits of which all are recorded
     told_until: int = 0  # the last record of the store's whose edits are among those
+    bytes_a_token: float = 4.0  # by the last request that was counted; about, where none was
     owed: Facts = Facts()  # facts that the store could not be told yet
     read_up: bool = False  # all that the store knows of it is known here
     seen_kept: float = 0.0  # when the store was last asked whether it still has the originals

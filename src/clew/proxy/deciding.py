@@ -38,7 +38,6 @@ from .reading import Asked, Read, lifetime, parent_of, taken_apart
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
-_BYTES_A_TOKEN: Final = 4  # about, where nothing was counted
 _ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 _FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
@@ -114,7 +113,8 @@ class Deciding:
         done = compacted(folded, asked.body)
         if not self._observe:
             try:
-                self._keeping.keep(known, done.originals, lambda: shown_instead(done.report.edits))
+                edits, edition = edits_of(folded.state), folded.state.outgoing.edition
+                self._keeping.keep(known, done.originals, edition, lambda: shown_instead(edits))
             except ClewError as error:
                 if late is not None and late.is_set():
                     raise  # what did go up has left its facts already
@@ -138,7 +138,7 @@ class Deciding:
         if not read.found:
             return None
         done = compacted(folded, asked.body)
-        sure = self._observe or self._keeping.is_sure(read.conversation, done.originals)
+        sure = self._observe or self._is_sure(read, folded, done.originals)
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
         return self._projection(read, folded, done.request, done.report.repairs, seen)
@@ -291,6 +291,12 @@ class Deciding:
         same = read.conversation.last(boundaries[-1:], read.terms())
         return same.latest if same.exact else self._last(read, boundaries).latest
 
+    def _is_sure(self, read: Read, folded: Folded, originals: Mapping[str, str]) -> bool:
+        """Whether there is nothing to keep, without a look at the store."""
+        edits_of(folded.state)  # numbers them
+        edition = folded.state.outgoing.edition
+        return self._keeping.is_sure(read.conversation, originals, edition)
+
     def _is_at_hand(self, known: Conversation, boundaries: list[bytes]) -> bool:
         """Whether what a request goes on from is known without a look at the store."""
         return len(boundaries) < 2 or boundaries[-2] in known.sent
@@ -330,6 +336,7 @@ class Deciding:
     ) -> Decision:
         state = folded.state
         before = folded.setting.head + state.size
+        read.conversation.bytes_a_token = len(read.asked.body) / max(1, before)
         return Decision(
             kind="projection", body=None if request is read.asked.body else request,
             conversation=read.conversation.id, session=read.session(),
@@ -415,7 +422,7 @@ class Deciding:
             changed = fallen.compaction.request
             body = None if changed is read.asked.body else changed
             edits = edits_of(fallen.folded.state)
-        about = len(read.asked.body if body is None else body) // _BYTES_A_TOKEN
+        about = int(len(read.asked.body if body is None else body) / known.bytes_a_token)
         return Decision(
             kind="original", body=body, conversation=known.id, session=read.session(), why=why,
             facts=facts, prefix=read.here(), before=about, after=about,

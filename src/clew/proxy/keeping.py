@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Final, TypeVar
 
@@ -25,6 +26,7 @@ _log = logging.getLogger(__name__)
 NO_FACTS: Final = Facts()
 _PAUSE: Final = 1.0  # seconds for which a store that has failed is not asked again
 _MOST_OWING: Final = 4_096  # conversations whose facts wait for the store; more lose theirs
+_MOST_SHOWN: Final = 64  # editions of one conversation that are remembered as kept
 _SURE: Final = 2.0  # seconds for which originals that were there are taken to be there
 
 
@@ -129,22 +131,24 @@ class Keeping:
         for known in waiting:
             self.settle(known)
 
-    def is_sure(self, known: Conversation, originals: Mapping[str, str]) -> bool:
-        """Whether all of these are known to be durable without a look at the store."""
+    def is_sure(self, known: Conversation, originals: Mapping[str, str], edition: int) -> bool:
+        """Whether there is nothing to keep for these edits, without a look at the store."""
         if not originals:
             return True
         fresh = self._clock() - known.seen_kept < _SURE
-        return fresh and originals.keys() <= known.durable
+        return fresh and originals.keys() <= known.durable and edition in known.shown
 
     def keep(
         self,
         known: Conversation,
         originals: Mapping[str, str],
+        edition: int,
         beside: Callable[[], dict[str, str]],
     ) -> None:
         """Have all originals of a projection durable; raises where a new one cannot be made so.
 
-        Those of before are asked for now and then: a file that was deleted gets them again.
+        Those of before are asked for now and then: a file that was deleted gets them again. An
+        edit in place of another has a text of its own, and no new original.
         """
         new = {ref: originals[ref] for ref in originals if ref not in known.durable}
         if new:
@@ -152,6 +156,11 @@ class Keeping:
             self._asked(lambda store: store.keep(known.owner, known.id, both))
             self._is_well()
             known.durable.update(new)
+        elif originals and edition not in known.shown:
+            with suppress(ClewError):  # it is only to be shown
+                texts = beside()
+                self._asked(lambda store: store.keep(known.owner, known.id, texts))
+        _note_shown(known, edition)
         if originals and self._clock() - known.seen_kept >= _SURE:
             self._look_after(known, originals)
 
@@ -208,3 +217,10 @@ class Keeping:
         if self._warned:
             self._warned = False
             _log.warning("The store can be used again, and new edits are made.")
+
+
+def _note_shown(known: Conversation, edition: int) -> None:
+    """The texts of these edits are kept, as far as they can be; each branch has its own edits."""
+    if len(known.shown) >= _MOST_SHOWN:
+        known.shown.clear()
+    known.shown.add(edition)

@@ -150,6 +150,7 @@ class Recording:
             epochs=decision.epochs,
             prefix_break=_break(decision, new),
             fallback=decision.why,
+            again="" if doing.about is None else doing.about.again,
             milliseconds=round(doing.milliseconds, 3),
             repairs=tuple(f"{one.code} {one.place}: {one.done}" for one in decision.repairs),
             failures=dict(decision.failures),
@@ -160,6 +161,7 @@ class Recording:
             terms=decision.terms,
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
             prefix=decision.prefix if 0 < status < 400 else "",
+            parent=decision.parent,
         )
 
     def _bill(self, doing: Doing, told: Told) -> Bill | None:

@@ -64,6 +64,7 @@ class Record(Struct, frozen=True, kw_only=True):
     epochs: int = 0  # so far in this conversation
     prefix_break: str = ""  # why the provider's cache could not be read on; empty: it could
     fallback: str = ""  # why something else than the projection was sent; empty: it was sent
+    again: str = ""  # why it was sent a second time, in a word; empty: it was not
     milliseconds: float = 0.0  # that clew took
     repairs: tuple[str, ...] = ()
     failures: dict[str, str] = {}
@@ -75,6 +76,7 @@ class Record(Struct, frozen=True, kw_only=True):
     terms: str = ""  # the model and the tools that it named, in few characters
     sent_as: SentAs = "projection"
     prefix: str = ""  # the hash of the history that it ended; empty: the provider did not take it
+    parent: str = ""  # and of that which the request before it ended; empty: there was none
 
 
 class Latest(Struct, frozen=True, gc=False):
@@ -85,6 +87,14 @@ class Latest(Struct, frozen=True, gc=False):
     sent_as: SentAs = "nothing"
     size: int = 0  # its tokens as it came, about
     epochs: int = 0  # how often edits had been put in force
+
+
+class Lineage(Struct, frozen=True, gc=False):
+    """Where a request stands in its conversation, by the hashes of histories."""
+
+    id: str
+    prefix: str  # that it ended; empty: the provider did not take it
+    parent: str  # that it goes on from; empty: there is none, or it was not written down
 
 
 class Sent(Struct, frozen=True):
@@ -144,6 +154,7 @@ class Total(Struct, frozen=True, kw_only=True, gc=False):
     observed: int = 0  # requests that were measured and not changed
     would_saved: int = 0  # tokens of `saved` that only would have been: they were observed
     would_cost: float = 0.0  # the same of cost_before - cost_after
+    unpriced: int = 0  # requests that were answered, and whose cost is not known
 
 
 class Reproduction(Struct, frozen=True, kw_only=True):

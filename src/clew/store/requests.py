@@ -11,12 +11,23 @@ from msgspec import Struct
 
 from .originals import conversation_id
 from .packing import Damaged, packed, unpacked
-from .record import Conversation, EditMade, FetchedAgain, Latest, Record, Sent, Total, Usage
+from .record import (
+    Conversation,
+    EditMade,
+    FetchedAgain,
+    Latest,
+    Lineage,
+    Record,
+    Sent,
+    Total,
+    Usage,
+)
 
 _SAME = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
-    "milliseconds", "terms", "sent_as", "prefix",
+    "milliseconds", "terms", "sent_as", "prefix", "parent",
+    "again",
 )  # fmt: skip
 _USAGE = ("input", "cache_read", "cache_write", "output")
 _COLUMNS = (
@@ -37,7 +48,7 @@ _CONVERSATIONS = """
     SELECT c.id, c.name, c.owner, c.session, c.started, c.last, count(r.id),
         total(r.tokens_before), total(r.tokens_after), total(r.saved),
         total(r.cost_before), total(r.cost_after), r.model, r.format, total(r.mode = 'observed'),
-        total(r.status >= 400 OR r.status = 0), total(r.fallback <> ''),
+        total(r.status >= 400 OR r.status = 0), total(r.fallback <> '' OR r.again <> ''),
         total(r.prefix_break <> ''), total(r.refetched), total(r.loops), max(r.time)
     FROM (SELECT * FROM conversations WHERE (?1 IS NULL OR owner = ?1)
         AND (?2 IS NULL OR (last, id) < (?2, ?3)) ORDER BY last DESC, id DESC LIMIT ?4) c
@@ -47,10 +58,12 @@ _TOTALS = """
     SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, count(*), total(tokens_before),
         total(tokens_after), total(saved), total(input), total(cache_read), total(cache_write),
         total(output), total(cost_before), total(cost_after),
-        total(status >= 400 OR status = 0), total(fallback <> ''), total(prefix_break <> ''),
+        total(status >= 400 OR status = 0), total(fallback <> '' OR again <> ''),
+        total(prefix_break <> ''),
         total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
         total(iif(mode = 'observed', saved, 0)),
-        total(iif(mode = 'observed', cost_before - cost_after, 0))
+        total(iif(mode = 'observed', cost_before - cost_after, 0)),
+        total(status BETWEEN 1 AND 399 AND cost_after IS NULL)
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
     GROUP BY slot ORDER BY slot"""
@@ -101,6 +114,17 @@ def requests(
         f"{query} ORDER BY r.time, r.rowid LIMIT ?4", (conversation, owner, after, limit)
     ).fetchall()
     return [_record(row) for row in rows]
+
+
+def lineage(connection: sqlite3.Connection, conversation: str, owner: str | None) -> list[Lineage]:
+    """Where each request of a conversation stands in it, in their order."""
+    rows = connection.execute(
+        """SELECT r.id, r.prefix, r.parent FROM requests r
+        JOIN conversations c ON c.id = r.conversation
+        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) ORDER BY r.time, r.rowid""",
+        (conversation, owner),
+    )
+    return [Lineage(*row) for row in rows]
 
 
 def notable(
@@ -197,7 +221,10 @@ def _values(record: Record, conversation: int) -> tuple[object, ...]:
 def _is_notable(record: Record) -> bool:
     """Whether a request broke a prefix, failed, fell back, or shows something fetched again."""
     failed = record.status >= 400 or record.status == 0
-    told = (record.prefix_break, record.fallback, record.failures, record.refetched, record.loops)
+    told = (
+        record.prefix_break, record.fallback, record.again, record.failures, record.refetched,
+        record.loops,
+    )  # fmt: skip
     return failed or any(told)
 
 
@@ -272,4 +299,5 @@ def _total(row: tuple[Any, ...], since: float, step: float) -> Total:
         observed=whole[16],
         would_saved=whole[17],
         would_cost=figures[18],
+        unpriced=whole[19],
     )

@@ -61,7 +61,13 @@ _LINEAGE: Migration = (
     "CREATE INDEX requests_by_prefix ON requests (prefix)",
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST, _LINEAGE)
+_BRANCHES: Migration = (
+    # And of requests that lie apart, which go on from one another, long after.
+    "ALTER TABLE requests ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE requests ADD COLUMN again TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _LINEAGE, _BRANCHES)
 
 
 class NewerFile(Exception):

@@ -20,7 +20,7 @@ from .database import Connection, Database
 from .forgetting import erase, forget
 from .opening import quarantined
 from .packing import Damaged
-from .record import Conversation, EditMade, Forgotten, Record, Reproduction, Sent, Total
+from .record import Conversation, EditMade, Forgotten, Lineage, Record, Reproduction, Sent, Total
 from .recorder import Recorder
 from .remembering import Remembered
 from .retention import remove_old_files, step
@@ -169,6 +169,10 @@ class SQLiteStore:
         return self._database.read(
             lambda c: requests.requests(c, conversation, owner, after, limit)
         )
+
+    def lineage(self, conversation: str, owner: str | None) -> list[Lineage]:
+        """Where each request of a conversation stands in it, in their order."""
+        return self._database.read(lambda c: requests.lineage(c, conversation, owner))
 
     def notable(
         self,

@@ -3,39 +3,56 @@
 const ROOT = location.pathname.replace(/\/?$/, "/");
 const EVERY = 2000;
 const REST = 9; // times as long as a round took: a large store is not kept busy by who looks at it
+const PATIENCE = 20_000; // milliseconds; after that nobody answers
 const known = new Map(); // by question: the tag and the answer
 
 async function ask(question, fields = {}) {
   const query = new URLSearchParams(Object.entries(fields).filter(([, value]) => value != null));
   const url = `${ROOT}clew/api/${question}?${query}`;
   const earlier = known.get(url);
-  const headers = earlier ? { "If-None-Match": earlier.tag } : {};
-  const answer = await fetch(url, { headers, credentials: "omit" });
+  const { answer, data } = await answered(url, earlier ? { "If-None-Match": earlier.tag } : {});
   if (answer.status === 304) return earlier.data;
-  const data = await answer.json();
-  if (!answer.ok) throw new Error(data.error ?? `clew answered ${answer.status}`);
+  if (!answer.ok) throw new Error(whyNot(answer, data));
   if (known.size > 50) known.delete(known.keys().next().value);
   known.set(url, { tag: answer.headers.get("etag"), data });
   return data;
 }
 
-// Runs all that keeps the page up to date, one round after another.
-function live(rounds, tell) {
+async function answered(url, headers) {
+  const signal = AbortSignal.timeout(PATIENCE);
+  try {
+    const answer = await fetch(url, { headers, credentials: "omit", signal });
+    return { answer, data: answer.status === 304 ? null : await answer.json() };
+  } catch (error) {
+    const other = error instanceof SyntaxError;
+    throw new Error(other ? "what answers here is not clew" : "clew does not answer");
+  }
+}
+
+function whyNot(answer, data) {
+  const why = data?.error?.message ?? data?.error;
+  return typeof why === "string" ? why : `clew answered ${answer.status}`;
+}
+
+// Runs all that keeps the page up to date, one round after another; what fails holds up no other.
+function live(parts, tell) {
   let waiting = 0;
   let going = false;
+  let due = false; // somebody asked for a round while one went on
+  const all = async () => {
+    const errors = [];
+    for (const part of parts) await part().catch((error) => errors.push(error));
+    return errors[0] ?? null;
+  };
   const round = async () => {
     clearTimeout(waiting);
+    due = going;
     if (going) return;
     going = true;
     const began = performance.now();
-    try {
-      for (const one of rounds) await one();
-      tell(null);
-    } catch (error) {
-      tell(error);
-    }
+    tell(await all());
     going = false;
-    const rest = Math.max(EVERY, REST * (performance.now() - began));
+    const rest = due ? 0 : Math.max(EVERY, REST * (performance.now() - began));
     if (!document.hidden) waiting = setTimeout(round, rest);
   };
   document.addEventListener("visibilitychange", () => !document.hidden && round());

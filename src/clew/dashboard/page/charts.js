@@ -1,5 +1,7 @@
 // Charts: tokens over time, and the context of each request of a conversation.
 
+const DOTS = 200; // requests that are drawn with a dot each; more would be a bar
+
 // A place for a drawing, drawn again when its width changes; `draw` gives the drawing its stops.
 function chart(draw, tell) {
   const told = element("output", {});
@@ -10,7 +12,7 @@ function chart(draw, tell) {
     if (!wide || wide === width) return;
     width = wide;
     const { svg, xs, top, bottom } = draw(width);
-    const say = (at) => told.replaceChildren(...[tell(at)].flat());
+    const say = (at) => told.replaceChildren(...contents([tell(at)]));
     movable(svg, width, xs, top, bottom, say, xs.length - 1);
     refill(holder, svg);
     refocus(holder);
@@ -85,26 +87,29 @@ function perRequest(requests, width) {
     true,
   );
   grid(svg, most, y, left, width);
-  const line = (of) => requests.map((one, i) => `${i ? "L" : "M"}${x(i)} ${y(of(one))}`).join("");
-  const back = requests.map((one, i) => `L${x(i)} ${y(after(one))}`).reverse();
+  const places = requests.map((one, i) => [one, x(i)]);
+  const each = branchesOf(requests).map(([branch]) => places.filter(([one]) => one.branch === branch));
+  const line = (some, of) => some.map(([one, at], i) => `${i ? "L" : "M"}${at} ${y(of(one))}`).join("");
+  const area = (some) => `${line(some, before)}${line(some.toReversed(), after).replace("M", "L")}Z`;
+  const lines = (kind, of) => each.map((some) => shape("path", { class: `line ${kind}`, d: line(some, of) }));
   svg.append(
-    shape("path", { class: "between", d: `${line(before)}${back.join("")}Z` }),
+    ...each.map((some) => shape("path", { class: "between", d: area(some) })),
     ...requests.map((one, i) => one.prefix_break && breakAt(x(i), top, bottom)).filter(Boolean),
-    shape("path", { class: "line came", d: line(before) }),
-    shape("path", { class: "line went", d: line(after) }),
-    ...requests.flatMap((one, i) => mark(one, x(i), y)),
+    ...lines("came", before),
+    ...lines("went", after),
+    ...places.flatMap(([one, at]) => mark(one, at, y, requests.length <= DOTS)),
   );
-  const xs = requests.map((_, i) => x(i));
-  along(svg, xs, requests.map((_, i) => `${i + 1}`), height - 6);
+  const xs = places.map(([, at]) => at);
+  along(svg, xs, requests.map((one) => `${one.nth}`), height - 6);
   return { svg, xs, top, bottom };
 }
 
 const breakAt = (x, top, bottom) =>
   shape("line", { class: "break", x1: x, x2: x, y1: top, y2: bottom });
 
-function mark(one, x, y) {
-  const wrong = failed(one) || one.fallback;
-  const dots = [shape("circle", { class: "dot", cx: x, cy: y(after(one)), r: 2.5 })];
+function mark(one, x, y, dotted) {
+  const wrong = failed(one) || fallbackSaid(one);
+  const dots = dotted ? [shape("circle", { class: "dot", cx: x, cy: y(after(one)), r: 2.5 })] : [];
   if (wrong) dots.push(shape("circle", { class: "wrong", cx: x, cy: y(after(one)), r: 5 }));
   return dots;
 }

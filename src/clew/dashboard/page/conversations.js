@@ -1,7 +1,8 @@
 // The conversations, the latest first; those of one session of the client stand together.
 
-let pages = [[]]; // the first page is asked for again and again, the others stay
-let next = null; // where the next page begins
+let listed = []; // those that are known: the first page, and the older ones that were asked for
+let next = null; // where the older ones begin that were not
+let paged = false;
 let drawnList = "";
 
 function groups(conversations) {
@@ -14,7 +15,7 @@ function groups(conversations) {
 }
 
 function conversationButton(one, first) {
-  const would = one.observed > 0;
+  const saved = !one.observed ? "saved" : one.observed < one.requests ? "saved, or would have," : "would have saved";
   const share = one.tokens_before ? one.saved / one.tokens_before : 0;
   const money = one.cost_before - one.cost_after;
   const troubles = [
@@ -37,18 +38,16 @@ function conversationButton(one, first) {
         "data-key": `conversation ${one.name}`,
         onclick: () => chooseConversation(one.name).catch(report),
       },
-      element("b", {}, one.model || "unknown model"),
+      element("b", {}, modelSaid(one.model), " ", element("code", { class: "id" }, idSaid(one.name))),
       element("span", { class: when === "now" ? "about now" : "about" }, `${when} · ${plural(one.requests, "request")}`),
-      element("span", { class: "about" }, `${would ? "would have saved" : "saved"} ${tokens(one.saved)} tokens (${percent(share)})${one.cost_before ? `, ${dollars(money)}` : ""}`),
+      element("span", { class: "about" }, `${saved} ${tokens(one.saved)} tokens (${percent(share)})${one.cost_before ? `, ${dollars(money)}` : ""}`),
       troubles.length > 0 && element("span", { class: "about trouble" }, troubles.join(" · ")),
     ),
   );
 }
 
 function drawList() {
-  const seen = new Set();
-  const all = pages.flat().filter((one) => !seen.has(one.id) && seen.add(one.id));
-  const parts = groups(all).map((group, i) => {
+  const parts = groups(listed).map((group, i) => {
     const items = group.map((one, j) => conversationButton(one, i + j === 0));
     const list = element("ul", { class: "picks" }, items);
     if (group.length === 1) return list;
@@ -57,15 +56,16 @@ function drawList() {
     return element("div", { class: "group" }, element("p", { class: "about" }, label), list);
   });
   const more = next && element("button", { type: "button", "data-key": "older", onclick: () => older().catch(report) }, "Older conversations");
-  refill(byId("list"), all.length ? parts : element("p", { class: "hint" }, "None yet."), more);
+  refill(byId("list"), listed.length ? parts : element("p", { class: "hint" }, "None yet."), more);
   const buttons = [...byId("list").querySelectorAll("button.pick")];
   if (buttons.length && !buttons.some((one) => one.tabIndex === 0)) buttons[0].tabIndex = 0;
 }
 
 async function older() {
   const found = await ask("conversations", next);
-  pages.push(found.conversations);
+  listed = joined(listed, found.conversations);
   next = found.next;
+  paged = true;
   drawList();
 }
 
@@ -73,10 +73,11 @@ async function keepList() {
   const found = await ask("conversations");
   const minute = Math.floor(Date.now() / 60_000);
   const now = `${minute} ${JSON.stringify(found.conversations)}`;
-  if (pages.length === 1) next = found.next;
   if (now === drawnList) return;
   drawnList = now;
-  pages[0] = found.conversations;
+  const all = paged && found.next; // else there are no others, or none was asked for
+  listed = renewed(found.conversations, all ? listed : [], (one) => one.last);
+  if (!all) [next, paged] = [found.next, false];
   drawList();
 }
 

@@ -40,12 +40,12 @@ function nothingKept(one, observed) {
   );
 }
 
-function sizes({ before, after }) {
+function sizes({ before, after }, replaces) {
   const shown = (side) =>
     side && (side.length > [...side.text].length
       ? `the first ${number(side.text.length)} of ${number(side.length)} characters`
       : `${number(side.length)} characters`);
-  return `Before: ${shown(before) ?? "not kept"}. After: ${after ? shown(after) : "nothing stands there"}.`;
+  return `Before: ${shown(before) ?? "not kept"}. After: ${shown(after) ?? (replaces ? "not kept" : "nothing stands there")}.`;
 }
 
 async function fillEdit(pane, request, one) {
@@ -59,7 +59,7 @@ async function fillEdit(pane, request, one) {
     const both = found.before || found.after;
     pane.replaceChildren(
       ...head,
-      both ? note(sizes(found)) : nothingKept(one, wouldBe(request)),
+      both ? note(sizes(found, one.replaces)) : nothingKept(one, wouldBe(request)),
       ...(both ? [sideBySide(found.before?.text ?? "", found.after?.text ?? "")] : []),
     );
   } catch (error) {

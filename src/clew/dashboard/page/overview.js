@@ -3,7 +3,7 @@
 const FIGURES = [
   "requests", "observed", "tokens_before", "tokens_after", "saved", "would_saved", "would_cost",
   "cache_read", "cost_before", "cost_after", "cost_uncached", "errors", "fallbacks",
-  "prefix_breaks", "refetched", "loops",
+  "prefix_breaks", "refetched", "loops", "unpriced",
 ];
 
 function summed(totals) {
@@ -31,9 +31,12 @@ function slots({ totals, since, step }, range) {
   }));
 }
 
+// All that there was to save only would have been: what was not observed went up as it came.
+const onlyWould = (sum) => sum.observed > 0 && sum.saved === sum.would_saved;
+
 function headline(sum) {
   const { real, would, priced } = savings(sum);
-  const observing = sum.observed > 0 && sum.observed === sum.requests;
+  const observing = onlyWould(sum);
   const of = observing ? would : real;
   const verb = observing ? "Would have saved" : "Saved";
   const amount = priced ? dollars(Math.abs(of.money)) : `${tokens(of.tokens)} tokens`;
@@ -44,7 +47,7 @@ function headline(sum) {
 
 function verdict(sum) {
   const { real, would, paid, priced } = savings(sum);
-  const observing = sum.observed > 0 && sum.observed === sum.requests;
+  const observing = onlyWould(sum);
   const of = observing ? would : real;
   const share = percent(of.tokens / sum.tokens_before);
   const money =
@@ -59,6 +62,9 @@ function verdict(sum) {
     ),
     !observing && sum.observed > 0 && note(
       `Beside that, ${plural(sum.observed, "request")} only observed would have saved ${dollars(would.money)}, ${tokens(would.tokens)} tokens.`,
+    ),
+    priced && sum.unpriced > 0 && note(
+      `${plural(sum.unpriced, "request")} not in the bill: no price is listed for the model, or no usage was reported.`,
     ),
     priced && note(
       element("b", {}, `The provider's own cache saved ${dollars(Math.max(0, sum.cost_uncached - paid))}`),
@@ -118,15 +124,25 @@ function overview(data, range) {
     element("h1", {}, headline(sum)),
     verdict(sum),
     figures(sum),
-    element("h3", {}, "Tokens over time"),
+    element("h2", { class: "minor" }, "Tokens over time"),
     legend(["sent", "left in"], ["out", data.observe ? "would have been taken out" : "taken out"]),
     drawn,
     told,
   );
 }
 
-// Nothing went through yet: how an agent finds the way here.
+const SPANS = { hour: "hour", day: "day", week: "week", month: "30 days" };
+
 function empty(data, range) {
+  if (data.latest == null) return waysHere(data);
+  return [
+    element("h1", {}, `Nothing in the last ${SPANS[range]}`),
+    element("p", { class: "verdict" }, `The latest request came ${ago(data.latest)}. A longer time can be chosen at the top.`),
+  ];
+}
+
+// Nothing went through yet: how an agent finds the way here.
+function waysHere(data) {
   const base = `${location.origin}${ROOT.replace(/\/$/, "")}`;
   const ways = [
     ["Claude Code", `ANTHROPIC_BASE_URL=${base} claude`],
@@ -134,18 +150,18 @@ function empty(data, range) {
     ["Gemini CLI", `GOOGLE_GEMINI_BASE_URL=${base} gemini`],
     ["Whatever speaks OpenAI's formats", `OPENAI_BASE_URL=${base}/v1`],
   ];
-  const spans = { hour: "hour", day: "day", week: "week", month: "30 days" };
   return [
     element("h1", {}, "Nothing came through yet"),
     element(
       "p",
       { class: "verdict" },
-      `No request in the last ${spans[range]}. Point an agent here, and it shows within seconds${data.observe ? "; clew only observes, and changes nothing" : ""}.`,
+      `Point an agent here, and it shows within seconds${data.observe ? "; clew only observes, and changes nothing" : ""}.`,
     ),
     element(
       "dl",
       { class: "ways" },
       ways.flatMap(([name, line]) => [element("dt", {}, name), element("dd", {}, code(line))]),
     ),
+    note("Without any settings: ", code("clew run -- claude"), " (or codex, opencode, pi, gemini, …) starts the agent with a proxy of its own. What goes through that shows here, too."),
   ];
 }

@@ -39,7 +39,7 @@ function drawStanding(data, settings) {
     data.calibrations.length > 0 && table(
       "Tokens that providers count for one of clew's",
       [["Model", "left"], ["Format", "left"], ["Factor"], ["Requests"]],
-      data.calibrations.map((one) => [one.model, one.format, number(one.factor, 3), number(one.requests)]),
+      data.calibrations.map((one) => [modelSaid(one.model), one.format, number(one.factor, 3), number(one.requests)]),
     ),
     element(
       "details",

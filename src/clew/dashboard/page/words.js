@@ -11,7 +11,7 @@ function refill(holder, ...children) {
   const open = new Set(
     [...holder.querySelectorAll("details[data-key][open]")].map((one) => one.dataset.key),
   );
-  holder.replaceChildren(...children.flat(2).filter((child) => child != null && child !== false));
+  holder.replaceChildren(...contents(children));
   for (const one of holder.querySelectorAll("details[data-key]"))
     one.open ||= open.has(one.dataset.key);
   if (held) awaited = held;
@@ -32,8 +32,9 @@ function dollars(value) {
   if (value == null || !Number.isFinite(value)) return "–";
   const sign = value < 0 ? "−" : "";
   const size = Math.abs(value);
-  if (size > 0 && size < 0.0001) return `${sign}<$0.0001`;
-  return `${sign}$${number(size, size >= 9999.5 ? 0 : size >= 1 || size === 0 ? 2 : 4)}`;
+  if (size < 1e-9) return "$0.00"; // what is left where sums of the same are subtracted
+  if (size < 0.0001) return `${sign}<$0.0001`;
+  return `${sign}$${number(size, size >= 9999.5 ? 0 : size >= 1 ? 2 : 4)}`;
 }
 
 function percent(share) {
@@ -58,7 +59,11 @@ function at(seconds) {
 }
 
 const stamp = (seconds) =>
-  element("time", { title: whole.format(seconds * 1000) }, at(seconds));
+  element(
+    "time",
+    { datetime: new Date(seconds * 1000).toISOString(), title: whole.format(seconds * 1000) },
+    at(seconds),
+  );
 
 function ago(seconds) {
   const since = Date.now() / 1000 - seconds;
@@ -69,6 +74,24 @@ function ago(seconds) {
 }
 
 const short = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+
+const modelSaid = (model, most = 60) => short(model || "unknown model", most);
+
+// A conversation in a list; its whole name, which `clew forget` takes, stands where it is opened.
+const idSaid = (name) => name.slice(0, 6);
+
+// Two parts of a list in one; what is in both is taken from the first.
+function joined(first, second) {
+  const ids = new Set(first.map((one) => one.id));
+  return [...first, ...second.filter((one) => !ids.has(one.id))];
+}
+
+// The first page of what comes latest first, in front of what is known behind it; what would stand
+// on that page and does not is gone.
+function renewed(page, known, when) {
+  const end = page.length ? when(page.at(-1)) : -Infinity;
+  return joined(page, known.filter((one) => when(one) <= end));
+}
 
 function facts(pairs, small = false) {
   return element(
@@ -151,3 +174,12 @@ const REASONS = new Map(Object.entries({
   advised: "advice given",
 }));
 const reasonSaid = (code) => REASONS.get(code) ?? code;
+
+// Why something else went up, where a word alone would not say it.
+const FALLBACKS = new Map([
+  ["refused", "the provider refused the projection; the original was sent"],
+  ["left alone", "left alone since the provider refused a projection"],
+  ["bypassed", "bypassed: the client asked for that"],
+  ["overflow", "too long for the provider; sent again under its limit"],
+]);
+const fallbackSaid = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);

@@ -1,41 +1,6 @@
-// The start: fills the sections, and switches between light and dark.
+// The start: light and dark, and what fills the sections.
 
-const THEME = "clew-theme";
-const dark = matchMedia("(prefers-color-scheme: dark)");
-const button = document.getElementById("theme");
-
-function remembered() {
-  try {
-    return localStorage.getItem(THEME);
-  } catch {
-    return null; // a page opened from disk may have no storage
-  }
-}
-
-function remember(theme) {
-  try {
-    localStorage.setItem(THEME, theme);
-  } catch {
-    // then it is chosen anew next time
-  }
-}
-
-const isDark = () =>
-  (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
-const name = () => {
-  button.textContent = isDark() ? "Light" : "Dark";
-  button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
-};
-
-button.addEventListener("click", () => {
-  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
-  remember(document.documentElement.dataset.theme);
-  name();
-});
-dark.addEventListener("change", name);
-const earlier = remembered();
-if (earlier === "light" || earlier === "dark") document.documentElement.dataset.theme = earlier;
-name();
+switchThemes(document.getElementById("theme"));
 
 const some = DATA.count.sessions > 0;
 const SECTIONS = [

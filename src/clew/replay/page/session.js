@@ -34,7 +34,7 @@ function detail(session) {
       note(
         `The requests of this session are not drawn: it is not among the ${number(DATA.count.detailed)} most expensive.`,
       ),
-    element("h4", {}, "Under each policy"),
+    element("h3", { class: "minor" }, "Under each policy"),
     scoreTable(session),
   );
   if (options.length)
@@ -75,7 +75,7 @@ const ASK = "Point at the chart, or focus it and use the arrow keys.";
 function contextFigure(session, policy) {
   const shown = new Set([baseOf(session).policy, policy.name]);
   const readout = element("output", { "aria-live": "polite" }, ASK);
-  const tell = (...at) => readout.replaceChildren(...requestInWords(...at));
+  const tell = (...at) => readout.replaceChildren(...contents(requestInWords(...at)));
   const marked = () => shown.has(policy.name) && scoreOf(session, policy.name);
   const holder = place((width) => contextLines(session, shown, marked(), width, tell));
   const group = { class: "controls toggles", role: "group", "aria-label": "Policies drawn" };
@@ -89,7 +89,7 @@ function contextFigure(session, policy) {
     "Tokens of the whole prompt. Strokes below the axis: turns that lost something.",
     thinner && " Of long lines, the highest and lowest points of each stretch are drawn.",
   ];
-  const title = element("h4", {}, "Context per request, before and after");
+  const title = element("h3", { class: "minor" }, "Context per request, before and after");
   const figure = element(
     "figure",
     {},
@@ -173,7 +173,7 @@ const spaced = (texts) => texts.flatMap((text, at) => (at ? [" ", code(text)] : 
 const FIRST_LOSSES = 8;
 
 function lossesOf(score) {
-  const title = element("h4", {}, "Turns that lost something");
+  const title = element("h3", { class: "minor" }, "Turns that lost something");
   if (!score.lost_turns) return [title, note(`None under ${score.policy}.`)];
   const list = (losses) => element("ul", { class: "losses" }, losses.map(lossItem));
   const rest = score.losses.slice(FIRST_LOSSES);
@@ -202,7 +202,7 @@ function lossItem({ request, needs, count, sources }) {
 }
 
 function cutsOf(score) {
-  const title = element("h4", {}, "What was cut, and why");
+  const title = element("h3", { class: "minor" }, "What was cut, and why");
   if (!score.cut_count)
     return [
       title,
@@ -228,7 +228,7 @@ function cutsOf(score) {
 }
 
 function breaksOf(score) {
-  const title = element("h4", {}, "Prefix breaks");
+  const title = element("h3", { class: "minor" }, "Prefix breaks");
   if (!score.break_count) return [title, note(`None under ${score.policy}.`)];
   const at = (cause) =>
     cause.requests.map(nth).join(", ") + (cause.times > cause.requests.length ? ", …" : "");
@@ -251,7 +251,7 @@ function troubles(score) {
   const found = [];
   if (score.invalid_count) {
     found.push(
-      element("h4", {}, "Requests the provider would refuse"),
+      element("h3", { class: "minor" }, "Requests the provider would refuse"),
       element(
         "ul",
         { class: "plain" },
@@ -263,7 +263,7 @@ function troubles(score) {
   }
   if (score.failures.length)
     found.push(
-      element("h4", {}, "Passes that failed"),
+      element("h3", { class: "minor" }, "Passes that failed"),
       element(
         "ul",
         { class: "plain" },
@@ -274,12 +274,12 @@ function troubles(score) {
 }
 
 function aboutSession(session) {
-  const found = [element("h4", {}, "Where its tokens went"), spentTables(session.spent)];
+  const found = [element("h3", { class: "minor" }, "Where its tokens went"), spentTables(session.spent)];
   if (session.recorded)
-    found.push(element("h4", {}, "As charged and as replayed"), billTable(session.recorded));
+    found.push(element("h3", { class: "minor" }, "As charged and as replayed"), billTable(session.recorded));
   if (session.circle_count)
     found.push(
-      element("h4", {}, `Circles (${number(session.circle_count)})`),
+      element("h3", { class: "minor" }, `Circles (${number(session.circle_count)})`),
       element(
         "ul",
         { class: "plain" },
@@ -288,7 +288,7 @@ function aboutSession(session) {
     );
   if (session.notes.length)
     found.push(
-      element("h4", {}, "Notes"),
+      element("h3", { class: "minor" }, "Notes"),
       element(
         "ul",
         { class: "plain" },

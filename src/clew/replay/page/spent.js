@@ -95,7 +95,7 @@ function hatchedBar(share, most) {
         x: percentOf(used),
         width: percentOf(share.unused),
         height: "100%",
-        style: `fill:url(#${id})`,
+        fill: `url(#${id})`,
       }),
   );
 }

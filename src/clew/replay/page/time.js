@@ -95,7 +95,7 @@ class Timeline {
   show() {
     const { unit, periods } = this.periods();
     const groups = grouped(periods);
-    this.intro.textContent = this.introduction(unit);
+    this.intro.replaceChildren(...contents([this.introduction(unit)]));
     this.readout.replaceChildren("Point at a bar, or focus the chart and use the arrow keys.");
     this.values.replaceChildren(this.table(periods.filter((one) => one.before || one.after)));
     this.legend.replaceChildren(

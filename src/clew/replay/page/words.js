@@ -107,7 +107,7 @@ const reason = (name) => [
 
 // A box that scrolls sideways when its content is too wide, and can then be reached by keyboard.
 function scrolling(name, content) {
-  const box = element("div", { class: "box", role: "region", "aria-label": name }, content);
+  const box = element("div", { class: "box", role: "group", "aria-label": name }, content);
   const judge = () => {
     if (box.scrollWidth > box.clientWidth) box.setAttribute("tabindex", "0");
     else box.removeAttribute("tabindex");
