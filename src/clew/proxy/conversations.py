@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..edits import Edit
 from ..facts import Facts
 from ..store import Latest
 
@@ -77,6 +78,12 @@ class Conversation(Struct):
         if before is not None and before.time < latest.time:
             self.sent[key] = replace(before, time=latest.time)
 
+    def untold(self, edits: tuple[Edit, ...], edition: int) -> tuple[Edit, ...]:
+        """Those edits that no request before had."""
+        if edition and edition == self.told_edition:
+            return ()
+        return tuple(edit for edit in edits if hash(told_as(edit)) not in self.told)
+
     def note_told(self, edits: Iterable[Told]) -> None:
         """Edits are recorded, by this process or another."""
         self.told.update(map(hash, edits))
@@ -91,6 +98,11 @@ class Conversation(Struct):
             if found is not None:
                 return Last(found, back == 0)
         return Last()
+
+
+def told_as(edit: Edit) -> Told:
+    """By what an edit is known that was told."""
+    return str(edit.ref), edit.reason, edit.evidence
 
 
 def _put(held: dict[bytes, T], key: bytes, value: T, most: int) -> None:

@@ -30,7 +30,7 @@ from ..repair.mending import Repair
 from ..state import State
 from ..store import Latest, Store
 from ..touching import touched
-from .conversations import Conversation, Conversations, Last, Told
+from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
@@ -192,8 +192,8 @@ class Deciding:
         known = self._conversations.get(decision.conversation)
         if known is None:
             return decision.edits
-        new = _untold(decision.edits, decision.edition, known)
-        known.note_told(map(_told_as, new))
+        new = known.untold(decision.edits, decision.edition)
+        known.note_told(map(told_as, new))
         known.told_edition = decision.edition
         return new
 
@@ -202,7 +202,7 @@ class Deciding:
         known = self._conversations.get(decision.conversation)
         if known is None:
             return len(decision.edits)
-        return len(_untold(decision.edits, decision.edition, known))
+        return len(known.untold(decision.edits, decision.edition))
 
     def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
         """From this original on, no request of its conversation is compacted.
@@ -302,14 +302,8 @@ class Deciding:
         return len(boundaries) < 2 or boundaries[-2] in known.sent
 
     def _fold(self, read: Read, facts: Facts) -> Folded:
-        return fold_request(
-            read.body,
-            read.format,
-            self.policy_for(read.format),
-            facts,
-            self._memo,
-            model=read.asked.model,
-        )
+        policy, model = self.policy_for(read.format), read.asked.model
+        return fold_request(read.body, read.format, policy, facts, self._memo, model=model)
 
     def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
         """Whether a projection says something else than what its reasoning was signed for.
@@ -354,7 +348,7 @@ class Deciding:
         parts = state.index.parts
         found: dict[str, str] = {}
         edits = edits_of(state)
-        for edit in _untold(edits, state.outgoing.edition, read.conversation):
+        for edit in read.conversation.untold(edits, state.outgoing.edition):
             if isinstance(edit, DropExchange | DropReasoning):
                 texts = [parts[part].text for part in touched(edit, state.index)]
                 found[str(edit.ref)] = reference(max(texts, key=len, default=""))
@@ -490,15 +484,3 @@ def _has_reasoning(folded: Folded) -> bool:
     return any(
         unit.reasoning and unit.reasoning[0] not in state.claimed for unit in state.index.units
     )
-
-
-def _untold(edits: tuple[Edit, ...], edition: int, known: Conversation) -> tuple[Edit, ...]:
-    """Those edits that no decision on a conversation had before."""
-    if edition and edition == known.told_edition:
-        return ()
-    return tuple(edit for edit in edits if hash(_told_as(edit)) not in known.told)
-
-
-def _told_as(edit: Edit) -> Told:
-    """What is remembered of an edit that was told."""
-    return str(edit.ref), edit.reason, edit.evidence
