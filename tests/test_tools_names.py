@@ -17,7 +17,7 @@ WORDS = frozenset(
     {
         "create", "edit", "fetch", "find", "finish", "glob", "list", "memory", "open", "patch",
         "question", "read", "replace", "search", "shell", "skill", "task", "think", "view", "write",
-        "computer", "browser", "delegate", "batch", "insert", "submit", "python", "terminal",
+        "agent", "computer", "browser", "delegate", "batch", "insert", "submit", "python", "terminal",
     }
 )  # fmt: skip
 SERVER_TOOLS = {

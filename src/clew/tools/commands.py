@@ -120,7 +120,7 @@ PROGRAMS: Final[dict[str, Reader]] = {
     **_each("ast-grep sg semgrep", builds.rewrites_if_told),
     **_each("ls tree du exa eza dir lsd", partial(files.listing, valued=_LS)),
     **_each("fd fdfind", files.fd),
-    "find": files.find,
+    **_each("find bfs", files.find),
     # changes files
     "tee": files.tee,
     "sponge": files.soak,
