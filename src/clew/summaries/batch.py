@@ -87,7 +87,7 @@ def _lines(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
         _ran(deeds, below, detail),
         _read(deeds, below, detail),
         _mended(deeds, below, detail),
-        _rest(deeds, detail),
+        _rest(deeds, below, detail),
     )
     return [line for section in sections for line in section]
 
@@ -243,18 +243,21 @@ def _ranges(found: Iterable[str]) -> str:
     return " " + ", ".join(f"{first}-{last}" for first, last in joined) if joined else " (parts)"
 
 
-def _rest(deeds: Sequence[Deed], detail: Detail) -> list[str]:
-    """Searches are only counted; of other calls the tools are named."""
+def _rest(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+    """Searches are only counted; of other calls the tools are named, or the commands."""
     searches = sum(deed.kind == "search" for deed in deeds)
     tools: dict[str, int] = {}
     for deed in deeds:
         if deed.kind == "other" or (deed.kind == "write" and not deed.writes):
-            name = deed.tool or "unnamed"
+            spoken = _what(deed, below, detail) if deed.known_by == "command" else ""
+            name = spoken or deed.tool or "unnamed"
             tools[name] = tools.get(name, 0) + 1
     lines = [f"- searched {_times(searches)}"] if searches else []
     if tools:
         named = [f"{name} {_times(n)}" if n > 1 else name for name, n in tools.items()]
-        lines.append(f"- other calls: {', '.join(named[: detail.things])}")
+        left = len(named) - detail.things
+        more = f" and {left} more" if left > 0 else ""
+        lines.append(f"- other calls: {', '.join(named[: detail.things])}{more}")
     return lines
 
 

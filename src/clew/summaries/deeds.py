@@ -58,7 +58,7 @@ def _named(call: Part, use: Use) -> tuple[str, KnownBy]:
     if use.kind == "read" and use.reads and use.target == use.reads[0].path:
         return use.reads[0].path, "name"
     what, known_by = _asked(call, use)
-    return " ".join(what.split()), known_by
+    return " ".join(what.split()), known_by if use.in_shell or known_by != "command" else "name"
 
 
 def _asked(call: Part, use: Use) -> tuple[str, KnownBy]:

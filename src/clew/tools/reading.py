@@ -178,7 +178,7 @@ def _by_command(tool: Tool, arguments: Arguments, base: str | None) -> Use:
         effect.kind, "default", effect.target or None, "", _once(effect.reads)[:_MOST_SPANS],
         _once(effect.writes), effect.replaces and bool(effect.writes),
         effect.barrier or len(effect.writes) > _MOST_SPANS, effect.content or tool.content,
-        effect.known, rerun,
+        effect.known, rerun, in_shell=True,
     )  # fmt: skip
 
 
