@@ -236,6 +236,12 @@ SENTENCES = [
     ("one endless sentence without any end to it", 22, "one endless sentence…"),
     ("  First line\n\nsecond paragraph", 60, "First line second paragraph"),
     ("", 10, ""),
+    (
+        "Right. I put the lock around the whole loop of writes.",
+        40,
+        "Right. I put the lock around the whole…",
+    ),
+    ("The lock is taken. I put it around all of the loop, and more.", 40, "The lock is taken."),
 ]
 
 
@@ -281,6 +287,30 @@ Earlier in this session, 10 tool calls of the assistant, in short:
 
 def test_a_batch_by_what_it_did() -> None:
     assert told(BATCH, 500, words) == EXPECTED
+
+
+def test_a_reason_is_told_once() -> None:
+    why, other = "The client never retries.", "The limit is too low."
+    deeds = [
+        deed("sed -i s/1/2/ a.py", "", why=why),
+        deed("sed -i s/1/2/ a.py", "", why=other),
+        deed("sed -i s/1/2/ b.py", "", why=why),
+        deed("sed -i s/1/2/ c.py", "", why=""),
+    ]
+    assert told(deeds, 500, words).split("\n")[2:] == [
+        "  a.py (2 edits): “The client never retries.” “The limit is too low.”",
+        "  b.py: for a reason given above",
+        "  c.py",
+    ]
+
+
+def test_a_reason_that_is_not_shown_is_not_referred_to() -> None:
+    whys = [f"Reason {number} why." for number in range(30)]
+    deeds = [deed(f"sed -i s/1/2/ f{n}.py", "", why=why) for n, why in enumerate(whys)]
+    first_again = [deed("sed -i s/1/2/ f0.py", "", why="Then more."), *deeds, *deeds[:1]]
+    text = told([*first_again, deed("sed -i s/1/2/ g.py", "", why=whys[0])], 10_000, words)
+    assert "for a reason given above" not in text
+    assert "  g.py: “Reason 0 why.”" in text.split("\n")
 
 
 def test_long_paths_are_told_once() -> None:

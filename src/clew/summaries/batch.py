@@ -112,19 +112,26 @@ def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     for path, change in changes.items():
         times = f" ({change.edits} edits)" if change.edits > 1 else ""
         groups.setdefault(tuple(change.whys), []).append(_below(path, below) + times)
-    lines = [_change(files, whys, detail) for whys, files in groups.items()]
-    left = [name for files in list(groups.values())[: -detail.things] for name in files]
+    all = list(groups.items())
+    lines = list(_each_change(all[-detail.things :], detail))
+    left = [name for _, files in all[: -detail.things] for name in files]
     if left:
-        lines = [*lines[-detail.things :], f"also {', '.join(left)}"]
+        lines.append(f"also {', '.join(left)}")
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
 
 
-def _change(files: Sequence[str], whys: Sequence[str], detail: Detail) -> str:
-    """Files that were changed for the same reasons, and the last of these."""
-    said = whys[-detail.whys :]
-    earlier = "… " if len(said) < len(whys) else ""
-    why = f": {earlier}{' '.join(f'“{one}”' for one in said)}" if said else ""
-    return ", ".join(files) + why
+def _each_change(
+    groups: Sequence[tuple[tuple[str, ...], list[str]]], detail: Detail
+) -> Iterator[str]:
+    """Files that were changed for the same reasons, and the last of these; each is said once."""
+    told: set[str] = set()
+    for whys, files in groups:
+        latest = whys[-detail.whys :]
+        said = [why for why in latest if why not in told]
+        told.update(said)
+        earlier = "… " if len(latest) < len(whys) else ""
+        words = " ".join(f"“{one}”" for one in said) if said else "for a reason given above"
+        yield ", ".join(files) + (f": {earlier}{words}" if latest else "")
 
 
 def _open_errors(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:

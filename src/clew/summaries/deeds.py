@@ -98,11 +98,15 @@ def hits_in(body: str) -> tuple[int, int]:
 
 
 def first_sentences(text: str, room: int) -> str:
-    """The first sentences of what was said, as many as fit; at least a part of the first."""
+    """The first sentences of what was said, as many as fit; at least a part of the first.
+
+    Where the first only opens ("Right."), what follows is told in part.
+    """
     said = ""
     for sentence in _SENTENCE.split(text.strip()):
         longer = f"{said} {sentence}".strip()
         if said and len(longer) > room:
+            said = longer if len(said) < room // 3 else said
             break
         said = longer
         if len(said) > room // 2:
