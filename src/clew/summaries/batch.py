@@ -50,6 +50,28 @@ def told(deeds: Sequence[Deed], at_most: int, count: Count) -> str:
     return text
 
 
+def told_in(words: str, deeds: Sequence[Deed], at_most: int, count: Count) -> str:
+    """The batch in a model's words, as many as fit; what changed and what is broken stays told."""
+    below = _common_folder(deeds)
+    where = f"; … stands for {below}" if below else ""
+    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant"
+    joined, least = _joined(deeds), DETAILS[-1]
+    sure = [*_changed(joined, below, least), *_open_errors(joined, below, least)]
+    room = len(words)
+    while True:
+        said = _unmarked(clip(words.strip(), room))
+        text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
+        if count(text) <= at_most or room < 40:
+            return text
+        room = room * 3 // 4
+
+
+def _unmarked(words: str) -> str:
+    """The same words with no line that could be taken for one of clew's own markers."""
+    lines = (f"({line[1:]}" if line[:1] == "[" else line for line in words.split("\n"))
+    return "\n".join(lines)
+
+
 def least_told(deeds: Sequence[Deed], count: Count) -> int:
     """The tokens of the barest telling that names every changed file and every open error."""
     return max(count(text) for text in _tellings(deeds, DETAILS[-1:]))
