@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clew.codecs.definitions import definitions_in
 from clew.policy import Policy
 from clew.tools import TOOL_KEYS, Tool, Tools, Use
 from clew.tools.catalog import agents, catalogued, names
@@ -222,6 +223,19 @@ def test_a_definition_with_hints_is_believed(definition: Any, expected: str, rer
     assert told(found) == expected
     assert found.rerun == rerun
     assert found.key == '{"a":1}'
+
+
+def test_of_two_tools_with_one_name_nothing_is_believed():
+    """Codex sends the tools of each server in a namespace, and calls by their bare names."""
+    docs = {"type": "namespace", "name": "mcp__docs", "tools": [{**READ_ONLY, "name": "look"}]}
+    shop = {"type": "namespace", "name": "mcp__shop", "tools": [{**WRITING, "name": "look"}]}
+    alone = definitions_in({"tools": [docs]})
+    assert told(use("look", {}, alone["look"])) == "read None"
+    for tools in ([docs, shop], [shop, docs], [docs, shop, docs]):
+        both = definitions_in({"tools": tools})
+        assert told(use("look", {}, both["look"])) == "other None barrier unknown"
+    twice = definitions_in({"tools": [docs, docs]})
+    assert told(use("look", {}, twice["look"])) == "read None"
 
 
 def test_the_stronger_source_wins():
