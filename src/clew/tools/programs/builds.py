@@ -123,7 +123,8 @@ def builds(call: Call) -> Effect:
     """A compiler or linter; an output that it names is written."""
     if any(_MAY_WRITE.fullmatch(word.text) for word in call.args):
         return ran(call, BARRIER)
-    return _with_outputs(call, ran(call), _outputs(call, _OUTPUTS))
+    flags = _OUTPUTS[1:] if call.name == "shellcheck" else _OUTPUTS  # there, -o asks for checks
+    return _with_outputs(call, ran(call), _outputs(call, flags))
 
 
 def rewrites_if_told(call: Call) -> Effect:
@@ -225,7 +226,8 @@ def goals(call: Call, looks: str, runs: str, writes: str = "", tests_too: str = 
     """A program whose first word says what it does, and each further one what it does as well."""
     effect = verbs(call, looks, runs, writes, tests_too)
     plain = [word.text for word in call.args if not word.text.startswith("-")]
-    more = any(words_of(name) & _WRITES_WORDS or "fmt" in name for name in plain[1:])
+    tasks = [name for name in plain[1:] if not any(sign in name for sign in "./*")]
+    more = any(words_of(name) & _WRITES_WORDS or "fmt" in name for name in tasks)
     more = more or any(_MAY_WRITE.fullmatch(word.text) for word in call.args)
     swift = call.name == "swift" and plain[:1] == ["package"]
     return ran(call, BARRIER) if (more and effect.kind == "run") or swift else effect
