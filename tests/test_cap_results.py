@@ -179,6 +179,16 @@ def test_run_again_is_said_only_where_that_is_safe(format: str) -> None:
 
 
 @formats
+def test_a_call_that_is_known_to_read_may_be_run_again(format: str) -> None:
+    reads = Tools([Tool("shell", kind="read")])
+    writes = Tools([Tool("shell", kind="write")])
+    _, (safe, _) = capped(format, *old(LINES), tools=reads)
+    _, (plain, _) = capped(format, *old(LINES), tools=writes)
+    assert "; safe to run again; ref " in safe
+    assert "run again" not in plain
+
+
+@formats
 def test_the_original_comes_back_exactly(format: str) -> None:
     out, (first, _) = capped(format, *old(LINES))
     marker = find_marker(first)

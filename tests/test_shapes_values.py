@@ -54,7 +54,7 @@ diff --git a/src/price.py b/src/price.py [+8 -1]
 [… 8 lines]
 diff --git a/README.md b/README.md [+1 -1]
 [… 3 lines]
-@@ -1,4 +1,4 @@ [+1 -1]
+@@ -1,4 +1,4 @@
  # Shop
 -Prices are floats.
 +Prices are decimals, rounded half up.\
@@ -90,7 +90,7 @@ commit 8c3f1d0a5c1f1f2f3a4b5c6d7e8f90a1b2c3d4e5
 [… 5 lines]
 diff --git a/src/price.py b/src/price.py [+2 -1]
 [… 3 lines]
-@@ -10,7 +10,8 @@ class Price: [+2 -1]
+@@ -10,7 +10,8 @@ class Price:
 [… 7 lines]\
 """,
         (15, 18, "lines"),

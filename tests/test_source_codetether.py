@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew import Policy
-from clew.edits import DropReasoning
+from clew.edits import DropReasoning, Replace
 from clew.marker import find_marker
 from clew.passes import OPT_IN
 from tests.busy_sessions import bash, write
@@ -19,6 +19,8 @@ from tests.test_old_reasoning import thinking_session, thoughts
 from tests.test_repeated_calls import arguments
 
 formats = pytest.mark.parametrize("format", FORMATS)
+# How each wire spells arguments: as an object, or as a text that the sender wrote.
+SEPARATORS = {format: (", ", ": ") if "openai" in format else (",", ":") for format in FORMATS}
 
 
 def repeated(format: str, *steps: Any) -> list[bool]:
@@ -58,7 +60,11 @@ def test_hits_and_bytes_saved_are_counted(format: str):
     steps = [[bash(LONG, "a", f"c{n}")] for n in range(3)]
     out = compact("codetether", format, *steps, *then(10))
     assert reasons(out) == ["repeated_call", "repeated_call"]
-    assert all(" bytes saved" in one.evidence for one in out.report.edits)
+    size = len(json.dumps({"command": LONG}, separators=SEPARATORS[format]))
+    for edit in out.report.edits:
+        assert isinstance(edit, Replace)
+        saved = size - len(edit.text)
+        assert edit.evidence == f"same as c0, {saved:,} of {size:,} bytes saved"
 
 
 @formats

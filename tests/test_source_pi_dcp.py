@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -121,7 +121,44 @@ def test_a_rule_that_throws_is_skipped_and_told(format: str):
 
 
 @formats
-def test_the_order_is_the_users_and_off_is_off(format: str):
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1,)])
+def test_the_order_is_the_users_and_off_is_off(format: str, order: tuple[int, ...]):
+    """Rules are asked in the order they are given; one that is left out is not asked."""
+    asked: list[int] = []
+
+    def rule(number: int) -> Callable[[View, Policy], Iterator[Offer]]:
+        def rule_of_mine(view: View, policy: Policy) -> Iterator[Offer]:
+            asked.append(number)
+            yield from ()
+
+        rule_of_mine.__name__ = f"rule_{number}"
+        return rule_of_mine
+
     body = request(format, "go", [write(A, OLD, "w1")], [write(A, NEW, "w2")], *then(10))
+    rules = [rule(number) for number in range(3)]
+    policy = Policy.preset("pi-dcp").replace(passes=tuple(rules[number] for number in order))
+    clew.compact(body, format=format, policy=policy, memo=None)
+    times = len(asked) // len(order)
+    assert times > 0
+    assert asked == list(order) * times
     off = Policy.preset("pi-dcp").replace(passes=())
     assert clew.compact(body, format=format, policy=off).request is body
+    some = Policy.preset("pi-dcp").replace(passes=("identical_results", "resolved_errors"))
+    assert clew.compact(body, format=format, policy=some).request is body
+
+
+@formats
+def test_no_pruning_is_counted_twice(format: str):
+    """What went as a whole, what was shortened, and both in one message: the sum is the saving."""
+    steps = [
+        [write(A, OLD, "w1"), bash("ls a", TEXT, "l1")],
+        [bash("pytest -q", FAILED, "t1", error=True), bash("ls b", TEXT, "l2")],
+        [write(A, NEW, "w2")],
+        [bash("pytest -q", "3 passed", "t2")],
+        *then(12),
+    ]
+    out = compact("pi-dcp", format, *steps)
+    assert sorted(reasons(out)) == ["identical", "resolved", "superseded"]
+    assert sum(one.saved for one in out.report.edits) == out.report.tokens_saved  # type: ignore[union-attr]
+    twice = compact("pi-dcp", format, *steps)
+    assert twice.report.tokens_saved == out.report.tokens_saved

@@ -29,6 +29,17 @@ def rfc_session(calls: int, size: int = 1_700) -> list[Any]:
     return [[read(f"/w/part_{n}.py", shown(n, size), f"r{n}")] for n in range(calls)]
 
 
+def with_system(format: str, body: dict[str, Any]) -> dict[str, Any]:
+    """The request with a system prompt, wherever its wire has one."""
+    words = "You weave. " * 200
+    if format == "anthropic":
+        return {**body, "system": words}
+    if format == "gemini":
+        return {**body, "systemInstruction": {"parts": [{"text": words}]}}
+    role = "system" if format == "openai-chat" else "developer"
+    return {**body, FIELD[format]: [{"role": role, "content": words}, *body[FIELD[format]]]}
+
+
 def summaries(format: str, out: Compaction[Any]) -> list[str]:
     found = results(format, out.request)
     return [text for text in found if text.startswith("Earlier in this session, ")]
@@ -97,9 +108,14 @@ def test_errors_survive(format: str):
 
 @formats
 def test_system_prompt_and_first_user_message_stay(format: str):
-    body = request(format, "Mend the loom.", *rfc_session(12))
+    body = with_system(format, request(format, "Mend the loom.", *rfc_session(12)))
     out = compact_body("rfc013", format, body)
-    assert out.request[FIELD[format]][0] is body[FIELD[format]][0]
+    assert summaries(format, out)
+    first = 1 if format in ("openai-chat", "openai-responses") else 0
+    for at in range(first + 1):
+        assert out.request[FIELD[format]][at] is body[FIELD[format]][at]
+    for field in ("system", "systemInstruction"):
+        assert out.request.get(field) is body.get(field)
 
 
 @formats
@@ -152,8 +168,11 @@ def test_keep_0_means_none_and_not_all(format: str):
 
 @formats
 def test_empty_results_are_results(format: str):
-    steps = [[bash("true", "", "t1")], *rfc_session(12)]
-    compact("rfc013", format, *steps)  # valid, and no pass failed
+    steps = [[bash("true --now", "", "t1")], *rfc_session(13)]
+    said = summaries(format, compact("rfc013", format, *steps))
+    assert said[0].startswith("Earlier in this session, 2 tool calls of the assistant, in short:")
+    assert "\n- other calls: true --now\n" in said[0], "it is named"
+    assert sum(int(one.split()[4]) for one in said) == 8, "and counted with seven reads"
 
 
 @formats

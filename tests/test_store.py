@@ -187,6 +187,7 @@ class TestFacts:
         cold=frozenset({"0c", "0d"}),
         changed=frozenset({"0e"}),
         windows=(("0f", 128_000),),
+        summaries=(("abcdefghijklmnopqrst", "The loom was mended."),),
     )
 
     def test_are_what_was_noted(self, store: SQLiteStore):
@@ -210,7 +211,7 @@ class TestFacts:
         kinds = set(msgspec.structs.asdict(self.ALL))
         from clew.store import facts
 
-        assert kinds == {*facts._SETS, facts._WINDOWS}
+        assert kinds == {*facts._SETS, facts._WINDOWS, facts._SUMMARIES}
 
 
 class TestRecords:

@@ -95,6 +95,16 @@ def test_a_run_that_goes_on_is_neither_failed_nor_done() -> None:
 LOG = "\n".join(f"compiling unit {number}" for number in range(60))
 GO_TEST = f"{LOG}\n--- FAIL: TestParse (0.00s)\n    parse_test.go:23: Expected 42 but got 7\nFAIL\n"
 
+PYTEST = """\
+tests/test_loom.py F     [100%]
+____________________ test_warp ____________________
+    def test_warp():
+E       AssertionError: assert 0 == 15
+
+FAILED tests/test_loom.py::test_warp - AssertionError: assert 0 == 15
+1 failed, 41 passed in 3.1s
+"""
+
 STUBS: dict[str, tuple[Deed, str]] = {
     "a file": (deed("cat src/app.py", LOG), "read src/app.py, 60 lines"),
     "some lines of it": (
@@ -114,7 +124,49 @@ STUBS: dict[str, tuple[Deed, str]] = {
     ),
     "a search": (
         deed("rg -n Thing src", "src/a.py:1:Thing\nsrc/a.py:9:Thing\nsrc/b.py:3:Thing\n"),
-        "searched for rg -n Thing src: 3 hits in 2 files",
+        "ran rg -n Thing src: 3 hits in 2 files",
+    ),
+    "a search by a tool of its own": (
+        deed_of(
+            Part(NO_REF, "call", "model", '{"pattern": "Thing", "path": "src"}', "Grep"),
+            TOOLS.use_of("Grep", '{"pattern": "Thing", "path": "src", "output_mode": "content"}'),
+            Part(NO_REF, "result", "tool", "src/a.py:1:Thing\nsrc/b.py:3:Thing\n"),
+        ),
+        "searched for Thing: 2 hits in 2 files",
+    ),
+    "a folder": (
+        deed_of(
+            Part(NO_REF, "call", "model", '{"path": "/w/src"}', "LS"),
+            TOOLS.use_of("LS", '{"path": "/w/src"}'),
+            Part(NO_REF, "result", "tool", "a.py\nb.py\n"),
+        ),
+        "listed /w/src: 2 entries",
+    ),
+    "tests between rules": (
+        deed("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),
+        "ran pytest: ok; 41 passed in 3.1s",
+    ),
+    "a report": (
+        deed_of(
+            Part(NO_REF, "call", "model", '{"prompt": "look", "description": "Look"}', "Task"),
+            TOOLS.use_of("Task", '{"prompt": "look", "description": "Look"}'),
+            Part(NO_REF, "result", "tool", "## Findings\n\nThe loom is **not** bound.\n\n- x"),
+        ),
+        "ran Look: ok; Findings: The loom is **not** bound.",
+    ),
+    "a failure among names that tell of none": (
+        deed("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}"),
+        """\
+ran pytest: failed
+[… 4 lines]
+E       AssertionError: assert 0 == 15
+
+FAILED tests/test_loom.py::test_warp - AssertionError: assert 0 == 15
+1 failed, 41 passed in 3.1s""",
+    ),
+    "such a failure that was mended since": (
+        deed("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}", resolved=True),
+        "ran pytest: failed; the same succeeded later: E AssertionError: assert 0 == 15",
     ),
     "a failure": (
         deed("go test ./...", GO_TEST),
@@ -184,6 +236,12 @@ SENTENCES = [
     ("one endless sentence without any end to it", 22, "one endless sentence…"),
     ("  First line\n\nsecond paragraph", 60, "First line second paragraph"),
     ("", 10, ""),
+    (
+        "Right. I put the lock around the whole loop of writes.",
+        40,
+        "Right. I put the lock around the whole…",
+    ),
+    ("The lock is taken. I put it around all of the loop, and more.", 40, "The lock is taken."),
 ]
 
 
@@ -229,6 +287,30 @@ Earlier in this session, 10 tool calls of the assistant, in short:
 
 def test_a_batch_by_what_it_did() -> None:
     assert told(BATCH, 500, words) == EXPECTED
+
+
+def test_a_reason_is_told_once() -> None:
+    why, other = "The client never retries.", "The limit is too low."
+    deeds = [
+        deed("sed -i s/1/2/ a.py", "", why=why),
+        deed("sed -i s/1/2/ a.py", "", why=other),
+        deed("sed -i s/1/2/ b.py", "", why=why),
+        deed("sed -i s/1/2/ c.py", "", why=""),
+    ]
+    assert told(deeds, 500, words).split("\n")[2:] == [
+        "  a.py (2 edits): “The client never retries.” “The limit is too low.”",
+        "  b.py: for a reason given above",
+        "  c.py",
+    ]
+
+
+def test_a_reason_that_is_not_shown_is_not_referred_to() -> None:
+    whys = [f"Reason {number} why." for number in range(30)]
+    deeds = [deed(f"sed -i s/1/2/ f{n}.py", "", why=why) for n, why in enumerate(whys)]
+    first_again = [deed("sed -i s/1/2/ f0.py", "", why="Then more."), *deeds, *deeds[:1]]
+    text = told([*first_again, deed("sed -i s/1/2/ g.py", "", why=whys[0])], 10_000, words)
+    assert "for a reason given above" not in text
+    assert "  g.py: “Reason 0 why.”" in text.split("\n")
 
 
 def test_long_paths_are_told_once() -> None:

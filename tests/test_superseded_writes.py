@@ -65,6 +65,25 @@ def test_an_edit_is_not_superseded(format: str) -> None:
 
 
 @formats
+@pytest.mark.parametrize(
+    ("command", "gone"),
+    [
+        ("cat > {} <<'E'\n{}\nE", [0]),
+        ("mkdir -p d && cat > {} <<'E'\n{}\nE", []),  # a folder is written, too, in part
+        ("[ -f {0} ] || cat > {0} <<'E'\n{1}\nE", []),
+        ("if [ -n \"$X\" ]; then cat > {} <<'E'\n{}\nE\nfi", []),
+        ("test -w d && cat > {} <<'E'\n{}\nE", []),
+        ("cat >> {} <<'E'\n{}\nE", []),
+    ],
+)
+def test_a_command_supersedes_only_if_it_surely_wrote_all(
+    format: str, command: str, gone: list[int]
+) -> None:
+    again = bash(command.format(A, NEW), "", "c1")
+    assert dropped(format, [write(A, OLD, "w1")], [again]) == gone
+
+
+@formats
 def test_of_many_writes_the_last_stays(format: str) -> None:
     steps = [[write(A, lines(1, 20, f"v{number}"), f"w{number}")] for number in range(5)]
     assert dropped(format, *steps) == [0, 1, 2, 3]

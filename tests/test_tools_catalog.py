@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clew.codecs.definitions import definitions_in
 from clew.policy import Policy
 from clew.tools import TOOL_KEYS, Tool, Tools, Use
 from clew.tools.catalog import agents, catalogued, names
@@ -47,6 +48,16 @@ CLAUDE_CODE = [
     ("Task", {"prompt": "x", "description": "d"}, "run page barrier"),
     ("BashOutput", {"bash_id": "3"}, "run log"),
     ("mcp__linear__get_issue", {"id": "3"}, "other None barrier unknown"),
+    ("Read", {"file_path": "/w/a.pdf", "pages": "6-10"}, "read page /w/a.pdf~"),
+    ("Monitor", {"command": "tail -f a.log", "description": "d"}, "read log a.log~"),
+    ("Monitor", {"ws": "wss://x.io", "description": "d"}, "run log"),
+    ("PowerShell", {"command": "Get-Content a.py"}, "run log barrier"),
+    ("TaskStop", {"task_id": "b1"}, "run log"),
+    ("TaskStop", {"shell_id": "b1"}, "run None"),
+    ("Workflow", {"script": "x"}, "run page barrier"),
+    ("CronCreate", {"cron": "7 * * * *", "prompt": "look"}, "other None"),
+    ("ReportFindings", {"findings": []}, "other None"),
+    ("Artifact", {"file_path": "/w/a.html"}, "run None"),
 ]
 OTHERS = [
     # Codex
@@ -139,6 +150,23 @@ OTHERS = [
     ("apply_patch", {"type": "update_file", "path": "a", "diff": ""}, "write edit +a"),
     ("apply_patch", {"type": "create_file", "path": "a", "diff": ""}, "write edit =a"),
     ("web_fetch", {"url": "https://x.io/a"}, "read page https://x.io/a"),
+    # what is newer
+    ("spawn_agent", {"items": []}, "run page barrier"),
+    ("create_goal", {"objective": "x"}, "other None"),
+    ("invoke_agent", {"agent_name": "a", "prompt": "x"}, "run page barrier"),
+    ("read_background_output", {"pid": 12}, "run log"),
+    ("tracker_create_task", {"title": "x"}, "other listing"),
+    ("edit", {"path": "a.py", "new_str": "x"}, "write edit +a.py"),
+    ("read_agent", {"agent_id": "a"}, "run page"),
+    ("write_agent", {"agent_id": "a", "message": "x"}, "run page barrier"),
+    ("session_store_sql", {"description": "d", "query": "select 1"}, "other table"),
+    ("agent", {"description": "d", "prompt": "x"}, "run page barrier"),
+    ("read_file", {"file_path": "/w/a.pdf", "pages": "1-5"}, "read page /w/a.pdf~"),
+    ("notebook_edit", {"notebook_path": "/w/a.ipynb"}, "write edit +/w/a.ipynb"),
+    ("monitor", {"command": "make test", "directory": "/w"}, "run test"),
+    ("new_rule", {"path": ".clinerules/a.md", "content": "x"}, "write edit =.clinerules/a.md"),
+    ("use_subagents", {"prompt_1": "x"}, "run page barrier"),
+    ("planning_file_editor", {"command": "create", "path": "PLAN.md"}, "write edit =PLAN.md"),
     # the same name with other arguments is another tool
     ("read", {"book": "x"}, "other None barrier unknown"),
     ("bash", {"script": "x"}, "other None barrier unknown"),
@@ -197,6 +225,19 @@ def test_a_definition_with_hints_is_believed(definition: Any, expected: str, rer
     assert found.key == '{"a":1}'
 
 
+def test_of_two_tools_with_one_name_nothing_is_believed():
+    """Codex sends the tools of each server in a namespace, and calls by their bare names."""
+    docs = {"type": "namespace", "name": "mcp__docs", "tools": [{**READ_ONLY, "name": "look"}]}
+    shop = {"type": "namespace", "name": "mcp__shop", "tools": [{**WRITING, "name": "look"}]}
+    alone = definitions_in({"tools": [docs]})
+    assert told(use("look", {}, alone["look"])) == "read None"
+    for tools in ([docs, shop], [shop, docs], [docs, shop, docs]):
+        both = definitions_in({"tools": tools})
+        assert told(use("look", {}, both["look"])) == "other None barrier unknown"
+    twice = definitions_in({"tools": [docs, docs]})
+    assert told(use("look", {}, twice["look"])) == "read None"
+
+
 def test_the_stronger_source_wins():
     arguments = {"file_path": "/w/a"}
     assert told(use("Read", arguments)) == "read code /w/a:1-2000"
@@ -239,7 +280,7 @@ def test_what_is_not_declared_is_taken_from_the_weaker_source():
         (Tool("t", command="c[]"), {"c": ["ls", "rm a"]}, "write listing . =a"),
         (Tool("t", patch="p"), {"p": "--- a/x\n+++ b/x\n"}, "write edit +x"),
         (Tool("t", reads="p", lines="r"), {"p": "a", "r": [2, 3]}, "read None a:2-3"),
-        (Tool("t", reads="p", lines="r"), {"p": "a", "r": "2-3"}, "read None a"),
+        (Tool("t", reads="p", lines="r"), {"p": "a", "r": "2-3"}, "read None a~"),
         (Tool("t", reads="p", lines="f..l"), {"p": "a", "f": 2, "l": 3}, "read None a:2-3"),
         (Tool("t", reads="p", lines="f..l"), {"p": "a", "f": 2}, f"read None a:2-{END}"),
         (Tool("t", reads="p", lines="f..l"), {"p": "a", "l": 3}, "read None a:1-3"),

@@ -140,6 +140,25 @@ def test_paths_are_brought_to_one_spelling():
     assert identity(tool, {"path": "./a", "cwd": "/w/"}).target == "/w/a"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"path": "a/b.py"}, {"path": " ./a//b.py"}, True),
+        ({"path": "HTTPS://X.io:443/a"}, {"path": "https://x.io/a#top"}, True),
+        ({"path": "a.py", "limit": 5}, {"path": "./a.py", "limit": 5}, True),
+        ({"path": "a.py", "limit": 5}, {"path": "./a.py", "limit": 6}, False),
+        ({"path": "a.py"}, {"path": "b.py"}, False),
+        ({"path": ["./a.py"]}, {"path": ["a.py"]}, False),  # of several, what stands there counts
+        ({"note": "./a"}, {"note": "a"}, False),  # not declared to name a file
+    ],
+)
+def test_a_file_in_another_spelling_makes_no_other_call(one: Any, other: Any, same: bool):
+    tool = Tool("office", kind="read", reads="path")
+    assert (identity(tool, one).key == identity(tool, other).key) is same
+    exact = Tool("office", kind="read", reads="path", key="arguments")
+    assert (identity(exact, one).key == identity(exact, other).key) is (one == other)
+
+
 @pytest.mark.parametrize("tool", ["Bash", "sh"])
 def test_a_shell_call_is_its_command_in_its_folder_whatever_is_said_beside_it(tool: str):
     tools = Tools([Tool("sh", command="command", workdir="cwd")])

@@ -17,7 +17,8 @@ WORDS = frozenset(
     {
         "create", "edit", "fetch", "find", "finish", "glob", "list", "memory", "open", "patch",
         "question", "read", "replace", "search", "shell", "skill", "task", "think", "view", "write",
-        "computer", "browser", "delegate", "batch", "insert", "submit", "python", "terminal",
+        "agent", "batch", "browser", "computer", "delegate", "insert", "python", "submit",
+        "terminal",
     }
 )  # fmt: skip
 SERVER_TOOLS = {

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from clew.tools import Span
 from clew.tools.paths import may_reach
+from clew.tools.programs.scripts import awk_writes, sed_writes
 from tests.test_tools_shell import use
 
 BASH = shutil.which("bash")
-pytestmark = pytest.mark.skipif(BASH is None, reason="there is no bash here")
+SED, AWK = shutil.which("sed"), shutil.which("awk")
+pytestmark = pytest.mark.skipif(None in (BASH, SED, AWK), reason="there is no shell here")
 
 FILES = {name: "".join(f"{name} {n}\n" for n in range(1, 41)) for name in ("a", "b", "d/c", "d/e")}
 TEXT = FILES["a"].splitlines(keepends=True)
@@ -62,6 +64,15 @@ writer = st.one_of(
     st.builds("bash -c 'echo x > {}'".format, st.sampled_from(["new", "b"])),
     st.builds("eval 'echo x > {}'".format, st.sampled_from(["new", "b"])),
     st.builds("patch -s b <<'E'\n1c1\n< b 1\n---\n> x\nE\n".format),
+    st.builds('awk \'{{print "a;}}" > "new"}}\' {}'.format, file),
+    st.builds('awk \'/1;/ {{ "touch new" | getline }} END {{ system ("rm b") }}\' {}'.format, file),
+    st.builds("cat <<E\n`touch {}`\nE\n".format, st.sampled_from(["new", "b"])),
+    st.builds("(( 1 + $(rm {}; echo 1) ))".format, st.sampled_from(["a", "b"])),
+    st.builds("ls | xargs -I% sh -c 'rm -rf %'".format),
+    st.builds("find d -name {} -exec cp {{}} {{}}.new \\;".format, st.sampled_from("ce")),
+    st.builds("gzip -f {}".format, st.sampled_from(["a", "b"])),
+    st.builds("sed -i.bak s/1/2/ {}".format, file),
+    st.builds("cp -t d {}".format, st.sampled_from(["a", "b"])),
 )
 simple = st.one_of(reader, reader, writer)
 redirected = st.builds(
@@ -96,6 +107,9 @@ FRAMES = (
     "export V=a; {}",
     "for V in *; do {}\ndone",
     "{} &\nwait",
+    "[ -f a ] && {}",
+    "if false; then cd d; else {}\nfi > new",
+    "(cd d; {}\n) > new",
 )
 framed = st.sampled_from(FRAMES)
 script = st.builds(lambda frame, inner: frame.format(inner), framed, command | piped)
@@ -112,7 +126,7 @@ def laid_out(folder: Path) -> None:
 def state(folder: Path) -> dict[str, str]:
     """What is in a folder: files with their text, folders by name."""
     return {
-        str(path.relative_to(folder)): path.read_text() if path.is_file() else ""
+        str(path.relative_to(folder)): path.read_text(errors="replace") if path.is_file() else ""
         for path in folder.rglob("*")
     }
 
@@ -144,6 +158,49 @@ def test_what_a_command_changed_was_told(tmp_path_factory: pytest.TempPathFactor
     ]
     assert found.barrier or not missed, found
     assert found.barrier or found.kind == "write" or not changed
+
+
+piece = st.sampled_from((
+    "p", "d", "w new", "s/1/2/", "s/a/b/w new", "s,a;,b,", "s/[/]/x/", "y/ab/wx/", "e touch new",
+    "1,3p", "/1;2/d", "/a/I w new", "\\,1,p", "$!N", "1{p", "}", "a w new", "i\\\nw new",
+    "# w new", "s/x/w new/", "s/1/\\/;w new/", "/[;]/w new", "b", ":x", "bx", "q", "0~4p", "1!d",
+    "r b", "=",
+))  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(piece, min_size=1, max_size=4), st.sampled_from([";", "\n", " ; "]))
+def test_a_sed_script_that_writes_is_known_to(
+    tmp_path_factory: pytest.TempPathFactory, pieces: list[str], joint: str
+):
+    folder = tmp_path_factory.mktemp("sed")
+    laid_out(folder)
+    script = joint.join(pieces)
+    assert SED is not None
+    subprocess.run([SED, script, "a"], cwd=folder, capture_output=True, timeout=20, check=False)
+    assert sed_writes(script) or state(folder) == FILES | {"d": ""}
+
+
+statement = st.sampled_from((
+    "print", "print $1", 'print > "new"', "print ($2 > 3)", 'print "; > x"',
+    "print /1>2/ ? 1 : 2", 'printf "%s}", $1 >> "new"', "if ($2 > 3) print", 'print "}" > "new"',
+    "x = $2 / 3 > 1", 'system ("touch new")', '"touch new" | getline', 'print | "cat > new"',
+    'print > "/dev/stderr"', "# > new", "print $2 / 2; y = 4 / 2", 'y = "\\"; print > \\"new"',
+    "print a[1 > 2]",
+))  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(statement, min_size=1, max_size=3), st.sampled_from(["; ", "\n"]))
+def test_an_awk_program_that_writes_is_known_to(
+    tmp_path_factory: pytest.TempPathFactory, statements: list[str], joint: str
+):
+    folder = tmp_path_factory.mktemp("awk")
+    laid_out(folder)
+    program = f"/a/ {{ {joint.join(statements)}\n}}"
+    assert AWK is not None
+    subprocess.run([AWK, program, "a"], cwd=folder, capture_output=True, timeout=20, check=False)
+    assert awk_writes(program) or state(folder) == FILES | {"d": ""}
 
 
 line = st.integers(1, 45)

@@ -13,8 +13,8 @@ from .codecs.codec import FormatName
 from .codecs.detect import detect, refuse_server_held
 from .codecs.formats import CODECS
 from .codecs.reading import read_body
-from .edits import Edit
-from .engine import Compaction, compacted, edits_of, fields_with, fold_request
+from .edits import FOLDED, Edit, Replace
+from .engine import Compaction, Folded, compacted, edits_of, fields_with, fold_request
 from .errors import (
     PassedThrough,
     PlainText,
@@ -37,6 +37,10 @@ from .tracing import Traced
 
 _Request = TypeVar("_Request")
 _MEMO = Memo()
+_MOST_ROUNDS = 4  # times that a hook may be asked about one request
+_MOST_WORDS = 100_000  # characters of what it says
+
+Summarize = Callable[[str], str | None]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -62,6 +66,7 @@ def compact(
     facts: Facts | None = None,
     memo: Memo | None = _MEMO,
     model: str | None = None,
+    summarize: Summarize | None = None,
 ) -> Compaction[_Request]:
     """The request made smaller, in its own format and type; as it came when it cannot be read.
 
@@ -69,7 +74,9 @@ def compact(
     you name it: anthropic, openai-chat, openai-responses, gemini. Without a `policy` it is the
     preset safe; `facts` are what the request cannot show. A `memo` of earlier requests makes this
     one faster and changes nothing; None keeps none. `model` is for requests that do not name it
-    themselves: Gemini's stands in the URL.
+    themselves: Gemini's stands in the URL. `summarize` is given the record of calls that fold and
+    may return words for their summary; what it said is in the compaction's `facts`, which the next
+    request is to be given.
     Raises BudgetError when the policy's budget cannot be met; the error names what is in the way.
 
     >>> history = [{"role": "user", "content": "hello"}]
@@ -77,14 +84,55 @@ def compact(
     True
     """
     try:
-        folded = fold_request(
-            request, format, _policy(policy), _facts(facts), _memo(memo), model=model
-        )
+        how = (format, _policy(policy), _facts(facts), _memo(memo))
+        folded = fold_request(request, *how, model=model)
         done = compacted(folded, request)
+        if summarize is not None:
+            folded, done = _summed_up(request, how, model, summarize, (folded, done))
         refuse_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
         return Compaction(request, Report(untouched=str(why)), {})
     return done
+
+
+def _summed_up(
+    request: _Request, how: tuple[str | None, Policy, Facts, Memo | None], model: str | None,
+    summarize: Summarize, made: tuple[Folded, Compaction[_Request]],
+) -> tuple[Folded, Compaction[_Request]]:  # fmt: skip
+    """The compaction with a hook's words in its summaries; asked once for each, whatever it says.
+
+    What folds may depend on how long a summary is, so it is looked for more than once.
+    """
+    format, policy, facts, memo = how
+    for _ in range(_MOST_ROUNDS):
+        new = _words_for(made[1], facts, summarize)
+        if not new.summaries:
+            break
+        facts = facts.merge(new)
+        folded = fold_request(request, format, policy, facts, memo, model=model)
+        made = folded, compacted(folded, request)
+    return made
+
+
+def _words_for(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Facts:
+    """What the hook says of each record without words; nothing where it fails."""
+    known = dict(facts.summaries)
+    found: dict[str, str] = {}
+    for edit in done.report.edits:
+        if not isinstance(edit, Replace) or edit.reason != FOLDED or not edit.stands_for:
+            continue
+        if edit.original not in known:
+            found[edit.original] = _asked(summarize, done.originals[edit.original])
+    return Facts(summaries=tuple(found.items()))
+
+
+def _asked(summarize: Summarize, record: str) -> str:
+    """What a hook says, if it says anything."""
+    try:
+        words: object = summarize(record)
+    except Exception:  # noqa: BLE001 - law 9: a user's function must not stop a request
+        return ""
+    return words[:_MOST_WORDS] if isinstance(words, str) else ""
 
 
 def plan(

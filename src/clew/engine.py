@@ -47,6 +47,7 @@ from .tokens import Counter, counter_for, part_tokens, sizer_for
 from .tools.fetching import fetching_tool
 
 _Request = TypeVar("_Request")
+_NO_FACTS = Facts()
 
 
 class Compaction(Struct, Generic[_Request], frozen=True):
@@ -55,6 +56,7 @@ class Compaction(Struct, Generic[_Request], frozen=True):
     request: _Request
     report: Report
     originals: Mapping[str, str]
+    facts: Facts = _NO_FACTS  # those it was made with, and what a hook said since: to be kept
 
     def __repr__(self) -> str:
         kept = "" if self.report.untouched else f"; {len(self.originals):,} originals"
@@ -298,7 +300,7 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         refetched=tuple(state.refetched),
         trace=None if state.trace is None else tuple(state.trace),
     )
-    return Compaction(projection, report, _originals(folded))
+    return Compaction(projection, report, _originals(folded), folded.setting.facts)
 
 
 def _originals(folded: Folded) -> Originals:

@@ -400,7 +400,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
         setting.fetch,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
         state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, asking)),
-        kept, state.due_from, protections.in_part,
+        kept, state.due_from, protections.in_part, setting.facts.summaries,
     )  # fmt: skip
 
 

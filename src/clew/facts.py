@@ -14,9 +14,12 @@ from msgspec.structs import force_setattr
 from .ranges import MOST, listed, refusal, refuse_unknown, whole
 
 _HASH = re.compile(r"[0-9a-f]+", re.ASCII)
+_REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _SETS = ("skipped", "left_alone", "cold", "changed")
-_KINDS = (*_SETS, "windows")
+_KINDS = (*_SETS, "windows", "summaries")
 _ALLOWED = "prefix hashes in lower-case hex"
+_LONGEST = 100_000  # characters of one summary
+_TOLD = f"the words for a record, at most {_LONGEST:,} characters; none: clew's own stay"
 _TOKENS = f"a whole number of tokens from 1 to {MOST:,}"
 
 
@@ -32,16 +35,22 @@ class Facts(Struct, frozen=True, kw_only=True):
     cold: frozenset[str] = frozenset()  # the cache had gone cold when these prefixes were sent
     changed: frozenset[str] = frozenset()  # the model or the tools changed at these prefixes
     windows: tuple[tuple[str, int], ...] = ()  # from each prefix on, no more tokens than this fit
+    summaries: tuple[tuple[str, str], ...] = ()  # by the reference of a record, its words
 
     def __post_init__(self) -> None:
         for kind in _SETS:
             force_setattr(self, kind, _hashes(kind, getattr(self, kind)))
         force_setattr(self, "windows", _windows(self.windows))
+        force_setattr(self, "summaries", _summaries(self.summaries))
 
     def merge(self, other: Facts) -> Facts:
-        """All that either knows; of two windows at one prefix, the one that was known here."""
+        """All that either knows; of two windows or summaries, the one that was known here."""
         sets: dict[str, Any] = {kind: getattr(self, kind) | getattr(other, kind) for kind in _SETS}
-        return Facts(**sets, windows=tuple((dict(other.windows) | dict(self.windows)).items()))
+        return Facts(
+            **sets,
+            windows=tuple((dict(other.windows) | dict(self.windows)).items()),
+            summaries=tuple((dict(other.summaries) | dict(self.summaries)).items()),
+        )
 
     def window_at(self, prefix: str) -> int | None:
         """The tokens that an overflow error said would fit, if one did at just this prefix.
@@ -64,14 +73,17 @@ class Facts(Struct, frozen=True, kw_only=True):
         """The same for equal facts, in every process."""
         lines = [f"{kind} {entry}\n" for kind in _SETS for entry in sorted(getattr(self, kind))]
         lines += [f"windows {prefix} {tokens}\n" for prefix, tokens in self.windows]
-        return hashlib.blake2b("".join(lines).encode(), digest_size=16).digest()
+        lines += [f"summaries {ref} {len(text)} {text}\n" for ref, text in self.summaries]
+        data = "".join(lines).encode("utf-8", "surrogatepass")
+        return hashlib.blake2b(data, digest_size=16).digest()
 
-    def to_dict(self) -> dict[str, list[str] | dict[str, int]]:
-        """These facts as JSON can hold them, in a fixed order."""
-        sets: dict[str, list[str] | dict[str, int]] = {
+    def to_dict(self) -> dict[str, list[str] | dict[str, int] | dict[str, str]]:
+        """These facts as JSON can hold them, in a fixed order; summaries only if there are some."""
+        sets: dict[str, list[str] | dict[str, int] | dict[str, str]] = {
             kind: sorted(getattr(self, kind)) for kind in _SETS
         }
-        return {**sets, "windows": dict(self.windows)}
+        told = {"summaries": dict(self.summaries)} if self.summaries else {}
+        return {**sets, "windows": dict(self.windows), **told}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Facts:
@@ -111,12 +123,26 @@ def _windows(entries: object) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _pairs(entries: object) -> list[tuple[object, object]]:
+def _summaries(entries: object) -> tuple[tuple[str, str], ...]:
+    """A mapping, or pairs, as pairs in the order of their references; of two, the first counts."""
+    found: dict[str, str] = {}
+    for ref, text in _pairs(entries, "summaries", "an object from references to words"):
+        if not isinstance(ref, str) or not _REFERENCE.fullmatch(ref):
+            raise refusal("facts: ", "summaries", ref, "references of records")
+        if not isinstance(text, str) or len(text) > _LONGEST:
+            raise refusal("facts: ", f"summaries.{ref}", text, _TOLD)
+        found.setdefault(ref, text)
+    return tuple(sorted(found.items()))
+
+
+def _pairs(
+    entries: object, kind: str = "windows",
+    allowed: str = f"an object from {_ALLOWED} to whole numbers of tokens",
+) -> list[tuple[object, object]]:  # fmt: skip
     if isinstance(entries, Mapping):
         return list(cast(Mapping[object, object], entries).items())
     given = list(cast(list[object], entries)) if isinstance(entries, list | tuple) else [None]
     pairs = [cast(tuple[object, ...], one) for one in given if isinstance(one, list | tuple)]
     if len(pairs) < len(given) or any(len(pair) != 2 for pair in pairs):
-        allowed = f"an object from {_ALLOWED} to whole numbers of tokens"
-        raise refusal("facts: ", "windows", cast(object, entries), allowed)
+        raise refusal("facts: ", kind, cast(object, entries), allowed)
     return [(pair[0], pair[1]) for pair in pairs]

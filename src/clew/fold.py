@@ -12,6 +12,7 @@ from .check.watching import watched, what_was_seen
 from .codecs.json_tree import JSON, Object
 from .codecs.marks import marks_in
 from .codecs.words import as_words
+from .edits import FOLDED
 from .evaluating import arrive, evaluate, is_due
 from .facts import Facts
 from .limits import held
@@ -43,8 +44,15 @@ def agrees(state: State, facts: Facts) -> bool:
     """Whether a state that was folded under other facts is the one these facts give."""
     if facts == state.facts:
         return True
+    if facts.summaries != state.facts.summaries and _has_folded(state):
+        return False
     changed = facts.differing(state.facts)
     return changed.isdisjoint(boundary.hex() for boundary in state.boundaries)
+
+
+def _has_folded(state: State) -> bool:
+    """Whether a summary may stand in what was sent: words for it might be others now."""
+    return any(edit.reason == FOLDED for edit in state.edits.values())
 
 
 def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Setting) -> None:

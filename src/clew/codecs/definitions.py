@@ -12,12 +12,16 @@ _INNER = ("function", "custom")  # where a definition may wrap its name
 
 
 def definitions_in(fields: Fields | None) -> dict[str, Any]:
-    """Each tool's definition under the name that calls carry."""
+    """Each tool's definition under the name that calls carry.
+
+    Two namespaces may each have a tool of one name: then nothing is said of either.
+    """
     found: dict[str, Any] = {}
     tools = (fields or {}).get("tools")
     for tool in cast(list[JSON], tools) if isinstance(tools, list) else []:
         for name, definition in _named(tool):
-            found.setdefault(name, definition)
+            same = found.setdefault(name, definition) == definition
+            found[name] = definition if same else {"name": name}
     return found
 
 

@@ -54,7 +54,7 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         tool or "unnamed",
         (call.id if call else part.id) or f"no. {view.transcript.exchange_of[position] + 1}",
         cap,
-        policy.tools.get(tool).rerun if tool else False,
+        _may_rerun(view, position),
         ref,
         view.fetch,
     )
@@ -64,6 +64,12 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         return None
     evidence = f"{len(part.text):,} chars, cap {cap:,}"
     return Offer("trim", Replace(position, part.ref, text, ref, "over_cap", evidence, saved))
+
+
+def _may_rerun(view: View, position: int) -> bool:
+    """Whether running the call again is safe, as far as that is known of it."""
+    ordinal = view.transcript.exchange_of[position]
+    return ordinal >= 0 and view.use(ordinal).rerun
 
 
 class _Kept(Struct, frozen=True, gc=False):

@@ -15,7 +15,7 @@ from ..limits import Limits
 from ..marker import Short, find_marker, reference, reference_of
 from ..policy import Policy
 from ..protections import FETCHED_AGAIN, Protections
-from ..summaries.batch import least_told, told
+from ..summaries.batch import least_told, told, told_in
 from ..summaries.deeds import Deed
 from ..summaries.outcomes import count_lines
 from ..summaries.record import record, stays_beside
@@ -374,7 +374,9 @@ def _offer(view: View, tiers: Tiers, group: Group) -> Offer:
     marker = Short(len(members) - 1, "calls", ref, why="told above", fetch=view.fetch)
     count = view.counter.count
     room = max(tiers.summary - count(f"\n{marker}"), least_told(deeds, count) + tiers.summary // 2)
-    text = f"{told(deeds, room, count)}\n{marker}"
+    words = dict(view.summaries).get(ref)
+    said = told_in(words, deeds, room, count) if words else told(deeds, room, count)
+    text = f"{said}\n{marker}"
     evidence = f"{len(members):,} calls told in one result"
     saved = view.saved_by(keeper.result, text)
     edit = Replace(keeper.result, original.ref, text, ref, REASON, evidence, saved, members)

@@ -54,6 +54,7 @@ class View(Struct, frozen=True, dict=True):
     kept_from: int | None = None  # the parts from here on stay as they are, seen or not
     due_from: int | None = None  # those before could be touched at the last evaluation
     in_part: Container[int] = ()  # pinned parts of which single lines may go
+    summaries: tuple[tuple[str, str], ...] = ()  # by a record's reference: words for its summary
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""

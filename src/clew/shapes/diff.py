@@ -21,6 +21,7 @@ class _Head(Struct, gc=False):
     of_hunk: bool
     plus: int = 0
     minus: int = 0
+    alone: bool = False  # the only hunk of its file, whose counts stand at the file's head
 
 
 def shape_diff(text: str, room: int) -> Shaped | None:
@@ -38,7 +39,8 @@ def shape_diff(text: str, room: int) -> Shaped | None:
             more, less = pick([changed], left)
             if len(more) == len(changed):
                 chosen, left = [*chosen, *more], less
-    notes = [(head.line[0], f" [+{head.plus} -{head.minus}]") for head in heads]
+    counted = [head for head in heads if not (head.of_hunk and head.alone)]
+    notes = [(head.line[0], f" [+{head.plus} -{head.minus}]") for head in counted]
     return cut(text, chosen, room, notes=notes)
 
 
@@ -51,6 +53,9 @@ def _heads(text: str) -> list[_Head]:
         head = _Head((at, line_end(text, at)), end, text.startswith("@@", at))
         if head.of_hunk:
             _count(text, head, file)
+            head.alone = bool(heads) and heads[-1] is file
+            if heads and heads[-1].of_hunk:
+                heads[-1].alone = False
         elif heads and not heads[-1].of_hunk and text.startswith("---", at):
             continue
         else:

@@ -8,9 +8,9 @@ from ..errors import PolicyError
 from ..facts import Facts
 
 _SETS = ("skipped", "left_alone", "cold", "changed")
-_WINDOWS = "windows"
+_WINDOWS, _SUMMARIES = "windows", "summaries"
 
-Row = tuple[str, str, int]  # kind, prefix, tokens
+Row = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
 
 
 def facts(connection: sqlite3.Connection, conversation: str) -> Facts:
@@ -20,8 +20,9 @@ def facts(connection: sqlite3.Connection, conversation: str) -> Facts:
     ).fetchall()
     sets = {name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _SETS}
     windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
+    summaries = tuple((ref, str(words)[1:]) for kind, ref, words in rows if kind == _SUMMARIES)
     try:
-        return Facts(**sets, windows=windows)
+        return Facts(**sets, windows=windows, summaries=summaries)
     except PolicyError as error:  # a byte of the file has changed
         raise sqlite3.DataError(str(error)) from error
 
@@ -46,4 +47,7 @@ def unknown(new: Facts, known: Facts) -> list[Row]:
         for prefix, tokens in new.windows
         if known.window_at(prefix) is None
     ]
+    told = dict(known.summaries)
+    # A sign before the words, for the column would take a text of figures for a number.
+    rows += [(_SUMMARIES, ref, f"={words}") for ref, words in new.summaries if ref not in told]
     return rows

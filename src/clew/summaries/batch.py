@@ -50,6 +50,28 @@ def told(deeds: Sequence[Deed], at_most: int, count: Count) -> str:
     return text
 
 
+def told_in(words: str, deeds: Sequence[Deed], at_most: int, count: Count) -> str:
+    """The batch in a model's words, as many as fit; what changed and what is broken stays told."""
+    below = _common_folder(deeds)
+    where = f"; … stands for {below}" if below else ""
+    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant"
+    joined, least = _joined(deeds), DETAILS[-1]
+    sure = [*_changed(joined, below, least), *_open_errors(joined, below, least)]
+    room = len(words)
+    while True:
+        said = _unmarked(clip(words.strip(), room))
+        text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
+        if count(text) <= at_most or room < 40:
+            return text
+        room = room * 3 // 4
+
+
+def _unmarked(words: str) -> str:
+    """The same words with no line that could be taken for one of clew's own markers."""
+    lines = (f"({line[1:]}" if line[:1] == "[" else line for line in words.split("\n"))
+    return "\n".join(lines)
+
+
 def least_told(deeds: Sequence[Deed], count: Count) -> int:
     """The tokens of the barest telling that names every changed file and every open error."""
     return max(count(text) for text in _tellings(deeds, DETAILS[-1:]))
@@ -87,7 +109,7 @@ def _lines(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
         _ran(deeds, below, detail),
         _read(deeds, below, detail),
         _mended(deeds, below, detail),
-        _rest(deeds, detail),
+        _rest(deeds, below, detail),
     )
     return [line for section in sections for line in section]
 
@@ -112,19 +134,26 @@ def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     for path, change in changes.items():
         times = f" ({change.edits} edits)" if change.edits > 1 else ""
         groups.setdefault(tuple(change.whys), []).append(_below(path, below) + times)
-    lines = [_change(files, whys, detail) for whys, files in groups.items()]
-    left = [name for files in list(groups.values())[: -detail.things] for name in files]
+    all = list(groups.items())
+    lines = list(_each_change(all[-detail.things :], detail))
+    left = [name for _, files in all[: -detail.things] for name in files]
     if left:
-        lines = [*lines[-detail.things :], f"also {', '.join(left)}"]
+        lines.append(f"also {', '.join(left)}")
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
 
 
-def _change(files: Sequence[str], whys: Sequence[str], detail: Detail) -> str:
-    """Files that were changed for the same reasons, and the last of these."""
-    said = whys[-detail.whys :]
-    earlier = "… " if len(said) < len(whys) else ""
-    why = f": {earlier}{' '.join(f'“{one}”' for one in said)}" if said else ""
-    return ", ".join(files) + why
+def _each_change(
+    groups: Sequence[tuple[tuple[str, ...], list[str]]], detail: Detail
+) -> Iterator[str]:
+    """Files that were changed for the same reasons, and the last of these; each is said once."""
+    told: set[str] = set()
+    for whys, files in groups:
+        latest = whys[-detail.whys :]
+        said = [why for why in latest if why not in told]
+        told.update(said)
+        earlier = "… " if len(latest) < len(whys) else ""
+        words = " ".join(f"“{one}”" for one in said) if said else "for a reason given above"
+        yield ", ".join(files) + (f": {earlier}{words}" if latest else "")
 
 
 def _open_errors(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
@@ -243,18 +272,21 @@ def _ranges(found: Iterable[str]) -> str:
     return " " + ", ".join(f"{first}-{last}" for first, last in joined) if joined else " (parts)"
 
 
-def _rest(deeds: Sequence[Deed], detail: Detail) -> list[str]:
-    """Searches are only counted; of other calls the tools are named."""
+def _rest(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+    """Searches are only counted; of other calls the tools are named, or the commands."""
     searches = sum(deed.kind == "search" for deed in deeds)
     tools: dict[str, int] = {}
     for deed in deeds:
         if deed.kind == "other" or (deed.kind == "write" and not deed.writes):
-            name = deed.tool or "unnamed"
+            spoken = _what(deed, below, detail) if deed.known_by == "command" else ""
+            name = spoken or deed.tool or "unnamed"
             tools[name] = tools.get(name, 0) + 1
     lines = [f"- searched {_times(searches)}"] if searches else []
     if tools:
         named = [f"{name} {_times(n)}" if n > 1 else name for name, n in tools.items()]
-        lines.append(f"- other calls: {', '.join(named[: detail.things])}")
+        left = len(named) - detail.things
+        more = f" and {left} more" if left > 0 else ""
+        lines.append(f"- other calls: {', '.join(named[: detail.things])}{more}")
     return lines
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ _ASKED: Final = ("pattern", "query", "regex", "search", "q", "glob")  # argument
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
 _HIT = re.compile(r"([^\s:][^:\n]{0,300}):\d+[:-]")
+
+
+KnownBy = Literal["name", "command", "pattern"]
 
 
 class Deed(Struct, frozen=True):
@@ -32,44 +35,48 @@ class Deed(Struct, frozen=True):
     resolved: bool = False  # it failed, and the same succeeded since
     why: str = ""  # the assistant's own words before it
     session: str = ""  # what still ran and was asked about again
+    known_by: KnownBy = "name"  # what `what` is
 
 
 def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False) -> Deed:
     """The facts of one call and its result."""
     ending = ending_of(result.text, result.error, use.kind)
     session = use.target if use.target and use.target.isdigit() else ""
-    what = ending.command.strip("'\"") if session and ending.command else _named(call, use)
+    what, known_by = _named(call, use)
+    if session and ending.command:
+        what = ending.command.strip("'\"")
     return Deed(
         use.kind, what, call.name, ending, use.reads, use.writes, use.replaces, use.content,
-        use.rerun, resolved, why, session,
+        use.rerun, resolved, why, session, known_by,
     )  # fmt: skip
 
 
-def _named(call: Part, use: Use) -> str:
+def _named(call: Part, use: Use) -> tuple[str, KnownBy]:
     """What a reader knows a call by."""
     if use.kind == "write" and use.writes:
-        return use.writes[0].path
+        return use.writes[0].path, "name"
     if use.kind == "read" and use.reads and use.target == use.reads[0].path:
-        return use.reads[0].path
-    return " ".join(_asked(call, use).split())
+        return use.reads[0].path, "name"
+    what, known_by = _asked(call, use)
+    return " ".join(what.split()), known_by if use.in_shell or known_by != "command" else "name"
 
 
-def _asked(call: Part, use: Use) -> str:
+def _asked(call: Part, use: Use) -> tuple[str, KnownBy]:
     """The command or the pattern among a call's arguments; else what it goes by."""
     texts = strings_in(call.text)
     if use.kind == "search":
         for name in _ASKED:
             if texts.get(name):
-                return texts[name]
+                return texts[name], "pattern"
     target = use.target or ""
     program = target.partition(" ")[0].rpartition("/")[2]
     spoken = [text for text in texts.values() if " " in text.strip()]
     for text in spoken:
         if program and program in text:
-            return _SHELL.sub("", text).strip("'\"")
+            return _SHELL.sub("", text).strip("'\""), "command"
     if target and not target.isdigit() and (use.kind != "search" or not spoken):
-        return target
-    return spoken[0] if spoken else f"{call.name} {target}".strip()
+        return target, "name"
+    return (spoken[0], "command") if spoken else (f"{call.name} {target}".strip(), "name")
 
 
 def lines_read(span: Span, shown: int) -> str:
@@ -91,11 +98,15 @@ def hits_in(body: str) -> tuple[int, int]:
 
 
 def first_sentences(text: str, room: int) -> str:
-    """The first sentences of what was said, as many as fit; at least a part of the first."""
+    """The first sentences of what was said, as many as fit; at least a part of the first.
+
+    Where the first only opens ("Right."), what follows is told in part.
+    """
     said = ""
     for sentence in _SENTENCE.split(text.strip()):
         longer = f"{said} {sentence}".strip()
         if said and len(longer) > room:
+            said = longer if len(said) < room // 3 else said
             break
         said = longer
         if len(said) > room // 2:

@@ -8,6 +8,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
+from ..failures import telling_line
 from ..tools.use import Kind
 
 _HEAD: Final = 2_000  # characters in which a frame around the output begins, if there is one
@@ -47,6 +48,8 @@ _TELLING_WORDS = (
     "undefined", "expected", "rejected", "refused", "t want", "the user said", "assert", "should",
     "got",
 )  # fmt: skip
+_PROGRESS = re.compile(r"\S{1,300} [.sx]+ *(?:\[ *\d{1,3}%\])?")
+_RULES = "=-─━═_*~ "  # what lines are drawn with
 _PLACE = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
 _SUMS_UP = re.compile(
     r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
@@ -170,7 +173,7 @@ def telling_lines(body: str, room: int, most: int) -> list[int]:
     found: list[int] = []
     for tells in (_tells, _names_a_place):
         for number, line in enumerate(lines):
-            if tells(line[:_LONGEST_LINE]) and number not in found:
+            if tells(line[:_LONGEST_LINE]) and number not in found and not _progress(line):
                 room -= min(len(line), _LONGEST_LINE) + 1
                 if len(found) == most or (room < 0 and found):
                     return sorted(found)
@@ -189,6 +192,11 @@ def _tells(line: str) -> bool:
     return _TELLING.search(line) is not None
 
 
+def _progress(line: str) -> bool:
+    """Whether a line only says how far a run is: dots after a name, whatever that is."""
+    return line[-2:].strip(" ") in (".", "..", "%]", "x", "s") and bool(_PROGRESS.fullmatch(line))
+
+
 def _names_a_place(line: str) -> bool:
     """Whether a line names a line of a file."""
     return ":" in line and _PLACE.search(line) is not None
@@ -201,10 +209,13 @@ def _sums_up(line: str) -> bool:
 
 def first_error(body: str, room: int) -> str:
     """The first line that says what went wrong; a mere count of errors only if nothing else."""
+    line = " ".join(telling_line(body).split())
+    if not _sums_up(line):
+        return clip(line, room)
     lines = body.split("\n")
     found = [" ".join(lines[number].split()) for number in telling_lines(body, 2_000, 8)]
     better = [line for line in found if not _sums_up(line)]
-    return clip((better or found or [""])[0], room)
+    return clip((better or [line])[0], room)
 
 
 def sum_line(body: str, room: int) -> str:
@@ -221,7 +232,7 @@ def errors_in(body: str, room: int, most: int) -> list[str]:
 
 def last_word(body: str, room: int) -> str:
     """The line that sums a run up: of its last lines the one with counts, else the very last."""
-    tail = [line.strip() for line in body[-_TAIL:].split("\n") if line.strip()]
+    tail = [line.strip(_RULES) for line in body[-_TAIL:].split("\n") if line.strip(_RULES)]
     if not tail:
         return ""
     for line in reversed(tail[-_LAST_LINES:]):
@@ -231,11 +242,16 @@ def last_word(body: str, room: int) -> str:
 
 
 def opening(body: str, room: int) -> str:
-    """The first words of a report."""
+    """The first words of a report: its heading, if it has one, and the first line below that."""
+    said: list[str] = []
     for line in body[:_HEAD].split("\n"):
-        if line.strip(" #*-=\t"):
-            return clip(" ".join(line.split()), room)
-    return ""
+        text = " ".join(line.split())
+        if not text.strip("#*-= "):
+            continue
+        said.append(text.strip("#* ") if text.startswith("#") else text)
+        if not text.startswith("#") or len(said) > 1:
+            break
+    return clip(": ".join(said), room)
 
 
 def clip(text: str, room: int) -> str:

@@ -39,7 +39,7 @@ def _done(deed: Deed) -> str:
             said = "" if deed.content == "edit" else _said(deed)
             return f"{'wrote' if deed.replaces else 'changed'} {_files(deed)}, ok{said}"
         case "search":
-            return f"searched for {clip(deed.what, _NAMED)}: {_found(deed)}"
+            return f"{_sought(deed)} {clip(deed.what, _NAMED)}: {_found(deed)}"
         case "run":
             return f"ran {clip(deed.what, _NAMED)}: {_ended(deed)}{_said(deed)}"
         case _:
@@ -60,7 +60,8 @@ def _looked(deed: Deed) -> str:
 
 def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
     """A failed call: its telling lines as they stand, or one of them when it was mended since."""
-    verb = {"read": "read", "write": "changed", "search": "searched for"}.get(deed.kind, "ran")
+    verbs = {"read": "read", "write": "changed", "search": _sought(deed)}
+    verb = verbs.get(deed.kind, "ran")
     since = "; the same succeeded later" if deed.resolved else ""
     head = f"{verb} {clip(_short(deed.what), _NAMED)}: {_ended(deed)}{since}"
     body = deed.ending.body
@@ -128,6 +129,14 @@ def _files(deed: Deed) -> str:
     return ", ".join(names[:3]) + more
 
 
+def _sought(deed: Deed) -> str:
+    """How a search is told: by its command, by what it lists, or by what it looks for."""
+    if deed.known_by == "command":
+        return "ran"
+    listed = deed.known_by == "name" and deed.content == "listing"
+    return "listed" if listed else "searched for"
+
+
 def _found(deed: Deed) -> str:
     hits, files = hits_in(deed.ending.body)
     unit = "entries" if deed.content == "listing" else "hits"
@@ -135,7 +144,8 @@ def _found(deed: Deed) -> str:
 
 
 def _short(path: str) -> str:
-    """A path by its last steps: the call above has it whole."""
+    """A path by its last steps, if it has more: the call above has it whole."""
     if "/" not in path or " " in path or "://" in path:
         return clip(path, _NAMED)
-    return "/".join(path.rstrip("/").split("/")[-3:])
+    steps = path.strip("/").split("/")
+    return "/".join(steps[-3:]) if len(steps) > 3 else path

@@ -21,17 +21,19 @@ from .effects import (
     piped,
     ran,
     reading,
+    rewrites,
     span,
     unseen,
     writing,
 )
-from .programs import builds, files, git, shells
-from .script import UNKNOWN, Group, Pipeline, Redirect, Simple, Unreadable, Word
+from .programs import builds, files, git, shells, streams
+from .script import Group, Pipeline, Redirect, Simple, Unreadable, Word
 from .shell import parse
 
 Reader = Callable[[Call], Effect]
 
-_REWRITES = re.compile(r"UPDATE|BLESS|REGEN|OVERWRITE|ACCEPT", re.IGNORECASE)
+_PYTHON = re.compile(r"python3?\.\d{1,2}t?")
+_IN_PROJECT = ("./gradlew", "./mvnw")  # a project's own copy of a tool that everybody knows
 _DEEPEST = 8  # shells inside shells
 
 
@@ -82,10 +84,10 @@ PROGRAMS: Final[dict[str, Reader]] = {
     **_each("bat batcat", files.bat),
     "head": files.head,
     "tail": files.tail,
-    "sed": files.sed,
-    "gsed": files.sed,
-    **_each("awk gawk mawk nawk", files.awk),
-    "perl": files.perl,
+    "sed": streams.sed,
+    "gsed": streams.sed,
+    **_each("awk gawk mawk nawk", streams.awk),
+    "perl": streams.perl,
     **_each(
         "wc comm paste rev file stat md5sum md5 sha1sum sha256sum cksum cmp delta expand "
         "unexpand tokei cloc sum",
@@ -115,12 +117,13 @@ PROGRAMS: Final[dict[str, Reader]] = {
     # looks for something
     **_each("grep egrep fgrep zgrep", partial(files.search, valued=_GREP)),
     **_each("rg ag ack ugrep", partial(files.search, valued=_RG)),
-    **_each("ast-grep sg semgrep", lambda call: ran(call, Effect(kind="search", content="hits"))),
+    **_each("ast-grep sg semgrep", builds.rewrites_if_told),
     **_each("ls tree du exa eza dir lsd", partial(files.listing, valued=_LS)),
     **_each("fd fdfind", files.fd),
-    "find": files.find,
+    **_each("find bfs", files.find),
     # changes files
     "tee": files.tee,
+    "sponge": files.soak,
     **_each("cp install ln rsync", files.copy),
     "mv": files.move,
     **_each("rm unlink shred trash", partial(files.change, replaces=True)),
@@ -134,7 +137,7 @@ PROGRAMS: Final[dict[str, Reader]] = {
     "unzip": files.unpack,
     **_each("gzip gunzip bzip2 bunzip2 xz unxz zstd", files.squeeze),
     **_each(
-        "split csplit zip 7z ed ex dos2unix unix2dos ffmpeg convert magick sponge",
+        "split csplit zip 7z ed ex dos2unix unix2dos ffmpeg convert magick",
         lambda call: ran(call, BARRIER),
     ),
     # git
@@ -142,15 +145,16 @@ PROGRAMS: Final[dict[str, Reader]] = {
     "gh": git.gh,
     # tests, compilers, linters, formatters
     **_each(
-        "pytest py.test jest vitest mocha ava tap rspec minitest ctest phpunit bats tox nox nose2 "
+        "pytest py.test jest vitest mocha ava tap rspec minitest ctest phpunit bats nose2 "
         "playwright cypress karma unittest gotestsum nextest behave cucumber",
         builds.tests,
     ),
+    **_each("tox nox", builds.sessions),
     **_each(
         "tsc tsgo gcc g++ clang clang++ cc rustc javac kotlinc swiftc mypy pyright "
         "basedpyright pylint "
         "flake8 shellcheck hadolint yamllint actionlint vet staticcheck vulture bandit gosec "
-        "govulncheck deadcode webpack rollup esbuild vite cmake ninja ponyc py_compile compileall "
+        "govulncheck deadcode webpack rollup esbuild vite ponyc py_compile compileall "
         "tsup swc errcheck ineffassign gocyclo vale lychee nilaway "
         "depcheck madge publint attw size-limit",
         builds.builds,
@@ -174,17 +178,17 @@ PROGRAMS: Final[dict[str, Reader]] = {
         runs="lint breaking build",
         writes="generate format mod dep",
     ),
-    "make": builds.make,
-    **_each("gmake rake nx turbo invoke poe tox-run", builds.make),
+    **_each("make gmake ninja rake nx turbo invoke poe", builds.make),
+    "cmake": builds.cmake,
     "go": builds.go,
     "cargo": builds.cargo,
     **_each("npm pnpm yarn bun", builds.node_packages),
-    **_each("python python3 python2 python3.11 python3.12 python3.13 pypy3", builds.python),
+    **_each("python python3 python2 pypy3", builds.python),
     **_each("node deno tsx ts-node ruby php java", builds.node),
     **_each(
-        "mvn gradle gradlew dotnet sbt mix swift xcodebuild bazel",
+        "mvn mvnw gradle gradlew dotnet sbt mix swift xcodebuild bazel",
         partial(
-            builds.verbs,
+            builds.goals,
             looks="version help tasks dependencies --version",
             runs="build compile package verify check assemble",
             writes="clean install format new add restore",
@@ -193,15 +197,14 @@ PROGRAMS: Final[dict[str, Reader]] = {
     ),
     **_each("pre-commit protoc dprint taplo lint-staged husky", lambda call: ran(call, BARRIER)),
     # runs something else
-    **_each(
-        "sudo doas builtin nohup time nice ionice stdbuf setsid exec caffeinate gtime unbuffer "
-        "chronic",
-        partial(
-            shells.wrapper,
-            valued=("-u", "-n", "-o", "-i", "-e", "-g", "-f"),
-        ),
-    ),
-    "env": partial(shells.wrapper, valued=("-u", "-C", "--unset", "--chdir")),
+    **_each("builtin nohup setsid unbuffer chronic", shells.wrapper),
+    **_each("sudo doas", shells.sudo),
+    **_each("time gtime", shells.timed),
+    **_each("nice ionice", partial(shells.wrapper, valued=("-n", "-c", "--adjustment"))),
+    "stdbuf": partial(shells.wrapper, valued=("-i", "-o", "-e")),
+    "exec": partial(shells.wrapper, valued=("-a",)),
+    "caffeinate": partial(shells.wrapper, valued=("-t", "-w")),
+    "env": shells.environment,
     **_each("timeout gtimeout", partial(shells.wrapper, valued=("-s", "-k", "--signal"), skip=1)),
     "command": shells.command,
     "xargs": shells.xargs,
@@ -221,8 +224,9 @@ PROGRAMS: Final[dict[str, Reader]] = {
     "curl": shells.curl,
     "wget": shells.wget,
     **_each("docker podman kubectl docker-compose nerdctl", shells.container),
+    "ssh": shells.ssh,
     **_each(
-        "ssh systemctl service journalctl launchctl open xdg-open code telnet",
+        "systemctl service journalctl launchctl open xdg-open code telnet",
         shells.elsewhere,
     ),
 }
@@ -256,6 +260,8 @@ def _pipeline(pipeline: Pipeline, depth: int, fed: bool) -> Effect:
         found = _stage(stage, fed or effect is not None, depth)
         effect = found if effect is None else piped(effect, found)
     done = effect or SILENT
+    if pipeline.maybe and done.writes:
+        done = replace(done, replaces=False)  # what was there may be there still
     return unseen(done) if pipeline.hidden else done
 
 
@@ -265,29 +271,15 @@ def _stage(stage: Simple | Group, fed: bool, depth: int) -> Effect:
     fed = fed or bool(sources) or stage.text is not None
     if isinstance(stage, Group):
         effect = _all(stage.pipelines, depth, fed)
-        cwd = _folder(stage)
     else:
         effect = _simple(stage, fed, depth)
-        cwd = stage.cwd
+    cwd = stage.cwd
     for source in sources:
         effect = piped(reading(Call("<", (), cwd), [source.word]), effect)
     for redirect in stage.redirects:
         if redirect.operator != "<":
             effect = _redirected(effect, redirect, cwd)
     return effect
-
-
-def _folder(group: Group) -> str | None:
-    """Where a group's redirections count from: where its commands run, if all run in one place."""
-    folders: set[str | None] = set()
-    pending = list(group.pipelines)
-    while pending:
-        for stage in pending.pop().stages:
-            if isinstance(stage, Group):
-                pending += stage.pipelines
-            else:
-                folders.add(stage.cwd)
-    return folders.pop() if len(folders) == 1 else UNKNOWN
 
 
 def _redirected(effect: Effect, redirect: Redirect, cwd: str | None) -> Effect:
@@ -308,7 +300,7 @@ def _redirected(effect: Effect, redirect: Redirect, cwd: str | None) -> Effect:
 def _simple(simple: Simple, fed: bool, depth: int) -> Effect:
     """One program, by the table."""
     first = simple.words[0]
-    name = first.text.rpartition("/")[2] if "bin/" in first.text else first.text
+    name = _program(first.text)
     reader = PROGRAMS.get(name) if first.sure else None
     if reader is None:
         asks = len(simple.words) == 2 and simple.words[1].text in ("--version", "--help")
@@ -327,9 +319,15 @@ def _simple(simple: Simple, fed: bool, depth: int) -> Effect:
         lambda text, cwd: _script(text, cwd, depth),
     )
     effect = reader(call)
-    if effect.kind == "run" and any(_REWRITES.search(name) for name in simple.env):
+    if effect.kind == "run" and any(rewrites(name) for name in simple.env):
         return replace(effect, barrier=True)
     return effect
+
+
+def _program(text: str) -> str:
+    """The name that a program goes by in the table."""
+    name = text.rpartition("/")[2] if "bin/" in text or text in _IN_PROJECT else text
+    return "python" if _PYTHON.fullmatch(name) else name
 
 
 def _unknown(simple: Simple, name: str) -> Effect:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
@@ -16,6 +17,11 @@ Passing = tuple[int, int] | Literal["all", "part"] | None
 
 STREAMS: Final = ("-", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/null", "/dev/tty")
 _LONGEST_TARGET = 120
+_REWRITES = re.compile(
+    r"UPDATE|BLESS|REGEN|OVERWRITE|ACCEPT"
+    r"|(?:^|_)(?:RECORD|GENERATE|GOLDEN|SNAPSHOTS?|FIX|WRITE)(?:_|$)",
+    re.IGNORECASE,
+)
 
 
 def words(text: str) -> frozenset[str]:
@@ -126,6 +132,11 @@ def span(word: Word, cwd: str | None, part: bool = False) -> Span | None:
     if word.glob:
         return Span(normal(folder_before(word.text), cwd), part=True)
     return Span(normal(word.text, cwd), part=part)
+
+
+def rewrites(variable: str) -> bool:
+    """Whether a variable tells what is run to write files anew, by its name."""
+    return _REWRITES.search(variable[:200]) is not None
 
 
 def named(words: Iterable[Word]) -> list[Word]:

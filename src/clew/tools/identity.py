@@ -105,15 +105,25 @@ def key_of(
 def _telling(tool: Tool | None, arguments: Arguments) -> Arguments:
     """The arguments that make a call another one: of a shell, not what is said beside its command.
 
-    A command with another description, or more time, is the same command.
+    A command with another description, or more time, is the same command; and a file in another
+    spelling is the same file.
     """
-    if tool is None or tool.key is not None or tool.command is None:
+    if tool is None or tool.key is not None:
         return arguments
+    if tool.command is None:
+        return _spelled(tool, arguments)
     command = tool.command.removesuffix("[]")
     if command not in arguments:
         return arguments
     telling = (command, tool.workdir or command)
     return {name: arguments[name] for name in telling if name in arguments}
+
+
+def _spelled(tool: Tool, arguments: Arguments) -> Arguments:
+    """The arguments with what they name in one spelling."""
+    names = [name for name in (*tool.reads, *tool.writes) if isinstance(arguments.get(name), str)]
+    said = {name: normal(arguments[name].strip()) for name in names if arguments[name].strip()}
+    return {**arguments, **said} if said else arguments
 
 
 def _asked(function: Told, arguments: Arguments, what: str) -> tuple[str | None, str | None]:

@@ -106,10 +106,18 @@ def _read(tool: Tool, arguments: Arguments, base: str | None) -> tuple[Span, ...
             spans = (Span(base or "."),)
         return tuple(Span(one.path, part=True) for one in spans)
     declared = _lines_declared(tool.lines) if tool.lines else None
+    if declared and _unreadable(declared, arguments):
+        return tuple(Span(one.path, part=True) for one in spans)
     lines = _lines(declared, arguments, tool.page) if declared else _page(tool.page)
     if lines is None:
         return spans
     return tuple(one if one.part or "://" in one.path else Span(one.path, lines) for one in spans)
+
+
+def _unreadable(declared: _Lines, arguments: Arguments) -> bool:
+    """Whether one argument says which part is read, in words that name no lines: `1-5`."""
+    value = arguments.get(declared.first)
+    return not declared.joint and value not in (None, "", []) and _pair(value) is None
 
 
 def _page(page: int | None, first: int = 1) -> tuple[int, int] | None:
@@ -170,7 +178,7 @@ def _by_command(tool: Tool, arguments: Arguments, base: str | None) -> Use:
         effect.kind, "default", effect.target or None, "", _once(effect.reads)[:_MOST_SPANS],
         _once(effect.writes), effect.replaces and bool(effect.writes),
         effect.barrier or len(effect.writes) > _MOST_SPANS, effect.content or tool.content,
-        effect.known, rerun,
+        effect.known, rerun, in_shell=True,
     )  # fmt: skip
 
 

@@ -40,13 +40,14 @@ class Simple(Struct, frozen=True):
     cwd: str | None
     redirects: tuple[Redirect, ...] = ()
     text: str | None = None  # a here-document's body, or a here-string's
-    env: tuple[str, ...] = ()  # the variables that are set for it alone
+    env: tuple[str, ...] = ()  # the variables that are set for it, or exported before
 
 
 class Group(Struct, frozen=True):
-    """Several pipelines that share their input and output, and how many of these are hidden."""
+    """Several pipelines that share their input and output, and where they begin to run."""
 
     pipelines: tuple[Pipeline, ...]
+    cwd: str | None = UNKNOWN
     redirects: tuple[Redirect, ...] = ()
     text: str | None = None
 
@@ -56,6 +57,7 @@ class Pipeline(Struct, frozen=True):
 
     stages: tuple[Simple | Group, ...]
     hidden: bool = False
+    maybe: bool = False  # whether it runs depends on what others did
 
 
 class Budget:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from .grammar import parsed
 from .paths import is_absolute, normal
 from .script import (
@@ -23,18 +25,18 @@ from .script import (
     Simple,
     Unreadable,
     Word,
-    joined,
-    together,
 )
+from .words import Words, text_of
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 MOST_HEREDOCS: Final = 200  # each makes the parser look through the rest
+MOST_EXPORTED: Final = 100  # variables that are remembered by name
 
-_ESCAPE = re.compile(r"\\(\n|.)", re.DOTALL)
-_QUOTED_ESCAPE = re.compile(r'\\(["\\$`]|\n)')
-_GLOB = re.compile(r"(?<!\\)[*?\[{]")
+_QUESTIONS: Final = ("test", "[", "grep", "egrep", "rg", "which", "command", "diff", "cmp", "false")
+_QUOTES = ("'", '"', "\\")
+_BACKTICKS = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
 
 
 def parse(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
@@ -50,17 +52,21 @@ def parse(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
     return tuple(walk.pipelines)
 
 
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
+def _asks(node: Node) -> bool:
+    """Whether a statement is there for its answer: a test, or a search for something."""
+    while node.type in ("negated_command", "list") and node.named_children:
+        node = node.named_children[-1]
+    name = node.child_by_field_name("name") if node.type == "command" else None
+    return node.type == "test_command" or (name is not None and text_of(name) in _QUESTIONS)
 
 
-class _Walk:
+class _Walk(Words):
     """Runs through a tree as a shell would, and notes each pipeline."""
 
     def __init__(self, cwd: str | None) -> None:
-        self.cwd = cwd
-        self.values: dict[str, Word] = {}
+        super().__init__(cwd)
         self.functions: dict[str, Node] = {}
+        self.exported: tuple[str, ...] = ()
         self.pipelines: list[Pipeline] = []
         self.budget = Budget()
 
@@ -69,6 +75,7 @@ class _Walk:
         twin = _Walk(self.cwd)
         twin.values = self.values.copy()
         twin.functions = self.functions.copy()
+        twin.exported = self.exported
         twin.budget = self.budget
         return twin
 
@@ -79,6 +86,7 @@ class _Walk:
             if self.values.get(name) != value:
                 self.values[name] = Word("", sure=False)
         self.functions |= branch.functions
+        self.exported = branch.exported
         if branch.cwd != self.cwd:
             self.cwd = UNKNOWN
 
@@ -106,86 +114,25 @@ class _Walk:
         branch.statement(node)
         self.pipelines += [one for one in branch.pipelines if one.hidden]
         shown = tuple(one for one in branch.pipelines if not one.hidden)
-        return shown[0].stages if len(shown) == 1 else (Group(shown),)
+        alone = len(shown) == 1 and not shown[0].maybe
+        return shown[0].stages if alone else (Group(shown, self.cwd),)
 
     def hide(self, nodes: Iterable[Node]) -> None:
         """Commands inside a word: they run, but what they print is not seen as such."""
         branch = self.apart()
         branch.block(nodes)
-        self.pipelines += [Pipeline(one.stages, hidden=True) for one in branch.pipelines]
-
-    def words(self, node: Node) -> tuple[Word, ...]:
-        """What one argument becomes; an unquoted variable may become several words or none."""
-        word = self.word(node)
-        if node.type in ("simple_expansion", "expansion") and word.sure:
-            return tuple(Word(part, glob=bool(_GLOB.search(part))) for part in word.text.split())
-        return (word,)
-
-    def word(self, node: Node) -> Word:
-        """One argument, as far as the text tells it."""
-        kind = node.type
-        if kind in ("word", "number", "variable_name", "special_variable_name", "regex"):
-            text = _text(node)
-            plain = _ESCAPE.sub(r"\1", text) if "\\" in text else text
-            return Word(plain, glob=_GLOB.search(text) is not None)
-        if kind == "raw_string":
-            return Word(_text(node)[1:-1])
-        if kind == "string":
-            return self._string(node)
-        if kind == "concatenation":
-            return joined([self.word(child) for child in node.named_children])
-        if kind in ("simple_expansion", "expansion"):
-            return self._value(node)
-        return self._unsure(node)
-
-    def _string(self, node: Node) -> Word:
-        if all(child.type == "string_content" for child in node.named_children):
-            return Word(_QUOTED_ESCAPE.sub(r"\1", _text(node)[1:-1]))
-        parts: list[Word] = []
-        source, start = node.text or b"", node.start_byte
-        end = start + 1
-        for child in node.named_children:
-            parts.append(
-                Word(source[end - start : child.start_byte - start].decode("utf-8", "replace"))
-            )
-            whole = child.type == "string_content"
-            parts.append(Word(_text(child)) if whole else self.word(child))
-            end = child.end_byte
-        return together(parts)
-
-    def _value(self, node: Node) -> Word:
-        """What a variable holds, where the text says so."""
-        named = node.named_children
-        if len(named) != 1 or len(node.children) > (2 if node.type == "simple_expansion" else 3):
-            return self._unsure(node)
-        name = _text(named[0])
-        if name == "PWD" and self.cwd not in (None, UNKNOWN):
-            return Word(self.cwd or "")
-        if name == "HOME" and name not in self.values:
-            return Word("~")
-        return self.values.get(name, Word("", sure=False))
-
-    def _unsure(self, node: Node) -> Word:
-        """Something the text does not decide; the commands in it run all the same."""
-        if node.type in ("command_substitution", "process_substitution"):
-            self.hide(node.named_children)
-        elif node.type == "ansi_c_string":
-            return Word(_ESCAPE.sub(r"\1", _text(node)[2:-1]))
-        else:
-            for child in node.named_children:
-                self.word(child)
-        return Word("", sure=False)
+        self.pipelines += [replace(one, hidden=True) for one in branch.pipelines]
 
     def command(self, node: Node) -> None:
         """A simple command; `cd` is carried out, a function is run through."""
         words: list[Word] = []
         redirects: list[Redirect] = []
         fed: str | None = None
-        env: list[str] = []
+        env = list(self.exported)
         for child in node.named_children:
             if child.type == "variable_assignment":
                 self._assigned(child)
-                env.append(_text(child).partition("=")[0])
+                env.append(text_of(child).partition("=")[0])
             elif child.type == "command_name":
                 words += self.words(child.named_children[0])
             elif child.type == "file_redirect":
@@ -252,20 +199,23 @@ class _Walk:
         plain = target is not None and target.type == "variable_name"
         appends = any(child.type == "+=" for child in node.children)
         if target is not None:
-            self.values[_text(target)] = value if plain and not appends else Word("", sure=False)
+            self.values[text_of(target)] = value if plain and not appends else Word("", sure=False)
 
     def declaration(self, node: Node) -> None:
         """`export`, `local`, `declare`: the assignments in it."""
         for child in node.named_children:
             if child.type == "variable_assignment":
                 self.assignment(child)
+        if node.children[0].type == "export":
+            names = (text_of(child).partition("=")[0] for child in node.named_children)
+            self.exported = (*self.exported, *names)[-MOST_EXPORTED:]
 
     def redirect(self, node: Node, words: list[Word]) -> list[Redirect]:
         """One redirection; the grammar puts words that follow it inside, as more destinations."""
         descriptor, operator, found = "", "", list[Word]()
         for child in node.children:
             if child.type == "file_descriptor":
-                descriptor = _text(child)
+                descriptor = text_of(child)
             elif not child.is_named:
                 operator = child.type
             else:
@@ -303,20 +253,17 @@ class _Walk:
         rest: list[Callable[[], None]],
     ) -> str:
         """A here-document's body; the grammar puts what follows on its first line inside."""
-        body = ""
+        body, quoted = "", False
         for child in node.named_children:
             match child.type:
                 case "heredoc_body":
-                    body = _text(child)
-                    self.hide(
-                        inner
-                        for one in child.named_children
-                        if one.type == "command_substitution"
-                        for inner in one.named_children
-                    )
+                    body = text_of(child)
+                    self._expanded(child, "" if quoted else body)
                 case "file_redirect":
                     redirects += self.redirect(child, more)
-                case "heredoc_start" | "heredoc_end" | "comment":
+                case "heredoc_start":
+                    quoted = any(mark in text_of(child) for mark in _QUOTES)
+                case "heredoc_end" | "comment":
                     pass
                 case "pipeline":
                     rest.append(lambda child=child: self._pipe_on(child))
@@ -326,11 +273,22 @@ class _Walk:
                     more.append(self.word(child))
         return body
 
+    def _expanded(self, node: Node, text: str) -> None:
+        """Run what a here-document's body runs; the grammar does not know backticks in it."""
+        for one in node.named_children:
+            if one.type == "command_substitution":
+                self.hide(one.named_children)
+        for found in _BACKTICKS.finditer(text) if "`" in text else ():
+            root = parsed((found[1] or "").encode("utf-8", "surrogatepass")).root_node
+            if root.has_error:
+                raise Unreadable("what stands in backticks is not valid shell")
+            self.hide(root.named_children)
+
     def _pipe_on(self, node: Node) -> None:
         """Stages that follow a here-document, joined to the command that it feeds."""
         producer = self.pipelines.pop()
         stages = [stage for child in node.named_children for stage in self.stages_of(child)]
-        self.add([*producer.stages, *stages], producer.hidden)
+        self.pipelines.append(replace(producer, stages=(*producer.stages, *stages)))
 
     def _attach(
         self, before: int, redirects: tuple[Redirect, ...], more: tuple[Word, ...], fed: str | None
@@ -347,8 +305,8 @@ class _Walk:
         if isinstance(stage, Simple):
             stage = Simple((*stage.words, *more), stage.cwd, redirects, fed, stage.env)
         else:
-            stage = Group(stage.pipelines, redirects, fed)
-        self.add([*last.stages[:-1], stage], last.hidden)
+            stage = Group(stage.pipelines, stage.cwd, redirects, fed)
+        self.pipelines.append(replace(last, stages=(*last.stages[:-1], stage)))
 
     def _last_shown(self, before: int) -> int | None:
         """Where the last pipeline stands that is no part of a word."""
@@ -370,22 +328,24 @@ class _Walk:
         self.add([*stages, *(stage for child in others for stage in self.stages_of(child))])
 
     def listed(self, node: Node) -> None:
-        """`a && b` runs both, `a || b` may not run the second."""
+        """`a && b` runs both, unless `a` only asks; `a || b` may not run the second."""
         operator = next((child.type for child in node.children if not child.is_named), "&&")
         first, *others = node.named_children
         self.statement(first)
-        run = self._maybe if operator == "||" else self.statement
+        run = self._maybe if operator == "||" or _asks(first) else self.statement
         for other in others:
             run(other)
 
     def _maybe(self, node: Node) -> None:
         branch = self.apart()
         branch.statement(node)
+        branch.pipelines = [replace(one, maybe=True) for one in branch.pipelines]
         self.merge(branch)
 
     def inner(self, node: Node) -> None:
         """A block that is run here and now."""
         if any(child.type == "((" for child in node.children):
+            self.test(node)
             return
         self._grouped(node.named_children, self)
 
@@ -395,20 +355,27 @@ class _Walk:
         self._grouped(node.named_children, branch)
 
     def _grouped(self, nodes: Iterable[Node], walk: _Walk) -> None:
-        before = walk.pipelines
+        before, cwd = walk.pipelines, walk.cwd
         walk.pipelines = []
         walk.block(nodes)
         found, walk.pipelines = walk.pipelines, before
+        self._add_group(found, cwd)
+
+    def _add_group(self, found: Sequence[Pipeline], cwd: str | None) -> None:
         self.pipelines += [one for one in found if one.hidden]
-        self.add([Group(tuple(one for one in found if not one.hidden))])
+        self.add([Group(tuple(one for one in found if not one.hidden), cwd)])
 
     def branches(self, node: Node) -> None:
         """`if` and `case`: the condition runs, each branch may."""
+        before, cwd = self.pipelines, self.cwd
+        self.pipelines = []
         for child in node.named_children:
             if child.type in _STATEMENTS:
                 self._maybe(child)
             else:
                 self.word(child)
+        found, self.pipelines = self.pipelines, before
+        self._add_group(found, cwd)
 
     def repeated(self, node: Node) -> None:
         """`while` and loops over what is not known: what the body sets is not sure inside it."""
@@ -417,7 +384,9 @@ class _Walk:
         trial.block(statements)
         trial.pipelines.clear()
         self.merge(trial)
+        before = len(self.pipelines)
         self._grouped(statements, self)
+        self.pipelines[before:] = [replace(one, maybe=True) for one in self.pipelines[before:]]
 
     def loop(self, node: Node) -> None:
         """`for`: unrolled over its words where they are all known."""
@@ -426,23 +395,23 @@ class _Walk:
         body = [child for child in node.named_children if child.type == "do_group"]
         known = 0 < len(values) <= 40 and all(word.sure and not word.glob for word in values)
         if name is None or not known:
-            self.values[_text(name) if name is not None else ""] = Word("", sure=False)
+            self.values[text_of(name) if name is not None else ""] = Word("", sure=False)
             self.repeated(node)
             return
         branch = self.apart()
         for value in values:
-            branch.values[_text(name)] = value
+            branch.values[text_of(name)] = value
             branch.block(body)
-        found = branch.pipelines
-        branch.pipelines = [one for one in found if one.hidden]
+        found, branch.pipelines = branch.pipelines, []
+        cwd = self.cwd
         self.merge(branch)
-        self.add([Group(tuple(one for one in found if not one.hidden))])
+        self._add_group(found, cwd)
 
     def function(self, node: Node) -> None:
         """A definition runs nothing yet."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is not None and body is not None:
-            self.functions[_text(name)] = body
+            self.functions[text_of(name)] = body
 
     def test(self, node: Node) -> None:
         """`[ … ]`: nothing but the substitutions in it."""

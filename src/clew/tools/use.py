@@ -59,6 +59,7 @@ class Use(Struct, frozen=True):
     rerun: bool = False  # running it again is safe
     numbers: bool = False  # its tool puts the number of each line before it, asked or not
     problem: str | None = None  # a declared function that failed on it, for a person
+    in_shell: bool = False  # it runs a shell command
 
     @property
     def may_write(self) -> bool:

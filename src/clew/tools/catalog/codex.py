@@ -27,6 +27,7 @@ ROWS: Rows = (
     *talks("update_plan request_user_input close_agent wait_agent list_agents"),
     *talks("load_workspace_dependencies list_mcp_resources list_mcp_resource_templates"),
     *reads("read_mcp_resource", "uri", content="page"),
-    *agents("spawn_agent", "message", "agent_type"),
+    *talks("get_goal create_goal update_goal"),
+    *agents("spawn_agent", "", "agent_type"),
     *agents("send_input resume_agent followup_task", "", "target"),
 )

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from .row import Rows, agents, creates, edits, hits, lists, reads, rows, shells, talks
+from ..declaration import Arguments
+from .row import Rows, Where, agents, creates, edits, hits, lists, reads, rows, shells, talks
+
+_WHOLE: Where = {"pages": (None,)}
+_TRACKER = (
+    "tracker_create_task tracker_get_task tracker_list_tasks tracker_update_task "
+    "tracker_add_dependency tracker_visualize"
+)
+
+
+def _process(arguments: Arguments) -> str | None:
+    """A running process goes by a number."""
+    return str(arguments.get("pid"))
+
 
 ROWS: Rows = (
+    *rows("read_background_output", "pid", kind="run", target=_process, content="log"),
+    *talks("list_background_processes", content="listing"),
+    *talks(_TRACKER, content="listing"),
     *shells("run_shell_command", "command", "dir_path", where={"directory": (None,)}),
     *reads("read_file", "file_path", "start_line", lines="start_line..end_line", page=2_000),
     *reads("read_file", "file_path", "end_line", lines="start_line..end_line", page=2_000),
-    *reads("read_file", "file_path", lines="offset+limit from 0", page=2_000),
+    *reads("read_file", "file_path", "", _WHOLE, lines="offset+limit from 0", page=2_000),
     *reads("read_many_files", "include"),
     *reads("read_many_files", "paths"),
     *creates("write_file", "file_path", "content"),
@@ -23,4 +39,5 @@ ROWS: Rows = (
     *talks("activate_skill", "name", target="name", content="page"),
     *talks("get_internal_docs", target="path", content="page"),
     *agents("codebase_investigator cli_help", ""),
+    *agents("invoke_agent", "agent_name prompt", "agent_name"),
 )

@@ -24,6 +24,7 @@ from ..effects import (
     options,
     ran,
     reading,
+    rewrites,
     unseen,
     words,
     writing,
@@ -31,8 +32,27 @@ from ..effects import (
 from ..script import Word
 
 _UPDATES = re.compile(
-    r"-u|-?-(?:test\.)?update(?:[-=].*)?|--update-?snapshots?|--snapshot-update|--inline-snapshot=.*|--bless|--accept"
+    r"-u|-?-(?:test\.)?update(?:[-=].*)?|--update-?[sS]napshots?|--snapshot-update|--bless|--accept"
+    r"|--inline-snapshot=.*|--record-mode=.*|--vcr-record=.*|--force-regen|--regen-.*|-fuzz=.*|-fuzz"
 )
+_MAY_WRITE = re.compile(
+    r"--(?:write|create|update|init|install|save|generate|fix|apply)(?!.*dry)\S*"
+)
+_TOLD_TO_FIX: Final = words(
+    "--fix --write --apply --autocorrect --autocorrect-all --in-place --unsafe-fixes --fix-type"
+)
+_OUTPUTS: Final = (
+    "-o", "--output", "--outfile", "--output-file", "--outDir", "--outdir", "--out-dir",
+    "--html-report", "--txt-report", "--junit-xml", "--xml-report", "--cobertura-xml-report",
+)  # fmt: skip
+_TEST_OUTPUTS: Final = (
+    "--junitxml", "--junit-xml", "--html", "--outputFile", "--output-file", "--report-file",
+    "--json-report-file", "--resultlog", "--log-file",
+)  # fmt: skip
+_COVERAGE: Final = {
+    "xml": "coverage.xml", "json": "coverage.json", "lcov": "coverage.lcov", "html": "htmlcov",
+    "annotate": ".",
+}  # fmt: skip
 _FIXES: Final = (
     "--fix", "--write", "-w", "--apply", "--apply-unsafe", "--autocorrect", "-a", "-A", "-i",
     "--in-place", "--unsafe-fixes", "--fix-dry-run", "--inplace", "--autocorrect-all", "--fix-type",
@@ -70,15 +90,68 @@ def tests(call: Call) -> Effect:
     """A test runner; snapshots that are written anew may be any file."""
     if any(_UPDATES.fullmatch(word.text) for word in call.args):
         return ran(call, Effect(kind="run", barrier=True, content="test"))
-    return ran(call, TEST)
+    outputs = [*_outputs(call, _TEST_OUTPUTS), *_coverage(call)]
+    return _with_outputs(call, ran(call, TEST), outputs)
+
+
+def _outputs(call: Call, flags: Sequence[str]) -> list[Word]:
+    """The files that these flags name: `-o f`, `-of`, `--output=f`."""
+    given = options(call.args, flags, long_dash=True)
+    joined = [Word(word.text[2:], word.sure) for word in call.args if _joined(word.text, flags)]
+    return [*given.values(*flags), *joined]
+
+
+def _joined(text: str, flags: Sequence[str]) -> bool:
+    return "-o" in flags and text.startswith("-o") and len(text) > 2 and "=" not in text
+
+
+def _coverage(call: Call) -> list[Word]:
+    """What `--cov-report=xml` and its like write, under their own names if no other is given."""
+    found: list[Word] = []
+    for value in options(call.args, ("--cov-report",)).values("--cov-report"):
+        kind, _, place = value.text.partition(":")
+        name = place or _COVERAGE.get(kind, "")
+        found += [Word(name, value.sure)] if name or not value.sure else []
+    return found
+
+
+def _with_outputs(call: Call, effect: Effect, outputs: Sequence[Word]) -> Effect:
+    return both(effect, unseen(writing(call, outputs, replaces=True))) if outputs else effect
 
 
 def builds(call: Call) -> Effect:
     """A compiler or linter; an output that it names is written."""
-    flags = ("-o", "--output", "--outfile", "--output-file")
-    outputs = options(call.args, flags).values(*flags)
-    effect = ran(call)
-    return both(effect, unseen(writing(call, outputs, replaces=True))) if outputs else effect
+    if any(_MAY_WRITE.fullmatch(word.text) for word in call.args):
+        return ran(call, BARRIER)
+    flags = _OUTPUTS[1:] if call.name == "shellcheck" else _OUTPUTS  # there, -o asks for checks
+    return _with_outputs(call, ran(call), _outputs(call, flags))
+
+
+def rewrites_if_told(call: Call) -> Effect:
+    """A search by the shape of code; told to, it changes what it finds."""
+    flags = {word.text.partition("=")[0] for word in call.args}
+    told = flags & {"-U", "--update-all", "-i", "--interactive", "--autofix", "-a"}
+    if told or call.args[:1] == (Word("new"),):
+        return ran(call, BARRIER)
+    return ran(call, Effect(kind="search", content="hits"))
+
+
+def sessions(call: Call) -> Effect:
+    """`tox` and `nox`: tests, unless the names of what is run say that it writes."""
+    given = options(call.args, ("-e", "-s", "-c", "-k", "-p", "-f", "--session"))
+    names = [word.text for word in given.values("-e", "-s", "--session")]
+    judged = [scripts(call, name) for name in names if words_of(name) & _WRITES_WORDS]
+    return judged[0] if judged else tests(call)
+
+
+def cmake(call: Call) -> Effect:
+    """`cmake`: configures and builds; `--install` and targets go by their names."""
+    given = options(call.args, ("--build", "--target", "-t", "-B", "-S", "-G", "--preset"))
+    if given.has("--install"):
+        return ran(call, BARRIER)
+    names = [word.text for word in given.values("--target", "-t")]
+    judged = [scripts(call, name) for name in names if words_of(name) & _WRITES_WORDS]
+    return judged[0] if judged else ran(call)
 
 
 def compiles(call: Call) -> Effect:
@@ -128,7 +201,10 @@ def _formatted(call: Call, files: Sequence[Word]) -> Effect:
 
 def verbs(call: Call, looks: str, runs: str, writes: str = "", tests_too: str = "") -> Effect:
     """A program whose first word says what it does; what is not listed is not known."""
-    verb = next((word.text for word in call.args if not word.text.startswith("-")), "")
+    plain = [word for word in call.args if not word.text.startswith("-")]
+    verb = plain[0].text if plain else ""
+    if verb == "config" and (_sets(call, plain[1:]) or len(plain) > 2):
+        return ran(call, BARRIER)
     if verb in tests_too.split():
         return tests(call)
     if verb in looks.split() or (not verb and call.args):
@@ -138,16 +214,34 @@ def verbs(call: Call, looks: str, runs: str, writes: str = "", tests_too: str = 
     return ran(call, BARRIER if verb in writes.split() else IGNORANCE)
 
 
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name: `spotlessApply`, `lint:fix`, `db-migrate`."""
+    return {word.lower() for word in _WORD.findall(name[:100])}
+
+
+def goals(call: Call, looks: str, runs: str, writes: str = "", tests_too: str = "") -> Effect:
+    """A program whose first word says what it does, and each further one what it does as well."""
+    effect = verbs(call, looks, runs, writes, tests_too)
+    plain = [word.text for word in call.args if not word.text.startswith("-")]
+    tasks = [name for name in plain[1:] if not any(sign in name for sign in "./*")]
+    more = any(words_of(name) & _WRITES_WORDS or "fmt" in name for name in tasks)
+    more = more or any(_MAY_WRITE.fullmatch(word.text) for word in call.args)
+    swift = call.name == "swift" and plain[:1] == ["package"]
+    return ran(call, BARRIER) if (more and effect.kind == "run") or swift else effect
+
+
 def scripts(call: Call, name: str) -> Effect:
     """A task that a project names: its name says whether it changes files; an odd one may."""
-    words = [word for word in re.split(r"[:_\-./\s]+", name.lower()[:100]) if word]
-    if any(word in _WRITES_WORDS for word in words):
+    said = words_of(name)
+    fixes = any(word.text.partition("=")[0] in _TOLD_TO_FIX for word in call.args)
+    if said & _WRITES_WORDS or fixes:
         return ran(call, BARRIER)
-    if any(word in _TEST_WORDS for word in words):
+    if said & _TEST_WORDS:
         return tests(call)
-    if any(word in _RUN_WORDS for word in words):
-        return ran(call)
-    return ran(call, IGNORANCE)
+    return ran(call) if said & _RUN_WORDS else ran(call, IGNORANCE)
 
 
 def make(call: Call) -> Effect:
@@ -155,6 +249,8 @@ def make(call: Call) -> Effect:
     given = options(call.args, ("-C", "-f", "-j", "--file", "--directory", "-d"))
     if given.has("-n", "--dry-run", "-p", "--list", "-l", "--version", "--summary"):
         return ran(call, Effect(kind="read", content="listing"))
+    if any(rewrites(w.text.partition("=")[0]) for w in given.operands if "=" in w.text):
+        return ran(call, BARRIER)
     targets = [w.text for w in given.operands if "=" not in w.text] or ["build"]
     effect = scripts(call, targets[0])
     for target in targets[1:]:
@@ -175,10 +271,10 @@ def go(call: Call) -> Effect:
     match verb:
         case "test":
             return _go_test(call, given)
+        case "tool" if not given.operands or given.operands[0].text not in _GO_TOOLS:
+            return ran(call, IGNORANCE)
         case "build" | "vet" | "install" | "tool" | "clean":
-            outputs = given.values("-o")
-            effect = ran(call)
-            return both(effect, unseen(writing(call, outputs, True))) if outputs else effect
+            return _with_outputs(call, ran(call), given.values("-o"))
         case "list" | "doc" | "version" | "env" | "help" | "telemetry" | "bug":
             return ran(call, Effect(kind="read", content="listing"))
         case "mod" | "get" | "work":
@@ -189,11 +285,15 @@ def go(call: Call) -> Effect:
             return ran(call, IGNORANCE)
 
 
+_GO_TOOLS: Final = words(
+    "addr2line asm buildid compile cover doc fix link nm objdump pprof test2json trace vet dist"
+)
+
+
 def _go_test(call: Call, given: Options) -> Effect:
     """Tests; profiles are files that they name."""
     outputs = given.values("-coverprofile", "-cpuprofile", "-memprofile", "-trace", "-o")
-    effect = tests(call)
-    return both(effect, unseen(writing(call, outputs, True))) if outputs else effect
+    return _with_outputs(call, tests(call), outputs)
 
 
 def _modules(call: Call, given: Options) -> Effect:
@@ -243,12 +343,30 @@ def node_packages(call: Call) -> Effect:
     if "/" in verb or verb.endswith((".ts", ".js", ".mjs", ".tsx")):
         return ran(call, IGNORANCE)
     if verb in ("exec", "x", "dlx") and rest:
-        return call.again(rest)
+        return call.again(_from(call.args, verb))
+    if verb in ("audit", "config", "pm", "pkg") and _sets(call, rest):
+        return ran(call, BARRIER)
     if verb in _NODE_LOOKS or (not verb and call.args):
         return ran(call, Effect(kind="read", content="listing"))
     if verb in _NODE_FILES or not verb:
         return ran(call, BARRIER)
     return scripts(call, verb) if call.name != "npm" else ran(call, IGNORANCE)
+
+
+def _from(args: Sequence[Word], verb: str) -> tuple[Word, ...]:
+    """The words after a verb and its flags, with the flags of what is run."""
+    at = next(n for n, word in enumerate(args) if word.text == verb)
+    words = list(args[at + 1 :])
+    while words and words[0].text.startswith("-"):
+        words.pop(0)
+    return tuple(word for n, word in enumerate(words) if not (word.text == "--" and n < 2))
+
+
+def _sets(call: Call, rest: Sequence[Word]) -> bool:
+    """Whether what usually looks is told to change something."""
+    first = rest[0].text if rest else ""
+    fixes = any(word.text in ("--fix", "--set", "--add", "--unset") for word in call.args)
+    return fixes or first in ("fix", "set", "delete", "edit", "fix-only", "trust", "rm", "unset")
 
 
 _NODE_LOOKS: Final = words(
@@ -268,14 +386,25 @@ def python(call: Call) -> Effect:
     words = list(call.args)
     while words and words[0].text in ("-u", "-B", "-I", "-s", "-E", "-O"):
         words.pop(0)
+    if words and re.fullmatch(r"-m\w[\w.]*", words[0].text):
+        words[:1] = [Word("-m"), Word(words[0].text[2:], words[0].sure)]
     first = words[0].text if words else ""
     if first in ("-V", "--version", "-h", "--help"):
         return ran(call, Effect(kind="read", content="listing"))
     if first == "-m" and len(words) > 1:
-        module = {"unittest": "pytest", "json.tool": "jq"}.get(words[1].text, words[1].text)
-        filter_all = [Word(".")] if words[1].text == "json.tool" else []
-        return call.again([Word(module, words[1].sure), *filter_all, *words[2:]])
+        return _module(call, words[1], words[2:])
     return ran(call, IGNORANCE)
+
+
+def _module(call: Call, module: Word, args: Sequence[Word]) -> Effect:
+    """A module that is run as a program."""
+    if module.text == "json.tool":
+        files = options(args, ("--indent",)).operands
+        if len(files) > 1:
+            return writing(call, files[1:2], replaces=True)
+        return call.again([Word("jq"), Word("."), *args])
+    name = "pytest" if module.text == "unittest" else module.text
+    return call.again([Word(name, module.sure), *args])
 
 
 def node(call: Call) -> Effect:

@@ -14,7 +14,6 @@ from ..effects import (
     SILENT,
     Call,
     Effect,
-    Options,
     Passing,
     both,
     lines_of,
@@ -30,14 +29,6 @@ from ..script import Word
 from ..use import TO_THE_END, Content, Span
 
 HERE = Word(".")
-
-_PRINTS = re.compile(r"(\d+)(?:,(\+?\d+|\$))?p")
-_QUITS = re.compile(r"(\d+)q")
-_ADDRESS = re.compile(r"[\d,$~+!{}\s]*")
-_AWK_LINES = re.compile(
-    r"\s*NR\s*(==|>=|>)\s*(\d+)(?:\s*(?:&&|,)\s*NR\s*(==|<=|<)\s*(\d+))?\s*(?:\{\s*print\s*;?\s*\})?\s*"
-)
-_SAFE_PERL = re.compile(r"system|exec|open|unlink|rename|mkdir|rmdir|write|qx|`|>|do |require|use ")
 
 
 def whole(call: Call, valued: Sequence[str] = (), content: Content | None = "code") -> Effect:
@@ -62,7 +53,7 @@ def into_second(call: Call, valued: Sequence[str] = ()) -> Effect:
 def head(call: Call) -> Effect:
     """The first lines of each file."""
     files, number = _counted(call)
-    return _limited(call, files, (1, number) if number else "part")
+    return limited(call, files, (1, number) if number else "part")
 
 
 def tail(call: Call) -> Effect:
@@ -72,8 +63,8 @@ def tail(call: Call) -> Effect:
     counts = [value.text for value in given.values("-n", "--lines")]
     starts = [text[1:] for text in counts if text.startswith("+")] if counts else []
     if starts and starts[-1].isdecimal():
-        return _limited(call, files, (max(1, int(starts[-1][:9])), TO_THE_END))
-    return _limited(call, files, "part")
+        return limited(call, files, (max(1, int(starts[-1][:9])), TO_THE_END))
+    return limited(call, files, "part")
 
 
 def _counted(call: Call) -> tuple[tuple[Word, ...], int | None]:
@@ -88,7 +79,7 @@ def _counted(call: Call) -> tuple[tuple[Word, ...], int | None]:
     return given.operands, int(text) if sure and re.fullmatch(r"\d{1,9}", text) else None
 
 
-def _limited(call: Call, files: Sequence[Word], passing: Passing) -> Effect:
+def limited(call: Call, files: Sequence[Word], passing: Passing) -> Effect:
     """Some lines of each file, or of the input."""
     effect = reading(call, files, passes=passing)
     return replace(effect, reads=tuple(_only(one, passing) for one in effect.reads))
@@ -108,133 +99,8 @@ def bat(call: Call) -> Effect:
     ranges = [value.text for value in given.values("-r", "--line-range")]
     found = re.fullmatch(r"(\d{1,9})?:(\d{1,9})?", ranges[-1]) if ranges else None
     if found:
-        return _limited(call, given.operands, (int(found[1] or 1), int(found[2] or TO_THE_END)))
-    return _limited(call, given.operands, "part") if ranges else reading(call, given.operands)
-
-
-def sed(call: Call) -> Effect:
-    """`sed`: ranges of lines where that is all it prints; `-i` writes."""
-    given, scripts, files = _sed_words(call)
-    if given.has("-i", "--in-place") or any(flag.startswith("-i") for flag, _ in given.flags):
-        return writing(call, files)
-    if given.has("-f", "--file") or any(_sed_writes(one.text) for one in scripts):
-        return BARRIER
-    ranges = _sed_ranges(given, scripts)
-    if len(ranges) == 1:
-        return _limited(call, files, ranges[0]) if len(named(files)) < 2 else _sed_many(call, files)
-    effect = reading(call, files, part=True, passes="part")
-    if ranges and len(effect.reads) == 1:
-        path = effect.reads[0].path
-        return replace(effect, reads=tuple(Span(path, one) for one in ranges))
-    return effect
-
-
-def _sed_writes(script: str) -> bool:
-    """Whether a script may write a file or run something: `w`, `e`, or `s` with one of them."""
-    return any(_sed_command_writes(piece) for piece in re.split(r"[;\n]", script))
-
-
-def _sed_command_writes(piece: str) -> bool:
-    rest = piece[_ADDRESS.match(piece).end() :]  # pyright: ignore[reportOptionalMemberAccess]
-    while rest[:1] in ("/", "\\"):  # an address by pattern, with any delimiter
-        mark, rest = (rest[:1], rest[1:]) if rest[0] == "/" else (rest[1:2], rest[2:])
-        rest = rest.partition(mark)[2] if mark else ""
-        rest = rest[_ADDRESS.match(rest).end() :]  # pyright: ignore[reportOptionalMemberAccess]
-    if rest[:1] == "s" and len(rest) > 1:
-        flags = rest[2:].replace(f"\\{rest[1]}", "").split(rest[1])[2:]
-        return not flags or any(letter in flag for flag in flags for letter in "we")
-    return rest[:1] in ("w", "W", "e")
-
-
-def _sed_many(call: Call, files: Sequence[Word]) -> Effect:
-    """Lines are counted through all files together, so which lines of which one is not known."""
-    return reading(call, files, part=True, passes="part")
-
-
-def _sed_words(call: Call) -> tuple[Options, list[Word], list[Word]]:
-    """The flags, scripts and files; on some systems the word after `-i` is a suffix."""
-    args = [
-        word for at, word in enumerate(call.args)
-        if not (word.text == "" and word.sure and at and call.args[at - 1].text == "-i")
-    ]  # fmt: skip
-    given = options(args, ("-e", "--expression", "-f", "--file", "-l"))
-    scripts, files = list(given.values("-e", "--expression")), list(given.operands)
-    if not given.has("-e", "--expression", "-f", "--file") and files:
-        scripts.append(files.pop(0))
-    return given, scripts, files
-
-
-def _sed_ranges(given: Options, scripts: Sequence[Word]) -> list[tuple[int, int]]:
-    """The lines that are printed, if the scripts say no more than that; else none."""
-    pieces = [
-        piece.strip()
-        for one in scripts
-        for piece in re.split(r"[;\n]", one.text[:2_000])
-        if piece.strip()
-    ]
-    if not all(one.sure for one in scripts):
-        return []
-    if not given.has("-n", "--quiet", "--silent"):
-        found = _QUITS.fullmatch(pieces[0]) if len(pieces) == 1 else None
-        return [(1, int(found[1][:9]))] if found else []
-    if len(pieces) == 2 and _QUITS.fullmatch(pieces[1]):
-        pieces.pop()
-    matches = [_PRINTS.fullmatch(piece) for piece in pieces]
-    return [_range(match) for match in matches if match] if all(matches) else []
-
-
-def _range(match: re.Match[str]) -> tuple[int, int]:
-    first, last = int(match[1][:9]), match[2]
-    if last is None:
-        return first, first
-    if last == "$":
-        return first, TO_THE_END
-    return first, first + int(last[1:10]) if last[0] == "+" else max(first, int(last[:9]))
-
-
-def awk(call: Call) -> Effect:
-    """`awk` reads, unless its program prints into files or runs something."""
-    given = options(call.args, ("-F", "-v", "-f", "--file", "-i"))
-    if given.has("-i", "-f", "--file"):
-        return BARRIER
-    if not given.operands:
-        return SILENT
-    program, files = given.operands[0], given.operands[1:]
-    if _awk_writes(program.text):
-        return BARRIER
-    found = _AWK_LINES.fullmatch(program.text[:200]) if program.sure else None
-    if found and len(named(files)) < 2:
-        return _limited(call, files, _awk_range(found))
-    return reading(call, files, part=True, passes="part")
-
-
-def _awk_writes(program: str) -> bool:
-    if "system(" in program or "|&" in program or '| "' in program or '|"' in program:
-        return True
-    for statement in re.split(r"[;}\n]", program):
-        at = statement.find("print")
-        if at >= 0 and ">" in statement[at:]:
-            return True
-    return False
-
-
-def _awk_range(match: re.Match[str]) -> Passing:
-    first = int(match[2][:9]) + (match[1] == ">")
-    if match[3] is None:
-        return (first, first) if match[1] == "==" else (first, TO_THE_END)
-    last = int(match[4][:9]) - (match[3] == "<")
-    return (first, last) if first <= last else "part"
-
-
-def perl(call: Call) -> Effect:
-    """`perl -pi` changes its files; a one-liner that only prints reads them."""
-    given = options(call.args, ("-e", "-E", "-I", "-M"))
-    code = " ".join(value.text for value in given.values("-e", "-E"))
-    if not code or _SAFE_PERL.search(code) or not all(v.sure for v in given.values("-e", "-E")):
-        return IGNORANCE
-    if given.has("-i"):
-        return writing(call, given.operands)
-    return reading(call, given.operands, part=True, passes="part")
+        return limited(call, given.operands, (int(found[1] or 1), int(found[2] or TO_THE_END)))
+    return limited(call, given.operands, "part") if ranges else reading(call, given.operands)
 
 
 def search(call: Call, valued: Sequence[str], patterns: Sequence[str] = ("-e", "-f")) -> Effect:
@@ -299,7 +165,7 @@ def find(call: Call) -> Effect:
 def _executed(call: Call, effect: Effect, words: Sequence[Word]) -> Effect:
     """What `-exec` runs, on files that are not known."""
     end = next((n for n, word in enumerate(words) if word.text in (";", "+")), len(words))
-    inner = call.again(Word("", sure=False) if w.text == "{}" else w for w in words[:end])
+    inner = call.again(Word("", sure=False) if "{}" in w.text else w for w in words[:end])
     return replace(both(unseen(effect), inner), content=inner.content or effect.content)
 
 
@@ -317,6 +183,13 @@ def tee(call: Call) -> Effect:
     return replace(effect, passes="all", content=None) if written else Effect(passes="all")
 
 
+def soak(call: Call) -> Effect:
+    """`sponge`: writes its input once all of it is there."""
+    given = options(call.args)
+    effect = writing(call, given.operands, replaces=not given.has("-a"))
+    return effect if given.operands else Effect(passes="all")
+
+
 def copy(call: Call) -> Effect:
     """`cp`, `install`, `ln`, `rsync`: the last operand is written."""
     given = options(
@@ -329,14 +202,16 @@ def copy(call: Call) -> Effect:
     if call.name == "ln" and len(given.operands) == 1:
         places = (Word(posixpath.basename(places[-1].text), places[-1].sure),)
     sources = given.operands if given.has("-t", "--target-directory") else given.operands[:-1]
-    targets = _into(call, sources, places[-1]) if places else ()
+    folder = given.has("-t", "--target-directory")
+    targets = _into(sources, places[-1], folder) if places else ()
     effect = writing(call, targets, replaces=call.name in ("cp", "install"))
     return _below(effect) if given.has("-r", "-R", "-a", "--recursive", "--archive") else effect
 
 
-def _into(call: Call, sources: Sequence[Word], place: Word) -> list[Word]:
+def _into(sources: Sequence[Word], place: Word, folder: bool) -> list[Word]:
     """What a copy writes: the place itself, or what it will be called in there."""
-    if not (place.text.endswith("/") or len(sources) > 1 or place.text in (".", "..")):
+    folder = folder or place.text.endswith("/") or place.text in (".", "..")
+    if not (folder or len(sources) > 1):
         return [place]
     if any(one.glob or not one.sure for one in sources):
         return [place]
@@ -409,8 +284,10 @@ def query(call: Call) -> Effect:
     given = options(words, ("--indent", "-f", "--from-file", "-o", "-p"))
     if given.has("-i", "--inplace", "--in-place") and call.name != "jq":
         return writing(call, given.operands[1:])
-    effect = reading(call, given.operands[1:], "json", part=True, passes="part")
-    return replace(effect, content="json")
+    if given.has("--split-exp"):
+        return BARRIER
+    files = given.operands if given.has("-f", "--from-file") else given.operands[1:]
+    return replace(reading(call, files, "json", part=True, passes="part"), content="json")
 
 
 def archive(call: Call) -> Effect:
@@ -441,4 +318,16 @@ def squeeze(call: Call) -> Effect:
     given = options(call.args, ("-S",))
     if given.has("-c", "--stdout", "-l", "-t", "--list", "--test") or not given.operands:
         return reading(call, given.operands, part=True, passes="part")
-    return _below(writing(call, given.operands))
+    return writing(call, [name for word in given.operands for name in _squeezed(call, word)])
+
+
+_ENDINGS = {"gzip": ".gz", "gunzip": ".gz", "bzip2": ".bz2", "bunzip2": ".bz2", "zstd": ".zst"}
+
+
+def _squeezed(call: Call, word: Word) -> list[Word]:
+    """A file, and what it becomes: with an ending, or without the one it has."""
+    if word.glob or not word.sure:
+        return [word]
+    ending = _ENDINGS.get(call.name, ".xz")
+    other = word.text.removesuffix(ending)
+    return [word, Word(other if other != word.text else word.text + ending)]

@@ -105,7 +105,7 @@ def _verb(call: Call) -> tuple[Call, str | None, tuple[Word, ...]]:
 def _looked(call: Call, content: Content) -> Effect:
     """Something that only looks; files are those after `--`: before it may be revisions."""
     files = _after_dashes(call.args)
-    outputs = options(call.args, _VALUED).values("--output")
+    outputs = options(call.args, (*_VALUED, "--output")).values("--output")
     if outputs:
         return writing(call, outputs, replaces=True)
     effect = reading(replace(call, fed=False), files, content, part=True)
@@ -148,6 +148,8 @@ def _blame(call: Call, given: Options) -> Effect:
 
 
 def _grep(call: Call, given: Options) -> Effect:
+    if any(word.text.startswith(("-O", "--open-files")) for word in call.args):
+        return ran(call, IGNORANCE)
     files = _after_dashes(call.args) or given.operands[1:]
     effect = reading(replace(call, fed=False), files or (Word("."),), "hits", "search", part=True)
     return replace(effect, passes=None)
@@ -247,10 +249,13 @@ def _worktree(call: Call, given: Options) -> Effect:
 
 
 def _config(call: Call, given: Options) -> Effect:
-    asks = (
-        given.has("--get", "--list", "-l", "--get-all", "--get-regexp") or len(given.operands) < 2
-    )
-    return ran(call, Effect(kind="read", content="listing") if asks else RUN)
+    given = options(call.args, ("-f", "--file", "--type", "--default"))
+    looks = given.has("--get", "--list", "-l", "--get-all", "--get-regexp")
+    changes = given.has("--unset", "--unset-all", "--add", "--replace-all", "-e", "--edit")
+    if looks or (len(given.operands) < 2 and not changes):
+        return ran(call, Effect(kind="read", content="listing"))
+    files = given.values("-f", "--file")
+    return writing(call, files) if files else ran(call)
 
 
 _FILES: Final = Effect(kind="write", barrier=True, content="log")

@@ -18,6 +18,7 @@ from ..effects import (
     called,
     options,
     ran,
+    rewrites,
     unseen,
     words,
     writing,
@@ -29,18 +30,53 @@ from .builds import scripts, verbs
 
 
 def wrapper(call: Call, valued: Sequence[str] = (), skip: int = 0) -> Effect:
-    """`sudo`, `nohup`, `timeout 5`: the words after its own flags are the command."""
-    words = list(call.args)
-    rewrites = False
+    """`nohup`, `timeout 5`: the words after its own flags are the command."""
+    words, sets = _after_flags(call.args, valued)
+    effect = call.again(words[skip:])
+    anew = effect.kind == "run" and any(rewrites(name) for name in sets)
+    return replace(effect, barrier=True) if anew else effect
+
+
+def _after_flags(args: Sequence[Word], valued: Sequence[str]) -> tuple[list[Word], list[str]]:
+    """The words after flags and assignments, and the names that are assigned."""
+    words, sets = list(args), list[str]()
     while words and (words[0].text.startswith("-") or "=" in words[0].text):
         flag = words.pop(0).text
-        rewrites = rewrites or ("=" in flag and "UPDATE" in flag.upper())
         if flag == "--":
             break
         if flag in valued and words:
             words.pop(0)
-    effect = call.again(words[skip:])
-    return replace(effect, barrier=True) if rewrites and effect.kind == "run" else effect
+        elif not flag.startswith("-"):
+            sets.append(flag.partition("=")[0])
+    return words, sets
+
+
+_SUDO = ("-u", "-g", "-p", "-C", "-D", "-R", "-T", "-U", "-r", "-t", "--user", "--group", "--chdir")
+
+
+def sudo(call: Call) -> Effect:
+    """`sudo`: a command as somebody else; a shell of its own, or an editor, may do anything."""
+    words, _ = _after_flags(call.args, _SUDO)
+    own = options(call.args[: len(call.args) - len(words)], _SUDO)
+    alone = not words and own.has("-i", "-s", "--login", "--shell")
+    if own.has("-e", "--edit") or alone:
+        return ran(call, IGNORANCE)
+    return wrapper(call, _SUDO)
+
+
+def timed(call: Call) -> Effect:
+    """`time`: a command, and a file for how long it took."""
+    words, _ = _after_flags(call.args, ("-o", "-f", "--output", "--format"))
+    own = call.args[: len(call.args) - len(words)]
+    outputs = options(own, ("-o", "--output", "-f", "--format")).values("-o", "--output")
+    effect = call.again(words)
+    return both(effect, unseen(writing(call, outputs))) if outputs else effect
+
+
+def environment(call: Call) -> Effect:
+    """`env`: a command with other variables; `-S` holds one as text."""
+    split = any(word.text.startswith(("-S", "--split-string")) for word in call.args)
+    return IGNORANCE if split else wrapper(call, ("-u", "-C", "--unset", "--chdir"))
 
 
 def command(call: Call) -> Effect:
@@ -52,32 +88,33 @@ def command(call: Call) -> Effect:
 
 def xargs(call: Call) -> Effect:
     """What it runs, on words that come from its input."""
-    valued = (
-        "-n",
-        "-P",
-        "-I",
-        "-L",
-        "-d",
-        "-s",
-        "-E",
-        "-a",
-        "--max-args",
-        "--max-procs",
-        "--replace",
-    )
     words = list(call.args)
     mark = ""
     while words and words[0].text.startswith("-"):
         flag = words.pop(0).text
-        if flag in valued and words:
-            value = words.pop(0).text
-            mark = value if flag in ("-I", "--replace") else mark
+        value = words.pop(0).text if flag in _XARGS and words else ""
+        mark = _mark(flag, value) or mark
     unsure = Word("", sure=False)
     if not words:
         return Effect(passes="part")
     given = [unsure if mark and mark in word.text else word for word in words]
     inner = replace(call, fed=False).again([*given, *([] if mark else [unsure])])
     return replace(inner, passes=None)
+
+
+_XARGS = (
+    "-n", "-P", "-I", "-J", "-L", "-d", "-s", "-E", "-a", "--max-args", "--max-procs",
+    "--max-lines", "--delimiter", "--arg-file",
+)  # fmt: skip
+
+
+def _mark(flag: str, value: str) -> str:
+    """What stands for a line of input in the words that `xargs` runs: `-I{}`, `-I %`, `-i`."""
+    for name in ("-I", "-J", "-i", "--replace"):
+        if flag.startswith(name):
+            joined = flag.removeprefix(name).removeprefix("=")
+            return joined or value or ("{}" if name in ("-i", "--replace") else "")
+    return ""
 
 
 def shell(call: Call) -> Effect:
@@ -143,6 +180,8 @@ def runner(call: Call, verb: str = "run") -> Effect:
     """`uv run`, `poetry run`, `npx`: another program, from a package or an environment."""
     words = list(call.args)
     if verb:
+        if words and words[0].text == "pip":
+            return install(replace(call, name=f"{call.name} pip", args=tuple(words[1:])))
         if not words or words[0].text != verb:
             return verbs(call, "list show tree version help config", "build check", _INSTALLS)
         words.pop(0)
@@ -178,12 +217,39 @@ def container(call: Call) -> Effect:
         if words[:1] in (["compose"], ["image"], ["container"], ["config"]) and words[1:]
         else (words or [""])[0]
     )
-    if verb in ("run", "exec", "cp", "debug"):
+    if verb == "exec":
+        return ran(call, _there(_contained(call)))
+    if verb in ("run", "cp", "debug"):
         return ran(call, IGNORANCE)
+    outputs = options(call.args, ("-o", "--output")).values("-o", "--output")
+    if outputs and call.name != "kubectl":
+        return both(ran(call), unseen(writing(call, outputs)))
     if verb in _CONTAINER_LOOKS or not verb:
         content: Content = "log" if verb == "logs" else "json" if verb == "inspect" else "listing"
         return ran(call, Effect(kind="read", content=content))
     return ran(call)
+
+
+_EXEC = (
+    "-e", "--env", "-u", "--user", "-w", "--workdir", "-c", "--container", "-n", "--namespace",
+    "-f", "--file", "-p", "--project-name", "--index", "--env-file", "--detach-keys",
+)  # fmt: skip
+
+
+def _contained(call: Call) -> Effect:
+    """What `exec` runs in a container: the words after its name, or after `--`."""
+    at = next(n for n, word in enumerate(call.args) if word.text == "exec")
+    words, _ = _after_flags(call.args[at + 1 :], _EXEC)
+    words, _ = _after_flags(words[1:], _EXEC)
+    return call.again(words) if words else IGNORANCE
+
+
+def _there(effect: Effect) -> Effect:
+    """What a command does elsewhere: its files are none of these; if it writes, so it may here."""
+    writes = effect.barrier or effect.writes or effect.kind == "write"
+    if writes:
+        return replace(BARRIER, known=effect.known)
+    return Effect("run", content=effect.content)
 
 
 _CONTAINER_LOOKS = words(
@@ -197,14 +263,22 @@ _CURL_VALUED = (
     "-o", "--output", "-X", "--request", "-H", "--header", "-d", "--data", "--data-raw", "-F",
     "--data-binary", "--form", "-u", "--user", "-A", "-e", "-b", "-c", "-m", "--max-time", "-w",
     "--connect-timeout", "--write-out", "--retry", "-T", "-x", "--json", "--data-urlencode", "-K",
-    "-D", "--cacert", "--cert", "--key", "--resolve",
+    "-D", "--cacert", "--cert", "--key", "--resolve", "--dump-header", "--cookie-jar", "--trace",
+    "--trace-ascii", "--stderr", "--output-dir", "--etag-save", "--config", "--cookie", "--proxy",
+    "--upload-file", "--user-agent", "--referer", "--limit-rate", "--url",
+)  # fmt: skip
+_CURL_WRITES = (
+    "-D", "--dump-header", "-c", "--cookie-jar", "--trace", "--trace-ascii", "--stderr",
+    "--etag-save",
 )  # fmt: skip
 
 
 def curl(call: Call) -> Effect:
     """A URL is read, unless something is sent there or written here."""
     given = options(call.args, _CURL_VALUED)
-    urls = [word for word in given.operands if word.sure]
+    if given.has("-K", "--config"):
+        return ran(call, IGNORANCE)
+    urls = [word for word in (*given.operands, *given.values("--url")) if word.sure]
     reads = tuple(Span(_url(word.text)) for word in urls)
     sends = given.has("-d", "--data", "--data-raw", "--data-binary", "-F", "--form", "-T", "--json")
     method = [value.text.upper() for value in given.values("-X", "--request")][-1:]
@@ -212,9 +286,14 @@ def curl(call: Call) -> Effect:
     effect = Effect("read", reads, content="page", target=target)
     if (sends and method != ["GET"]) or method not in ([], ["GET"], ["HEAD"]):
         effect = Effect("run", content="page", target=target)
-    outputs = [*given.values("-o", "--output"), *given.values("-D", "-c")]
+    outputs = list(given.values("-o", "--output"))
     if given.has("-O", "--remote-name", "--remote-name-all", "-J"):
         outputs += [Word(posixpath.basename(word.text)) for word in urls] or [Word("", sure=False)]
+    for folder in given.values("--output-dir")[-1:]:
+        outputs = [
+            Word(f"{folder.text}/{word.text}", folder.sure and word.sure) for word in outputs
+        ]
+    outputs += given.values(*_CURL_WRITES)
     hidden = given.has("-o", "--output", "-O", "--remote-name", "--remote-name-all")
     if not outputs:
         return effect
@@ -238,6 +317,26 @@ def wget(call: Call) -> Effect:
         return Effect("read", reads, content="page", target=target)
     recursive = given.has("-r", "-m", "-P", "--recursive", "--mirror") or not outputs
     return ran(call, BARRIER) if recursive else writing(call, outputs, replaces=True)
+
+
+_SSH = (
+    "-i", "-p", "-l", "-o", "-F", "-J", "-L", "-R", "-D", "-W", "-b", "-c", "-E", "-e", "-m", "-S",
+    "-w",
+)  # fmt: skip
+
+
+def ssh(call: Call) -> Effect:
+    """What a command does on another machine; a shell there may do anything."""
+    words = list(call.args)
+    while words and words[0].text.startswith("-"):
+        if words.pop(0).text in _SSH and words:
+            words.pop(0)
+    if words[1:] and all(word.sure for word in words[1:]):
+        text = " ".join(word.text for word in words[1:])
+        fed = call.text is not None or call.fed
+        inner = call.again(words[1:]) if fed else call.read_script(text)
+        return ran(call, _there(inner))
+    return ran(call, IGNORANCE)
 
 
 def elsewhere(call: Call) -> Effect:
