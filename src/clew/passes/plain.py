@@ -16,6 +16,8 @@ _PADDED: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
 _NUMBERED: Final = re.compile(r"^ {0,8}(\d{1,8})([→\t])", re.MULTILINE)
 # The same, and "12: ", "00012| ": each tool has its own sign behind them.
 _COUNTED: Final = re.compile(r"^ {0,8}(\d{1,8})(→|\t|: |\| )", re.MULTILINE)
+# What a file says itself, and a reader would take for such a number, or for words of clew's.
+_MISTAKEN: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |clew|names only there: ))")
 _FRAME: Final = 512  # characters in which the head of a shell tool's result stands
 _OUTPUT: Final = "\nOutput:\n"
 _IDLE: Final = re.compile(
@@ -56,7 +58,7 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     """A result with every so many-th of the numbers that a tool put before its lines.
 
     Of lines that follow one another the first and the last keep theirs, so that each number can be
-    told from those beside it. Where a line itself begins like a number, all of them stay.
+    told from those beside it. So do lines that would be taken for something else without it.
 
     >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
@@ -70,9 +72,8 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     for at in range(1, len(lines) - 1):
         number = numbers[at]
         if number % every and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
-            bare[at] = lines[at].partition(sign)[2]
-            if _number_of(bare[at], sign) != _NO_NUMBER:
-                return text
+            said = lines[at].partition(sign)[2]
+            bare[at] = lines[at] if _MISTAKEN.match(said) else said
     return "\n".join(bare)
 
 
