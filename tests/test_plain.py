@@ -77,6 +77,10 @@ EXACT: dict[str, str] = {
     "too much padding": "          1→a\n          2→b\n          3→c\n",
     "notes without an output": "Chunk ID: 1a2b\nWall time: 0.1 seconds\n",
     "an output further down than a head": "Chunk ID: 1a2b\n" + "x" * 600 + "\nOutput:\ny",
+    "a document that shows a command": "Command: make build\nOutput:\ndone\n",
+    "a document that shows a command further down": "# Use\nCommand: make build\nOutput:\ndone",
+    "other words among the notes": "Chunk ID: 7\nCommand: make\nsee below\nOutput:\ndone",
+    "a command of several lines": "Command: cat <<E\nx\nE\nProcess exited with code 0\nOutput:\nx",
     "words that only begin like notes": "Chunk ID: of my own\nOutput:\n",
     "a time of another unit": "Wall time: 0.1 minutes\nOutput:\n",
 }
@@ -253,6 +257,13 @@ FEW = "1→w1\nw2\nw3\n4→w4"
 )
 def test_only_numbers_that_a_tool_puts_there_unasked(use: Use | None, left: str) -> None:
     assert plainer(SHOWN, use, 5) == left
+
+
+@pytest.mark.parametrize("command", ["cat /r/rows.tsv", "cat ci.log"])
+def test_a_file_of_rows_keeps_its_own_blanks(command: str) -> None:
+    rows = "\n".join(f"{at:>4}\tthread" for at in range(1, 9))
+    assert plainer(rows, use_of("Bash", command=command), 5) == rows
+    assert plainer(rows, use_of("Bash", command="cat -n loom.py"), 5) == rows.replace("   ", "")
 
 
 def test_what_came_tells_whose_numbers_are_left() -> None:

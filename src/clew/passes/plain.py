@@ -19,7 +19,12 @@ _COUNTED: Final = re.compile(r"^ {0,8}(\d{1,8})(→|\t|: |\| )", re.MULTILINE)
 # What a file says itself, and a reader would take for such a number, or for words of clew's.
 _MISTAKEN: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |clew|names only there: ))")
 _FRAME: Final = 512  # characters in which the head of a shell tool's result stands
-_OUTPUT: Final = "\nOutput:\n"
+# Nothing else stands in it; a command alone is no head, but what somebody wrote.
+_HEAD: Final = re.compile(
+    r"(?:Command: [^\n]{1,400}\n)?"
+    r"(?:(?:Chunk ID|Wall time|Process |Exit code|Original token count)[^\n]{0,200}\n){1,8}"
+    r"(?=Output:\n)"
+)
 _IDLE: Final = re.compile(
     r"^(?:Chunk ID: [0-9A-Za-z]{1,32}|Wall time: 0\.\d{1,8} seconds"
     r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
@@ -48,6 +53,8 @@ def plainer(text: str, use: Use | None, every: int, came: str | None = None) -> 
 
     A file of numbered rows might have its own, and who makes a shell number lines asks for them.
     """
+    if use is not None and use.content in _ROWS and not use.numbers:
+        return _without_notes(text)
     text = plain(text, came)
     if use is None or not use.numbers or use.content in _ROWS:
         return text
@@ -101,7 +108,5 @@ def _sign_of(numbered: re.Pattern[str], text: str) -> str:
 
 def _without_notes(text: str) -> str:
     """The text without the head's ids, counts, idle times, and the command, which its call says."""
-    end = text.find(_OUTPUT, 0, _FRAME)
-    if end < 0 or text.startswith(_OUTPUT[1:]):  # a head in the output itself is no head
-        return text
-    return _IDLE.sub("", text[: end + 1]) + text[end + 1 :]
+    head = _HEAD.match(text, 0, _FRAME)
+    return text if head is None else _IDLE.sub("", head[0]) + text[head.end() :]
