@@ -1,7 +1,7 @@
 """Settings for all tests: no deadline for an example, as machines are noisy; and a model server.
 
 The examples are the same in every run, so that a failure is one of the change at hand; with
-CLEW_FUZZ=1 in the environment new ones are drawn.
+FUZZ=1 in the environment new ones are drawn.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from hypothesis import settings
 
 from tests.e2e.server import ModelServer, missing, running
 
-settings.register_profile("clew", deadline=None, derandomize="CLEW_FUZZ" not in os.environ)
+settings.register_profile("clew", deadline=None, derandomize="FUZZ" not in os.environ)
 settings.load_profile("clew")
+for own in [name for name in os.environ if name.startswith("CLEW_")]:
+    del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
 
 
 @pytest.fixture(scope="module")

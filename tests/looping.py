@@ -70,16 +70,22 @@ def circles(format: str, steps: Sequence[Step], tools: Tools | None = None) -> l
     return circles_in(*history_of(format, steps, tools))
 
 
-def told(detector: LoopDetector, steps: Sequence[Step]) -> list[str]:
-    """What the detector answers before each call; one that is refused is not made."""
+def told(detector: LoopDetector, steps: Sequence[Step], *, at_once: bool = False) -> list[str]:
+    """What the detector answers before each call; one that is refused is not made.
+
+    `at_once`: a step's calls are all asked about before any of them is made.
+    """
     answers: list[str] = []
-    for step in steps:
+    for number, step in enumerate(steps):
         if isinstance(step, str):
             detector.heard()
             continue
-        for x in step if isinstance(step, list) else [step]:
-            verdict = detector.ask(x.tool, x.args)
-            answers.append(verdict.action)
-            if verdict.action != "refuse":
-                detector.tell(x.tool, x.args, x.result, x.error)
+        calls = step if isinstance(step, list) else [step]
+        batch = number if isinstance(step, list) else None
+        for few in [calls] if at_once else [[x] for x in calls]:
+            verdicts = [detector.ask(x.tool, x.args, batch=batch) for x in few]
+            answers += [verdict.action for verdict in verdicts]
+            for x, verdict in zip(few, verdicts, strict=True):
+                if verdict.action != "refuse":
+                    detector.tell(x.tool, x.args, x.result, x.error, batch=batch)
     return answers

@@ -120,6 +120,16 @@ def test_the_report_tells_what_and_why(format: str) -> None:
     assert json.loads(json.dumps(report.to_dict()))["tokens_saved"] == report.tokens_saved
 
 
+def test_reports_are_equal_or_not_by_what_they_tell() -> None:
+    asked = long_session("anthropic", 9, result=3_000)
+    one, same = (clew.compact(asked, memo=None).report for _ in range(2))
+    other = clew.compact(asked, policy=Policy(cap=300, at_once=True, step=1), memo=None).report
+    assert one == same
+    assert not one != same  # noqa: SIM202 - a Struct has another one of its own
+    assert one != other
+    assert not one == other  # noqa: SIM201
+
+
 @formats
 @pytest.mark.parametrize("through", [copy.copy, copy.deepcopy, lambda one: loads(dumps(one))])
 def test_results_can_be_copied_and_sent_to_other_processes(

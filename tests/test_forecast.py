@@ -160,6 +160,14 @@ class TestMentions:
         bare = [line.strip() for line in LOOM]
         assert [bool(one) for one in found.lines] == [line not in bare[:3] for line in bare]
 
+    @pytest.mark.parametrize("start", ["loom.py:7:", "12: ", "3|", "localhost:8080: "])
+    def test_nor_is_one_that_then_begins_like_a_place(self, start: str):
+        lines = [f"{start}{line.strip() or 'rest()'}" for line in LOOM]
+        text = numbered(lines)
+        history = told(reads("/loom.py", text), OTHER)
+        words = history.mentions.results[result(history)]
+        assert not any(history.mentions.missing(words, text, "\n".join(lines)).lines)
+
     def test_few_texts_in_place_of_one_result_are_remembered(self):
         history = told(runs("ls", "\n".join(LOOM)), OTHER)
         words = history.mentions.results[result(history)]

@@ -207,7 +207,8 @@ class TestPass:
 
     def test_short_and_marked_ones_stay(self):
         marked = f"{LOG}\n{Short(3, 'lines', reference('x'))}"
-        history = told(runs("a", "short"), runs("b", marked), OTHER)
+        with_a_hole = LOG.replace("\nstep 9:", "\n[… 3 lines]\nstep 9:")
+        history = told(runs("a", "short"), runs("b", marked), runs("c", with_a_hole), OTHER)
         assert offers(history) == []
 
     def test_a_second_cut_goes_on_from_the_first(self):

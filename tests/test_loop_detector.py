@@ -37,6 +37,25 @@ ANSWERS: dict[str, tuple[list[Step], str]] = {  # a: allowed, !: advised, x: ref
         "aaa!a!aa!aa!",
     ),
 }  # fmt: skip
+MAKE = "make: all threads are even, none is loose"
+# The answers where all calls of a step are asked about before one is made; and one by one.
+AT_ONCE: dict[str, tuple[list[Step], str, str]] = {
+    "the same call thrice at once": ([[read()] * 3], "aaa", "aaa"),
+    "and again": ([[read()] * 3] * 4, "aaaaaa!!!aaa", "aaaaaa!aaaaa"),
+    "two batches, then one alone": ([[read()] * 2, [read()] * 2, read()], "aaaa!", "aaaa!"),
+    "one alone, then at once": ([read(), read(), [read()] * 3], "aa!!!", "aa!aa"),
+    "the same error at once": ([[run("make", FAILED)] * 4] * 2, "a" * 8, "a" * 8),
+    "one word changed, at once": (
+        [[run(f"make | tail -{n}", MAKE) for n in range(6)], run("make | tail -7", MAKE)],
+        "a" * 7,
+        "a" * 7,
+    ),
+    "different ones at once, lap after lap": (
+        [[read(), read("weft.py")]] * 4,
+        "aaaaa!aa",
+        "aaaaa!aa",
+    ),
+}
 _LETTER = {"allow": "a", "advise": "!", "refuse": "x"}
 
 
@@ -45,6 +64,15 @@ def test_what_it_answers_before_each_call(case: str) -> None:
     steps, answers = ANSWERS[case]
     got = "".join(_LETTER[one] for one in told(clew.LoopDetector(), steps))
     assert got == answers
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("case", AT_ONCE)
+def test_what_was_asked_for_at_once_counts_once(case: str, at_once: bool) -> None:
+    """Whether a host makes them together or one by one, none of them has seen the others."""
+    steps, together, one_by_one = AT_ONCE[case]
+    got = "".join(_LETTER[one] for one in told(clew.LoopDetector(), steps, at_once=at_once))
+    assert got == (together if at_once else one_by_one)
 
 
 def test_it_says_what_happened_so_far_and_names_operation_and_target() -> None:

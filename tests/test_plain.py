@@ -77,6 +77,10 @@ EXACT: dict[str, str] = {
     "too much padding": "          1→a\n          2→b\n          3→c\n",
     "notes without an output": "Chunk ID: 1a2b\nWall time: 0.1 seconds\n",
     "an output further down than a head": "Chunk ID: 1a2b\n" + "x" * 600 + "\nOutput:\ny",
+    "a document that shows a command": "Command: make build\nOutput:\ndone\n",
+    "a document that shows a command further down": "# Use\nCommand: make build\nOutput:\ndone",
+    "other words among the notes": "Chunk ID: 7\nCommand: make\nsee below\nOutput:\ndone",
+    "a command of several lines": "Command: cat <<E\nx\nE\nProcess exited with code 0\nOutput:\nx",
     "words that only begin like notes": "Chunk ID: of my own\nOutput:\n",
     "a time of another unit": "Wall time: 0.1 minutes\nOutput:\n",
 }
@@ -141,8 +145,17 @@ FEWER: dict[str, tuple[str, str]] = {
     "behind a tab": (numbered(1, 4, "\t"), "1\tw1\nw2\nw3\n4\tw4"),
     "behind a colon": (numbered(1, 4, ": "), "1: w1\nw2\nw3\n4: w4"),
     "filled up with zeros": (
-        "00008| a\n00009| 7: b\n00010| c\n00011| d\n00012| e",
-        "00008| a\n7: b\n00010| c\nd\n00012| e",
+        "00008| a\n00009| b\n00010| c\n00011| d\n00012| e",
+        "00008| a\nb\n00010| c\nd\n00012| e",
+    ),
+    "a line that begins like a number": ("1→a\n2→7→b\n3→c\n4→d", "1→a\n2→7→b\nc\n4→d"),
+    "a line that begins like a number of another tool's": (
+        "6→a\n7→3: b\n8→  4|c\n9→5d\n10→e",
+        "6→a\n7→3: b\n8→  4|c\n5d\n10→e",
+    ),
+    "lines that clew itself might have written": (
+        "6→a\n7→[… 3 lines]\n8→[clew: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
+        "6→a\n7→[… 3 lines]\n8→[clew: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
     ),
     "blank lines, and blanks before words": (
         "6→def weave():\n7→\n8→    rest()\n9→\t\n10→",
@@ -167,7 +180,7 @@ ALL: dict[str, str] = {
     "no numbers": "one\ntwo\nthree\nfour",
     "too few": numbered(1, 2),
     "not one by one": "1→a\n3→b\n5→c\n7→d",
-    "a line that begins like a number": "1→a\n2→7→b\n3→c\n4→d",
+    "a table behind other numbers": "1→1\tone\n2→2\ttwo\n3→3\tthree\n4→4\tfour",
     "a table behind numbers": "1\t1\tone\n2\t2\ttwo\n3\t3\tthree\n4\t4\tfour",
 }
 
@@ -205,6 +218,8 @@ def test_every_number_can_be_told(first: int, lines: list[str], every: int, sign
     came = "\n".join(f"{first + at}{sign}{line}" for at, line in enumerate(lines))
     fewer = with_fewer_numbers(came, every)
     assert with_all_numbers(fewer, sign) == came
+    for line in set(fewer.split("\n")) - set(came.split("\n")):
+        assert re.match(r"\s*\d+[→\t:|]", line) is None, "taken for a number"
     assert with_fewer_numbers(fewer, every) == fewer
 
 
@@ -242,6 +257,13 @@ FEW = "1→w1\nw2\nw3\n4→w4"
 )
 def test_only_numbers_that_a_tool_puts_there_unasked(use: Use | None, left: str) -> None:
     assert plainer(SHOWN, use, 5) == left
+
+
+@pytest.mark.parametrize("command", ["cat /r/rows.tsv", "cat ci.log"])
+def test_a_file_of_rows_keeps_its_own_blanks(command: str) -> None:
+    rows = "\n".join(f"{at:>4}\tthread" for at in range(1, 9))
+    assert plainer(rows, use_of("Bash", command=command), 5) == rows
+    assert plainer(rows, use_of("Bash", command="cat -n loom.py"), 5) == rows.replace("   ", "")
 
 
 def test_what_came_tells_whose_numbers_are_left() -> None:

@@ -19,7 +19,7 @@ from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 POLICY = clew.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = clew.Policy(step=500, growth=0.05)
+PLANNED = clew.Policy(step=500, growth=0.05, write_price=1.25)
 MODEL = {"anthropic": "claude-opus-4-5"}
 SHORT = {"type": "ephemeral"}
 
@@ -103,3 +103,53 @@ def test_objects_are_shared_where_nobody_changes_them(format: str) -> None:
         again += len(changed)
         last = ids
     assert again > 100
+
+
+UNSIGNED = "gemini-3-pro-preview"
+
+
+def unsigned(exchanges: int, model: str, asks_at: int) -> list[dict[str, Any]]:
+    """The requests of a session without signatures, in which the user speaks again midway."""
+    history: list[Any] = long_session("gemini", exchanges, result=60)["contents"]
+    said = {"role": "user", "parts": [{"text": "Go on, please."}]}
+    history = [*history[: 2 * asks_at + 1], said, *history[2 * asks_at + 1 :]]
+    return [{"model": model, "contents": history[:end]} for end in range(1, len(history) + 1, 2)]
+
+
+@pytest.mark.parametrize("asks_at", [5, 40, 70])
+def test_what_an_unsigned_turn_needs_is_settled_too(asks_at: int) -> None:
+    """Each request of a long turn costs about its own exchange, and says what it would say cold."""
+    memo, ends = Memo(), list[int]()
+    for request in unsigned(70, UNSIGNED, asks_at):
+        asked = json.dumps(request).encode()
+        warm = clew.compact(asked, memo=memo)
+        cold = clew.compact(asked)
+        assert (warm.request, warm.report) == (cold.request, cold.report)
+        settled = fold_request(asked, "gemini", clew.Policy(), Facts(), memo).state.outgoing.settled
+        ends.append(len(request["contents"]) - (0 if settled is None else settled.end))
+        assert clew.check(json.loads(warm.request)) == []
+    assert max(ends[40:]) < 40, "rows are looked at again"
+
+
+def coloured(format: str) -> dict[str, Any]:
+    """A session in which every line of a result has a colour."""
+    session = json.dumps(long_session(format, 60, result=600))
+    return json.loads(session.replace("\\n", "\\u001b[0m\\n\\u001b[32m"))
+
+
+@formats
+@pytest.mark.parametrize("mark", [True, False])
+def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) -> None:
+    """No two untouched rows stand behind the last one that is not, and that may carry a mark."""
+    memo, policy, session = Memo(), clew.Policy(passes=("tidy_results",)), coloured(format)
+    history, left = session[FIELD[format]], list[int]()
+    for end in range(1, len(history) + 1):
+        if not _asks(format, history[end - 1]):
+            continue
+        held = history[:end] if not mark or format != "anthropic" else marked(history[:end])
+        asked = json.dumps({**session, FIELD[format]: held}).encode()
+        warm = clew.compact(asked, format=format, policy=policy, memo=memo)
+        assert warm.request == clew.compact(asked, format=format, policy=policy).request
+        settled = fold_request(asked, format, policy, Facts(), memo).state.outgoing.settled
+        left.append(end - (0 if settled is None else settled.end))
+    assert max(left[40:]) < 50, "rows are looked at again"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.driving import Driver
 
-RUNS = int(os.environ.get("CLEW_FUZZ", "4"))  # `CLEW_FUZZ=200` for some minutes
+RUNS = int(os.environ.get("FUZZ", "4"))  # `FUZZ=200` for some minutes
 
 
 @pytest.mark.parametrize("workers", [1, 2])

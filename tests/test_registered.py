@@ -72,6 +72,28 @@ def test_a_function_stands_among_names(format: str) -> None:
     assert clew.expand(reference(LINES), out) == LINES
 
 
+WORDED = "Chunk ID: 7\nWall time: 0.1 seconds\nOutput:\n   1\tone\n   2\ttwo\n   3\tthree"
+
+
+def reword(view: View, policy: Policy) -> Iterator[Offer]:
+    """Words of its own, that look like what a tool notes, for every result that was seen."""
+    for position in view.fresh_results():
+        part = view.transcript.parts[position]
+        if view.may_rewrite(position) and len(part.text) > 999:
+            ref = reference(part.text)
+            text = f"{WORDED}\n{Short(200, 'lines', ref)}"
+            saved = view.saved_by(position, text)
+            yield Offer("trim", Replace(position, part.ref, text, ref, "trimmed", "", saved))
+
+
+@formats
+def test_what_a_pass_says_goes_out_as_it_says_it(format: str) -> None:
+    """Only what clew's own passes leave of a result is tidied as well."""
+    out = clew.compact(session(format), format=format, policy=eager(reword), memo=None)
+    assert out.report.failures == {}
+    assert results(format, out.request)[0].startswith(WORDED)
+
+
 def other(view: View, policy: Policy) -> Iterator[Offer]:
     return iter(())
 

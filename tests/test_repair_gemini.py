@@ -17,14 +17,15 @@ import clew
 from clew.check.gemini import GeminiRules
 from clew.check.problem import Problem
 from clew.check.rules import Seen, Step, steps_of
-from clew.codecs.gemini import GeminiCodec
+from clew.codecs.gemini import UNSIGNED, GeminiCodec
 from clew.memo import Memo
 from clew.policy import Policy
 from clew.repair import gemini as repairing
-from clew.repair.gemini import UNNAMED, UNSIGNED, GeminiMender
+from clew.repair.gemini import UNNAMED, GeminiMender
 from clew.repair.words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
 from tests.judges import gemini as sdk
 from tests.laws.sessions import long_session
+from tests.laws.trial_passes import drop_every_other_exchange
 from tests.strategies import arbitrary_json_messages, broken, histories, requests
 
 CODEC, RULES, MENDER = GeminiCodec(), GeminiRules(), GeminiMender()
@@ -509,3 +510,32 @@ def test_what_is_remembered_of_signatures_is_what_a_new_process_makes(policy: Po
         assert warm.report.repairs == cold.report.repairs
         unsigned = sum(one.code == "G3" for one in warm.report.repairs)
         assert warm.request.count(UNSIGNED.encode()) == unsigned > 0
+
+
+def _at_once(calls: int, **first: str) -> list[Any]:
+    """Calls that were made at once, the first of them with this beside it, and their responses."""
+    asked = [{"functionCall": {"name": "look", "args": {"at": at}}} for at in range(calls)]
+    told = {"name": "look", "response": {"output": "a thread, and another one\n" * 40}}
+    return [
+        {"role": "model", "parts": [{**asked[0], **first}, *asked[1:]]},
+        {"role": "user", "parts": [{"functionResponse": told}] * calls},
+    ]
+
+
+@pytest.mark.parametrize("first", [{}, {"thoughtSignature": "c2lnbmVk"}])
+@pytest.mark.parametrize("drops", ["fold_exchanges", "every other"])
+def test_where_the_first_of_several_calls_goes_the_next_one_is_let_through(
+    first: dict[str, str], drops: str
+) -> None:
+    """Of calls made at once only the first is signed; a signature of Google's keeps them all."""
+    step = _at_once(3, **first)
+    body = {**GEMINI_3, "contents": [{"role": "user", "parts": [{"text": "go"}]}, *step * 9]}
+    passes = (drops if drops == "fold_exchanges" else drop_every_other_exchange,)
+    policy = Policy(
+        passes=passes, keep_calls=3, fold_over=2_000, step=1, growth=0.0, at_once=True
+    )  # fmt: skip
+    out = clew.compact(body, format="gemini", policy=policy, memo=None)
+    assert clew.check(out.request, format="gemini") == []
+    assert bool(out.report.edits) or drops == "fold_exchanges"
+    told = json.dumps(out.request)
+    assert (told.count(UNSIGNED) > 0) is (not first)

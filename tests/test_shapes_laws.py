@@ -146,3 +146,11 @@ def _seconds(kind: Shape, text: str) -> float:
         shape(text, kind, 2_000)
         best = min(best, time.process_time() - start)
     return best
+
+
+@pytest.mark.parametrize("kind", sorted(SHAPES))
+def test_what_has_holes_is_not_cut_again(kind: Shape) -> None:
+    """Nobody could tell whose holes they are, and the marker would not count all of them."""
+    text = "\n".join(f"{n}: loom_{n} = weave({n * 7})" for n in range(400))
+    assert shape(text, kind, 2_000) is not None
+    assert shape(f"{text}\n[… 3 lines]\ndone", kind, 2_000) is None

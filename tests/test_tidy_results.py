@@ -294,3 +294,10 @@ def test_a_failing_test_run_is_tidied_too(format: str) -> None:
     assert [edit.reason for edit in out.report.edits] == ["tidied"]
     assert ESC not in first
     assert "FAILED tests/test_loom.py::test_thread" in first
+
+
+@pytest.mark.parametrize("around", [("", " " * 40), (f"{ESC}[31m", f"{ESC}[0m" * 9)])
+def test_no_line_becomes_a_marker_by_being_tidied(around: tuple[str, str]) -> None:
+    line = f"[clew: 3 lines left out; ref {reference('x')}]".join(around)
+    text = f"building\n{line}\ndone" + " " * 40
+    assert arrived(text, RUN) == text

@@ -416,11 +416,13 @@ def _offers(
     state: State, setting: Setting, passes: Iterable[Pass], view: View
 ) -> list[tuple[str, Offer]]:
     """All that the passes offer, each with its pass."""
-    return [
-        (name_of(offer_pass), _plainer(offer, view, setting.policy))
-        for offer_pass in passes
-        for offer in _run(offer_pass, view, setting.policy, state.failures)
-    ]
+    made: list[tuple[str, Offer]] = []
+    for offer_pass in passes:
+        offers = _run(offer_pass, view, setting.policy, state.failures)
+        if offer_pass in PASSES:  # what a user's own pass says is the user's
+            offers = [_plainer(offer, view, setting.policy) for offer in offers]
+        made += [(name_of(offer_pass), offer) for offer in offers]
+    return made
 
 
 def _plainer(offer: Offer, view: View, policy: Policy) -> Offer:

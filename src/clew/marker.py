@@ -219,6 +219,17 @@ def find_marker(text: str) -> Marker | Short | None:
     return None
 
 
+def has_gaps(text: str) -> bool:
+    """Whether something was taken out of a text before: it would not be clear who did.
+
+    >>> has_gaps("weave()\\n[… 3 lines]\\nrest()"), has_gaps("weave()  # [… 3 lines]")
+    (True, False)
+    """
+    return find_marker(text) is not None or (
+        "[… " in text and any(is_hole(line.rstrip("\r")) for line in text.split("\n"))
+    )
+
+
 def advice_line(text: str) -> str:
     """Advice as it may stand in a result: on one line, which is recognised by its grammar.
 

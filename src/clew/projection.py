@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from .check.rules import Step
-from .codecs.body import Body, Changed, Kept, Piece
+from .codecs.body import Body, Changed, Kept, Piece, apart
 from .codecs.codec import Codec
 from .codecs.json_tree import JSON
 from .codecs.marks import marks_in
@@ -25,6 +25,7 @@ from .transcript import Index, Part
 
 _NOTHING = b""  # what is remembered of a row of which nothing is left
 _APART = 2  # untouched rows: one may be joined to what is before, the next one never is
+_WORTH = 32  # rows that are settled at once where every other one is touched
 
 
 def project(body: Body, state: State, setting: Setting) -> tuple[list[Piece], list[Repair]]:
@@ -83,11 +84,14 @@ class _Projection:
         touched = self._changes.keys() | self._mended.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
-        row, seam = start, False
+        first_marked = min(self._marked & touched, default=len(sources))
+        row, seam, calm = start, False, (start, 0, Kept(0, 0))
         for stop in stops[bisect_left(stops, row) :]:
             if row < stop:
+                is_calm = stop <= first_marked and (not seam or stop - row >= _APART)
                 self._keep(pieces, row, stop, seam)
                 seam = False
+                calm = (stop, len(pieces), pieces[-1]) if is_calm else calm
             piece = self._changed(stop) if stop in touched else self._kept(stop)
             seam = piece is None or seam
             if piece is not None:
@@ -102,6 +106,8 @@ class _Projection:
             self._keep(pieces, row, row + _APART, seam)
             row, seam = row + _APART, False
             self._settle(pieces, row)
+        elif calm[0] - start >= _WORTH:
+            self._settle([*pieces[: calm[1] - 1], calm[2]], calm[0])
         if row < len(sources):
             self._keep(pieces, row, len(sources), seam)
         self._close_run(pieces)
@@ -114,6 +120,8 @@ class _Projection:
             return [], 0
         if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
             return [], 0  # of another history that begins in the same way
+        if known.lasting != self._first_lasting(known.end):
+            return [], 0  # what the end needed there, it needs no more
         if not self._marked.isdisjoint(known.loose) or not self._spell_anew(known):
             return [], 0
         pieces = list(known.pieces)
@@ -133,9 +141,16 @@ class _Projection:
             self._anew[row] = piece
         return True
 
+    def _first_lasting(self, end: int) -> int:
+        """The first row that the end changes as long as it needs that; `end`: none before it is.
+
+        As long as that row is changed, so are all behind it that were.
+        """
+        return min(next(iter(self.ending.lasting), end), end)
+
     def _may_settle(self, end: int) -> bool:
         """Whether the rows before this one will be the same in the next request, edits aside."""
-        changing = (self._ended, self.ending.inserts)
+        changing = (self.ending.changes, self.ending.inserts)
         return not self._state.mended and not any(row < end for rows in changing for row in rows)
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
@@ -149,8 +164,9 @@ class _Projection:
         if self._marked.isdisjoint(loose) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
             state.outgoing.settled = Settled(
-                end, settled, loose, len(state.boundaries), state.prefix, anew
-            )
+                end, settled, loose, len(state.boundaries), state.prefix, anew,
+                self._first_lasting(end),
+            )  # fmt: skip
 
     def _places_anew(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
         """Which pieces the rows before this one are that are spelled each time; None: not one each.
@@ -188,7 +204,7 @@ class _Projection:
             return pieces, []
         singles, marked = list[Piece](), list[tuple[int, JSON]]()
         for at, piece in enumerate(pieces):
-            for one in _apart(piece, at_rows):
+            for one in apart(piece, at_rows):
                 if _is_at(one, at_rows) or (at >= self._same and _has_marks(one)):
                     marked.append((len(singles), self._said(one)))
                 singles.append(one)
@@ -357,25 +373,6 @@ def _is_at(piece: Piece, at_rows: set[int]) -> bool:
 def _has_marks(piece: Piece) -> bool:
     """Whether a piece has marks of a block that was moved into it."""
     return isinstance(piece, Changed) and marks_in(piece.message) > 0
-
-
-def _apart(piece: Piece, single: set[int]) -> list[Piece]:
-    """A run of kept messages with these ones on their own."""
-    if not isinstance(piece, Kept):
-        return [piece]
-    within = sorted(one for one in single if piece.start <= one < piece.stop)
-    if not within:
-        return [piece]
-    found: list[Piece] = []
-    start = piece.start
-    for at in within:
-        if start < at:
-            found.append(Kept(start, at))
-        found.append(Kept(at, at + 1))
-        start = at + 1
-    if start < piece.stop:
-        found.append(Kept(start, piece.stop))
-    return found
 
 
 def _changes_of(state: State) -> dict[int, RowChanges]:

@@ -98,6 +98,9 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Report) and self.to_dict() == other.to_dict()
 
+    def __ne__(self, other: object) -> bool:  # a Struct has one of its own
+        return not self == other
+
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __reduce__(self) -> tuple[Any, ...]:

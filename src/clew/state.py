@@ -87,6 +87,7 @@ class Settled(Struct, frozen=True):
     steps: int  # after how many steps that was known
     prefix: bytes  # the hash of the history there
     anew: dict[int, int]  # rows that are spelled each time, and which of the pieces they are
+    lasting: int  # the first of them that is as the end of the history needs it; `end`: none is
 
 
 class Outgoing(Struct):

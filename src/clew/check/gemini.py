@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, cast
 
 from msgspec import Struct
@@ -478,17 +479,18 @@ def _id_faults(where: str, holder: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _signature_problems(seen: Seen) -> list[Problem]:
     """Unsigned first calls of the current turn; those that only a mixed content keeps in it."""
-    found: list[Problem] = []
     mixed = seen.items.get(MIXED, -1)
-    for row, position in seen.rows.items():
-        place = f"contents[{row}].parts[{position}]"
-        if row < mixed:
-            text = (
-                f"The text in contents[{mixed}] opens no turn, as it stands beside a response: "
-                "this older call must carry a thought signature."
-            )
-            found.append(Problem("G3a", place, text))
-        else:
-            text = "The first call of a step in the current turn must carry a thought signature."
-            found.append(Problem("G3", place, text))
-    return found
+    return [_unsigned(row, place, mixed if row < mixed else -1) for row, place in seen.rows.items()]
+
+
+@lru_cache(maxsize=4_096)  # for the next request, in which they are the same
+def _unsigned(row: int, position: int, mixed: int) -> Problem:
+    place = f"contents[{row}].parts[{position}]"
+    if mixed < 0:
+        text = "The first call of a step in the current turn must carry a thought signature."
+        return Problem("G3", place, text)
+    text = (
+        f"The text in contents[{mixed}] opens no turn, as it stands beside a response: "
+        "this older call must carry a thought signature."
+    )
+    return Problem("G3a", place, text)

@@ -46,6 +46,25 @@ def chained(known: Sequence[bytes], identities: Iterable[Any], seed: int) -> lis
     return keys
 
 
+def apart(piece: Piece, single: set[int]) -> list[Piece]:
+    """A run of kept messages with these ones on their own."""
+    if not isinstance(piece, Kept):
+        return [piece]
+    within = sorted(one for one in single if piece.start <= one < piece.stop)
+    if not within:
+        return [piece]
+    found: list[Piece] = []
+    start = piece.start
+    for at in within:
+        if start < at:
+            found.append(Kept(start, at))
+        found.append(Kept(at, at + 1))
+        start = at + 1
+    if start < piece.stop:
+        found.append(Kept(start, piece.stop))
+    return found
+
+
 class Body(Protocol):
     """A request: its fields, its messages, and the way back."""
 

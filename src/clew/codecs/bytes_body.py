@@ -95,7 +95,9 @@ class BytesBody:
         """The body with these messages; the rest keeps its bytes."""
         if not self._starts:
             return self._body
-        pieces = [_named(piece) for piece in pieces]
+        pieces = [
+            one if isinstance(one, Kept) or one.message is None else _named(one) for one in pieces
+        ]
         known, same = self._joined_before(pieces)
         between = self._body[self._ends[0] : self._starts[1]] if len(self._starts) > 1 else b","
         done = known.stops[same - 1] if same else 0
@@ -144,11 +146,9 @@ class BytesBody:
         return self._view[self._ends[previous] : self._starts[at]]
 
 
-def _named(piece: Piece) -> Piece:
+def _named(piece: Changed) -> Changed:
     """A piece by its bytes alone, where they are known: those of late are not kept as objects."""
-    if isinstance(piece, Kept) or piece.message is None or piece.encoded is None:
-        return piece
-    return Changed(piece.source, None, piece.encoded)
+    return piece if piece.encoded is None else Changed(piece.source, None, piece.encoded)
 
 
 def _is_told(piece: Piece) -> bool:

@@ -75,6 +75,7 @@ _ABOUT = (
 )
 # Keys of a part that say something about its data and are none themselves.
 ABOUT = frozenset(key for both in _ABOUT for key in both)
+UNSIGNED = "skip_thought_signature_validator"  # Google's own word for a call it did not sign
 _SAYING = ("output", "result", "error", "content")  # where a response's text usually stands
 _SHORT = 100  # characters a value beside that text may have without being text of its own
 # A minute of sound (32 tokens a second) or film (263), when only its address is in the request.
@@ -99,6 +100,13 @@ def value_of(holder: Mapping[str, Any], name: str) -> JSON:
 def spell_like(key: str, name: str) -> str:
     """The field's name in the spelling of a key that stands beside it."""
     return _SNAKE.get(name, name) if "_" in key else name
+
+
+def let_through(part: JSON) -> Object:
+    """A call with the word that stands in for a signature."""
+    call = cast(Object, part)
+    key = spelled(call, "thoughtSignature") or spell_like(data_key(part) or "", "thoughtSignature")
+    return {**call, key: UNSIGNED}
 
 
 def parts_of(content: JSON) -> list[JSON]:
@@ -232,7 +240,11 @@ class GeminiCodec:
         if not isinstance(held, list):
             return None
         gone = {part.ref.path[1] for part in parts if len(part.ref.path) > 1}
-        left = [p for i, p in enumerate(cast(list[JSON], held)) if i not in gone]
+        went, left = list[JSON](), list[JSON]()
+        for at, one in enumerate(cast(list[JSON], held)):
+            (went if at in gone else left).append(one)
+        if any(signature_of(one) == UNSIGNED for one in went if kind_of(one)):
+            left = _let_first_through(left)
         return put(message, ("parts",), left) if left else None
 
     def unbind(self, message: JSON) -> JSON:
@@ -293,6 +305,14 @@ def _read_part(found: list[Part], ref: Ref, speaker: Speaker, part: JSON) -> Non
         found.append(_server_call(ref, kind, data, signed))
     else:
         found.append(_server_result(ref, kind, data, signed))
+
+
+def _let_first_through(parts: list[JSON]) -> list[JSON]:
+    """The parts with what stands in for a signature on their first call, if there is one."""
+    for at, part in enumerate(parts):
+        if kind_of(part) == "functionCall":
+            return [*parts[:at], let_through(part), *parts[at + 1 :]]
+    return parts
 
 
 def _call(ref: Ref, data: Object, signed: bool) -> Part:

@@ -130,7 +130,8 @@ class Mentions:
     def _missing(self, words: Words, original: str, text: str) -> Missing:
         lines, before = text.split("\n"), original.split("\n")
         stays, were = set(bare_lines(text, lines)), bare_lines(original, before)
-        gone = bytes([line not in stays for line in were])
+        whole = {line.strip() for line in lines}  # one without its number may begin like a place
+        gone = bytes([line not in stays and line not in whole for line in were])
         if max(map(len, lines)) > _LONGEST_LINE or max(map(len, before)) > _LONGEST_LINE:
             named = {word for line in lines for word in self._atoms_of(line)}
         else:

@@ -67,24 +67,38 @@ class LoopDetector:
         self._tools = tools or Tools()
         self._watch = Watch(self.limits)
         self._calls = 0
+        self._batch = 0  # of the last call
+        self._told: object = None  # what the host calls that batch
 
-    def ask(self, name: str, arguments: Mapping[str, Any] | str) -> Verdict:
-        """Whether to make a call; asking changes nothing, however often it is done."""
-        found = self._watch.foresee(self._asked(name, arguments))
+    def ask(
+        self, name: str, arguments: Mapping[str, Any] | str, *, batch: object = None
+    ) -> Verdict:
+        """Whether to make a call; asking changes nothing, however often it is done.
+
+        `batch` is the same for calls that the model asked for at once, be they made one by one: a
+        number, or the id of its answer. Without one, each call has seen what came of the last.
+        """
+        found = self._watch.foresee(self._asked(name, arguments), self._batch_of(batch))
         return ALLOWED if found is None else _verdict(found)
 
     def tell(
-        self, name: str, arguments: Mapping[str, Any] | str, result: object, error: bool = False
-    ) -> None:
+        self, name: str, arguments: Mapping[str, Any] | str, result: object, error: bool = False,
+        *, batch: object = None,
+    ) -> None:  # fmt: skip
         """Take in what came of a call that was made; one that was refused is not told."""
         seen = answered(self._asked(name, arguments), _text(result), bool(error))
         if seen is not None:
             self._calls += 1
-            self._watch.note(seen, self._calls, self._calls, ahead=True)
+            self._batch, self._told = self._batch_of(batch), batch
+            self._watch.note(seen, self._calls, self._batch, ahead=True)
 
     def heard(self) -> None:
         """The user said something: whatever is called now has another reason."""
         self._watch.heard()
+
+    def _batch_of(self, told: object) -> int:
+        """The number of a batch: the last call's, or one more."""
+        return self._batch + (told is None or told != self._told)
 
     def _asked(self, name: str, arguments: Mapping[str, Any] | str) -> Asked:
         text = _text(arguments)

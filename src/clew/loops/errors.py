@@ -33,10 +33,10 @@ class Errors:
         self._limits = limits
         self._open: dict[tuple[str, ...], dict[str, _Error]] = {}
 
-    def foresee(self, asked: Asked, now: int) -> Round | None:
+    def foresee(self, asked: Asked, now: int, batch: int) -> Round | None:
         """What is known of the target before it is tried again: its most frequent error."""
         error = self._worst(asked, now)
-        if error is None:
+        if error is None or error.last.batch == batch:
             return None
         return self._round(error, asked)
 

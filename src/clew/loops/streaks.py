@@ -80,10 +80,10 @@ class Repeats:
         self._limits = limits
         self._open: dict[tuple[str, str], _Streak] = {}
 
-    def foresee(self, asked: Asked, now: int, changes: int) -> Round | None:
+    def foresee(self, asked: Asked, now: int, changes: int, batch: int) -> Round | None:
         """What the call is if its result is the same again."""
         streak = self._open.get(asked.call)
-        if streak is None or not streak.goes_on(now, changes):
+        if streak is None or streak.last.batch == batch or not streak.goes_on(now, changes):
             return None
         return streak.round(self._limits, "repeat", streak.count + 1, asked)
 
@@ -116,10 +116,12 @@ class Variations:
         self._limits = limits
         self._open: dict[tuple[str, ...], _Streak] = {}
 
-    def foresee(self, asked: Asked, now: int, changes: int) -> Round | None:
+    def foresee(self, asked: Asked, now: int, changes: int, batch: int) -> Round | None:
         """What the call is if it shows nothing new."""
         streak = self._open.get(asked.group)
         if streak is None or streak.count < 2 or not streak.goes_on(now, changes):
+            return None
+        if streak.last.batch == batch:
             return None
         if variation(streak.seen.asked.words, asked.words) is None:
             return None

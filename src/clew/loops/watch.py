@@ -32,13 +32,16 @@ class Watch:
         """The user said something: whatever is called now has another reason."""
         self._start()
 
-    def foresee(self, asked: Asked) -> Round | None:
-        """The circle that this call would be a part of if it brought nothing new."""
+    def foresee(self, asked: Asked, batch: int) -> Round | None:
+        """The circle that this call would be a part of if it brought nothing new.
+
+        One that is made at once with the last one is no answer to that one's result.
+        """
         now, changes = self._now + 1, self._changes
         return self._cycles.foresee(asked) or _worst(
-            self._repeats.foresee(asked, now, changes),
-            self._variations.foresee(asked, now, changes),
-            self._errors.foresee(asked, now),
+            self._repeats.foresee(asked, now, changes, batch),
+            self._variations.foresee(asked, now, changes, batch),
+            self._errors.foresee(asked, now, batch),
         )
 
     def note(self, seen: Seen, ordinal: int, batch: int, *, ahead: bool = False) -> Round | None:
@@ -47,7 +50,7 @@ class Watch:
         `ahead`: what is to be said is said before a call, not after it.
         """
         if ahead:
-            self._said(seen.asked)
+            self._said(seen.asked, batch)
         self._now += 1
         before = self._changes
         self._changes += seen.wrote
@@ -63,9 +66,9 @@ class Watch:
             self._errors.say(seen.asked, self._now, seen.fault)
         return found
 
-    def _said(self, asked: Asked) -> None:
+    def _said(self, asked: Asked, batch: int) -> None:
         """Note what is known to be bad since this call was asked about: it is not told twice."""
-        told = self.foresee(asked)
+        told = self.foresee(asked, batch)
         if told is not None and told.level is not None:
             self._errors.say(asked, self._now + 1)
 

@@ -14,7 +14,7 @@ from ..forecast.keeping import Kept, kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
 from ..forecast.risks import missed_of_lines
-from ..marker import Short, find_marker, reference
+from ..marker import Short, has_gaps, reference
 from ..policy import Policy
 from ..summaries.outcomes import ending_of
 from ..tools.use import Use
@@ -43,7 +43,7 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
     fair = view.fair_risk / (_UNSEEN if view.arrival else 1.0)
     for position in _arriving(view) if view.arrival else _due(view, mentions):
         text = view.transcript.parts[position].text
-        if len(text) < LEAST or not view.may_lose_lines(position) or find_marker(text):
+        if len(text) < LEAST or not view.may_lose_lines(position) or has_gaps(text):
             continue
         found = known(position, view.transcript, view.ledger, mentions, session)
         offer = None if found is None else _offer(view, position, found, fair)

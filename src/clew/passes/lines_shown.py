@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from ..edits import Offer, Replace
 from ..failures import VERBATIM, failed
 from ..lines import Line, Lines, line_of, same_until
-from ..marker import Short, find_marker, hole, is_hole, reference
+from ..marker import Short, find_marker, has_gaps, hole, reference
 from ..policy import Policy
 from ..shapes.frame import framed
 from ..transcript import Exchange
@@ -85,18 +85,11 @@ def _may_be_cut(view: View, policy: Policy, exchange: Exchange, position: int) -
     part = view.transcript.parts[position]
     if len(part.text) < _LEAST or not view.ledger.lines.may_stand_before(position, part):
         return False  # most results
-    if not view.may_rewrite(position) or _has_gaps(part.text):
+    if not view.may_rewrite(position) or has_gaps(part.text):
         return False
     if policy.errors_verbatim and len(part.text) <= VERBATIM and failed(part.text, part.error):
         return False
     return not _was_asked_again(view, exchange)
-
-
-def _has_gaps(text: str) -> bool:
-    """Whether something was taken out of a text before: it would not be clear who did."""
-    return find_marker(text) is not None or (
-        "[… " in text and any(is_hole(line.rstrip("\r")) for line in text.split("\n"))
-    )
 
 
 def _was_asked_again(view: View, exchange: Exchange) -> bool:

@@ -16,8 +16,15 @@ _PADDED: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
 _NUMBERED: Final = re.compile(r"^ {0,8}(\d{1,8})([→\t])", re.MULTILINE)
 # The same, and "12: ", "00012| ": each tool has its own sign behind them.
 _COUNTED: Final = re.compile(r"^ {0,8}(\d{1,8})(→|\t|: |\| )", re.MULTILINE)
+# What a file says itself, and a reader would take for such a number, or for words of clew's.
+_MISTAKEN: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |clew|names only there: ))")
 _FRAME: Final = 512  # characters in which the head of a shell tool's result stands
-_OUTPUT: Final = "\nOutput:\n"
+# Nothing else stands in it; a command alone is no head, but what somebody wrote.
+_HEAD: Final = re.compile(
+    r"(?:Command: [^\n]{1,400}\n)?"
+    r"(?:(?:Chunk ID|Wall time|Process |Exit code|Original token count)[^\n]{0,200}\n){1,8}"
+    r"(?=Output:\n)"
+)
 _IDLE: Final = re.compile(
     r"^(?:Chunk ID: [0-9A-Za-z]{1,32}|Wall time: 0\.\d{1,8} seconds"
     r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
@@ -46,6 +53,8 @@ def plainer(text: str, use: Use | None, every: int, came: str | None = None) -> 
 
     A file of numbered rows might have its own, and who makes a shell number lines asks for them.
     """
+    if use is not None and use.content in _ROWS and not use.numbers:
+        return _without_notes(text)
     text = plain(text, came)
     if use is None or not use.numbers or use.content in _ROWS:
         return text
@@ -56,7 +65,7 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     """A result with every so many-th of the numbers that a tool put before its lines.
 
     Of lines that follow one another the first and the last keep theirs, so that each number can be
-    told from those beside it. Where a line itself begins like a number, all of them stay.
+    told from those beside it. So do lines that would be taken for something else without it.
 
     >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
@@ -70,9 +79,8 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     for at in range(1, len(lines) - 1):
         number = numbers[at]
         if number % every and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
-            bare[at] = lines[at].partition(sign)[2]
-            if _number_of(bare[at], sign) != _NO_NUMBER:
-                return text
+            said = lines[at].partition(sign)[2]
+            bare[at] = lines[at] if _MISTAKEN.match(said) else said
     return "\n".join(bare)
 
 
@@ -100,7 +108,5 @@ def _sign_of(numbered: re.Pattern[str], text: str) -> str:
 
 def _without_notes(text: str) -> str:
     """The text without the head's ids, counts, idle times, and the command, which its call says."""
-    end = text.find(_OUTPUT, 0, _FRAME)
-    if end < 0 or text.startswith(_OUTPUT[1:]):  # a head in the output itself is no head
-        return text
-    return _IDLE.sub("", text[: end + 1]) + text[end + 1 :]
+    head = _HEAD.match(text, 0, _FRAME)
+    return text if head is None else _IDLE.sub("", head[0]) + text[head.end() :]

@@ -51,8 +51,8 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
         text, done = _tidied(part.text, view.use(ordinal), policy.number_every)
         if len(part.text) - len(text) < _LEAST or not text.strip():
             continue
-        if not view.may_rewrite(position) or find_marker(part.text) is not None:
-            continue
+        if not view.may_rewrite(position) or find_marker(part.text) or find_marker(text):
+            continue  # nor may a line become a marker by that
         saved = view.saved_by(position, text)
         if saved >= _WORTH:
             ref, evidence = reference(part.text), ", ".join(done)

@@ -27,6 +27,7 @@ from ..codecs.gemini import (
     data_of,
     fits,
     kind_of,
+    let_through,
     parts_of,
     response_text,
     signature_of,
@@ -39,7 +40,6 @@ from .mending import Ending, Mended, Repair, Row
 from .words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
 
 _RULES = GeminiRules()
-UNSIGNED = "skip_thought_signature_validator"  # Google's own word for a call it did not sign
 UNNAMED = "unknown"  # the function of a call that lost its name
 Role = Literal["user", "model"]
 _DONE = {
@@ -116,9 +116,7 @@ class _Signed(Mapping[int, JSON]):
 def _signed(content: JSON, at: int) -> JSON:
     """The content with the stand-in signature on the call at this position."""
     parts = list(parts_of(content))
-    part = cast(Object, parts[at])
-    key = spelled(part, "thoughtSignature") or spell_like(data_key(part) or "", "thoughtSignature")
-    parts[at] = {**part, key: UNSIGNED}
+    parts[at] = let_through(parts[at])
     return put(content, ("parts",), parts)
 
 

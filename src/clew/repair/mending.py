@@ -40,7 +40,8 @@ class Ending(Struct, frozen=True):
     changes: dict[int, JSON] = field(default_factory=dict[int, JSON])
     inserts: dict[int, list[JSON]] = field(default_factory=dict[int, list[JSON]])
     repairs: list[Repair] = field(default_factory=list[Repair])
-    # Rows that every request changes in the same way, as long as it does; made when asked for.
+    # Rows that every request changes in the same way, as long as it does the first of them; in
+    # their order, each made when asked for.
     lasting: Mapping[int, JSON] = field(default_factory=dict[int, JSON])
 
     def changed(self) -> set[int]:

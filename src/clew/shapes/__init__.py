@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..marker import find_marker
+from ..marker import has_gaps
 from .code import shape_code
 from .cutting import line_count
 from .diff import shape_diff
@@ -44,7 +44,7 @@ def shape(text: str, kind: Shape, room: int) -> Shaped | None:
 
     What an agent put around an output stays as it is.
     """
-    if find_marker(text) is not None:
+    if has_gaps(text):
         return None
     frame = framed(text)
     around = len(frame.head) + len(frame.note)
