@@ -19,7 +19,7 @@ from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 POLICY = clew.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = clew.Policy(step=500, growth=0.05, write_price=1.25)
+PLANNED = clew.Policy(step=500, growth=0.05)
 MODEL = {"anthropic": "claude-opus-4-5"}
 SHORT = {"type": "ephemeral"}
 
