@@ -22,7 +22,6 @@ from clew.rates import HOUR, Marking
 from tests.anthropic_messages import HOUR as AN_HOUR
 from tests.anthropic_messages import MARK, OLD, THINKING, m, res, text, u, use
 from tests.judges.anthropic import judge
-from tests.laws.sessions import long_session
 from tests.laws.spans import unmarked
 
 LARGE = "\n".join(f"line {number} of what the tool printed" for number in range(900))
@@ -325,17 +324,3 @@ def test_warm_equals_cold_with_marks_of_our_own() -> None:
         cold = clew.compact(body, policy=POLICY, memo=None).request
         assert clew.compact(body, policy=POLICY, memo=memo).request == cold
         assert clew.compact(body, policy=POLICY, memo=memo).request == cold
-
-
-@pytest.mark.parametrize("seed", [3, 6])
-def test_a_client_that_asks_for_another_lifetime_keeps_its_prefix(seed: int) -> None:
-    """Claude Code asks for minutes when its plan is used up: what was decided stays decided."""
-    held = long_session("anthropic", 41, result=2_500, seed=seed, model=OLD)
-    messages = [u(text(held["messages"][0]["content"])), *held["messages"][1:]]
-    for end in (79, 81, 83):
-        before, after = (
-            clew.compact({**held, "messages": marked(messages[:end], (end - 1, mark))}, memo=None)
-            for mark in (AN_HOUR, MARK)
-        )
-        assert unmarked(before.request) == unmarked(after.request)
-        assert before.report.epochs == after.report.epochs

@@ -39,7 +39,6 @@ MINUTES = 300.0
 FOR_MINUTES = Rates(0.1, 1.25, exact=False, reach=20, room=True)
 FOR_AN_HOUR = Rates(0.1, 2.0, exact=False, reach=20, room=True)
 NO_ROOM = Rates(0.1, 1.25, exact=False, reach=20, room=False)
-DEAR_AND_NO_ROOM = Rates(0.1, 2.0, exact=False, reach=20, room=False)
 PREFIX = Rates(0.1, 1.0)
 BREAKPOINTS = Rates(0.1, 1.25, exact=False, ends=80)
 MARGIN = 1.1
@@ -72,22 +71,22 @@ def worth(start: int, value: float) -> Priced:
 # The price list: what a request costs by its model and its marks.
 
 RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
-    "marks for five minutes, which may ask for an hour next": (
-        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES, room=True), FOR_AN_HOUR,
+    "marks for five minutes": (
+        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES, room=True), FOR_MINUTES,
     ),
     "marks for an hour": (
         {}, "anthropic", "claude-opus-4-7", Marking(HOUR, room=True), FOR_AN_HOUR,
     ),
     "four marks leave no room": (
-        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES), DEAR_AND_NO_ROOM,
+        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES), NO_ROOM,
     ),
     "cheaper reads of a newer model": (
         {}, "anthropic", "claude-opus-5-5", Marking(MINUTES, room=True),
-        Rates(0.05, 2.0, exact=False, reach=20, room=True),
+        Rates(0.05, 1.25, exact=False, reach=20, room=True),
     ),
     "no marks, nothing is cached": ({}, "anthropic", "claude-opus-4-7", Marking(), NO_CACHE),
     "Anthropic's wire with no model": (
-        {}, "anthropic", None, Marking(MINUTES, room=True), FOR_AN_HOUR,
+        {}, "anthropic", None, Marking(MINUTES, room=True), FOR_MINUTES,
     ),
     "a prefix found wherever it ends": ({}, "openai-responses", "gpt-5.1", Marking(), PREFIX),
     "marks say nothing on other wires": (

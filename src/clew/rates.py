@@ -25,7 +25,7 @@ class Rates(Struct, frozen=True, gc=False):
     """Prices as multiples of plain input, and where a cached prefix may end."""
 
     read: float = 1.0
-    write: float = 1.0  # where marks can ask for an hour, for that
+    write: float = 1.0
     exact: bool = True  # a prefix is found wherever it ends; else only where a request ended
     reach: int | None = None  # how many positions before the last mark are looked at; None: all
     ends: int | None = None  # how many requests' ends before the last are looked at; None: all
@@ -54,10 +54,8 @@ def rates_for(
 def _rates(terms: Terms, marking: Marking) -> Rates:
     match terms.cache:
         case "marks" if marking.lifetime:
-            # Whatever they ask for: a client that asks for less when its plan is used up has its
-            # prefix in the cache all the same, and other prices would decide its history anew.
-            write, reach = terms.write_1h, terms.look_back
-            return Rates(terms.read, write, exact=False, reach=reach, room=marking.room)
+            write = terms.write_1h if marking.lifetime >= HOUR else terms.write
+            return Rates(terms.read, write, exact=False, reach=terms.look_back, room=marking.room)
         case "prefix" | "implicit":
             return Rates(terms.read, terms.write)
         case "breakpoints":
