@@ -19,7 +19,7 @@ from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 POLICY = clew.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = clew.Policy(step=500, growth=0.05)
+PLANNED = clew.Policy(step=500, growth=0.05, caution=2.0)
 MODEL = {"anthropic": "claude-opus-4-5"}
 SHORT = {"type": "ephemeral"}
 

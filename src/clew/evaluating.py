@@ -79,7 +79,7 @@ def limits_of(state: State, setting: Setting) -> Limits:
 def _pressure(state: State, setting: Setting) -> Pressure:
     """Which limits the projection exceeds; its bytes are only estimated."""
     limits = limits_of(state, setting)
-    tokens = _tokens_near(limits, state, setting)
+    tokens = _tokens_near(limits, state, setting) + _seams(state)
     if not state.held and _is_far_from(limits, tokens + setting.head):
         return _NO_PRESSURE  # most boundaries
     standing = [one for one in state.held.values() if one.part not in state.claimed]
@@ -90,6 +90,11 @@ def _pressure(state: State, setting: Setting) -> Pressure:
         images=sum(one.unit == "image" for one in standing),
         side=max((one.side for one in standing), default=0),
     )
+
+
+def _seams(state: State) -> int:
+    """The tokens that it may take to join what stood around parts that are gone, at most."""
+    return len(state.claimed) - len(state.edits)
 
 
 def _is_far_from(limits: Limits, tokens: int) -> bool:
