@@ -38,6 +38,12 @@ def words(text: str) -> int:
     return len(text.split())
 
 
+def tool_deed(tool: str, arguments: str, result: str) -> Deed:
+    """What a call of a tool of its own did."""
+    call = Part(NO_REF, "call", "model", arguments, tool)
+    return deed_of(call, TOOLS.use_of(tool, arguments), Part(NO_REF, "result", "tool", result))
+
+
 def deed(
     command: str, printed: str = "", *, error: bool = False, why: str = "", resolved: bool = False
 ) -> Deed:
@@ -127,19 +133,14 @@ STUBS: dict[str, tuple[Deed, str]] = {
         "ran rg -n Thing src: 3 hits in 2 files",
     ),
     "a search by a tool of its own": (
-        deed_of(
-            Part(NO_REF, "call", "model", '{"pattern": "Thing", "path": "src"}', "Grep"),
-            TOOLS.use_of("Grep", '{"pattern": "Thing", "path": "src", "output_mode": "content"}'),
-            Part(NO_REF, "result", "tool", "src/a.py:1:Thing\nsrc/b.py:3:Thing\n"),
+        tool_deed(
+            "Grep", '{"pattern": "Thing", "path": "src", "output_mode": "content"}',
+            "src/a.py:1:Thing\nsrc/b.py:3:Thing\n",
         ),
         "searched for Thing: 2 hits in 2 files",
     ),
     "a folder": (
-        deed_of(
-            Part(NO_REF, "call", "model", '{"path": "/w/src"}', "LS"),
-            TOOLS.use_of("LS", '{"path": "/w/src"}'),
-            Part(NO_REF, "result", "tool", "a.py\nb.py\n"),
-        ),
+        tool_deed("LS", '{"path": "/w/src"}', "a.py\nb.py\n"),
         "listed /w/src: 2 entries",
     ),
     "tests between rules": (
@@ -147,10 +148,9 @@ STUBS: dict[str, tuple[Deed, str]] = {
         "ran pytest: ok; 41 passed in 3.1s",
     ),
     "a report": (
-        deed_of(
-            Part(NO_REF, "call", "model", '{"prompt": "look", "description": "Look"}', "Task"),
-            TOOLS.use_of("Task", '{"prompt": "look", "description": "Look"}'),
-            Part(NO_REF, "result", "tool", "## Findings\n\nThe loom is **not** bound.\n\n- x"),
+        tool_deed(
+            "Task", '{"prompt": "look", "description": "Look"}',
+            "## Findings\n\nThe loom is **not** bound.\n\n- x",
         ),
         "ran Look: ok; Findings: The loom is **not** bound.",
     ),

@@ -218,9 +218,11 @@ class TestMeanwhile:
             seen = look(one)
         monkeypatch.setattr("clew.proxy.assembling.installed", lambda: "99.0")
         with dashboarded(tmp_path, port=one.port):
-            seen.tab.get_by_text("clew was updated: load this page again").wait_for(timeout=SOON)
+            told = seen.tab.get_by_text("clew was updated: load this page again")
+            told.wait_for(timeout=SOON)
             seen.tab.reload()
             seen.tab.locator("#live.on").wait_for(timeout=SOON)
+            assert told.count() == 0, "it is the new one's page now"
             seen.complaints.clear()
             seen.context.close()
 

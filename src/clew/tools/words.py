@@ -7,6 +7,7 @@ wrong.
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -25,16 +26,16 @@ def text_of(node: Node) -> str:
     return (node.text or b"").decode("utf-8", "replace")
 
 
-class Words:
+class Words(ABC):
     """Reads words, knowing the folder and the variables that the text has set so far."""
 
     def __init__(self, cwd: str | None) -> None:
         self.cwd = cwd
         self.values: dict[str, Word] = {}
 
+    @abstractmethod
     def hide(self, nodes: Iterable[Node]) -> None:
         """Commands inside a word: they run, but what they print is not seen as such."""
-        raise NotImplementedError
 
     def words(self, node: Node) -> tuple[Word, ...]:
         """What one argument becomes; an unquoted variable may become several words or none."""
