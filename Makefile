@@ -32,7 +32,7 @@ demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 test: $(VENV)/.dev ## every test that needs nothing but this repository
 	$(PYTEST) -n auto tests
 
-check: $(VENV)/.dev ## format, lint, strict types, tests
+check: $(VENV)/.fit ## format, lint, strict types, tests
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/basedpyright --pythonpath $(PY)
@@ -81,6 +81,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.uv
 	@echo "Installing what the tests need"
 	@$(INSTALL) --editable . --group dev
 	@touch $@ $(VENV)/.runtime
+
+$(VENV)/.fit: pyproject.toml | $(VENV)/.dev
+	@echo "Installing what the forecast is fitted with"
+	@$(INSTALL) --group fit
+	@touch $@
 
 $(VENV)/.server: pyproject.toml | $(VENV)/.dev
 	@echo "Installing the model server and what drives the browser"

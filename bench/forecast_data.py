@@ -11,7 +11,7 @@ from msgspec import Struct
 from clew.check.rules import steps_of
 from clew.forecast.features import Bins, Known, known
 from clew.forecast.mentions import Mentions
-from clew.ledger import Ledger
+from clew.ledger.ledger import Ledger
 from clew.replay.recording import Recording
 from clew.replay.senders import Place
 from clew.tools import Tools

@@ -32,14 +32,14 @@ from clew.codecs.json_tree import JSON
 from clew.codecs.object_body import ObjectBody
 from clew.engine import Folded, fold_on
 from clew.facts import Facts
-from clew.failures import clipped, telling_line
+from clew.folding.state import State
+from clew.ledger.failures import clipped, telling_line
 from clew.projection import project
 from clew.replay.policies import NAMES
 from clew.replay.reading import Counted, Measure, Plain, Row, read_row
 from clew.sessions.readers import READERS
 from clew.sessions.reading import read_file
 from clew.sessions.session import Sent, Session
-from clew.state import State
 from clew.summaries.outcomes import ending_of
 from clew.tokens import counter_for
 from clew.transcript import Exchange

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from clew.codecs.formats import CODECS
-from clew.ledger import Ledger
+from clew.ledger.ledger import Ledger
 from clew.loops import Circle, Limits, circles_in
 from clew.loops.reading import read_history
 from clew.loops.seen import Seen, answered, asked

@@ -19,7 +19,7 @@ from rich import box
 from rich.table import Table
 
 from clew.edits import DropExchange, Edit, PlaceMark, Replace
-from clew.fold import State
+from clew.folding.fold import State
 from clew.replay.projected import Projected
 from clew.replay.reading import _grouped
 from clew.replay.recording import Recording

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from clew.codecs.formats import CODECS
-from clew.fold import part_tokens
+from clew.folding.fold import part_tokens
 from clew.replay import calibration
 from clew.replay.conditions import head_of
 from clew.replay.one import Options, replay_session

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import clew
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.policy import pass_names
 from clew.tokens import ExactCounter
 from tests.laws.sessions import long_session

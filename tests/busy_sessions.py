@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.passes import Pass
 from clew.policy import Policy
 from tests.formats import FORMATS, Exchange, request

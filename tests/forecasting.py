@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from clew.forecast.mentions import Mentions
-from clew.ledger import Ledger
+from clew.ledger.ledger import Ledger
 from clew.tools import Tools
 from clew.transcript import Index, Part, Ref
 

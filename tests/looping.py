@@ -7,7 +7,7 @@ from typing import Any
 
 from clew.codecs.definitions import definitions_in
 from clew.codecs.formats import CODECS
-from clew.ledger import Ledger
+from clew.ledger.ledger import Ledger
 from clew.loops import Circle, LoopDetector, circles_in
 from clew.loops.reading import read_history
 from clew.tools import Tools

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import clew
 from clew import Policy
-from clew.advising import Unadvised
 from clew.edits import Advise
-from clew.ledger import Ledger
+from clew.folding.advising import Unadvised
+from clew.ledger.ledger import Ledger
 from clew.marker import advice_line, advised, find_marker, without_advice
 from clew.passes import PASSES
 from clew.transcript import History, Index, Part, Ref
@@ -154,7 +154,7 @@ def everything(history: History, ledger: Ledger, unseen_from: int) -> Mapping[in
 
 @pytest.fixture
 def on_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.advising.advice", everything)
+    monkeypatch.setattr("clew.folding.advising.advice", everything)
 
 
 @pytest.mark.usefixtures("on_everything")
@@ -339,7 +339,7 @@ def test_a_source_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> Mapping[int, str]:
         raise ZeroDivisionError("a planted bug")
 
-    monkeypatch.setattr("clew.advising.advice", fail)
+    monkeypatch.setattr("clew.folding.advising.advice", fail)
     out = run("anthropic", *repeats(3))
     assert out.report.failures == {"advise": "ZeroDivisionError: a planted bug"}
     assert results("anthropic", out.request) == [SAME] * 3

@@ -15,7 +15,7 @@ from clew.codecs.body import Changed, Kept, Piece
 from clew.codecs.bytes_body import BytesBody
 from clew.codecs.layout import Layout, grown, laid_out
 from clew.errors import UnreadableRequest
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from clew.choosing import choose
 from clew.edits import DropExchange, DropReasoning, Edit, Offer, PlaceMark, Replace
 from clew.engine import Folded, fold_request
 from clew.facts import Facts
 from clew.passes import Pass
 from clew.passes.view import View
+from clew.planning.choosing import choose
 from clew.policy import Policy
 from clew.touching import closure, rows_of, touched
 from clew.transcript import Index, Kind, Part, Ref, Speaker, Transcript

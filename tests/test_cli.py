@@ -163,7 +163,7 @@ class TestExplain:
         def faulty(*_: object):
             raise RuntimeError("out of order")
 
-        monkeypatch.setattr("clew.evaluating.PASSES", (faulty,))
+        monkeypatch.setattr("clew.folding.evaluating.PASSES", (faulty,))
         result = run("explain", "-", data=example())
         assert result.exit_code == 0
         assert "faulty" in result.stdout

@@ -10,8 +10,8 @@ import pytest
 
 import clew
 from clew.codecs.formats import CODECS
+from clew.folding.memo import Memo
 from clew.marker import find_marker
-from clew.memo import Memo
 from tests.client_shapes import (
     ASKED,
     CLIENTS,

@@ -14,8 +14,8 @@ from clew import Policy, check, compact, repair
 from clew.check.anthropic_request import MOST_MARKS
 from clew.edits import TIDIED, Replace
 from clew.engine import Compaction
+from clew.folding.memo import Memo
 from clew.marker import reference
-from clew.memo import Memo
 from clew.policy import PRESETS
 from tests.corpus.sessions import MARK, READERS, History, corpus, encode, sessions, shards
 from tests.judges import judge

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from clew import compact
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from tests.compacting import PATHS
 from tests.corpus.sessions import corpus, sessions, shards
 from tests.operating import Client, one_to_each

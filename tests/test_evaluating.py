@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import clew
-from clew import Facts, Memo, Policy, evaluating
+from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
+from clew.folding import evaluating
 from clew.marker import Short, reference
 from clew.passes import Pass
 from clew.passes.moments import acts

@@ -84,7 +84,7 @@ def test_nothing_in_a_text_can_move_the_cursor() -> None:
 def test_arguments_are_shown_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.laws.trial_passes import shorten_calls
 
-    monkeypatch.setattr("clew.evaluating.PASSES", (shorten_calls,))
+    monkeypatch.setattr("clew.folding.evaluating.PASSES", (shorten_calls,))
     args = {"command": "make " + "x " * 100, "cwd": "/w"}
     whole = request("anthropic", "go", [Exchange("ok", id="a", args=args)], [Exchange("b", id="b")])
     shown = explain("--diff", data=json.dumps(whole).encode())
@@ -95,7 +95,7 @@ def test_arguments_are_shown_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_dropped_exchange_is_all_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.laws.trial_passes import drop_every_other_exchange
 
-    monkeypatch.setattr("clew.evaluating.PASSES", (drop_every_other_exchange,))
+    monkeypatch.setattr("clew.folding.evaluating.PASSES", (drop_every_other_exchange,))
     shown = explain("--diff", data=body(said="a few\nwords"))
     assert "- a few\n- words\n" in shown
     assert '-   "command": "make"' in shown

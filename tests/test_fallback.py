@@ -12,7 +12,7 @@ from clew.codecs.object_body import ObjectBody
 from clew.engine import prefix_of
 from clew.facts import Facts
 from clew.fallback import as_it_came, with_known_edits
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))

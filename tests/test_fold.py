@@ -11,18 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 import clew.engine
-import clew.fold
+import clew.folding.fold
 from clew.edits import DropReasoning, Offer, Replace
 from clew.engine import Folded, compacted, fold_request
-from clew.evaluating import evaluate, is_due
 from clew.facts import Facts
-from clew.fold import agrees, first_prefix
-from clew.memo import Memo
+from clew.folding.evaluating import evaluate, is_due
+from clew.folding.fold import agrees, first_prefix
+from clew.folding.memo import Memo
+from clew.folding.state import State
 from clew.passes import Pass
 from clew.passes.cap_results import cap_results
 from clew.passes.view import View
 from clew.policy import Policy
-from clew.state import State
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import fail
@@ -275,7 +275,7 @@ def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -
         evaluate(state, setting, free=free)
 
     with monkeypatch.context() as patch:
-        patch.setattr(clew.fold, "evaluate", counted)
+        patch.setattr(clew.folding.fold, "evaluate", counted)
         policy = Policy(cap=500, step=2_000, growth=0.1, passes=("cap_results",))
         model = "claude-opus-5-5"  # whose window holds all of it
         session = long_session("anthropic", exchanges_, result=result, model=model)

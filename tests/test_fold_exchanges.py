@@ -17,8 +17,8 @@ from clew import Policy
 from clew.edits import DropExchange, Offer, Replace
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
+from clew.folding.memo import Memo
 from clew.marker import Short, find_marker, reference
-from clew.memo import Memo
 from clew.passes import Pass
 from clew.passes.fold_exchanges import fold_exchanges
 from clew.passes.folding import Tiers, fold, tiers_of

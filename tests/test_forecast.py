@@ -17,7 +17,7 @@ from clew.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, len
 from clew.forecast.mentions import Mentions, atoms_in, bare, lines_folded
 from clew.forecast.model import call_rate, forecast, shipped
 from clew.forecast.risks import line_risks, risk
-from clew.lines import spoken
+from clew.ledger.lines import spoken
 from clew.transcript import Ref
 from tests.forecasting import Told, Turn, add, edits, numbered, reads, result, runs, told
 

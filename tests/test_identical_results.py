@@ -10,7 +10,7 @@ import clew
 from clew.edits import Replace
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
-from clew.failures import VERBATIM
+from clew.ledger.failures import VERBATIM
 from clew.marker import Short, find_marker, reference
 from clew.passes.cap_results import cap_results
 from clew.passes.identical_results import identical_results

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from clew.evaluating import chosen_passes
+from clew.folding.evaluating import chosen_passes
 from clew.passes import OPT_IN, PASSES, Pass
 from clew.policy import Policy
 from tests.laws import laws

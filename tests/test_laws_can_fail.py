@@ -11,8 +11,8 @@ import pytest
 
 from clew.edits import Offer, Replace
 from clew.engine import Compaction
+from clew.folding.memo import Memo
 from clew.marker import Marker, reference
-from clew.memo import Memo
 from clew.passes.view import View
 from clew.policy import Policy
 from tests.laws import laws

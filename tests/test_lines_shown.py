@@ -18,9 +18,9 @@ import clew
 from clew.edits import Offer, Replace
 from clew.engine import Compaction, Folded, compacted, fold_request
 from clew.facts import Facts
-from clew.lines import NO_NUMBER, Line, line_of, said
+from clew.folding.memo import Memo
+from clew.ledger.lines import NO_NUMBER, Line, line_of, said
 from clew.marker import Short, find_marker, hole, hole_in, reference
-from clew.memo import Memo
 from clew.passes.lines_shown import lines_shown
 from clew.passes.moments import acts
 from clew.passes.view import View

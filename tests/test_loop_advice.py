@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from clew.check.rules import steps_of
 from clew.codecs.formats import CODECS
-from clew.ledger import Ledger
+from clew.folding.mimicry import mimicry_in
+from clew.ledger.ledger import Ledger
 from clew.loops import advice
 from clew.loops.walk import rounds_of
 from clew.marker import find_marker, is_hole
-from clew.mimicry import mimicry_in
 from clew.tools import Tools
 from clew.transcript import Exchange, Index, Part, Ref
 from tests.formats import FIELD, FORMATS

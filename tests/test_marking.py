@@ -17,8 +17,8 @@ from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.codecs.reading import read_body
 from clew.engine import Folded, fold_request
-from clew.marking import marking_of, own_mark
-from clew.rates import HOUR, Marking
+from clew.planning.marking import marking_of, own_mark
+from clew.planning.rates import HOUR, Marking
 from tests.anthropic_messages import HOUR as AN_HOUR
 from tests.anthropic_messages import MARK, OLD, THINKING, m, res, text, u, use
 from tests.judges.anthropic import judge

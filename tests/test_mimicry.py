@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import clew
 from clew.codecs.formats import CODECS
+from clew.folding.mimicry import mimicry_in
 from clew.forecast import keeping
 from clew.marker import Marker, Short, hole, reference
-from clew.mimicry import mimicry_in
 from clew.transcript import Part, Ref
 from tests.formats import FIELD, FORMATS, Exchange, request
 

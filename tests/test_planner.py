@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.edits import DropExchange, DropReasoning, Edit, Offer, Replace
-from clew.planner import (
+from clew.planning.planner import (
     Cut,
     Moment,
     Priced,
@@ -23,16 +23,16 @@ from clew.planner import (
     refetch,
     sent_tokens,
 )
+from clew.planning.rates import HOUR, NO_CACHE, Marking, Rates, rates_for
 from clew.policy import Policy
-from clew.rates import HOUR, NO_CACHE, Marking, Rates, rates_for
 from clew.transcript import Index, Kind, Part, Ref, Transcript
 
 
 @pytest.fixture(autouse=True)
 def figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prices below are worked out by hand for these; what is fitted may change."""
-    monkeypatch.setattr("clew.planner._MARGIN", 1.1)
-    monkeypatch.setattr("clew.planner._AT_LEAST", 30.0)
+    monkeypatch.setattr("clew.planning.planner._MARGIN", 1.1)
+    monkeypatch.setattr("clew.planning.planner._AT_LEAST", 30.0)
 
 
 MINUTES = 300.0

@@ -13,7 +13,7 @@ import pytest
 from clew.edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.policy import Policy
 from clew.transcript import Index, Kind, Ref
 from tests.formats import FIELD, FORMATS, PIXEL

@@ -12,7 +12,7 @@ import clew
 from clew.codecs.object_body import ObjectBody
 from clew.engine import Folded, fold_on, fold_request
 from clew.facts import Facts
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.projection import project
 from tests.formats import FIELD, FORMATS
 from tests.laws.sessions import long_session

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import clew
 from clew import Policy, Tool, Tools
 from clew.edits import DropExchange, Offer, Replace
-from clew.failures import VERBATIM
-from clew.ledger import Ledger
+from clew.ledger.failures import VERBATIM
+from clew.ledger.ledger import Ledger
 from clew.marker import Short, find_marker, reference
 from clew.passes.view import View
 from clew.protections import Protections, path_pattern

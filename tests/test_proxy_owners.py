@@ -14,7 +14,7 @@ from clew.codecs.codec import FORMATS, FormatName
 from clew.codecs.formats import CODECS
 from clew.codecs.reading import read_body
 from clew.engine import prefix_of
-from clew.fold import first_prefix
+from clew.folding.fold import first_prefix
 from clew.proxy.owners import ANONYMOUS, Conversation, conversation_of, group_of, owner_of
 from tests.strategies import HISTORY, conversations, render
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import clew
 from clew.codecs.formats import CODECS
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.policy import Policy
 from clew.rendering.definitions import DEFINING
 from clew.rendering.words import fenced

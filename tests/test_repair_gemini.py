@@ -18,7 +18,7 @@ from clew.check.gemini import GeminiRules
 from clew.check.problem import Problem
 from clew.check.rules import Seen, Step, steps_of
 from clew.codecs.gemini import UNSIGNED, GeminiCodec
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.policy import Policy
 from clew.repair import gemini as repairing
 from clew.repair.gemini import UNNAMED, GeminiMender

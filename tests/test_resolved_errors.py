@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clew.api import expand
-from clew.failures import (
+from clew.ledger.failures import (
     clipped,
     counts_failures,
     exit_code,

@@ -18,9 +18,9 @@ import clew
 from clew import Facts, Policy
 from clew.cli import main
 from clew.engine import Compaction, compacted, fold_request
-from clew.evaluating import chosen_passes
+from clew.folding.evaluating import chosen_passes
+from clew.folding.memo import Memo
 from clew.marker import reference
-from clew.memo import Memo
 from clew.policy import PRESETS
 from clew.replay.policies import told
 from tests.busy_sessions import bash, done, lines, read, requests_of, sessions, write

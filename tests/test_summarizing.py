@@ -12,7 +12,7 @@ import clew
 from clew import Facts, Policy
 from clew.edits import Replace
 from clew.engine import Compaction
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.store import SQLiteStore
 from clew.tokens import counter_for
 from tests.busy_sessions import bash, edit

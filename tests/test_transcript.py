@@ -9,8 +9,8 @@ import pytest
 
 from clew.engine import fold_request
 from clew.facts import Facts
+from clew.folding.state import State
 from clew.policy import Policy
-from clew.state import State
 from clew.transcript import Exchange, Index, Kind, Part, Ref, Transcript, Unit
 from tests.formats import FIELD, FORMATS, request
 from tests.formats import Exchange as Pair

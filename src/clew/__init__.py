@@ -16,8 +16,8 @@ from .errors import (
     UnreadableRequest,
 )
 from .facts import Facts
+from .folding.memo import Memo
 from .loops import LoopDetector, Verdict
-from .memo import Memo
 from .policy import Policy
 from .report import Report
 from .tools import UNLIMITED, Tool, Tools

@@ -24,16 +24,16 @@ from .errors import (
     UnreadableRequest,
 )
 from .facts import Facts
+from .folding.memo import Memo
 from .marker import find_marker
-from .memo import Memo
 from .overrun import refuse_over_budget
+from .planning.tracing import Traced
 from .policy import Policy, Rendering
 from .presets import PRESETS
 from .ranges import shown
 from .repair.mending import Repair
 from .report import Report
 from .searching import Unsearchable, searcher
-from .tracing import Traced
 
 _Request = TypeVar("_Request")
 _MEMO = Memo()

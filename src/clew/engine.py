@@ -24,17 +24,18 @@ from .codecs.formats import CODECS
 from .codecs.json_tree import JSON
 from .codecs.reading import read_body
 from .edits import Edit
-from .evaluating import chosen_passes
 from .facts import Facts
-from .fold import agrees, first_prefix, fold_step, next_prefix
+from .folding.evaluating import chosen_passes
+from .folding.fold import agrees, first_prefix, fold_step, next_prefix
+from .folding.memo import Memo
+from .folding.originals import Originals
+from .folding.state import Setting, State, count_all
 from .limits import limits_for
-from .marking import marking_of
-from .memo import Memo
-from .originals import Originals
 from .passes import Pass
+from .planning.marking import marking_of
+from .planning.rates import rates_for
 from .policy import Policy
 from .projection import project
-from .rates import rates_for
 from .registered import token_of
 from .rendering.definitions import definition_tokens, without_definitions
 from .rendering.history import Rendered, render
@@ -42,7 +43,6 @@ from .rendering.words import STYLES
 from .repair.formats import MENDERS
 from .repair.mending import Repair
 from .report import Counted, Report
-from .state import Setting, State, count_all
 from .tokens import Counter, counter_for, part_tokens, sizer_for
 from .tools.fetching import fetching_tool
 

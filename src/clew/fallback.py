@@ -14,7 +14,7 @@ from .codecs.detect import detect
 from .codecs.reading import read_body
 from .engine import Compaction, Folded, compacted, fold_known, fold_request, prefix_of
 from .facts import Facts
-from .memo import Memo
+from .folding.memo import Memo
 from .policy import Policy
 
 _Request = TypeVar("_Request")

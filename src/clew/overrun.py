@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .engine import Folded
-from .evaluating import limits_of, view_of
+from .folding.evaluating import limits_of, view_of
+from .folding.state import count_all
 from .limits import in_the_way, pressure, why_it_stays
 from .passes.view import View
 from .protections import Protections
 from .report import Report
-from .state import count_all
 
 _SURELY = 0.97  # of the budget: joining messages takes a token or two
 

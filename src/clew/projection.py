@@ -16,10 +16,10 @@ from .codecs.codec import Codec
 from .codecs.json_tree import JSON
 from .codecs.marks import marks_in
 from .edits import Advise, DropExchange, DropReasoning, PlaceMark, Replace
+from .folding.state import MendedStep, RowChanges, Setting, Settled, State
 from .marker import advised
-from .marking import own_mark
+from .planning.marking import own_mark
 from .repair.mending import Ending, Repair
-from .state import MendedStep, RowChanges, Setting, Settled, State
 from .touching import touched
 from .transcript import Index, Part
 

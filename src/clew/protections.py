@@ -11,8 +11,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from functools import lru_cache
 
-from .failures import VERBATIM
-from .ledger import Event, Ledger
+from .ledger.failures import VERBATIM
+from .ledger.ledger import Event, Ledger
 from .marker import reference
 from .policy import Policy
 from .tools.fetching import fetches
@@ -192,7 +192,7 @@ def fetched_back(
 
     A result does if its call is the tool that gives originals back, or names the reference of one
     (in a shell, say). Of several that say the same, the latest one counts. One that merely says
-    what an original says is no such thing: refetching.py looks at what is read or run again.
+    what an original says is no such thing: `folding/refetching.py` is about what is read again.
     """
     found: dict[str, int] = {}
     for position in results:

@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from .edits import Advise, Edit
-from .mimicry import Mimicry
-from .refetching import Refetched
+from .folding.mimicry import Mimicry
+from .folding.refetching import Refetched
+from .planning.tracing import Traced
 from .repair.mending import Repair
-from .tracing import Traced
 
 
 class Counted(Struct, frozen=True, gc=False):

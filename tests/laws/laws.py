@@ -15,8 +15,8 @@ from clew.check.rules import steps_of
 from clew.codecs.formats import CODECS
 from clew.edits import Advise, DropExchange, PlaceMark, Replace
 from clew.engine import Compaction
+from clew.folding.memo import Memo
 from clew.marker import Marker, Short, find_marker, hole_in, reference
-from clew.memo import Memo
 from clew.passes.plain import plain, with_fewer_numbers
 from clew.policy import Policy
 from clew.tokens import counter_for, part_tokens

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from clew.engine import Compaction, compacted, fold_request
 from clew.errors import PassedThrough, UnreadableRequest
 from clew.facts import Facts
-from clew.memo import Memo
+from clew.folding.memo import Memo
 from clew.passes import PASSES, Pass
 from clew.policy import Policy
 from clew.report import Report

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..ledger import Event, Ledger
+from ..ledger.ledger import Event, Ledger
 from ..shapes import kind_of
 from ..tools.use import Content, Span, Use
 from ..transcript import History, Part

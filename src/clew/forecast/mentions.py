@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ..lines import spoken
-from ..numbering import NONE, Numbers
+from ..ledger.lines import spoken
+from ..ledger.numbering import NONE, Numbers
 from ..transcript import Part, Unit
 from .looks import look_of
 from .owned import FIGURE, LINE, NAME, NAMED, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..numbering import NONE, held_by
+from ..ledger.numbering import NONE, held_by
 
 WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
 RARE: Final = 3  # results; a word that more of them say tells little

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from ..edits import KEPT_LINES, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..tools.use import Content
 from ..transcript import History
 from .features import Known, known, session_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..transcript import History
 from .circle import Kind, Level, Limits, Round
 from .walk import Walk

@@ -8,7 +8,7 @@ from typing import Any
 from ..check.rules import steps_of
 from ..codecs.codec import Codec
 from ..codecs.json_tree import JSON
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..tools import Tools
 from ..transcript import Index, Part
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..failures import (
+from ..ledger.failures import (
     clipped,
     counts_failures,
     exit_code,
@@ -17,7 +17,7 @@ from ..failures import (
     left_running,
     telling_line,
 )
-from ..ledger import text_hash
+from ..ledger.ledger import text_hash
 from ..marker import NOTICED
 from ..shapes.frame import framed
 from ..tools.use import Use

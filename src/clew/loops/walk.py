@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Final
 
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..transcript import Exchange, History, Part
 from .circle import Limits, Round
 from .seen import answered, asked

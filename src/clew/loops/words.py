@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..failures import clipped
+from ..ledger.failures import clipped
 from ..marker import advice_line
 from .circle import Kind, Level, Round
 from .seen import REFUSED

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..failures import failed
+from ..ledger.failures import failed
 from ..marker import MOST, Marker, find_marker, reference
 from ..policy import Policy
 from ..transcript import Part

@@ -8,8 +8,8 @@ from itertools import takewhile
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger import Event
-from ..lines import NUMBERED
+from ..ledger.ledger import Event
+from ..ledger.lines import NUMBERED
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..tools.use import TO_THE_END, Span

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
-from ..failures import VERBATIM, failed
+from ..ledger.failures import VERBATIM, failed
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..transcript import Part

@@ -8,12 +8,12 @@ from itertools import compress
 from typing import Final
 
 from ..edits import KEPT_LINES, TIDIED, Offer, Replace
-from ..failures import VERBATIM, telling_line
 from ..forecast.features import Known, known, session_of
 from ..forecast.keeping import Kept, kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
 from ..forecast.risks import missed_of_lines
+from ..ledger.failures import VERBATIM, telling_line
 from ..marker import Short, has_gaps, reference
 from ..policy import Policy
 from ..summaries.outcomes import ending_of

@@ -8,8 +8,8 @@ from typing import Final
 from msgspec import Struct, field
 
 from ..edits import Offer, Replace
-from ..failures import VERBATIM, failed
-from ..lines import Line, Lines, line_of, same_until
+from ..ledger.failures import VERBATIM, failed
+from ..ledger.lines import Line, Lines, line_of, same_until
 from ..marker import Short, find_marker, has_gaps, hole, reference
 from ..policy import Policy
 from ..shapes.frame import framed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
-from ..failures import (
+from ..ledger.failures import (
     clipped,
     counts_failures,
     failed,

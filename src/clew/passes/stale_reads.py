@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..failures import failed
-from ..ledger import Event
+from ..ledger.failures import failed
+from ..ledger.ledger import Event
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
 from ..tools.use import TO_THE_END, Span

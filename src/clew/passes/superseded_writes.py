@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..binding import binding_of
 from ..edits import DropExchange, Offer
-from ..failures import failed
+from ..ledger.failures import failed
 from ..policy import Policy
 from ..touching import closure
 from ..transcript import Exchange, Unit

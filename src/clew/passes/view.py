@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..edits import TIDIED, Edit
 from ..forecast.mentions import Mentions
-from ..ledger import Ledger
+from ..ledger.ledger import Ledger
 from ..limits import Held, Limits
 from ..tokens import Counter, part_tokens
 from ..tools.use import Use

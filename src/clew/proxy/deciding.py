@@ -22,12 +22,12 @@ from ..engine import Folded, compacted, edits_of, fields_with, fold_request
 from ..errors import ClewError
 from ..facts import Facts
 from ..fallback import Fallback, as_it_came, with_known_edits
+from ..folding.memo import Memo
+from ..folding.state import State
 from ..marker import reference
-from ..memo import Memo
 from ..policy import Policy
 from ..prices import terms_for
 from ..repair.mending import Repair
-from ..state import State
 from ..store import Latest, Store
 from ..touching import touched
 from .conversations import Conversation, Conversations, Last, told_as

@@ -7,10 +7,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..advising import Unadvised
+from ..folding.advising import Unadvised
+from ..folding.refetching import Refetched
+from ..folding.state import State
 from ..loops import advice
-from ..refetching import Refetched
-from ..state import State
 from ..store import FetchedAgain
 
 _LONGEST: Final = 200  # characters of a name, or of what was read again

@@ -19,7 +19,7 @@ from ..codecs.body import Body
 from ..codecs.codec import Fields, FormatName
 from ..codecs.formats import CODECS
 from ..codecs.json_tree import get
-from ..fold import first_prefix, next_prefix
+from ..folding.fold import first_prefix, next_prefix
 
 ANONYMOUS: Final = "anonymous"
 

@@ -12,8 +12,8 @@ from ..codecs.body import Body
 from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
 from ..engine import fields_with
-from ..fold import first_prefix, next_prefix
-from ..marking import marking_of
+from ..folding.fold import first_prefix, next_prefix
+from ..planning.marking import marking_of
 from ..prices import terms_for
 from .conversations import Conversation, Last
 from .owners import group_of

@@ -10,9 +10,9 @@ from ..codecs.object_body import ObjectBody
 from ..edits import TIDIED, Advise
 from ..engine import Folded, edits_of, fold_on, prefix_of
 from ..facts import Facts
+from ..folding.state import State
 from ..policy import Policy
 from ..projection import project
-from ..state import State
 from .recording import Recording
 from .result import ReadAgain
 from .senders import InForce

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..failures import clipped, telling_line
+from ..ledger.failures import clipped, telling_line
 from ..tools.use import Span
 from .deeds import Deed, first_sentences, lines_read
 from .outcomes import clip, errors_in, first_error, last_word, opening

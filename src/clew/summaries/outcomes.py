@@ -8,7 +8,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
-from ..failures import telling_line
+from ..ledger.failures import telling_line
 from ..tools.use import Kind
 
 _HEAD: Final = 2_000  # characters in which a frame around the output begins, if there is one

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import cast
 
-from .edits import FOLDED, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
-from .touching import touched
-from .transcript import History
+from ..edits import FOLDED, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace
+from ..touching import touched
+from ..transcript import History
 
 
 def _saving(offer: Offer) -> float:

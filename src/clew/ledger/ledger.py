@@ -11,13 +11,13 @@ import xxhash
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..marker import find_marker, without_advice
+from ..tools import Tools
+from ..tools.paths import may_reach
+from ..tools.use import Span, Use
+from ..transcript import Exchange, Part
 from .failures import failed
 from .lines import Lines
-from .marker import find_marker, without_advice
-from .tools import Tools
-from .tools.paths import may_reach
-from .tools.use import Span, Use
-from .transcript import Exchange, Part
 
 _MOST_WRITES = 2_000  # that are looked through one by one; behind more, anything may be written
 LEAST_TEXT = 64  # characters; shorter results are not worth a look for copies of them

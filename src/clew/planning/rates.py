@@ -8,8 +8,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from .policy import Policy
-from .prices import Terms, terms_for
+from ..policy import Policy
+from ..prices import Terms, terms_for
 
 HOUR = 3_600.0  # seconds that a mark can ask for
 

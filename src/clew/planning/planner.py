@@ -14,11 +14,11 @@ from itertools import accumulate, islice
 
 from msgspec import Struct
 
-from .binding import worth
-from .edits import DropReasoning, Edit, Offer, Replace
+from ..binding import worth
+from ..edits import DropReasoning, Edit, Offer, Replace
+from ..touching import touched
+from ..transcript import History, Unit
 from .rates import Rates
-from .touching import touched
-from .transcript import History, Unit
 
 # Fitted on recorded sessions by bench/fit_forecast.py: how many requests are still to come.
 _STILL_TO_COME = 0.5  # of those so far

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
-from .summaries.record import Attached, record
-from .transcript import History
+from ..summaries.record import Attached, record
+from ..transcript import History
 
 Original = str | tuple[int, ...]  # a text, or the exchanges whose record it is
 

@@ -9,17 +9,16 @@ from itertools import chain
 
 from msgspec.structs import replace
 
-from .binding import cut_from, cut_of, reasoning_behind
-from .choosing import choose
-from .edits import FOLDED, KEPT_LINES, TIDIED, Offer, PlaceMark, Replace
-from .forecast.risks import Risks
-from .limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
-from .noting import words_noted
-from .passes import OPT_IN, PASSES, Pass
-from .passes.moments import acts_at_arrival, acts_at_epochs
-from .passes.plain import plainer
-from .passes.view import View, place_of
-from .planner import (
+from ..binding import cut_from, cut_of, reasoning_behind
+from ..edits import FOLDED, KEPT_LINES, TIDIED, Offer, PlaceMark, Replace
+from ..forecast.risks import Risks
+from ..limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
+from ..passes import OPT_IN, PASSES, Pass
+from ..passes.moments import acts_at_arrival, acts_at_epochs
+from ..passes.plain import plainer
+from ..passes.view import View, place_of
+from ..planning.choosing import choose
+from ..planning.planner import (
     Cut,
     Moment,
     Priced,
@@ -31,14 +30,15 @@ from .planner import (
     riskless,
     sent_tokens,
 )  # fmt: skip
-from .policy import Policy
-from .protections import Protections
-from .recent import kept_from
-from .registered import name_of
+from ..planning.tracing import traced
+from ..planning.vetting import vet
+from ..policy import Policy
+from ..protections import Protections
+from ..recent import kept_from
+from ..registered import name_of
+from ..touching import touched
+from .noting import words_noted
 from .state import Setting, State, count_all
-from .touching import touched
-from .tracing import traced
-from .vetting import vet
 
 _MORE = 1.03  # times what was left at the last look
 _NEAR = 0.8  # of a window; from there on tokens are counted exactly

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .check.anthropic_request import (
+from ..check.anthropic_request import (
     MOST_MARKS,
     is_automatic,
     is_long,
     marks_of_head,
     marks_of_message,
 )
-from .codecs.body import Body
-from .codecs.json_tree import Object
-from .edits import PlaceMark
+from ..codecs.body import Body
+from ..codecs.json_tree import Object
+from ..edits import PlaceMark
+from ..transcript import History
 from .rates import HOUR, Marking
-from .transcript import History
 
 _MINUTES = 300.0  # seconds that a mark asks for when it says nothing
 _CARRIERS = ("text", "call", "result")  # the parts whose blocks can be marked

@@ -10,8 +10,8 @@ from typing import Final, cast
 
 import msgspec
 
+from ..transcript import Part
 from .numbering import NONE, Numbers, held_by
-from .transcript import Part
 
 # How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
 _NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"

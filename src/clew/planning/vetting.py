@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from .edits import Advise, Edit, Offer, PlaceMark, Replace
-from .errors import ClewError
-from .marker import reference, reference_of
-from .passes.view import View
-from .summaries.record import record
-from .touching import touched
+from ..edits import Advise, Edit, Offer, PlaceMark, Replace
+from ..errors import ClewError
+from ..marker import reference, reference_of
+from ..passes.view import View
+from ..summaries.record import record
+from ..touching import touched
 
 
 class UnsoundOffer(ClewError, ValueError):

@@ -6,23 +6,23 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
+from ..check.rules import Step, steps_of
+from ..check.watching import watched, what_was_seen
+from ..codecs.json_tree import JSON, Object
+from ..codecs.marks import marks_in
+from ..codecs.words import as_words
+from ..edits import FOLDED
+from ..facts import Facts
+from ..limits import held
+from ..protections import fetched_back
+from ..repair.mending import Mended
+from ..tokens import part_tokens
+from ..transcript import Part
 from .advising import advise, take_back_if_over
-from .check.rules import Step, steps_of
-from .check.watching import watched, what_was_seen
-from .codecs.json_tree import JSON, Object
-from .codecs.marks import marks_in
-from .codecs.words import as_words
-from .edits import FOLDED
 from .evaluating import arrive, evaluate, is_due
-from .facts import Facts
-from .limits import held
 from .mimicry import mimicry_in
 from .noting import note_refetched, note_uses
-from .protections import fetched_back
-from .repair.mending import Mended
 from .state import MendedStep, Setting, State
-from .tokens import part_tokens
-from .transcript import Part
 
 _WORDED = ("user", "system", "developer")  # the roles whose messages may be only words
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from .forecast.mentions import Mentions
-from .ledger import Ledger
-from .passes.keep_lines import keep_lines
+from ..forecast.mentions import Mentions
+from ..ledger.ledger import Ledger
+from ..passes.keep_lines import keep_lines
+from ..tokens import part_tokens
 from .refetching import Again, Refetched, Standing, asked_again
 from .state import Setting, State
-from .tokens import part_tokens
 
 
 def note_uses(state: State, setting: Setting) -> None:

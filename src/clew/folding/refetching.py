@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
-from .edits import FOLDED, TIDIED, Edit, Replace
-from .ledger import Ledger
-from .lines import line_of
-from .marker import Short, find_marker
-from .passes.plain import plain
-from .tools.fetching import fetches
-from .tools.use import Span, Use
-from .transcript import Exchange, History, Part, Ref
+from ..edits import FOLDED, TIDIED, Edit, Replace
+from ..ledger.ledger import Ledger
+from ..ledger.lines import line_of
+from ..marker import Short, find_marker
+from ..passes.plain import plain
+from ..tools.fetching import fetches
+from ..tools.use import Span, Use
+from ..transcript import Exchange, History, Part, Ref
 
 _MOST_EVENTS = 64  # earlier dealings with a file that are looked through
 _MOST_REPEATS = 8  # earlier calls that were the same

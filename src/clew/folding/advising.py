@@ -7,12 +7,12 @@ from typing import overload
 
 from msgspec.structs import replace
 
-from .edits import ADVISED, Advise
+from ..edits import ADVISED, Advise
+from ..loops import advice
+from ..marker import advice_line, advised, without_advice
+from ..transcript import Exchange, History, Part, Unit
 from .evaluating import is_over
-from .loops import advice
-from .marker import advice_line, advised, without_advice
 from .state import Setting, State
-from .transcript import Exchange, History, Part, Unit
 
 
 def advise(state: State, setting: Setting) -> Sequence[int]:

@@ -9,10 +9,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from .codecs.bodies import Bodies
-from .edits import Edit, Replace
+from ..codecs.bodies import Bodies
+from ..edits import Edit, Replace
+from ..transcript import Part
 from .state import State
-from .transcript import Part
 
 Key = bytes
 

@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from .marker import find_marker, is_hole, is_names
-from .transcript import Part, Ref
+from ..marker import find_marker, is_hole, is_names
+from ..transcript import Part, Ref
 
 Mimicked = Literal["marker", "hole", "names", "repeat", "call"]
 

@@ -8,28 +8,28 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from .binding import Binding
-from .check.rules import Rules, Seen
-from .codecs.body import Piece
-from .codecs.codec import Codec, Fields
-from .codecs.json_tree import JSON
-from .edits import FOLDED, Advise, DropExchange, Edit, Offer, PlaceMark, Replace
-from .facts import Facts
-from .forecast.mentions import Mentions
-from .ledger import Ledger
-from .limits import Held, Limits
-from .marker import advised, reference
+from ..binding import Binding
+from ..check.rules import Rules, Seen
+from ..codecs.body import Piece
+from ..codecs.codec import Codec, Fields
+from ..codecs.json_tree import JSON
+from ..edits import FOLDED, Advise, DropExchange, Edit, Offer, PlaceMark, Replace
+from ..facts import Facts
+from ..forecast.mentions import Mentions
+from ..ledger.ledger import Ledger
+from ..limits import Held, Limits
+from ..marker import advised, reference
+from ..passes import Pass
+from ..planning.rates import NO_CACHE, Rates
+from ..planning.tracing import Traced
+from ..policy import Policy
+from ..repair.mending import Mender, Repair
+from ..tokens import Counter, part_tokens
+from ..touching import rows_of, touched
+from ..transcript import Index, Part
 from .mimicry import Mimicry
 from .originals import Original
-from .passes import Pass
-from .policy import Policy
-from .rates import NO_CACHE, Rates
 from .refetching import Refetched
-from .repair.mending import Mender, Repair
-from .tokens import Counter, part_tokens
-from .touching import rows_of, touched
-from .tracing import Traced
-from .transcript import Index, Part
 
 _UNBOUND = Binding("nothing", "all")
 _NO_LIMITS = Limits()

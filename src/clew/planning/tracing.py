@@ -7,10 +7,10 @@ from typing import Literal
 
 from msgspec import Struct
 
-from .edits import Level, Offer
-from .passes.view import View
-from .protections import Protections
-from .transcript import Ref
+from ..edits import Level, Offer
+from ..passes.view import View
+from ..protections import Protections
+from ..transcript import Ref
 
 Outcome = Literal["taken", "not taken", "protected"]
 

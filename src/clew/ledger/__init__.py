@@ -1,0 +1,1 @@
+"""What the calls of a conversation did, and where its lines stand."""
