@@ -62,7 +62,7 @@ def test_no_json_at_all(value: Any) -> None:
     assert clew.compact(value).request is value
 
 
-def test_objects_of_an_sdk_are_refused_and_passed_on() -> None:
+def test_objects_of_an_unknown_kind_are_refused_and_passed_on() -> None:
     class TextBlock:
         type, text = "text", "hi"
 
@@ -73,7 +73,7 @@ def test_objects_of_an_sdk_are_refused_and_passed_on() -> None:
     out = clew.compact(history, format="anthropic")
     assert out.request is history
     assert "TextBlock" in str(out.report.untouched)
-    assert "model_dump" in str(out.report.untouched)
+    assert "pass plain data" in str(out.report.untouched)
 
 
 def test_a_wrong_format_name_is_named_with_the_allowed_ones() -> None:

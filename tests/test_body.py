@@ -246,11 +246,11 @@ def test_plain_text_input_is_passed_through() -> None:
             read_body(request)
 
 
-def test_objects_of_an_sdk_are_refused() -> None:
+def test_objects_of_an_unknown_kind_are_refused() -> None:
     class Block:
         pass
 
-    for message in (Block(), {"content": [Block()]}, {"content": (1,)}):
+    for message in (Block(), {"content": [Block()]}, {"content": (Block(),)}):
         with pytest.raises(UnreadableRequest):
             read_body([message]).message(0)
 

@@ -8,13 +8,16 @@ from typing import Any, cast
 from ..errors import PlainText, UnreadableRequest
 from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece, chained
 from .codec import Fields
+from .foreign import plain
 from .json_tree import JSON, Object, compact_text
 from .marks import marks_in, strip_marks
 from .words import as_words
 
+_UNREAD = object()
+
 
 class ObjectBody:
-    """A request dict, or a bare list of messages."""
+    """A request dict, or a bare list of messages; an SDK's objects are read as it sends them."""
 
     def __init__(
         self,
@@ -26,32 +29,23 @@ class ObjectBody:
         self._request = request
         self.shares = shares
         self._marked = marked  # the messages with marks, where the caller knows them
-        if isinstance(request, list):
-            self.field: str | None = None
-            self.fields: Fields | None = None
-            self._messages = request
-            return
-        self.field = _history_field(request)
-        self.fields = request
-        history = request[self.field]
-        if isinstance(history, str):
-            raise PlainText(PLAIN_TEXT)
-        if not isinstance(history, list):
-            raise UnreadableRequest(f"Field {self.field!r} is not a list of messages.")
-        self._messages = cast(list[JSON], history)
+        self.field = None if isinstance(request, list) else _history_field(request)
+        self.fields: Fields | None = None if isinstance(request, list) else request
+        self._messages = request if isinstance(request, list) else _history(request, self.field)
+        self._plain: list[JSON] = [_UNREAD] * len(self._messages)
 
     def __len__(self) -> int:
         return len(self._messages)
 
     def message(self, at: int) -> JSON:
-        """One message; objects of an SDK are refused."""
-        message = self._messages[at]
-        _refuse_foreign(at, message)
-        return message
+        """One message, as plain data."""
+        if self._plain[at] is _UNREAD:
+            self._plain[at] = plain(at, self._messages[at])
+        return self._plain[at]
 
     def identity(self, at: int) -> Any:
         """Bytes that stand for the message without its marks."""
-        bare = as_words(strip_marks(self._messages[at]))
+        bare = as_words(strip_marks(self.message(at)))
         told = compact_text(bare).encode("utf-8", "surrogatepass")
         if isinstance(bare, str):
             return b'"' + told  # a string that looks like an object is none
@@ -70,7 +64,7 @@ class ObjectBody:
     def marked(self) -> Sequence[int]:
         """The messages that carry marks."""
         if self._marked is None:
-            self._marked = [at for at, one in enumerate(self._messages) if marks_in(one)]
+            self._marked = [at for at in range(len(self)) if marks_in(self.message(at))]
         return self._marked
 
     def head(self, names: Sequence[str]) -> bytes:
@@ -95,34 +89,17 @@ class ObjectBody:
         return {**cast(Object, self._request), self.field: messages}
 
 
-_JSON_TYPES = (dict, list, str, int, float, bool, type(None))
-
-
-def _refuse_foreign(at: int, message: object) -> None:
-    """Objects of an SDK are not JSON: changing a copy of them would lose what they are."""
-    for value in (message, *_inner(message)):
-        if not isinstance(value, _JSON_TYPES):
-            kind = type(value).__name__
-            raise UnreadableRequest(
-                f"Message {at} holds a {kind} object; pass plain data (its model_dump())."
-            )
-
-
-def _inner(message: object) -> list[Any]:
-    if not isinstance(message, dict):
-        return []
-    found: list[Any] = []
-    for field in ("content", "parts", "tool_calls", "output", "summary"):
-        items = cast(Object, message).get(field)
-        if isinstance(items, list):
-            found += cast(list[Any], items)
-        elif items is not None:
-            found.append(items)
-    return found
-
-
 def _history_field(request: Object) -> str:
     for name in HISTORIES:
         if name in request:
             return name
     raise UnreadableRequest(NO_HISTORY)
+
+
+def _history(request: Object, field: str | None) -> list[JSON]:
+    history: object = request.get(field or "")
+    if isinstance(history, str):
+        raise PlainText(PLAIN_TEXT)
+    if not isinstance(history, list):
+        raise UnreadableRequest(f"Field {field!r} is not a list of messages.")
+    return cast(list[JSON], history)
