@@ -62,7 +62,7 @@ def recorded(
         replayed=_replayed(requests, conditions),
         output=output,
         head=conditions.head,
-        warm=conditions.warm,
+        warm=conditions.warm.head,
         hidden=round(made_of[HIDDEN] + made_of[LEFT_OUT]),
         output_money=_money(output * terms.output, terms),
         made_of=made_of,

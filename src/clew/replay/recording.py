@@ -14,6 +14,7 @@ from ..codecs.json_tree import JSON
 from ..prices import Terms
 from ..sessions.session import Session
 from ..transcript import Part
+from .caches import NOTHING, Found
 from .needs import Finder, needs_in
 from .reading import HOUR, Measure, Row, read_row, with_mark
 
@@ -27,7 +28,7 @@ class Conditions(Struct, frozen=True):
     head: int  # tokens of system prompt and tools
     lifetime: float = 0  # seconds that the client's cache marks ask for; 0: it sets none
     window: int | None = None
-    warm: int = 0  # tokens of the head that were cached before the first request
+    warm: Found = NOTHING  # what the first request finds in the cache
 
     @property
     def write(self) -> float:

@@ -137,6 +137,7 @@ class _Turn(Struct):
     usage: Usage | None = None
     model: str | None = None
     request: str | None = None  # the record of the request that it answers
+    name: str | None = None  # of an answer, wherever it is told again
     records: list[str] = []
     told: bool = False  # whether it stands in a segment before this one already
 
@@ -232,7 +233,7 @@ class _Chain:
         told = model if isinstance(model, str) else None
         time = seconds(record.get("timestamp"))
         sent, own = self._requests.answered(), text_at(record, "uuid")
-        turn = _Turn("assistant", blocks, time, usage, told, sent, [own])
+        turn = _Turn("assistant", blocks, time, usage, told, sent, _name(id, record), [own])
         self._turns.append(turn)
         if isinstance(id, str):
             self._answers[id] = turn
@@ -291,7 +292,7 @@ def _settled(
             messages[-1]["content"] += blocks
         else:
             if turn.role == "assistant" and not turn.told:
-                requests.append(Sent(len(messages), turn.time, turn.usage, turn.model))
+                requests.append(Sent(len(messages), turn.time, turn.usage, turn.model, turn.name))
                 ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})
         answers = [results[block["id"]] for block in blocks if block.get("type") == "tool_use"]
@@ -326,6 +327,12 @@ def _stays(block: Object, role: str, results: dict[str, Object]) -> bool:
 
 def _calls(blocks: Sequence[Object]) -> int:
     return sum(block.get("type") == "tool_use" for block in blocks)
+
+
+def _name(id: JSON, record: Object) -> str | None:
+    """What a copy of an answer has too; gateways give the same ids again, to other requests."""
+    also = text_at(record, "requestId") or text_at(record, "timestamp")
+    return f"{id} {also}" if isinstance(id, str) and id and also else None
 
 
 def _usage(usage: JSON) -> Usage | None:

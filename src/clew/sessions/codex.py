@@ -11,13 +11,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import PurePath
 from typing import cast
 
 import msgspec
 from msgspec import Struct
 
-from ..codecs.json_tree import JSON, Object
+from ..codecs.json_tree import JSON, Object, compact_text
 from .history import count, kind_of, objects, seconds, text_at
 from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
@@ -79,7 +80,9 @@ class _Run(Struct):
     """What the model made without anything in between: the answer to one request."""
 
     model: str | None
+    after: str | None  # the latest call before it
     usage: Usage | None = None
+    call: str | None = None  # its first
 
 
 class _Item(Struct):
@@ -101,6 +104,7 @@ class _Rollout:
         self._model: str | None = None
         self._segment = 0
         self._totals: JSON = None  # what the last count of tokens came to
+        self._call: str | None = None  # the latest
         self._items: list[_Item] = []
         self._notes: Counter[str] = Counter()
 
@@ -163,7 +167,9 @@ class _Rollout:
         last = self._items[-1] if self._items else None
         run = last.run if last else None
         if _model_made(item) and (last is None or last.given or not _model_made(last.item)):
-            run = _Run(self._model)
+            run = _Run(self._model, self._call)
+        if kind in _CALLS and run is not None and (call := _call_id(item)) is not None:
+            self._call, run.call = call, run.call or call
         sent = {key: item[key] for key in item if key != _OWN} if _OWN in item else item
         self._items.append(_Item(sent, seconds(stamp), run))
 
@@ -237,8 +243,26 @@ def _requests(items: Sequence[_Item]) -> Iterator[Sent]:
         if one.given or not _model_made(one.item):
             continue
         if before.given or not _model_made(before.item):
-            run = one.run
-            yield Sent(at, one.time, run.usage if run else None, run.model if run else None)
+            yield _sent(at, one, before)
+
+
+def _sent(at: int, one: _Item, before: _Item) -> Sent:
+    run = one.run
+    if run is None:
+        return Sent(at, one.time)
+    return Sent(at, one.time, run.usage, run.model, _name(run, before.item, one.item))
+
+
+def _name(run: _Run, before: Object, first: Object) -> str | None:
+    """What an answer has in a copy too: times are new there, ids of calls are not.
+
+    There are servers that number their calls, so what is said around them counts as well.
+    """
+    call = run.call or run.after
+    if call is None:
+        return None
+    told = [call, compact_text(before), compact_text(first), repr(run.usage)]
+    return blake2b("\n".join(told).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _model_made(item: Object) -> bool:
