@@ -1,7 +1,8 @@
 """Codex's rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as requests to the Responses API.
 
 The payloads of its `response_item` records are the items of its requests. A `compacted` record ends
-a segment; the history that Codex put in its place, where it is told, begins the next one. Hosted
+a segment; the history that Codex put in its place, where it is told, begins the next one. Turns
+that were rolled back are told as a session of their own, if the model had answered in them. Hosted
 calls (a web search) hold no pair and are left out. Rollouts of older versions begin with a record
 that has no kind, and hold their items bare, without times.
 """
@@ -17,6 +18,7 @@ from typing import cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..codecs.json_tree import JSON, Object, compact_text
 from .history import count, kind_of, objects, seconds, text_at
@@ -91,7 +93,8 @@ class _Item(Struct):
     item: Object
     time: float | None
     run: _Run | None
-    given: bool = False  # stands in a history that Codex put together: no request was sent for it
+    given: bool = False  # no request was sent for it, or another session tells that
+    asked: bool = False  # the user began a turn with it
 
 
 class _Rollout:
@@ -103,6 +106,7 @@ class _Rollout:
         self._parent: str | None = None
         self._model: str | None = None
         self._segment = 0
+        self._rewound = 0
         self._totals: JSON = None  # what the last count of tokens came to
         self._call: str | None = None  # the latest
         self._items: list[_Item] = []
@@ -125,7 +129,7 @@ class _Rollout:
             case "response_item":
                 self._item(payload, holder.get("timestamp"))
             case "event_msg":
-                self._event(payload)
+                return self._event(payload)
             case "session_meta" | "turn_context":
                 self._context(payload, meta=kind == "session_meta")
             case "token_usage_record" | "world_state":
@@ -173,9 +177,20 @@ class _Rollout:
         sent = {key: item[key] for key in item if key != _OWN} if _OWN in item else item
         self._items.append(_Item(sent, seconds(stamp), run))
 
-    def _event(self, event: Object) -> None:
+    def _event(self, event: Object) -> Session | None:
+        match event.get("type"):
+            case "token_count":
+                self._counted(event.get("info"))
+            case "user_message" if self._items:
+                self._items[-1].asked = True
+            case "thread_rolled_back":
+                return self._rolled_back(count(event, "num_turns"))
+            case _:
+                pass  # for the user; the model hears nothing of it
+        return None
+
+    def _counted(self, info: JSON) -> None:
         """A count of tokens belongs to the run before it; one that only repeats, to none."""
-        info = event.get("info") if event.get("type") == "token_count" else None
         if not isinstance(info, dict):
             return
         told = cast(Object, info)
@@ -184,6 +199,19 @@ class _Rollout:
         run = self._items[-1].run if self._items else None
         if run is not None and run.usage is None and (totals is None or totals != repeats):
             run.usage = _usage(told.get("last_token_usage"))
+
+    def _rolled_back(self, turns: int) -> Session | None:
+        """Take the last turns out of the history; what the model answered in them is told."""
+        asked = [at for at, one in enumerate(self._items) if one.asked]
+        if not turns or not asked:
+            return None
+        cut = asked[max(0, len(asked) - turns)]
+        before = [replace(one, given=True) for one in self._items[:cut]]
+        branch = [*before, *self._items[cut:]]
+        self._items = self._items[:cut]
+        session = self._session(branch, Counter(), f"/rewound-{self._rewound + 1}")
+        self._rewound += session is not None
+        return session
 
     def _context(self, payload: Object, *, meta: bool) -> None:
         model = payload.get("model")
@@ -196,22 +224,27 @@ class _Rollout:
 
     def finish(self) -> Session | None:
         """What was read since the last compaction, if a request is in it."""
-        items = _settled(self._items, self._notes)
-        notes = tuple(f"{count} {what} left out" for what, count in self._notes.items())
+        session = self._session(self._items, self._notes)
         self._items, self._notes = [], Counter()
-        requests = tuple(_requests(items))
+        return session
+
+    def _session(
+        self, items: Sequence[_Item], notes: Counter[str], suffix: str = ""
+    ) -> Session | None:
+        kept = _settled(items, notes)
+        requests = tuple(_requests(kept))
         if not requests:
             return None
         return Session(
-            id=self._id or PurePath(self._source).stem,
+            id=(self._id or PurePath(self._source).stem) + suffix,
             agent=AGENT,
             format="openai-responses",
-            messages=[one.item for one in items],
+            messages=[one.item for one in kept],
             requests=requests,
             source=self._source,
             segment=self._segment,
             parent=self._parent,
-            notes=notes,
+            notes=tuple(f"{count} {what} left out" for what, count in notes.items()),
         )
 
 

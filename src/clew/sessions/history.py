@@ -51,6 +51,26 @@ class History:
         """What stands in front of all, although it is recorded later."""
         self._events.insert(0, list(said))
 
+    def latest(self) -> object:
+        """What came last, to come back to."""
+        return self._events[-1] if self._events else None
+
+    def take_back(self, after: object) -> History:
+        """Take out all that came after something; the history that it was, without what stays.
+
+        Of that one, the requests that stay here are not told.
+        """
+        ends = (at + 1 for at, one in enumerate(self._events) if one is after)
+        start = 0 if after is None else next(ends, len(self._events))
+        branch = History(self.format)
+        branch._events = [
+            Answer(one.pieces, None, one.results) if isinstance(one, Answer) else one
+            for one in self._events[:start]
+        ]
+        branch._events += self._events[start:]
+        del self._events[start:]
+        return branch
+
     def awaits(self, call: str) -> bool:
         """Whether this call has no result yet, or was never made, which is counted."""
         asked = self._asked.get(call)
