@@ -585,3 +585,12 @@ class TestOneIdForManyAnswers:
             answer(5, "m2", text("Done.")),
         ]
         assert only(told).messages == only([*told[:3], *told[4:]]).messages
+
+
+@pytest.mark.parametrize("tokens", [2**64 - 1, 10**30, -1, True, 1.5, "7", None])
+def test_a_number_of_tokens_that_no_request_can_have_is_none(tokens: Any):
+    told = copy.deepcopy([USER, ANSWER])
+    told[1]["message"]["usage"]["input_tokens"] = tokens
+    [sent] = only(told).requests
+    assert sent.usage is not None
+    assert sent.usage.prompt == 9_500

@@ -16,6 +16,7 @@ from .session import Sent, Session, Usage
 
 Piece = tuple[str | None, JSON]  # the id of a call or None, and what stands for it on the wire
 
+_MOST = 1_000_000_000  # tokens of a request: a number above is a fault of whoever wrote it
 _MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
 
 
@@ -221,7 +222,7 @@ def kind_of(record: Object) -> str:
 def count(value: JSON, *path: str) -> int:
     """The number of tokens at a path; what is none counts nothing."""
     number = get(value, path)
-    known = isinstance(number, int) and not isinstance(number, bool) and number > 0
+    known = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= _MOST
     return number if known else 0
 
 
