@@ -38,7 +38,13 @@ def conditions_of(session: Session, measure: Measure, window: int | None = None)
         terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
     listed = window if window is not None else terms.window
     head = head_of(session, measure)
-    return Conditions(terms, head, lifetime_of(session), listed, warm_of(session, head))
+    others = {sent.model for sent in session.requests if sent.model} - {model}
+    prices = {one: dollars for one in others if (dollars := _dollars(session, one, time))}
+    return Conditions(terms, head, lifetime_of(session), listed, warm_of(session, head), prices)
+
+
+def _dollars(session: Session, model: str, time: float | None) -> float | None:
+    return priced(terms_for(session.format, model), session.format, model, time).dollars
 
 
 def head_of(session: Session, measure: Measure) -> int:
