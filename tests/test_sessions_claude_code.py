@@ -575,6 +575,19 @@ class TestOneIdForManyAnswers:
             told = [{key: one[key] for key in one if key != "requestId"} for one in told]
         assert [sent.cut for sent in only(told).requests] == [1, 3]
 
+    def test_an_answer_whose_first_record_has_no_usage_yet_is_one(self):
+        told = [
+            user(0, "Go."),
+            answer(1, "m", call("a")),
+            user(2, [result("a")]),
+            answer(3, "m", call("b")),
+            user(4, [result("b")]),
+        ]
+        told = [{key: one[key] for key in one if key != "requestId"} for one in told]
+        told[1]["message"]["usage"] = {"input_tokens": 0, "output_tokens": 0}
+        [sent] = only(told).requests
+        assert (sent.cut, sent.usage and sent.usage.prompt) == (1, 9_503)
+
     def test_what_is_written_twice_is_said_once(self):
         told = [
             user(0, "Go."),

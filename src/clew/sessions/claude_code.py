@@ -162,7 +162,9 @@ class _Turn(Struct):
         """Whether an answer of the same id is this one; gateways may give one id to all."""
         if request and self.request_id:
             return request == self.request_id
-        return usage is None or self.usage is None or usage.prompt == self.usage.prompt
+        known = 0 if self.usage is None else self.usage.prompt
+        told = 0 if usage is None else usage.prompt  # a stream's first event may have none yet
+        return not known or not told or known == told
 
 
 class _Chain:
