@@ -27,7 +27,7 @@ def claude_code(
             "parentUuid": f"{id}-{at - 1}" if at else None,
             "isSidechain": False,
             "timestamp": _stamp(start, at),
-            "message": _answered(message, f"msg_{at}"),
+            "message": _answered(message, f"msg_{id}_{at}"),
         }
         for at, message in enumerate(messages)
     ]

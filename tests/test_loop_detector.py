@@ -217,3 +217,14 @@ def test_a_call_that_was_never_made_with_the_same_result_before_is_allowed(calls
             assert len(made[name]) >= 2
         detector.tell("Read", json.dumps(arguments), result)
         made.setdefault(name, []).append(result)
+
+
+def test_what_a_host_hands_over_may_fail_to_show_itself() -> None:
+    class Broken:
+        def __str__(self) -> str:
+            raise RuntimeError("not now")
+
+    detector = clew.LoopDetector()
+    for _ in range(2):
+        detector.tell("weave", {"thread": Broken()}, Broken())
+    assert detector.ask("weave", {"thread": Broken()}).action == "allow"

@@ -29,6 +29,7 @@ from tests.looping import (
 
 TAILS: list[Step] = [run(f"pytest -q 2>&1 | tail -{n}", PASSED) for n in (5, 10, 20, 30, 40)]
 FRAME = "Chunk ID: {0}\nWall time: {0}.5 seconds\nProcess exited with code 0\nOutput:\nno loom here"
+UPDATED = "The file loom.py has been updated."
 SCREEN = "| the same screen of the loom, forty threads wide |\n" * 5
 
 # What happens; of what kind the circle is; after how many of its calls it is told.
@@ -100,6 +101,21 @@ CIRCLES: dict[str, tuple[list[Step], str, int]] = {
         [edit("a", "b"), run("make", FAILED), edit("b", "a"), run("make", FAILED)] * 3,
         "cycle",
         12,
+    ),
+    "edits that take one another back, and nothing else": (
+        [edit("a", "b", result=UPDATED), edit("b", "a", result=UPDATED)] * 3,
+        "cycle",
+        6,
+    ),
+    "a file written again as it is": (
+        [call("Write", UPDATED, file_path="loom.py", content=LOOM)] * 3,
+        "repeat",
+        3,
+    ),
+    "a command that writes the same again": (
+        [run("sed -i s/weft/warp/ loom.py", "")] * 3,
+        "repeat",
+        3,
     ),
     "edits that never fit": (
         [edit("weft", result=MISSING), read(), edit("warp 2", result=MISSING), read("a.py"),

@@ -55,6 +55,10 @@ CALLS: dict[str, tuple[Called, str]] = {
         Called('a" (id x) with {}\nEnd', "c 1", 1, True, "{}"),
         'The assistant called "a\\" (id x) with {}\\nEnd" (id "c 1") with {}',
     ),
+    "a name with another end of a line": (
+        Called("a\u2028b\x85c", "é", 1, True, "{}"),
+        'The assistant called "a\\u2028b\\u0085c" (id "é") with {}',
+    ),
     "given more": (
         Called("run", "c1", 1, True, "print(1)", ('{"language":"PYTHON"}',)),
         'The assistant called run (id c1) with print(1)\nIt was given {"language":"PYTHON"}',

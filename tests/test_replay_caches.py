@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from clew.prices import Terms
-from clew.replay.caches import Billed, Caches, Prompt
+from clew.replay.caches import NOTHING, Billed, Caches, Found, Prompt
 from clew.replay.reading import HOUR, MINUTES, Block, Row
 
 MARKS = Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
@@ -31,7 +31,7 @@ class Client:
     """Sends one prompt after the other to one cache."""
 
     def __init__(
-        self, terms: Terms, *, head: int = 0, lifetime: float = HOUR, warm: int = 0
+        self, terms: Terms, *, head: int = 0, lifetime: float = HOUR, warm: Found = NOTHING
     ) -> None:
         self.prompt = Prompt(head)
         self.caches = Caches(terms, lifetime, warm)
@@ -168,13 +168,22 @@ def test_only_the_latest_breakpoints_are_looked_at() -> None:
 
 @pytest.mark.parametrize("terms", [MARKS, PREFIX, POINTS])
 def test_only_the_first_request_finds_what_others_had_written(terms: Terms) -> None:
-    client = Client(terms, head=1000, warm=600)
+    client = Client(terms, head=1000, warm=Found(600))
     asked = rows("a", marked="a")
     first = client.send(asked, 0)
     assert (first.read, first.write + first.write_1h, first.plain) == (600, 500, 0)
     assert client.send(asked, 1).read == 1100
     assert client.send(asked, 1e6).read == 0
-    assert Client(replace(terms, cache="none"), head=1000, warm=600).send(asked).read == 0
+    assert Client(replace(terms, cache="none"), head=1000, warm=Found(600)).send(asked).read == 0
+
+
+@pytest.mark.parametrize("terms", [MARKS, PREFIX, POINTS])
+def test_of_a_history_that_another_conversation_had_sent_a_share_is_found(terms: Terms) -> None:
+    for names, read in (("aMb", 1225), ("a", 1075)):  # as much of a shorter one, too
+        client = Client(terms, head=1000, warm=Found(1000, 0.75))
+        asked = rows(names, marked=names[-1])
+        assert client.send(asked, 0).read == read
+        assert client.send(asked, 1).read == 1000 + 100 * len(names)
 
 
 @pytest.mark.parametrize(("terms", "left"), [(MARKS, 1000), (PREFIX, 1100), (POINTS, 0)])

@@ -28,7 +28,7 @@ from clew.replay.result import (
     Total,
 )
 from clew.replay.totals import summed
-from clew.sessions.session import Sent, Session
+from clew.sessions.session import Sent, Session, Usage
 from tests.laws.sessions import long_session
 from tests.replay_files import requests
 from tests.replaying import session_of
@@ -92,6 +92,29 @@ def test_a_model_that_changes_has_to_be_told_everything_anew() -> None:
     ]
     assert (switched.points[half].read, same.points[half].read > 30_000) == (0, True)
     assert switched.points[half + 1].read > 30_000
+
+
+def test_each_request_has_the_price_of_its_own_model() -> None:
+    session = long("anthropic", 12, "claude-opus-4-5")
+    usage = Usage(input=100, cache_read=900, output=50)
+    requests = [replace(sent, usage=usage) for sent in session.requests]
+    half = len(requests) // 2 - 1
+    prices = {"claude-opus-4-5": 5.0, "claude-haiku-4-5": 1.0, "some-model-of-ours": 5.0}
+    for other, dollars in prices.items():
+        mixed = [replace(sent, model=other) for sent in requests[:half]]
+        result = played(replace(session, requests=(*mixed, *requests[half:])))
+        costs = [point.cost for point in result.scores[0].points]
+        money = (dollars * sum(costs[:half]) + 5.0 * sum(costs[half:])) / 1e6
+        assert result.scores[0].bill.money == pytest.approx(money, rel=1e-3)
+        assert result.recorded is not None
+        assert result.recorded.replayed.money == pytest.approx(money, rel=1e-3)
+        rest = len(requests) - half
+        assert result.recorded.reported.money == pytest.approx(
+            (100 + 0.1 * 900) * (dollars * half + 5.0 * rest) / 1e6
+        )
+        assert result.recorded.output_money == pytest.approx(
+            5 * 50 * (dollars * half + 5.0 * rest) / 1e6
+        )
 
 
 def test_requests_until_the_window_is_full() -> None:

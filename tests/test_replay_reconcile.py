@@ -136,14 +136,25 @@ def test_a_start_that_another_conversation_had_cached_is_replayed_so(read: int) 
         assert abs(cost) < 0.001 * recorded.reported.cost, cause
 
 
-def test_what_a_first_request_finds_beyond_its_head_is_a_hit_that_was_not_foreseen() -> None:
+def test_what_a_first_request_finds_beyond_its_head_was_foreseen_where_others_had_sent_it() -> None:
     session = history(8)
     session = msgspec.structs.replace(session, requests=session.requests[3:])  # as if resumed
     usages = foreseen(session)
     usages[0] = all_new(usages[0], usages[0].prompt)
     recorded = found(told(session, [*usages]))
     assert recorded.warm == recorded.head < usages[0].prompt
-    assert recorded.explained[FOUND] < 0
+    assert recorded.replayed.read == pytest.approx(recorded.reported.read, rel=0.001)
+    for cause, cost in recorded.explained.items():
+        assert abs(cost) < 0.001 * recorded.reported.cost, cause
+
+
+def test_what_a_first_request_finds_beyond_its_head_is_a_hit_that_was_not_foreseen() -> None:
+    session = history(8)
+    usages = foreseen(session)
+    usages[0] = all_new(usages[0], usages[0].prompt)  # of a history that nobody had sent
+    recorded = found(told(session, [*usages]))
+    assert recorded.warm == recorded.head < usages[0].prompt
+    assert recorded.replayed.read < recorded.reported.read
 
 
 def test_a_hit_after_the_entry_should_have_gone() -> None:

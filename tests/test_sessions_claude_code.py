@@ -60,7 +60,7 @@ def answer(second: int, id: str, *blocks: Any, tokens: int = 1, **more: Any) -> 
             "service_tier": "standard",
         },
     }
-    return record("assistant", second, message=message, requestId=f"req_{id}", **more)
+    return record("assistant", second, message=message, **{"requestId": f"req_{id}", **more})
 
 
 def text(said: str) -> Record:
@@ -475,3 +475,135 @@ def test_an_answer_that_a_compaction_keeps_is_no_request_again():
     assert second.messages[1] == message("assistant", text("Left."))
     assert [sent.cut for sent in second.requests] == [3]
     assert first.messages[-1] == message("assistant", text("Left."))
+
+
+def after(made: Record, before: str) -> Record:
+    return {**made, "parentUuid": before}
+
+
+class TestRewinds:
+    BEGUN = (user(0, "Go."), answer(1, "m1", text("Which way?")))
+
+    def test_what_was_taken_back_is_a_session_of_its_own(self):
+        wrong = (user(2, "Left."), answer(3, "m2", call("a")), user(4, [result("a")]))
+        found = sessions(
+            [
+                *self.BEGUN,
+                *wrong,
+                answer(5, "m3", text("A wall.")),
+                after(user(6, "Right."), "u1"),
+                answer(7, "m4", text("The door.")),
+                user(8, "Thanks."),
+                answer(9, "m5", text("Ariadne.")),
+            ]
+        )
+        assert [one.id for one in found] == ["s-1/rewound-1", "s-1"]
+        assert [one.parent for one in found] == [None, None]
+        back, main = found
+        assert (
+            back.messages == only([*self.BEGUN, *wrong, answer(5, "m3", text("A wall."))]).messages
+        )
+        assert [one.time for one in back.requests] == [START + 3, START + 5]
+        assert [one.time for one in main.requests] == [START + 1, START + 7, START + 9]
+        assert main.messages == [
+            message("user", text("Go.")),
+            message("assistant", text("Which way?")),
+            message("user", text("Right.")),
+            message("assistant", text("The door.")),
+            message("user", text("Thanks.")),
+            message("assistant", text("Ariadne.")),
+        ]
+
+    def test_a_prompt_that_was_rewritten_before_its_answer_was_never_sent(self):
+        note = record("system", 2, subtype="turn_duration")
+        session = only(
+            [
+                *self.BEGUN,
+                note,
+                user(3, "Lfet."),
+                after(user(4, "Left."), "u2"),
+                answer(5, "m2", text("Done.")),
+            ]
+        )
+        assert session.messages[2] == message("user", text("Left."))
+        assert session.notes == ("1 prompts that were taken back left out",)
+
+    def test_one_can_go_back_again_and_again(self):
+        found = sessions(
+            [
+                *self.BEGUN,
+                user(2, "Left."),
+                answer(3, "m2", text("A wall.")),
+                after(user(4, "Right."), "u1"),
+                answer(5, "m3", text("Another wall.")),
+                after(user(6, "Up."), "u1"),
+                answer(7, "m4", text("The sky.")),
+            ]
+        )
+        assert [(one.id, len(one.messages), len(one.requests)) for one in found] == [
+            ("s-1/rewound-1", 4, 1),
+            ("s-1/rewound-2", 4, 1),
+            ("s-1", 4, 2),
+        ]
+
+    @pytest.mark.parametrize(
+        "prompt",
+        [
+            after(user(8, [result("b"), text("late")]), "u1"),  # results follow their own calls
+            after(user(8, "Caveat.", isMeta=True), "u1"),
+            after(user(8, "On."), "nobody"),
+        ],
+    )
+    def test_what_only_stands_elsewhere_takes_nothing_back(self, prompt: Record):
+        found = sessions([*PARALLEL, prompt, answer(9, "m9", text("Yes."))])
+        assert [one.id for one in found] == ["s-1"]
+        assert len(found[0].requests) == len(only(PARALLEL).requests) + 1
+
+
+class TestOneIdForManyAnswers:
+    @pytest.mark.parametrize("named", [True, False])
+    def test_each_request_is_one(self, named: bool):
+        """As gateways give them, some without the ids of requests."""
+        told = [
+            user(0, "Go."),
+            answer(1, "m", call("a"), requestId="r1"),
+            user(2, [result("a")]),
+            answer(3, "m", text("Done."), requestId="r2"),
+        ]
+        told[3]["message"]["usage"]["input_tokens"] = 70
+        if not named:
+            told = [{key: one[key] for key in one if key != "requestId"} for one in told]
+        assert [sent.cut for sent in only(told).requests] == [1, 3]
+
+    def test_an_answer_whose_first_record_has_no_usage_yet_is_one(self):
+        told = [
+            user(0, "Go."),
+            answer(1, "m", call("a")),
+            user(2, [result("a")]),
+            answer(3, "m", call("b")),
+            user(4, [result("b")]),
+        ]
+        told = [{key: one[key] for key in one if key != "requestId"} for one in told]
+        told[1]["message"]["usage"] = {"input_tokens": 0, "output_tokens": 0}
+        [sent] = only(told).requests
+        assert (sent.cut, sent.usage and sent.usage.prompt) == (1, 9_503)
+
+    def test_what_is_written_twice_is_said_once(self):
+        told = [
+            user(0, "Go."),
+            answer(1, "m1", text("I look.")),
+            answer(2, "m1", call("a")),
+            answer(3, "m1", call("a")),
+            user(4, [result("a")]),
+            answer(5, "m2", text("Done.")),
+        ]
+        assert only(told).messages == only([*told[:3], *told[4:]]).messages
+
+
+@pytest.mark.parametrize("tokens", [2**64 - 1, 10**30, -1, True, 1.5, "7", None])
+def test_a_number_of_tokens_that_no_request_can_have_is_none(tokens: Any):
+    told = copy.deepcopy([USER, ANSWER])
+    told[1]["message"]["usage"]["input_tokens"] = tokens
+    [sent] = only(told).requests
+    assert sent.usage is not None
+    assert sent.usage.prompt == 9_500

@@ -361,3 +361,52 @@ def test_the_answer_that_became_a_summary_is_no_turn(summary: str, left: bool):
     session = only(records)
     assert [request.cut for request in session.requests] == ([1] if left else [1, 3])
     assert session.notes == (("1 answers with a summary left out",) if left else ())
+
+
+def asked(second: int, text: str) -> list[Record]:
+    return [item(second, said("user", text)), event(second, "user_message", message=text)]
+
+
+class TestRolledBack:
+    BEGUN = (meta(), *asked(0, "go"), item(1, said("assistant", "Which way?")))
+    LEFT = (
+        *asked(2, "left"),
+        item(3, called("a")),
+        item(4, came("a")),
+        item(5, said("assistant", "A wall.")),
+    )
+
+    @pytest.mark.parametrize("turns", [1, 2, 9])
+    def test_the_turns_are_a_session_of_their_own(self, turns: int):
+        more = [] if turns == 1 else [*asked(6, "up"), item(7, said("assistant", "Glass."))]
+        begun = self.BEGUN if turns < 9 else self.BEGUN[:1]
+        left = self.LEFT if turns < 9 else [*self.BEGUN[1:], *self.LEFT]
+        rest = [*asked(8, "right"), item(9, said("assistant", "The door."))]
+        back, main = sessions(
+            [*begun, *left, *more, event(8, "thread_rolled_back", num_turns=turns), *rest]
+        )
+        assert (back.id, main.id) == (f"{main.id}/rewound-1", only([*self.BEGUN]).id)
+        assert back.messages == only([*begun, *left, *more]).messages
+        assert main.messages == only([*begun, *rest]).messages
+        times = [one.time for one in only([*begun, *left, *more, *rest]).requests]
+        told = [one.time for one in (*back.requests, *main.requests)]
+        assert sorted(told, key=str) == sorted(times, key=str)
+        cuts = [one.cut for one in only([*begun, *rest]).requests]
+        assert [one.cut for one in main.requests] == cuts
+
+    @pytest.mark.parametrize("turns", [0, -1, "two", None, 1.5])
+    def test_of_none_nothing_is_taken(self, turns: Any):
+        told = [*self.BEGUN, *self.LEFT]
+        assert only([*told, event(8, "thread_rolled_back", num_turns=turns)]) == only(told)
+
+    def test_what_was_not_answered_was_not_sent(self):
+        rolled = [*asked(2, "lfet"), event(3, "thread_rolled_back", num_turns=1)]
+        rest = [*asked(4, "left"), item(5, said("assistant", "A wall."))]
+        assert only([*self.BEGUN, *rolled, *rest]) == only([*self.BEGUN, *rest])
+
+
+def test_ids_of_answers_are_those_of_their_copies_and_no_others():
+    told = [one.answer for one in only(TURN).requests]
+    late = [{**one, "timestamp": "2026-01-02T00:00:00.000Z"} for one in TURN]
+    assert [one.answer for one in only([meta(), *late]).requests] == told
+    assert len({*told}) == len(told)

@@ -603,6 +603,23 @@ class TestCopilotCli:
         assert told(session) == [(START + 3, None, "gpt-5.4"), (START + 5, None, "gpt-5.4")]
         assert session.notes == ("1 record of unknown kind 'weather.report' left out",)
 
+    @pytest.mark.parametrize("answered", [True, False])
+    def test_what_is_rewound_is_a_session_of_its_own(self, answered: bool):
+        begun = [*COPILOT, copilot_answer(3, "Which way?")]
+        wrong = [
+            {**event("user.message", content="Left."), "id": "e7"},
+            *([copilot_answer(5, "", asked("t1")), done("t1", "a wall")] if answered else []),
+        ]
+        rest = [event("user.message", content="Right."), copilot_answer(7, "The door.")]
+        back = event("session.snapshot_rewind", upToEventId="e7", eventsRemoved=3)
+        unknown = event("session.snapshot_rewind", upToEventId="nobody", eventsRemoved=3)
+        *gone, main = sessions(copilot_cli, [*begun, *wrong, unknown, back, *rest])
+        assert main == only(copilot_cli, [*begun, *rest])
+        assert [one.id for one in gone] == ["c-1/rewound-1"] * answered
+        for one in gone:
+            assert one.messages == only(copilot_cli, [*begun, *wrong]).messages
+            assert [sent.time for sent in one.requests] == [START + 5]
+
     def test_usage_where_it_was_kept(self):
         usage = {"inputTokens": 100, "cacheReadTokens": 40, "outputTokens": 7}
         records = [*COPILOT, event("assistant.usage", **usage), copilot_answer(3, "Left.")]

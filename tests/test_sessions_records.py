@@ -331,3 +331,9 @@ def test_broken_gzip_never_raises(
 )
 def test_half_a_character_is_no_reason_to_leave_a_record_out(line: bytes, value: Any) -> None:
     assert records.decoded(line) == value
+
+
+def test_a_record_behind_the_zeros_of_a_power_cut_is_read(tmp_path: Path):
+    path = written(tmp_path, WHOLE + b"\0" * 4096 + lines(user(1), answer(1)))
+    [session], problems = read(path)
+    assert (len(session.requests), problems) == (2, [])

@@ -159,6 +159,7 @@ def _summed(found: Found, options: Options) -> Replay:
         counter=_PLAIN if options.plain else _COUNTED,
         policies=options.policies,
         version=_version(),
+        twice=found.twice,
     )
 
 

@@ -68,6 +68,9 @@ def _headline(replay: Replay) -> Iterator[str]:
     share = f", of which {_percent(bill.read, bill.tokens)} were read from the cache"
     yield f"{_large(bill.tokens)} tokens were sent{share}."
     yield f"The prompts come to {_price(bill)}{_unpriced(sessions)}."
+    if replay.twice:
+        told = counted(replay.twice, "repetition")
+        yield f"{told} of requests, as forks and copies of sessions have them, left out."
 
 
 def _parts(sessions: Sequence[SessionResult]) -> str:

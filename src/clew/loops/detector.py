@@ -131,5 +131,5 @@ def _text(value: object) -> str:
         pass
     try:
         return json.dumps(value, sort_keys=True, default=str)
-    except _UNWRITABLE:
+    except Exception:  # noqa: BLE001 - what a host's object does when it is shown is its own
         return ascii(type(value))

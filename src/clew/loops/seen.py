@@ -87,7 +87,7 @@ class Seen(Struct, frozen=True):
     waits: bool  # it waits for something that is still going on
     wrote: bool  # something may be another thing after it
     void: bool  # an edit that its tool refused: nothing was done, and again nothing would be
-    tells: bool  # the result shows whether anything changed
+    tells: bool  # the result, or the call itself, shows whether anything changed
     long: bool  # too long to be compared line by line
 
     def says_the_same(self, other: Seen) -> bool:
@@ -125,7 +125,7 @@ def answered(asked: Asked, result: str, error: bool) -> Seen | None:
         asked.waits or (printed and _is_pending(text, body)),
         use.may_write and not void,
         void,
-        bad or not use.may_write or len(said) >= _TELLING,
+        bad or not use.may_write or len(said) >= _TELLING or _says_all(use),
         len(said) > _MOST_SAID,
     )
 
@@ -135,6 +135,11 @@ def _is_bad(use: Use, text: str, error: bool) -> bool:
     if use.kind == "search" and exit_code(text) == 1:
         return False
     return failed(text, error) or (use.kind == "run" and counts_failures(text))
+
+
+def _says_all(use: Use) -> bool:
+    """Whether a call itself says what it does: it writes to what it names, and nothing else."""
+    return use.kind == "write" and not use.barrier and use.target is not None
 
 
 def _why(text: str) -> str:

@@ -87,7 +87,9 @@ def _name(name: str) -> str:
     """A tool's name or an id as it may stand in a sentence."""
     if not name:
         return "a tool without a name"
-    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    return json.dumps(name, ensure_ascii=not name.isprintable())  # other ends of lines, too
 
 
 def _is_line(text: str) -> bool:

@@ -104,11 +104,24 @@ class Cache(Protocol):
         ...
 
 
-def cache_for(terms: Terms, lifetime: float, warm: int = 0) -> Cache:
+class Found(Struct, frozen=True, gc=False):
+    """What the first request finds: another conversation, which began alike, had written it."""
+
+    head: int = 0  # tokens of the head
+    history: float = 0.0  # the share of what stands behind it
+
+    def in_prompt(self, prompt: Prompt) -> int:
+        """The tokens of it in a prompt."""
+        return self.head + int(self.history * (prompt.tokens - prompt.sums[0]))
+
+
+NOTHING = Found()
+
+
+def cache_for(terms: Terms, lifetime: float, warm: Found = NOTHING) -> Cache:
     """The cache that these terms describe, with nothing of this conversation in it.
 
-    `lifetime` is what the client's marks ask for. The first request finds the first `warm` tokens
-    of its head: another conversation, which begins with them too, had written them.
+    `lifetime` is what the client's marks ask for; `warm` is what the first request finds.
     """
     match terms.cache:
         case "marks":
@@ -126,7 +139,7 @@ def cache_for(terms: Terms, lifetime: float, warm: int = 0) -> Cache:
 class Caches:
     """A conversation's caches, one for each model: none finds what another one wrote."""
 
-    def __init__(self, terms: Terms, lifetime: float, warm: int = 0) -> None:
+    def __init__(self, terms: Terms, lifetime: float, warm: Found = NOTHING) -> None:
         self._terms, self._lifetime, self._warm = terms, lifetime, warm
         self._by_model: dict[str | None, Cache] = {}
         self._shared: dict[str | None, int] = {}  # blocks as they were when it was last asked
@@ -136,7 +149,7 @@ class Caches:
         for other, shared in self._shared.items():
             self._shared[other] = min(shared, prompt.shared)
         if model not in self._by_model:
-            warm = 0 if self._by_model else self._warm
+            warm = NOTHING if self._by_model else self._warm
             self._by_model[model] = cache_for(self._terms, self._lifetime, warm)
         shared = self._shared.get(model, prompt.shared)
         self._shared[model] = len(prompt.chain)
@@ -167,7 +180,7 @@ class MarkedCache:
     The head has marks of its own, in the client's system prompt, with the lifetime of the others.
     """
 
-    def __init__(self, terms: Terms, lifetime: float, warm: int = 0) -> None:
+    def __init__(self, terms: Terms, lifetime: float, warm: Found = NOTHING) -> None:
         self._terms, self._warm = terms, warm
         self._head = (0, lifetime)
         self._entries: dict[int, _Entry] = {}
@@ -177,8 +190,8 @@ class MarkedCache:
         marks = [self._head, *prompt.marks]
         marks = [mark for mark in marks if prompt.sums[mark[0]] >= self._terms.minimum]
         hit = self._hit(prompt, [at for at, _ in marks], now)
-        read = prompt.sums[hit] if hit >= 0 else self._warm
-        self._warm = 0
+        read = prompt.sums[hit] if hit >= 0 else self._warm.in_prompt(prompt)
+        self._warm = NOTHING
         billed = self._written(prompt, marks, read)
         for at, lifetime in marks:
             self._entries[prompt.chain[at]] = _Entry(now, lifetime)
@@ -214,13 +227,13 @@ class MarkedCache:
 class PrefixCache:
     """OpenAI's up to 5.5, and Gemini's implicit one: the longest prefix of the request before."""
 
-    def __init__(self, terms: Terms, warm: int = 0) -> None:
+    def __init__(self, terms: Terms, warm: Found = NOTHING) -> None:
         self._terms, self._warm = terms, warm
         self._last: _Entry | None = None
 
     def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request and remember it."""
-        read = self._warm if self._last is None else 0
+        read = self._warm.in_prompt(prompt) if self._last is None else 0
         if self._last is not None and self._last.alive(now):
             read = prompt.sums[shared - 1]
             read -= read % self._terms.step
@@ -236,7 +249,7 @@ class BreakpointCache:
     at the end of the head. Breakpoints that a client sets itself are not looked at.
     """
 
-    def __init__(self, terms: Terms, warm: int = 0) -> None:
+    def __init__(self, terms: Terms, warm: Found = NOTHING) -> None:
         self._terms, self._warm = terms, warm
         self._entries: dict[int, _Entry] = {}
 
@@ -245,8 +258,8 @@ class BreakpointCache:
         ends = _ends(prompt)
         last = next(ends, 0)
         hit = self._hit(prompt, joined((last,), ends), now)
-        read = prompt.sums[hit] if hit else self._warm
-        self._warm = 0
+        read = prompt.sums[hit] if hit else self._warm.in_prompt(prompt)
+        self._warm = NOTHING
         upto = prompt.sums[last] if last and prompt.sums[last] >= self._terms.minimum else 0
         for at in {hit, last if upto else 0} - {0}:
             self._entries[prompt.chain[at]] = _Entry(now, self._terms.lifetime)

@@ -10,6 +10,7 @@ from ..codecs.formats import CODECS
 from ..prices import terms_for
 from ..sessions.session import Sent, Session
 from ..transcript import Part, Ref
+from .caches import NOTHING, Found
 from .money import priced
 from .reading import HOUR, MINUTES, Measure, read_row
 from .recording import Conditions
@@ -37,7 +38,13 @@ def conditions_of(session: Session, measure: Measure, window: int | None = None)
         terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
     listed = window if window is not None else terms.window
     head = head_of(session, measure)
-    return Conditions(terms, head, lifetime_of(session), listed, warm_of(session, head))
+    others = {sent.model for sent in session.requests if sent.model} - {model}
+    prices = {one: dollars for one in others if (dollars := _dollars(session, one, time))}
+    return Conditions(terms, head, lifetime_of(session), listed, warm_of(session, head), prices)
+
+
+def _dollars(session: Session, model: str, time: float | None) -> float | None:
+    return priced(terms_for(session.format, model), session.format, model, time).dollars
 
 
 def head_of(session: Session, measure: Measure) -> int:
@@ -53,14 +60,25 @@ def head_of(session: Session, measure: Measure) -> int:
     return max(0, first.usage.prompt - _visible(session, first, measure))
 
 
-def warm_of(session: Session, head: int) -> int:
-    """Tokens of the head that were in the cache before the first request, as that reported.
+def warm_of(session: Session, head: int) -> Found:
+    """What was in the cache before the first request, as that reported.
 
-    Nothing of this conversation can have been. What the first request found beyond its head, in a
-    conversation that goes on with another one's history, is not looked at.
+    Of the head, what any conversation of this agent may have written. Of the history only what
+    another one began with: a fork, or what was said before a rewind.
     """
-    first = session.requests[0].usage if session.requests else None
-    return min(head, first.cache_read) if first is not None else 0
+    first = session.requests[0] if session.requests else None
+    if first is None or first.usage is None:
+        return NOTHING
+    read, history = first.usage.cache_read, first.usage.prompt - head
+    if history <= 0 or not _goes_on(session, first):
+        return Found(min(head, read))
+    return Found(min(head, read), max(0, read - head) / history)
+
+
+def _goes_on(session: Session, first: Sent) -> bool:
+    """Whether the model had answered before the first request, in a request told elsewhere."""
+    made = CODECS[session.format].model_made
+    return any(made(message) for message in session.messages[: first.cut])
 
 
 def _visible(session: Session, sent: Sent, measure: Measure) -> int:

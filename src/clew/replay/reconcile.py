@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..prices import Terms
 from ..sessions.session import Usage
 from .caches import Billed
 from .calibration import Evidence
@@ -40,6 +39,7 @@ class _Request(Struct, frozen=True, gc=False):
     """One request as it was reported, as it is replayed, and what no record shows of it."""
 
     usage: Usage
+    model: str | None
     point: Point
     hidden: float  # tokens of reasoning
     counted: float  # of them, those that the replay has
@@ -55,16 +55,17 @@ def recorded(
     conditions = recording.conditions
     terms = conditions.terms
     output = sum(one.usage.output for one in requests)
+    written = [one.usage.output * terms.output for one in requests]
     made_of = _made_of(requests, conditions.head)
     return Recorded(
         requests=len(requests),
-        reported=_reported(requests, terms),
+        reported=_reported(requests, conditions),
         replayed=_replayed(requests, conditions),
         output=output,
         head=conditions.head,
-        warm=conditions.warm,
+        warm=conditions.warm.head,
         hidden=round(made_of[HIDDEN] + made_of[LEFT_OUT]),
-        output_money=_money(output * terms.output, terms),
+        output_money=_money(requests, written, conditions),
         made_of=made_of,
         explained=_explained(requests, conditions),
     )
@@ -80,7 +81,7 @@ def _requests(recording: Recording, none: Score, evidence: Evidence | None) -> I
         if evidence is not None:
             hidden = evidence.hidden[number]
             counted = evidence.scale.thought * evidence.thoughts[number]
-        yield _Request(sent.usage, point, hidden, counted)
+        yield _Request(sent.usage, sent.model, point, hidden, counted)
 
 
 # --- the two bills -----------------------------------------------------------------------------
@@ -91,17 +92,16 @@ def _billed(usage: Usage) -> Billed:
     return Billed(usage.cache_read, usage.cache_write - lasting, lasting, usage.input)
 
 
-def _reported(requests: Sequence[_Request], terms: Terms) -> Bill:
+def _reported(requests: Sequence[_Request], conditions: Conditions) -> Bill:
     bills = [_billed(one.usage) for one in requests]
-    return _bill(
-        Billed(
-            sum(bill.read for bill in bills),
-            sum(bill.write for bill in bills),
-            sum(bill.write_1h for bill in bills),
-            sum(bill.plain for bill in bills),
-        ),
-        sum(bill.cost(terms) for bill in bills),
-        terms,
+    costs = [bill.cost(conditions.terms) for bill in bills]
+    return Bill(
+        sum(bill.read for bill in bills),
+        sum(bill.write for bill in bills),
+        sum(bill.write_1h for bill in bills),
+        sum(bill.plain for bill in bills),
+        sum(costs),
+        _money(requests, costs, conditions),
     )
 
 
@@ -116,16 +116,19 @@ def _replayed(requests: Sequence[_Request], conditions: Conditions) -> Bill:
         billed = Billed(read, write_1h=new)
     else:
         billed = Billed(read, write=new)
-    return _bill(billed, sum(one.point.cost for one in requests), terms)
+    costs = [one.point.cost for one in requests]
+    money = _money(requests, costs, conditions)
+    return Bill(billed.read, billed.write, billed.write_1h, billed.plain, sum(costs), money)
 
 
-def _bill(billed: Billed, cost: float, terms: Terms) -> Bill:
-    money = _money(cost, terms)
-    return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, money)
-
-
-def _money(cost: float, terms: Terms) -> float | None:
-    return None if terms.dollars is None else cost * terms.dollars / 1e6
+def _money(
+    requests: Sequence[_Request], costs: Sequence[float], conditions: Conditions
+) -> float | None:
+    """What the requests come to in dollars, each at the price of its own model."""
+    asked = zip(costs, requests, strict=True)
+    money = [conditions.money(cost, one.model) for cost, one in asked]
+    known = [dollars for dollars in money if dollars is not None]
+    return sum(known) if known else None
 
 
 # --- what explains the difference --------------------------------------------------------------

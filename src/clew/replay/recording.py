@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from ..codecs.json_tree import JSON
 from ..prices import Terms
 from ..sessions.session import Session
 from ..transcript import Part
+from .caches import NOTHING, Found
 from .needs import Finder, needs_in
 from .reading import HOUR, Measure, Row, read_row, with_mark
 
@@ -27,12 +28,18 @@ class Conditions(Struct, frozen=True):
     head: int  # tokens of system prompt and tools
     lifetime: float = 0  # seconds that the client's cache marks ask for; 0: it sets none
     window: int | None = None
-    warm: int = 0  # tokens of the head that were cached before the first request
+    warm: Found = NOTHING  # what the first request finds in the cache
+    prices: Mapping[str, float] = {}  # of other models: dollars for a million tokens, as in terms
 
     @property
     def write(self) -> float:
         """What a written token costs, for as long as the client asks for."""
         return self.terms.write_1h if self.lifetime == HOUR else self.terms.write
+
+    def money(self, cost: float, model: str | None) -> float | None:
+        """What so many tokens of plain input come to in dollars, for the model they went to."""
+        dollars = self.terms.dollars
+        return None if dollars is None else cost * self.prices.get(model or "", dollars) / 1e6
 
 
 class Needed(Struct, frozen=True, gc=False):

@@ -245,3 +245,4 @@ class Replay(Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionResult, ...]
     left: tuple[Left, ...]
     circles: Circles = Circles()
+    twice: int = 0  # requests that several sessions tell, and that are counted once

@@ -15,9 +15,10 @@ from ..sessions.reading import read_file
 from ..sessions.session import Session, Skipped
 from .one import Options, replay_session
 from .result import Left, SessionResult
+from .twice import Place, Traced, Twice, told_elsewhere, told_twice, traced, without
 
 Item = Session | Skipped
-Outcome = SessionResult | Left | None  # None: a session that was not asked for
+Outcome = SessionResult | Traced | Left | None  # None: a session that was not asked for
 
 PACKED = 8  # bytes in a packed file for each of its own, about
 SMALL = 1_000_000  # bytes of transcripts that one process replays before others have started
@@ -30,6 +31,8 @@ class Wanted(Struct, frozen=True):
     agents: tuple[str, ...] = ()  # none: all
     since: float | None = None  # seconds since the epoch; sessions that ended later
     whole: bool = True  # False: without what only the page and JSON show
+    only_traced: bool = False  # nothing is replayed: it is found out who tells the same requests
+    twice: Mapping[Place, Twice] = {}
 
 
 class Progress(Struct, frozen=True):
@@ -47,6 +50,7 @@ class Found(Struct, frozen=True):
     sessions: tuple[SessionResult, ...]
     left: tuple[Left, ...]
     unwanted: int = 0  # sessions of other agents, or older than asked for
+    twice: int = 0  # requests that several sessions tell, and that are counted once
 
 
 Note = Callable[[Progress], None]
@@ -54,17 +58,30 @@ Note = Callable[[Progress], None]
 
 def replay_files(files: Sequence[Path], wanted: Wanted, jobs: int, note: Note) -> Found:
     """The sessions of all files, in the order of the files, whoever replayed them."""
-    kept = Kept({str(file): weight(file) for file in files}, note)
+    sizes = {str(file): weight(file) for file in files}
+    kept = Kept(sizes, note)
     only = list(islice(items(files[0]), 2)) if len(files) == 1 else None
     if only is not None and len(only) < 2:
         _replay_here({str(files[0]): iter(only)}, wanted, kept)
-    elif jobs == 1 or sum(kept.sizes.values()) < SMALL:
-        _replay_here({str(file): items(file) for file in files}, wanted, kept)
-    else:
-        from .workers import Workers  # late: few runs on small input need processes
+        return kept.found()
+    traces = Kept(sizes, lambda _: None)
+    _go_through(replace(wanted, only_traced=True), jobs, traces)
+    twice = told_twice(traces.traced())
+    for file, why in traces.given_up.items():
+        kept.give_up(file, 0, why)
+        kept.finish(file)
+    _go_through(replace(wanted, twice=twice), jobs, kept)
+    return replace(kept.found(), twice=sum(len(one.requests) for one in twice.values()))
 
-        Workers(wanted, jobs, kept).run()
-    return kept.found()
+
+def _go_through(wanted: Wanted, jobs: int, kept: Kept) -> None:
+    """Do with all sessions what is wanted, here or in processes of their own."""
+    if jobs == 1 or sum(kept.sizes.values()) < SMALL:
+        _replay_here({file: items(Path(file)) for file in kept.ahead()}, wanted, kept)
+        return
+    from .workers import Workers  # late: few runs on small input need processes
+
+    Workers(wanted, jobs, kept).run()
 
 
 def weight(file: Path) -> int:
@@ -92,16 +109,24 @@ def items(file: Path) -> Iterator[Item]:
         yield Skipped(str(file), f"reading it failed: {_told(error)}")
 
 
-def outcome(item: Item, wanted: Wanted) -> Outcome:
+def outcome(item: Item, place: Place, wanted: Wanted) -> Outcome:
     """What became of a session; one that cannot be replayed costs itself only."""
     if isinstance(item, Skipped):
         return Left(item.source, item.why)
     if not _is_wanted(item, wanted):
         return None
     try:
-        result = replay_session(item, wanted.options)
+        return traced(item) if wanted.only_traced else _replayed(item, place, wanted)
     except Exception as error:  # noqa: BLE001 - one session must not cost the others
         return Left(item.source, f"session {item.id}: {_told(error)}")
+
+
+def _replayed(session: Session, place: Place, wanted: Wanted) -> SessionResult | Left:
+    twice = wanted.twice.get(place)
+    own = session if twice is None else without(session, twice)
+    if twice is not None and not own.requests:
+        return Left(session.source, told_elsewhere(session, twice))
+    result = replay_session(own, wanted.options)
     return result if wanted.whole else _without_details(result)
 
 
@@ -143,11 +168,22 @@ class Kept:
     def __init__(self, sizes: Mapping[str, int], note: Note) -> None:
         self.sizes = sizes
         self._note = note
+        self._files = list(sizes)
         self._ranks = {file: rank for rank, file in enumerate(sizes)}
-        self._outcomes: dict[tuple[int, int], SessionResult | Left] = {}
+        self._outcomes: dict[tuple[int, int], SessionResult | Traced | Left] = {}
         self._ahead = dict(sizes)  # bytes of each file that are still to come, about
         self._progress = Progress()
         self._unwanted = 0
+        self.given_up: dict[str, str] = {}  # files that cannot be read to their end, and why
+
+    def ahead(self) -> dict[str, int]:
+        """The files that are not done, and their sizes."""
+        return {file: size for file, size in self.sizes.items() if file not in self.given_up}
+
+    def give_up(self, file: str, index: int, why: str) -> None:
+        """Nobody can read on in a file; what comes is the last outcome of it."""
+        self.given_up[file] = why
+        self.take(file, index, Left(file, why))
 
     def take(self, file: str, index: int, outcome: Outcome, size: int = 0) -> None:
         """Keep one outcome, of about so many bytes of the file."""
@@ -181,10 +217,19 @@ class Kept:
             self._unwanted,
         )
 
+    def traced(self) -> dict[Place, Traced]:
+        """What tells the sessions' requests, in the order of the files."""
+        found = ((place, self._outcomes[place]) for place in sorted(self._outcomes))
+        return {
+            (self._files[rank], index): one
+            for (rank, index), one in found
+            if isinstance(one, Traced)
+        }
+
 
 def _replay_here(files: Mapping[str, Iterator[Item]], wanted: Wanted, kept: Kept) -> None:
     """Replay in this process, one session at a time."""
     for file, found in files.items():
         for index, item in enumerate(found):
-            kept.take(file, index, outcome(item, wanted), size_of(item))
+            kept.take(file, index, outcome(item, (file, index), wanted), size_of(item))
         kept.finish(file)

@@ -64,6 +64,7 @@ class _Run:
         self._messages: Sequence[JSON] = ()
         self._carried: Counter[int] = Counter()  # need -> rows of the projection that carry it
         self._charged = _Charged()
+        self._money: float | None = None
         self._refetched = 0.0
         self._kept = [0, 0]  # atoms, lines
         self._peak = 0
@@ -115,11 +116,14 @@ class _Run:
         sent = self._recording.session.requests[request]
         billed = self._caches.bill(self._prompt, sent.time, sent.model)
         self._charged.add(billed)
+        cost = billed.cost(self._terms)
+        money = self._recording.conditions.money(cost, sent.model)
+        self._money = self._money if money is None else (self._money or 0.0) + money
         tokens = self._prompt.tokens
         self._peak = max(self._peak, tokens - self._head)
         if self._full_at is None and self._window is not None and tokens > self._window:
             self._full_at = request
-        self._points.append(Point(tokens, billed.read, round(billed.cost(self._terms), 1)))
+        self._points.append(Point(tokens, billed.read, round(cost, 1)))
 
     def _lose(self, request: int) -> None:
         """What the next turn needed and no longer had, and what asking again would cost."""
@@ -183,9 +187,7 @@ class _Run:
         charged = self._charged
         billed = Billed(charged.read, charged.write, charged.write_1h, charged.plain)
         cost = billed.cost(self._terms)
-        dollars = self._terms.dollars
-        money = None if dollars is None else cost * dollars / 1e6
-        return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, money)
+        return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, self._money)
 
 
 def _same(before: Sequence[JSON], after: Sequence[JSON]) -> int:

@@ -23,6 +23,7 @@ def summed(
     counter: str,
     policies: Sequence[str],
     version: str,
+    twice: int = 0,
 ) -> Replay:
     """The result of a whole run."""
     return Replay(
@@ -37,6 +38,7 @@ def summed(
         sessions=tuple(sessions),
         left=tuple(left),
         circles=circles_of(sessions),
+        twice=twice,
     )
 
 

@@ -86,7 +86,7 @@ def _work_on(file: str, line: Connection, wanted: Wanted) -> None:
         if answer is _Answer.OVER:
             return
         if answer is _Answer.YOURS:
-            line.send(_Told(index, outcome(item, wanted), size_of(item)))
+            line.send(_Told(index, outcome(item, (file, index), wanted), size_of(item)))
 
 
 def _ahead(values: Iterator[T]) -> Iterator[tuple[T, bool]]:
@@ -131,7 +131,7 @@ class Workers:
     def __init__(self, wanted: Wanted, jobs: int, kept: Kept) -> None:
         self._wanted, self._jobs, self._kept = wanted, jobs, kept
         self._context = multiprocessing.get_context("spawn")
-        self._waiting = _smallest_first(kept.sizes)
+        self._waiting = _smallest_first(kept.ahead())
         self._open: list[_File] = []
         self._workers: list[_Worker] = []
 
@@ -224,7 +224,7 @@ class Workers:
             what = f"session {name}" if name else "a part of it"
             self._kept.take(file.name, index, Left(file.name, f"{what}: {why}"))
         elif file.readers == 1 and not file.over and file.again:
-            self._kept.take(file.name, len(file.taken), Left(file.name, why))
+            self._kept.give_up(file.name, len(file.taken), why)
             file.over = True
         file.again = session is None
         if file.readers == 1 and not file.over:

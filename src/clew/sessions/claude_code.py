@@ -8,6 +8,9 @@ they are counted: an `attachment` tells what a reminder was about, not what was 
 prompt and the tools are not read. Progress records, which show a sub-agent at work to the user,
 are left out.
 
+A prompt that follows an earlier record than the last one takes back what came in between: that is
+told as a session of its own, if the model had answered in it.
+
 An answer that was interrupted while the model thought ends with its thinking, as it is recorded:
 `check` names that (A11) in the requests after it.
 """
@@ -22,6 +25,7 @@ from typing import cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..codecs.json_tree import JSON, Object, get
 from .claude_code_requests import Recorded
@@ -128,17 +132,39 @@ class _Chains:
                 yield session
 
 
+class _Piece(Struct, frozen=True):
+    """What one record says of a message."""
+
+    number: int  # of the record in its conversation
+    uuid: str
+    blocks: list[Object]
+
+
 class _Turn(Struct):
     """One message, as far as its records have been read."""
 
     role: str
-    blocks: list[Object]
+    pieces: list[_Piece]
     time: float | None = None
     usage: Usage | None = None
     model: str | None = None
     request: str | None = None  # the record of the request that it answers
-    records: list[str] = []
-    told: bool = False  # whether it stands in a segment before this one already
+    request_id: str = ""  # the provider's
+    name: str | None = None  # of an answer, wherever it is told again
+    told: bool = False  # whether it stands in a session before this one already
+
+    @property
+    def blocks(self) -> list[Object]:
+        """All that it says."""
+        return [block for piece in self.pieces for block in piece.blocks]
+
+    def is_of(self, request: str, usage: Usage | None) -> bool:
+        """Whether an answer of the same id is this one; gateways may give one id to all."""
+        if request and self.request_id:
+            return request == self.request_id
+        known = 0 if self.usage is None else self.usage.prompt
+        told = 0 if usage is None else usage.prompt  # a stream's first event may have none yet
+        return not known or not told or known == told
 
 
 class _Chain:
@@ -151,15 +177,20 @@ class _Chain:
         self._side = side
         self._segment = 0
         self._begun = True  # whether anything came since the last compaction
+        self._rewound = 0
+        self._number = 0  # of the record that is read
+        self._latest = 0  # the last record that said something
+        self._numbers: dict[str, int] = {}  # of the records since the last compaction
         self._turns: list[_Turn] = []
         self._answers: dict[str, _Turn] = {}
         self._requests = Recorded()
         self._kept: list[_Turn] = []  # what stays beside the summary that comes
 
     def take(self, record: Object) -> Session | None:
-        """Reads one record; the segment that it ends, if it ends one."""
-        done = None
+        """Reads one record; the segment that it ends, if it ends one, or what it takes back."""
+        self._number += 1
         kind = kind_of(record)
+        done = self._taken_back(record) if kind == "user" else None
         if record.get("isCompactSummary") or (
             kind == "system" and record.get("subtype") == "compact_boundary"
         ):
@@ -175,7 +206,30 @@ class _Chain:
             self._requests.take(kind, record)
         elif kind not in _BESIDE:
             self.notes[f"records of unknown kind {kind[:40]!r}"] += 1
+        if own := text_at(record, "uuid"):
+            self._numbers[own] = self._number
         return done
+
+    def _taken_back(self, record: Object) -> Session | None:
+        """What stands behind the record that a prompt follows, if the model answered in it."""
+        last = self._numbers.get(text_at(record, "parentUuid"))
+        if last is None or last >= self._latest or self._side or not _is_prompt(record):
+            return None
+        behind = [
+            replace(one, told=one.told or one.pieces[0].number <= last) for one in self._turns
+        ]
+        session = self._session(behind, Counter(), f"/rewound-{self._rewound + 1}")
+        if session is None:
+            self.notes["prompts that were taken back"] += 1
+        else:
+            self._rewound += 1
+        for turn in self._turns:
+            turn.pieces = [piece for piece in turn.pieces if piece.number <= last]
+        self._turns = [turn for turn in self._turns if turn.pieces]
+        self._answers = {id: turn for id, turn in self._answers.items() if turn.pieces}
+        self._numbers = {own: at for own, at in self._numbers.items() if at <= last}
+        self._latest = last
+        return session
 
     def _compacted(self, record: Object) -> Session | None:
         """One compaction leaves two records: its boundary, and the summary that follows it."""
@@ -183,8 +237,8 @@ class _Chain:
             return None
         named = get(record, ("compactMetadata", "preservedMessages", "uuids"))
         stays = {str(name) for name in cast(list[JSON], named)} if isinstance(named, list) else ()
-        kept = [turn for turn in self._turns if any(own in stays for own in turn.records)]
-        self._kept = [_Turn(turn.role, list(turn.blocks), told=True) for turn in kept]
+        kept = [turn for turn in self._turns if any(one.uuid in stays for one in turn.pieces)]
+        self._kept = [_Turn(turn.role, turn.pieces, told=True) for turn in kept]
         done = self.finish()
         self._segment += 1
         self._begun = False
@@ -197,13 +251,15 @@ class _Chain:
         if not blocks:
             return
         self._begun = True
+        piece = _Piece(self._number, text_at(record, "uuid"), blocks)
         if kind == "assistant":
-            self._answer(record, message, blocks)
-        elif self._turns and self._turns[-1].role == "user":
-            self._turns[-1].blocks += blocks
-            self._turns[-1].records.append(text_at(record, "uuid"))
+            self._answer(record, message, piece)
+            return
+        self._latest = self._number
+        if self._turns and self._turns[-1].role == "user":
+            self._turns[-1].pieces.append(piece)
         else:
-            self._turns.append(_Turn("user", blocks, records=[text_at(record, "uuid")]))
+            self._turns.append(_Turn("user", [piece]))
 
     def _blocks(self, content: JSON) -> list[Object]:
         if isinstance(content, str):
@@ -214,15 +270,18 @@ class _Chain:
             self.notes["pieces of content that are no blocks"] += 1
         return blocks
 
-    def _answer(self, record: Object, message: Object, blocks: list[Object]) -> None:
+    def _answer(self, record: Object, message: Object, piece: _Piece) -> None:
         if message.get("model") == "<synthetic>":
             self.notes["messages that the client made itself"] += 1
             return
+        self._latest = self._number
         usage, id = _usage(message.get("usage")), message.get("id")
+        request = text_at(record, "requestId")
         known = self._answers.get(id) if isinstance(id, str) and id else None
-        if known is not None:
-            known.blocks += blocks
-            known.records.append(text_at(record, "uuid"))
+        if known is not None and known.is_of(request, usage):
+            said = known.blocks
+            new = [block for block in piece.blocks if block not in said]  # some are written twice
+            known.pieces.append(replace(piece, blocks=new))
             known.usage = usage or known.usage  # only the last record has all of the output
             return
         if not self._turns:
@@ -231,26 +290,32 @@ class _Chain:
         model = message.get("model")
         told = model if isinstance(model, str) else None
         time = seconds(record.get("timestamp"))
-        sent, own = self._requests.answered(), text_at(record, "uuid")
-        turn = _Turn("assistant", blocks, time, usage, told, sent, [own])
+        turn = _Turn("assistant", [piece], time, usage, told, self._requests.answered())
+        turn.name, turn.request_id = _name(id, record), request
         self._turns.append(turn)
         if isinstance(id, str):
             self._answers[id] = turn
 
     def finish(self) -> Session | None:
         """What was read since the last compaction, if a request is in it."""
-        messages, requests, ids = _settled(self._turns, self.notes)
-        woven = self._woven(messages, requests, ids) if any(ids) else None
+        session = self._session(self._turns, self.notes)
+        self._turns, self._answers, self.notes = [], {}, Counter()
+        self._numbers, self._latest = {}, 0
+        return session
+
+    def _session(
+        self, turns: Sequence[_Turn], notes: Counter[str], suffix: str = ""
+    ) -> Session | None:
+        messages, requests, ids = _settled(turns, notes)
+        woven = self._woven(turns, messages, requests, ids) if any(ids) else None
         if woven is not None:
             messages, requests = woven
-            self.notes.pop(_REMINDERS, None)
-        notes = tuple(f"{count} {what} left out" for what, count in self.notes.items())
-        self._turns, self._answers, self.notes = [], {}, Counter()
+            notes.pop(_REMINDERS, None)
         if not requests:
             return None
         main = self.session or PurePath(self._source).stem
         return Session(
-            id=main if self._side is None else f"{main}/{self._side}",
+            id=(main if self._side is None else f"{main}/{self._side}") + suffix,
             agent=AGENT,
             format="anthropic",
             messages=messages,
@@ -258,15 +323,17 @@ class _Chain:
             source=self._source,
             segment=self._segment,
             parent=None if self._side is None else main,
-            notes=notes,
+            notes=tuple(f"{count} {what} left out" for what, count in notes.items()),
         )
 
     def _woven(
-        self, messages: list[Object], requests: Sequence[Sent], ids: Sequence[str | None]
+        self,
+        turns: Sequence[_Turn],
+        messages: list[Object],
+        requests: Sequence[Sent],
+        ids: Sequence[str | None],
     ) -> tuple[list[Object], tuple[Sent, ...]] | None:
-        recorded: list[Object] = [
-            {"role": turn.role, "content": turn.blocks} for turn in self._turns
-        ]
+        recorded: list[Object] = [{"role": turn.role, "content": turn.blocks} for turn in turns]
         return self._requests.woven(recorded, messages[requests[-1].cut :], requests, ids)
 
 
@@ -291,7 +358,7 @@ def _settled(
             messages[-1]["content"] += blocks
         else:
             if turn.role == "assistant" and not turn.told:
-                requests.append(Sent(len(messages), turn.time, turn.usage, turn.model))
+                requests.append(Sent(len(messages), turn.time, turn.usage, turn.model, turn.name))
                 ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})
         answers = [results[block["id"]] for block in blocks if block.get("type") == "tool_use"]
@@ -324,8 +391,22 @@ def _stays(block: Object, role: str, results: dict[str, Object]) -> bool:
     return kind != "tool_use" or (isinstance(id, str) and id in results)
 
 
+def _is_prompt(record: Object) -> bool:
+    """Whether a user's record is no result, and nothing that the client put there."""
+    content = get(record, ("message", "content"))
+    blocks = cast(list[JSON], content) if isinstance(content, list) else []
+    answers = any(get(block, ("type",)) == "tool_result" for block in blocks)
+    return not answers and not record.get("isMeta") and not record.get("isCompactSummary")
+
+
 def _calls(blocks: Sequence[Object]) -> int:
     return sum(block.get("type") == "tool_use" for block in blocks)
+
+
+def _name(id: JSON, record: Object) -> str | None:
+    """What a copy of an answer has too; gateways give the same ids again, to other requests."""
+    also = text_at(record, "requestId") or text_at(record, "timestamp")
+    return f"{id} {also}" if isinstance(id, str) and id and also else None
 
 
 def _usage(usage: JSON) -> Usage | None:

@@ -1,7 +1,8 @@
 """Codex's rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as requests to the Responses API.
 
 The payloads of its `response_item` records are the items of its requests. A `compacted` record ends
-a segment; the history that Codex put in its place, where it is told, begins the next one. Hosted
+a segment; the history that Codex put in its place, where it is told, begins the next one. Turns
+that were rolled back are told as a session of their own, if the model had answered in them. Hosted
 calls (a web search) hold no pair and are left out. Rollouts of older versions begin with a record
 that has no kind, and hold their items bare, without times.
 """
@@ -11,13 +12,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from pathlib import PurePath
 from typing import cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from ..codecs.json_tree import JSON, Object
+from ..codecs.json_tree import JSON, Object, compact_text
 from .history import count, kind_of, objects, seconds, text_at
 from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
@@ -79,7 +82,9 @@ class _Run(Struct):
     """What the model made without anything in between: the answer to one request."""
 
     model: str | None
+    after: str | None  # the latest call before it
     usage: Usage | None = None
+    call: str | None = None  # its first
 
 
 class _Item(Struct):
@@ -88,7 +93,8 @@ class _Item(Struct):
     item: Object
     time: float | None
     run: _Run | None
-    given: bool = False  # stands in a history that Codex put together: no request was sent for it
+    given: bool = False  # no request was sent for it, or another session tells that
+    asked: bool = False  # the user began a turn with it
 
 
 class _Rollout:
@@ -100,7 +106,9 @@ class _Rollout:
         self._parent: str | None = None
         self._model: str | None = None
         self._segment = 0
+        self._rewound = 0
         self._totals: JSON = None  # what the last count of tokens came to
+        self._call: str | None = None  # the latest
         self._items: list[_Item] = []
         self._notes: Counter[str] = Counter()
 
@@ -121,7 +129,7 @@ class _Rollout:
             case "response_item":
                 self._item(payload, holder.get("timestamp"))
             case "event_msg":
-                self._event(payload)
+                return self._event(payload)
             case "session_meta" | "turn_context":
                 self._context(payload, meta=kind == "session_meta")
             case "token_usage_record" | "world_state":
@@ -163,13 +171,26 @@ class _Rollout:
         last = self._items[-1] if self._items else None
         run = last.run if last else None
         if _model_made(item) and (last is None or last.given or not _model_made(last.item)):
-            run = _Run(self._model)
+            run = _Run(self._model, self._call)
+        if kind in _CALLS and run is not None and (call := _call_id(item)) is not None:
+            self._call, run.call = call, run.call or call
         sent = {key: item[key] for key in item if key != _OWN} if _OWN in item else item
         self._items.append(_Item(sent, seconds(stamp), run))
 
-    def _event(self, event: Object) -> None:
+    def _event(self, event: Object) -> Session | None:
+        match event.get("type"):
+            case "token_count":
+                self._counted(event.get("info"))
+            case "user_message" if self._items:
+                self._items[-1].asked = True
+            case "thread_rolled_back":
+                return self._rolled_back(count(event, "num_turns"))
+            case _:
+                pass  # for the user; the model hears nothing of it
+        return None
+
+    def _counted(self, info: JSON) -> None:
         """A count of tokens belongs to the run before it; one that only repeats, to none."""
-        info = event.get("info") if event.get("type") == "token_count" else None
         if not isinstance(info, dict):
             return
         told = cast(Object, info)
@@ -178,6 +199,19 @@ class _Rollout:
         run = self._items[-1].run if self._items else None
         if run is not None and run.usage is None and (totals is None or totals != repeats):
             run.usage = _usage(told.get("last_token_usage"))
+
+    def _rolled_back(self, turns: int) -> Session | None:
+        """Take the last turns out of the history; what the model answered in them is told."""
+        asked = [at for at, one in enumerate(self._items) if one.asked]
+        if not turns or not asked:
+            return None
+        cut = asked[max(0, len(asked) - turns)]
+        before = [replace(one, given=True) for one in self._items[:cut]]
+        branch = [*before, *self._items[cut:]]
+        self._items = self._items[:cut]
+        session = self._session(branch, Counter(), f"/rewound-{self._rewound + 1}")
+        self._rewound += session is not None
+        return session
 
     def _context(self, payload: Object, *, meta: bool) -> None:
         model = payload.get("model")
@@ -190,22 +224,27 @@ class _Rollout:
 
     def finish(self) -> Session | None:
         """What was read since the last compaction, if a request is in it."""
-        items = _settled(self._items, self._notes)
-        notes = tuple(f"{count} {what} left out" for what, count in self._notes.items())
+        session = self._session(self._items, self._notes)
         self._items, self._notes = [], Counter()
-        requests = tuple(_requests(items))
+        return session
+
+    def _session(
+        self, items: Sequence[_Item], notes: Counter[str], suffix: str = ""
+    ) -> Session | None:
+        kept = _settled(items, notes)
+        requests = tuple(_requests(kept))
         if not requests:
             return None
         return Session(
-            id=self._id or PurePath(self._source).stem,
+            id=(self._id or PurePath(self._source).stem) + suffix,
             agent=AGENT,
             format="openai-responses",
-            messages=[one.item for one in items],
+            messages=[one.item for one in kept],
             requests=requests,
             source=self._source,
             segment=self._segment,
             parent=self._parent,
-            notes=notes,
+            notes=tuple(f"{count} {what} left out" for what, count in notes.items()),
         )
 
 
@@ -237,8 +276,26 @@ def _requests(items: Sequence[_Item]) -> Iterator[Sent]:
         if one.given or not _model_made(one.item):
             continue
         if before.given or not _model_made(before.item):
-            run = one.run
-            yield Sent(at, one.time, run.usage if run else None, run.model if run else None)
+            yield _sent(at, one, before)
+
+
+def _sent(at: int, one: _Item, before: _Item) -> Sent:
+    run = one.run
+    if run is None:
+        return Sent(at, one.time)
+    return Sent(at, one.time, run.usage, run.model, _name(run, before.item, one.item))
+
+
+def _name(run: _Run, before: Object, first: Object) -> str | None:
+    """What an answer has in a copy too: times are new there, ids of calls are not.
+
+    There are servers that number their calls, so what is said around them counts as well.
+    """
+    call = run.call or run.after
+    if call is None:
+        return None
+    told = [call, compact_text(before), compact_text(first), repr(run.usage)]
+    return blake2b("\n".join(told).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _model_made(item: Object) -> bool:

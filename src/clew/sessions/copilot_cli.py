@@ -66,6 +66,8 @@ class _Events:
         self._id = ""
         self._model: str | None = None
         self._segment = 0
+        self._rewound = 0
+        self._before: dict[str, object] = {}  # event -> what was said last before it
         self._system: list[JSON] = []
         self._main = History("openai-chat")
         self._others: dict[str, History] = {}  # by the call that started the sub-agent
@@ -76,6 +78,8 @@ class _Events:
     def take(self, event: JSON) -> Session | None:
         """Follow one event; a compaction ends a segment."""
         kind, data = text_at(event, "type"), get(event, ("data",))
+        if id := text_at(event, "id"):
+            self._before[id] = self._main.latest()
         if not isinstance(data, dict):
             self._main.unknown(kind)
         elif kind == "session.compaction_complete" and get(data, ("success",)) is not False:
@@ -86,7 +90,7 @@ class _Events:
         elif kind == "session.model_change" and not text_at(event, "agentId"):
             self._model = text_at(data, "newModel") or self._model
         elif kind == "session.snapshot_rewind":
-            self._main.leave("rewinding", "to an earlier event")
+            return self._rewind(text_at(data, "upToEventId"))
         else:
             self._follow(kind, data, event)
         return None
@@ -100,9 +104,20 @@ class _Events:
             if session := history.session(name, AGENT, self._source, parent=self._id):
                 yield session
 
+    def _rewind(self, event: str) -> Session | None:
+        """Takes an event back, and all after it; what the model answered to them is told."""
+        if event not in self._before:
+            return None
+        branch = self._main.take_back(self._before[event])
+        name = f"{self._id}/rewound-{self._rewound + 1}"
+        session = branch.session(name, AGENT, self._source, self._segment)
+        self._rewound += session is not None
+        return session
+
     def _compacted(self, data: JSON) -> Session | None:
         session = self._main.session(self._id, AGENT, self._source, self._segment)
         self._segment += 1
+        self._before = {}
         self._main = History("openai-chat")
         self._main.hear(*self._system)
         if summary := text_at(data, "summaryContent"):

@@ -16,6 +16,7 @@ from .session import Sent, Session, Usage
 
 Piece = tuple[str | None, JSON]  # the id of a call or None, and what stands for it on the wire
 
+_MOST = 1_000_000_000  # tokens of a request: a number above is a fault of whoever wrote it
 _MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
 
 
@@ -50,6 +51,26 @@ class History:
     def begin(self, *said: JSON) -> None:
         """What stands in front of all, although it is recorded later."""
         self._events.insert(0, list(said))
+
+    def latest(self) -> object:
+        """What came last, to come back to."""
+        return self._events[-1] if self._events else None
+
+    def take_back(self, after: object) -> History:
+        """Take out all that came after something; the history that it was, without what stays.
+
+        Of that one, the requests that stay here are not told.
+        """
+        ends = (at + 1 for at, one in enumerate(self._events) if one is after)
+        start = 0 if after is None else next(ends, len(self._events))
+        branch = History(self.format)
+        branch._events = [
+            Answer(one.pieces, None, one.results) if isinstance(one, Answer) else one
+            for one in self._events[:start]
+        ]
+        branch._events += self._events[start:]
+        del self._events[start:]
+        return branch
 
     def awaits(self, call: str) -> bool:
         """Whether this call has no result yet, or was never made, which is counted."""
@@ -201,7 +222,7 @@ def kind_of(record: Object) -> str:
 def count(value: JSON, *path: str) -> int:
     """The number of tokens at a path; what is none counts nothing."""
     number = get(value, path)
-    known = isinstance(number, int) and not isinstance(number, bool) and number > 0
+    known = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= _MOST
     return number if known else 0
 
 

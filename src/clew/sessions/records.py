@@ -120,7 +120,7 @@ class Contents:
         for number, (line, ended) in enumerate(self._bounded(chunks), 1):
             if not line.strip():
                 continue
-            record = decoded(line)
+            record = decoded(line.strip(b"\0"))  # which a power cut leaves before what follows it
             if record is not None:
                 yield record, len(line)
             elif ended:

@@ -34,6 +34,7 @@ class Sent(Struct, frozen=True, gc=False):
     time: float | None = None  # seconds since the epoch, as recorded
     usage: Usage | None = None
     model: str | None = None
+    answer: str | None = None  # what names its answer in every file that tells it
 
 
 class Session(Struct, frozen=True):
