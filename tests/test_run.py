@@ -200,12 +200,14 @@ def test_a_command_may_take_no_notice_of_an_interrupt(tmp_path: Path):
 
 
 @contextlib.contextmanager
-def in_terminal(folder: Path, *words: str) -> Iterator[tuple[int, int]]:
+def in_terminal(
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "clew.cli", "run")
+) -> Iterator[tuple[int, int]]:
     """The command in a terminal of its own: its process, and the terminal's other end."""
     pid, master = pty.fork()
     if pid == 0:  # pragma: no cover - another process
         os.environ.update(PYTHONPATH=str(SOURCE), CLEW_STORE=str(folder / "clew.db"))
-        os.execv(sys.executable, [sys.executable, "-m", "clew.cli", "run", *words])
+        os.execv(sys.executable, [sys.executable, *program, *words])
     try:
         yield pid, master
     finally:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
-_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _BY_SIGNAL: Final = 128  # plus its number: as shells report a program that a signal ended
 _LOOK: Final = 1.0  # seconds after which it is looked at anyway
 
@@ -108,6 +108,8 @@ def _waited_blindly(process: subprocess.Popen[bytes], got: list[int]) -> int:
 
 def _in_foreground() -> bool:
     """Whether this process is one of those that a terminal sends its signals to."""
+    if not hasattr(os, "tcgetpgrp"):
+        return True  # Windows, where nothing but the console sends any, and to all that share it
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -135,12 +136,22 @@ def _run(
 
 def _attended(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
     try:
-        return attend(words, environment)
+        return attend(_startable(words), environment)
     except FileNotFoundError:
         raise _NotFound(f"There is no command {click.format_filename(words[0])} to run.") from None
     except OSError as error:
         why = error.strerror or error
         raise _NotRun(f"{click.format_filename(words[0])} cannot be run: {why}.") from None
+
+
+def _startable(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The same; on Windows with the file behind the name, for only an .exe is found by its name.
+
+    Agents that npm installs are .cmd files there.
+    """
+    if sys.platform != "win32":
+        return words
+    return shutil.which(words[0]) or words[0], *words[1:]
 
 
 def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
