@@ -201,6 +201,29 @@ def test_a_proxy_may_be_named_as_is_usual(
     assert client._proxies == {near.origin: None, far.origin: gone_through}
 
 
+@pytest.mark.parametrize(
+    ("around", "passed_by"),
+    [
+        ("provider.test:8443", True),
+        ("provider.test:443", False),
+        (".test", True),
+        ("other.test, provider.test", True),
+        ("other.test", False),
+        ("*", True),
+    ],
+)
+def test_no_proxy_may_name_hosts_ports_and_endings(
+    monkeypatch: pytest.MonkeyPatch, around: str, passed_by: bool
+):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", around)
+    there = Upstream("https://provider.test:8443")
+    assert (Client([there], Limits())._proxies[there.origin] is None) == passed_by
+
+
 def test_a_proxy_that_is_none_for_http_is_said_in_a_sentence(tmp_path: Path):
     """At once, and without the password in it; not with each request."""
     process = started(

@@ -158,9 +158,10 @@ def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[s
     """The command's environment: what is given, and no detour to this machine by another proxy."""
     made = {**world, **given}
     if any(made.get(name) or made.get(name.lower()) for name in _PROXIES):
-        for name in ("NO_PROXY", "no_proxy"):
-            known = made.get(name, "")
-            made[name] = f"{known},127.0.0.1" if known else "127.0.0.1"
+        known = {name: made.get(name, "") for name in ("NO_PROXY", "no_proxy")}
+        for name, own in known.items():  # some look at one, some at the other first
+            others = own or "".join(known.values())
+            made[name] = f"{others},127.0.0.1" if others else "127.0.0.1"
     return made
 
 
