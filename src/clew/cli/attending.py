@@ -50,7 +50,7 @@ def attend(command: Sequence[str], environment: Mapping[str, str]) -> int:
         with _signals_let_through():
             process = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - as asked
         for number in early:
-            process.send_signal(number)
+            _send(process, number)
         early.clear()
         status = _waited(process, early)
     finally:
@@ -83,10 +83,16 @@ def _waited(process: subprocess.Popen[bytes], got: list[int]) -> int:
         while (status := process.poll()) is None:
             told = signal.sigtimedwait(held, _LOOK)
             if told is not None and told.si_signo != signal.SIGCHLD and _is_sent(told):
-                process.send_signal(told.si_signo)
+                _send(process, told.si_signo)
         return status
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal; on Windows most cannot be sent, and the console has told all by itself."""
+    with contextlib.suppress(ValueError):
+        process.send_signal(number)
 
 
 def _is_sent(told: Any) -> bool:
@@ -103,7 +109,7 @@ def _waited_blindly(process: subprocess.Popen[bytes], got: list[int]) -> int:
             while got:
                 number = got.pop(0)
                 if not _in_foreground():
-                    process.send_signal(number)
+                    _send(process, number)
 
 
 def _in_foreground() -> bool:
