@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.client import Client
+from clew.proxy.client import Client, _trusting_as_clients_do
 from clew.proxy.config import Limits
 from clew.proxy.upstreams import Upstream
 from tests.certificates import Authority
@@ -98,6 +98,21 @@ def test_the_certificate_is_verified(
                 assert f"its certificate is not trusted ({why}" in said(reply.body)
 
     run(case)
+
+
+def test_every_python_verifies_alike(monkeypatch: pytest.MonkeyPatch):
+    """From 3.13 on it refuses a company's own authority, if that does not name its key."""
+    begun = ssl.create_default_context
+
+    def strict() -> ssl.SSLContext:
+        made = begun()
+        made.verify_flags |= ssl.VERIFY_X509_STRICT
+        return made
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    made = _trusting_as_clients_do()
+    assert not made.verify_flags & ssl.VERIFY_X509_STRICT
+    assert (made.verify_mode, made.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 class Tunnel:
