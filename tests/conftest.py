@@ -8,16 +8,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from clew.store import SQLiteStore
 from tests.e2e.server import ModelServer, missing, running
 
 settings.register_profile("clew", deadline=None, derandomize="FUZZ" not in os.environ)
 settings.load_profile("clew")
 for own in [name for name in os.environ if name.startswith("CLEW_")]:
     del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
+
+
+@pytest.fixture(autouse=True)
+def _stores_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever store a test began ends with it: one that is left is warned of, and a failure."""
+    begun: list[SQLiteStore] = []
+    begin = SQLiteStore.__init__
+
+    def noted(store: SQLiteStore, *args: Any, **given: Any) -> None:
+        begin(store, *args, **given)
+        begun.append(store)
+
+    monkeypatch.setattr(SQLiteStore, "__init__", noted)
+    yield
+    for store in begun:
+        store.close()
 
 
 @pytest.fixture(scope="module")

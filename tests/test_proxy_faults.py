@@ -24,7 +24,7 @@ BODIES = {
     "no JSON": b"\xff\xfe{]",
     "cut off": said("anthropic", 3)[:-40],
     "deeply nested": DEEP,
-    "deep in a result": said("anthropic", 2).replace(b'"make 1"', b"[" * 5_000 + b"]" * 5_000),
+    "deep in a result": said("anthropic", 2).replace(b'"make 1"', b"[" * 100_000 + b"]" * 100_000),
     "a number": b"7",
     "null": b"null",
     "no messages": b'{"model":"m","messages":null}',

@@ -6,7 +6,9 @@ import asyncio
 import gzip
 import http.client
 import json
+import socket
 import threading
+import time
 from collections.abc import Iterator
 
 import aiohttp
@@ -16,11 +18,14 @@ from hypothesis import strategies as st
 
 from clew.proxy.app import App
 from clew.proxy.asgi import Message, Request
+from clew.proxy.caller import NOTHING
+from clew.proxy.client import Client
 from clew.proxy.config import Config, Limits
 from clew.proxy.passing import Broke, pass_down
 from clew.proxy.record import record_of
 from clew.proxy.running import Running, serving, serving_in_thread
 from clew.proxy.tapping import Listening
+from clew.proxy.upstreams import Upstream as Endpoint
 from tests.proxying import (
     CHUNKED,
     OK,
@@ -361,6 +366,57 @@ def test_a_first_connection_that_closes_is_not_tried_twice():
         async with proxy(close) as standing:
             assert (await ask(standing.port, post("/v1/messages"))).status == 502
             assert len(standing.behind.heard) == 1
+
+    run(case)
+
+
+def test_a_connection_finds_out_by_itself_that_the_other_end_is_gone():
+    """Nothing else would tell, after a suspend: an answer may be hours in coming, or never come."""
+
+    async def case() -> None:
+        async with upstream(say(CHUNKED)) as behind:  # and nothing more for now
+            there = Endpoint(f"http://127.0.0.1:{behind.port}")
+            client = Client([there], Limits())
+            await client.open()
+            answer = await client.send("GET", there, f"{there.origin}/", [], NOTHING)
+            assert answer.connection is not None
+            assert answer.connection.transport is not None
+            used = answer.connection.transport.get_extra_info("socket")
+            assert used.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert used.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            for name, least, most in (
+                ("TCP_KEEPIDLE", 30, 120),
+                ("TCP_KEEPINTVL", 10, 60),
+                ("TCP_USER_TIMEOUT", 60_000, 600_000),
+            ):
+                if hasattr(socket, name):
+                    option = getattr(socket, name)
+                    assert least <= used.getsockopt(socket.IPPROTO_TCP, option) <= most
+            answer.close()
+            await client.close()
+
+    run(case)
+
+
+@pytest.mark.parametrize("step", [-7200.0, 7200.0])
+def test_a_clock_that_is_set_changes_no_duration(monkeypatch: pytest.MonkeyPatch, step: float):
+    """Sums of durations would go back, which counters must not."""
+
+    async def case() -> None:
+        now = time.time
+
+        async def later(_heard: Heard, writer: asyncio.StreamWriter) -> None:
+            monkeypatch.setattr(time, "time", lambda: now() + step)
+            writer.write(OK)
+
+        async with proxy(later) as standing:
+            before = now()
+            assert (await ask(standing.port, post("/v1/messages"))).status == 200
+            await until(lambda: standing.records)
+            (record,) = standing.records
+            assert before <= record.at <= now()
+            assert record.first_ms is not None
+            assert 0 < record.first_ms <= record.ms < 60_000
 
     run(case)
 

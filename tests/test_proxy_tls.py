@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.client import Client
+from clew.proxy.client import Client, _trusting_as_clients_do
 from clew.proxy.config import Limits
 from clew.proxy.upstreams import Upstream
 from tests.certificates import Authority
@@ -98,6 +98,21 @@ def test_the_certificate_is_verified(
                 assert f"its certificate is not trusted ({why}" in said(reply.body)
 
     run(case)
+
+
+def test_every_python_verifies_alike(monkeypatch: pytest.MonkeyPatch):
+    """From 3.13 on it refuses a company's own authority, if that does not name its key."""
+    begun = ssl.create_default_context
+
+    def strict() -> ssl.SSLContext:
+        made = begun()
+        made.verify_flags |= ssl.VERIFY_X509_STRICT
+        return made
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    made = _trusting_as_clients_do()
+    assert not made.verify_flags & ssl.VERIFY_X509_STRICT
+    assert (made.verify_mode, made.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 class Tunnel:
@@ -199,6 +214,29 @@ def test_a_proxy_may_be_named_as_is_usual(
     near, far = Upstream("https://localhost:9"), Upstream("https://provider.test")
     client = Client([near, far], Limits())
     assert client._proxies == {near.origin: None, far.origin: gone_through}
+
+
+@pytest.mark.parametrize(
+    ("around", "passed_by"),
+    [
+        ("provider.test:8443", True),
+        ("provider.test:443", False),
+        (".test", True),
+        ("other.test, provider.test", True),
+        ("other.test", False),
+        ("*", True),
+    ],
+)
+def test_no_proxy_may_name_hosts_ports_and_endings(
+    monkeypatch: pytest.MonkeyPatch, around: str, passed_by: bool
+):
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", around)
+    there = Upstream("https://provider.test:8443")
+    assert (Client([there], Limits())._proxies[there.origin] is None) == passed_by
 
 
 def test_a_proxy_that_is_none_for_http_is_said_in_a_sentence(tmp_path: Path):

@@ -200,12 +200,14 @@ def test_a_command_may_take_no_notice_of_an_interrupt(tmp_path: Path):
 
 
 @contextlib.contextmanager
-def in_terminal(folder: Path, *words: str) -> Iterator[tuple[int, int]]:
+def in_terminal(
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "clew.cli", "run")
+) -> Iterator[tuple[int, int]]:
     """The command in a terminal of its own: its process, and the terminal's other end."""
     pid, master = pty.fork()
     if pid == 0:  # pragma: no cover - another process
         os.environ.update(PYTHONPATH=str(SOURCE), CLEW_STORE=str(folder / "clew.db"))
-        os.execv(sys.executable, [sys.executable, "-m", "clew.cli", "run", *words])
+        os.execv(sys.executable, [sys.executable, *program, *words])
     try:
         yield pid, master
     finally:
@@ -278,7 +280,12 @@ def test_another_proxy_is_no_detour_to_this_machine():
     assert environment_of({"A": "1"}, {"B": "2"}) == {"A": "1", "B": "2"}
     made = environment_of({"https_proxy": "http://corp:3128", "NO_PROXY": "corp"}, {})
     assert made["NO_PROXY"] == "corp,127.0.0.1"
-    assert made["no_proxy"] == "127.0.0.1"
+    assert made["no_proxy"] == "corp,127.0.0.1"  # which else would hide what the other says
+    both = {"ALL_PROXY": "http://corp:3128", "NO_PROXY": "a", "no_proxy": "b"}
+    made = environment_of(both, {})
+    assert (made["NO_PROXY"], made["no_proxy"]) == ("a,127.0.0.1", "b,127.0.0.1")
+    made = environment_of({"HTTP_PROXY": "http://corp:3128"}, {})
+    assert made["NO_PROXY"] == made["no_proxy"] == "127.0.0.1"
 
 
 def record(**given: Any) -> Record:

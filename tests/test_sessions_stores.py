@@ -153,6 +153,26 @@ class TestOpencode:
         assert isinstance(skipped, Skipped)
         assert "no such table" in skipped.why
 
+    @pytest.mark.parametrize("damage", [b"no database at all " * 99, b"SQLite format 3\0" * 99])
+    def test_one_that_is_none_is_not_held_open(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: bytes
+    ):
+        opened: list[sqlite3.Connection] = []
+        connect = sqlite3.connect
+
+        def noted(*args: Any, **given: Any) -> sqlite3.Connection:
+            opened.append(connect(*args, **given))
+            return opened[-1]
+
+        monkeypatch.setattr(opencode_store.sqlite3, "connect", noted)
+        path = tmp_path / "opencode.db"
+        path.write_bytes(damage)
+        (skipped,) = read_file(path, READERS)
+        assert isinstance(skipped, Skipped)
+        for one in opened:
+            with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+                one.execute("SELECT 1")
+
     def test_only_sessions_are_found_and_only_once(self, tmp_path: Path):
         data = tmp_path / ".local" / "share" / "opencode"
         path = split(data / "storage")

@@ -421,6 +421,44 @@ class TestAQueueThatIsFull:
         assert not queue.record(record("r3"))
 
 
+class TestTroubleThatLasts:
+    """A file of a newer version may be there for weeks, and each request makes a record."""
+
+    def test_is_told_once_until_it_is_over(self, caplog: pytest.LogCaptureFixture):
+        newer = [True]
+
+        def write(_: object) -> None:
+            if newer[0]:
+                raise StoreUnavailable(Path("x"), "newer")
+
+        queue = recorder.Recorder(write, lambda: 60.0)
+        for broken in (True, True, True, False, True, True):
+            newer[0] = broken
+            queue.record(record())
+            assert queue.flush(5)
+        queue.close(5)
+        assert queue.dropped == 5
+        assert [one.getMessage()[:42] for one in caplog.records] == [
+            "The record of a request cannot be written:"
+        ] * 2
+
+    def test_tidying_too(self, caplog: pytest.LogCaptureFixture):
+        ways = iter([OSError("no"), OSError("no"), None, OSError("no")])
+
+        def tend() -> float:
+            if (trouble := next(ways)) is not None:
+                raise trouble
+            return 0.0
+
+        queue = recorder.Recorder(lambda _: None, tend)
+        for _ in range(4):
+            queue._tend_at = 0.0
+            queue._tend_if_due()
+        assert [one.getMessage() for one in caplog.records] == [
+            "The store could not be tidied: no"
+        ] * 2
+
+
 def case(**fields: object) -> Reproduction:
     given: dict[str, object] = {
         "time": NOW, "owner": OWNER, "conversation": "c1", "format": "anthropic", "status": 400,

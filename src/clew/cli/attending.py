@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
-_NAMES: Final = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_NAMES: Final = ("SIGINT", "SIGTERM", "SIGBREAK", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _BY_SIGNAL: Final = 128  # plus its number: as shells report a program that a signal ended
 _LOOK: Final = 1.0  # seconds after which it is looked at anyway
 
@@ -50,7 +50,7 @@ def attend(command: Sequence[str], environment: Mapping[str, str]) -> int:
         with _signals_let_through():
             process = subprocess.Popen(command, env=dict(environment))  # noqa: S603 - as asked
         for number in early:
-            process.send_signal(number)
+            _send(process, number)
         early.clear()
         status = _waited(process, early)
     finally:
@@ -83,10 +83,16 @@ def _waited(process: subprocess.Popen[bytes], got: list[int]) -> int:
         while (status := process.poll()) is None:
             told = signal.sigtimedwait(held, _LOOK)
             if told is not None and told.si_signo != signal.SIGCHLD and _is_sent(told):
-                process.send_signal(told.si_signo)
+                _send(process, told.si_signo)
         return status
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _send(process: subprocess.Popen[bytes], number: int) -> None:
+    """Send a signal; on Windows most cannot be sent, and the console has told all by itself."""
+    with contextlib.suppress(ValueError):
+        process.send_signal(number)
 
 
 def _is_sent(told: Any) -> bool:
@@ -103,11 +109,13 @@ def _waited_blindly(process: subprocess.Popen[bytes], got: list[int]) -> int:
             while got:
                 number = got.pop(0)
                 if not _in_foreground():
-                    process.send_signal(number)
+                    _send(process, number)
 
 
 def _in_foreground() -> bool:
     """Whether this process is one of those that a terminal sends its signals to."""
+    if not hasattr(os, "tcgetpgrp"):
+        return True  # Windows, where nothing but the console sends any, and to all that share it
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

@@ -6,6 +6,7 @@ import logging
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -135,7 +136,7 @@ def _run(
 
 def _attended(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
     try:
-        return attend(words, environment)
+        return attend(_startable(words), environment)
     except FileNotFoundError:
         raise _NotFound(f"There is no command {click.format_filename(words[0])} to run.") from None
     except OSError as error:
@@ -143,13 +144,24 @@ def _attended(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
         raise _NotRun(f"{click.format_filename(words[0])} cannot be run: {why}.") from None
 
 
+def _startable(words: tuple[str, ...]) -> tuple[str, ...]:
+    """The same; on Windows with the file behind the name, for only an .exe is found by its name.
+
+    Agents that npm installs are .cmd files there.
+    """
+    if sys.platform != "win32":
+        return words
+    return shutil.which(words[0]) or words[0], *words[1:]
+
+
 def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
     """The command's environment: what is given, and no detour to this machine by another proxy."""
     made = {**world, **given}
     if any(made.get(name) or made.get(name.lower()) for name in _PROXIES):
-        for name in ("NO_PROXY", "no_proxy"):
-            known = made.get(name, "")
-            made[name] = f"{known},127.0.0.1" if known else "127.0.0.1"
+        known = {name: made.get(name, "") for name in ("NO_PROXY", "no_proxy")}
+        for name, own in known.items():  # some look at one, some at the other first
+            others = own or "".join(known.values())
+            made[name] = f"{others},127.0.0.1" if others else "127.0.0.1"
     return made
 
 

@@ -33,6 +33,7 @@ _NEXT = (
     "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
     "browser to look on. Ctrl-C ends it."
 )
+_MOST_FILES_OF_A_MAC = 10_240  # it says that there is no limit, and takes no more than these
 
 
 @click.command()
@@ -126,8 +127,11 @@ def app_of(
 
 def _lift_limit_on_files() -> None:
     """Let this process have as many connections as the machine allows it."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
+    with contextlib.suppress(ImportError):
         import resource  # late: there is none on Windows
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        for wanted in (most, _MOST_FILES_OF_A_MAC):
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+                return

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import ssl
 from collections.abc import AsyncIterator, Iterable
 from types import SimpleNamespace
 from typing import Any, Final
@@ -21,6 +24,15 @@ _AT_ONCE: Final = 1024 * 1024  # bytes of a body that are written in one go
 _STALE: Final = 1.0  # seconds in which a kept connection shows that it had been closed
 _HEAD: Final = 256 * 1024  # bytes of one header of a response
 _SILENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")  # what no client asked for
+# A connection whose other end is gone without a word, as after a suspend, is given up after six
+# minutes; so do the providers' own clients, which see no more than a server that is well: this one.
+_PROBES: Final = (
+    ("TCP_KEEPIDLE", 60),
+    ("TCP_KEEPALIVE", 60),  # its name on a Mac
+    ("TCP_KEEPINTVL", 60),
+    ("TCP_KEEPCNT", 5),
+    ("TCP_USER_TIMEOUT", 360_000),  # milliseconds, for what was sent and not confirmed
+)
 
 TROUBLE = (aiohttp.ClientError, OSError, asyncio.TimeoutError)
 
@@ -39,7 +51,9 @@ class Client:
         tracing.on_connection_reuseconn.append(_note_reuse)
         self._session = aiohttp.ClientSession(
             auto_decompress=False,
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            connector=aiohttp.TCPConnector(
+                limit=0, ttl_dns_cache=60, socket_factory=_probing, ssl=_trusting_as_clients_do()
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             max_field_size=_HEAD,
             max_headers=1_000,
@@ -88,6 +102,30 @@ class Client:
                     raise
 
 
+def _trusting_as_clients_do() -> ssl.SSLContext:
+    """What certificates are verified with: the same in every version of Python.
+
+    Since 3.13 it refuses authorities without identifiers of their keys, as many a company's own
+    is. Agents take those: a request would fail that passes without clew.
+    """
+    made = ssl.create_default_context()
+    made.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    made.set_alpn_protocols(["http/1.1"])
+    return made
+
+
+def _probing(address: tuple[Any, ...]) -> socket.socket:
+    """A socket that finds out by itself when the other end is gone."""
+    family, kind, protocol = address[:3]
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        if hasattr(socket, name):
+            with contextlib.suppress(OSError):  # a system may know the name and not the option
+                made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
 async def _note_reuse(_session: object, context: SimpleNamespace, _params: object) -> None:
     context.trace_request_ctx.reused = True
 
@@ -116,7 +154,7 @@ def _proxy_for(origin: str) -> str | None:
     """The proxy that this machine's environment names for a host, as other clients use it."""
     parts = urlsplit(origin)
     host = parts.hostname or ""
-    if is_loopback(host) or proxy_bypass(host):
+    if is_loopback(host) or proxy_bypass(host) or proxy_bypass(parts.netloc):
         return None
     named = getproxies().get(parts.scheme)
     if not named:

@@ -15,10 +15,11 @@ from .printing import Printer
 
 _LONGEST = 200  # characters of a path
 _TRACE = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_BEGAN = "began"
 _log = logging.getLogger(__name__)
 
 
-class Record(msgspec.Struct, omit_defaults=True):
+class Record(msgspec.Struct, omit_defaults=True, dict=True):
     """What is known of one request. Filled in as it goes on."""
 
     at: float  # seconds since 1970
@@ -37,6 +38,9 @@ class Record(msgspec.Struct, omit_defaults=True):
     trace: str | None = None  # the client's own `traceparent`
     clew: About | None = None  # what was done about it, where it was looked at
 
+    def __post_init__(self) -> None:
+        vars(self)[_BEGAN] = time.perf_counter()  # of a clock that nobody sets; it is not told
+
 
 Log = Callable[[Record], None]
 
@@ -49,8 +53,8 @@ def record_of(request: Request) -> Record:
 
 
 def ms_since(record: Record) -> float:
-    """Milliseconds since a record began."""
-    return round((time.time() - record.at) * 1000, 2)
+    """Milliseconds since a record began, whatever became of the time of day meanwhile."""
+    return round((time.perf_counter() - vars(record)[_BEGAN]) * 1000, 2)
 
 
 def to_lines(printer: Printer) -> Log:

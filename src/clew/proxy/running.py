@@ -28,7 +28,7 @@ def bound(config: Config) -> socket.socket:
     try:
         # Connections inherit it. Without it, the second small chunk of a stream waits 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, _alone(), 1)
         listening.bind((config.host, config.port))
         listening.listen(_BACKLOG)
     except OSError as error:
@@ -37,6 +37,14 @@ def bound(config: Config) -> socket.socket:
             f"clew cannot listen on {config.host} port {config.port}: {error.strerror or error}."
         ) from None
     return listening
+
+
+def _alone() -> int:
+    """The option by which one process has the port, and has it again as soon as it restarts.
+
+    On Windows the usual one would let a second process listen there too, and share the requests.
+    """
+    return getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
 
 
 class _Server(uvicorn.Server):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
+from threading import Thread
 from types import FrameType
 from typing import Final
 
@@ -83,9 +84,17 @@ async def _until_told(make: Make, listening: socket.socket) -> None:
             loop.add_signal_handler(number, tell, number)
     above = multiprocessing.parent_process()
     if above is not None:  # a worker ends with the process that started it, however that ended
-        loop.add_reader(above.sentinel, told.set)
+        tell_loop = partial(loop.call_soon_threadsafe, told.set)
+        Thread(target=_when_ended, args=(above.sentinel, tell_loop), daemon=True).start()
     async with serving(make(), listening):
         await told.wait()
+
+
+def _when_ended(sentinel: int, tell: Callable[[], object]) -> None:
+    """Tell when a process has ended; waited for in a thread, as not every event loop can."""
+    wait([sentinel])
+    with contextlib.suppress(RuntimeError):  # the loop has ended before
+        tell()
 
 
 def _started(

@@ -43,6 +43,9 @@ def _connected(path: Path) -> sqlite3.Connection:
         if "open" not in str(why):
             raise
         return sqlite3.connect(f"{uri}?immutable=1", uri=True)
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

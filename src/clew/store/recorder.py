@@ -20,6 +20,8 @@ _BATCH = 500
 _GATHER = 0.25  # seconds for which a batch is gathered
 _RETRY = 1.0
 _PASSING = ("busy", "full", "read-only", "missing", "broken")  # what may be over in a while
+_RECORDS = "The record of a request cannot be written"
+_TIDYING = "The store could not be tidied"
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +40,7 @@ class Recorder:
         self._thread: threading.Thread | None = None
         self._stopping = False
         self._in_hand = 0  # records that the thread has taken and not written yet
+        self._told: set[str] = set()  # what was warned of and has not gone well since
         self.dropped = 0
 
     def record(self, record: Record) -> bool:
@@ -106,6 +109,8 @@ class Recorder:
             self._write_singly(batch)
         except Exception:  # noqa: BLE001 - one record that cannot be written must not stop others
             self._write_singly(batch)
+        else:
+            self._told.discard(_RECORDS)
         self._put_down()
         return []
 
@@ -115,7 +120,15 @@ class Recorder:
                 self._write([record])
             except Exception as error:  # noqa: BLE001 - it is counted, and the next one is tried
                 self.dropped += 1
-                _log.warning("The record of a request cannot be written: %s", error)
+                self._warn(_RECORDS, error)
+            else:
+                self._told.discard(_RECORDS)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Say that something does not go well, once until it does: it may be weeks."""
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning("%s: %s", what, error)
 
     def _give_up(self, batch: Sequence[Record]) -> None:
         with self._changed:
@@ -140,6 +153,8 @@ class Recorder:
         try:
             pause = self._tend()
         except Exception as error:  # noqa: BLE001 - it is tried again, and records go on
-            _log.warning("The store could not be tidied: %s", error)
+            self._warn(_TIDYING, error)
             pause = 60.0
+        else:
+            self._told.discard(_TIDYING)
         self._tend_at = time.monotonic() + pause

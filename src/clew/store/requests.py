@@ -61,8 +61,8 @@ _TOTALS = """
         total(status >= 400 OR status = 0), total(fallback <> '' OR again <> ''),
         total(prefix_break <> ''),
         total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
-        total(iif(mode = 'observed', saved, 0)),
-        total(iif(mode = 'observed', cost_before - cost_after, 0)),
+        total((mode = 'observed') * saved),
+        total((mode = 'observed') * (cost_before - cost_after)),
         total(status BETWEEN 1 AND 399 AND cost_after IS NULL)
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
