@@ -88,6 +88,12 @@ RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
     "Anthropic's wire with no model": (
         {}, "anthropic", None, Marking(MINUTES, room=True), FOR_MINUTES,
     ),
+    "Claude through a gateway, which marks what it passes on": (
+        {}, "openai-chat", "anthropic/claude-opus-4.7", Marking(), NO_ROOM,
+    ),
+    "and on the other wire of OpenAI's": (
+        {}, "openai-responses", "anthropic/claude-opus-4.7", Marking(), NO_ROOM,
+    ),
     "a prefix found wherever it ends": ({}, "openai-responses", "gpt-5.1", Marking(), PREFIX),
     "marks say nothing on other wires": (
         {}, "openai-chat", "gpt-5.1", Marking(HOUR, room=True), PREFIX,

@@ -45,14 +45,18 @@ def rates_for(
 ) -> Rates:
     """The rates of the model that a request names; what the policy sets comes first."""
     terms = terms_for(format, (fields or {}).get("model"))
-    found = _rates(terms, marking)
+    found = _rates(terms, format, marking)
     read = found.read if policy.read_price is None else policy.read_price
     write = found.write if policy.write_price is None else policy.write_price
     return replace(found, read=read, write=write)
 
 
-def _rates(terms: Terms, marking: Marking) -> Rates:
+def _rates(terms: Terms, format: str, marking: Marking) -> Rates:
     match terms.cache:
+        case "marks" if format != "anthropic":
+            # A gateway marks what it passes on, or hands on marks of the client's: neither shows
+            # here, and to take it for uncached would have it written again with every edit.
+            return Rates(terms.read, terms.write, exact=False, reach=terms.look_back)
         case "marks" if marking.lifetime:
             write = terms.write_1h if marking.lifetime >= HOUR else terms.write
             return Rates(terms.read, write, exact=False, reach=terms.look_back, room=marking.room)
