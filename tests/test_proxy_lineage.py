@@ -17,7 +17,7 @@ from clew.proxy.deciding import Deciding, Decision
 from clew.proxy.reading import Asked
 from clew.store import SQLiteStore, StoreUnavailable
 from tests.driving import KEEN
-from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer
+from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer
 from tests.storing import OWNER, record
 
 START = 1_800_000_000.0
@@ -125,6 +125,44 @@ class TestSideBySide:
         for talk in (first, second):
             made = again.ask(talk, START + 40)
             assert (made.kind, made.moment) == ("projection", "")
+
+
+class TestComingBack:
+    """A conversation that goes from one model to another and back: each has a cache of its own."""
+
+    def moments(self, one: Worker, models: list[str], apart: float = 5) -> list[str]:
+        talk, made = Talk(Signer(), models[0]), list[str]()
+        for n, model in enumerate(models):
+            talk.model = model
+            made.append(one.ask(talk, START + apart * n).moment)
+        return made
+
+    def test_a_model_that_still_has_what_it_was_sent_writes_nothing_again(self, store: SQLiteStore):
+        models = [UNBOUND, OTHER_UNBOUND] * 4
+        assert self.moments(Worker(store), models) == ["", "changed", *[""] * 6]
+
+    def test_what_was_sent_too_long_ago_is_forgotten(self, store: SQLiteStore):
+        models = [UNBOUND, *[OTHER_UNBOUND] * 2, UNBOUND]
+        assert self.moments(Worker(store), models, 200) == ["", "changed", "", "changed"]
+
+    def test_what_was_sent_long_before_is_little_of_it(self, store: SQLiteStore):
+        models = [UNBOUND, *[OTHER_UNBOUND] * 16, UNBOUND]
+        assert self.moments(Worker(store), models)[-1] == "changed"
+        models = [UNBOUND, *[OTHER_UNBOUND] * 15, UNBOUND]
+        assert self.moments(Worker(store), models)[-1] == ""
+
+    def test_bound_reasoning_of_another_goes_each_time(self, store: SQLiteStore):
+        models = [BOUND, OTHER_BOUND] * 2
+        assert self.moments(Worker(store), models) == ["", *["changed"] * 3]
+
+    def test_the_same_holds_after_a_restart(self, store: SQLiteStore):
+        talk = Talk(Signer(), UNBOUND)
+        for n, model in enumerate([UNBOUND, OTHER_UNBOUND]):
+            talk.model = model
+            worker = Worker(store)
+            worker.record(worker.ask(talk, START + n), START + n)
+        talk.model = UNBOUND
+        assert Worker(store).ask(talk, START + 9).moment == ""
 
 
 class TestSeveralProcesses:

@@ -34,11 +34,10 @@ from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
-from .reading import Asked, Read, lifetime, parent_of, taken_apart
+from .reading import Asked, Read, is_cold, parent_of, taken_apart
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
-_ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 _FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
@@ -249,7 +248,7 @@ class Deciding:
         boundaries = folded.state.boundaries
         if at_once and not self._is_at_hand(read.conversation, boundaries):
             return folded, _Seen(facts)
-        seen = self._seen_now(read, boundaries, folded.state.prefix.hex())
+        seen = self._seen_now(read, folded)
         if seen.new != NO_FACTS:
             folded = self._fold(read, seen.facts)
         if not self._contradicts(read, folded, seen.facts):
@@ -258,22 +257,33 @@ class Deciding:
         seen = _Seen(seen.facts.merge(new), seen.new.merge(new), "changed")
         return self._fold(read, seen.facts), seen
 
-    def _seen_now(self, read: Read, boundaries: list[bytes], here: str) -> _Seen:
+    def _seen_now(self, read: Read, folded: Folded) -> _Seen:
         """What this request shows that no later one can: a cold cache, another model or tools."""
-        asked, known = read.asked, read.conversation
-        last = self._last(read, boundaries)
+        asked, known, here = read.asked, read.conversation, folded.state.prefix.hex()
+        last = self._last(read, folded.state.boundaries)
         if asked.counting or not last.exact:
             return _Seen(known.facts)
-        since, moment = asked.time - last.latest.time, ""
+        moment = ""
         if last.latest.terms and last.latest.terms != read.terms():
-            moment = "changed"
-        elif since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model):
+            moment = "" if self._comes_back(read, folded) else "changed"
+        elif is_cold(read, last.latest.time):
             moment = "cold"
         if not moment or known.was_answered(here):  # a retry gets what it got
             return _Seen(known.facts)
         cold = frozenset({here} if moment == "cold" else ())
         new = Facts(cold=cold, changed=frozenset({here}) - cold)
         return _Seen(known.facts.merge(new), new, moment)
+
+    def _comes_back(self, read: Read, folded: Folded) -> bool:
+        """Whether the provider still has what it was sent on these terms, before others came.
+
+        Where reasoning is bound, what was thought in between goes, and all behind it with it.
+        """
+        if folded.setting.binding.bound:
+            return False
+        earlier = folded.state.boundaries[-1 - _FAR : -1]
+        before = read.conversation.last_on(earlier, read.terms())
+        return before is not None and not is_cold(read, before.time)
 
     def _last(self, read: Read, boundaries: list[bytes]) -> Last:
         """The request that this one goes on from: by its history, for others may run beside it."""

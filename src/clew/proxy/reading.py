@@ -19,6 +19,7 @@ from .conversations import Conversation, Last
 from .owners import group_of
 
 _TOOLS: Final = ("tools", "functions")
+_ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 
 
 class Asked(Struct, frozen=True):
@@ -83,6 +84,12 @@ def taken_apart(asked: Asked, body: Body, format: FormatName, known: Conversatio
 def lifetime(body: Body, format: FormatName, model: str) -> float:
     """How many seconds a cached prefix of this request lives."""
     return marking_of(body, format).lifetime or terms_for(format, model).lifetime
+
+
+def is_cold(read: Read, before: float) -> bool:
+    """Whether the provider has forgotten by now what it was sent at an earlier time."""
+    since = read.asked.time - before
+    return since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model)
 
 
 def parent_of(boundaries: list[bytes]) -> str:
