@@ -30,6 +30,7 @@ class Rates(Struct, frozen=True, gc=False):
     reach: int | None = None  # how many positions before the last mark are looked at; None: all
     ends: int | None = None  # how many requests' ends before the last are looked at; None: all
     room: bool = False  # one mark of our own fits, and is found wherever it stands
+    minimum: int = 0  # a shorter prompt is not cached; 0: none is, or it is not known
 
     @property
     def caches(self) -> bool:
@@ -44,11 +45,13 @@ def rates_for(
     policy: Policy, format: str, fields: Mapping[str, Any] | None, marking: Marking
 ) -> Rates:
     """The rates of the model that a request names; what the policy sets comes first."""
-    terms = terms_for(format, (fields or {}).get("model"))
+    model = (fields or {}).get("model")
+    terms = terms_for(format, model)
     found = _rates(terms, format, marking)
     read = found.read if policy.read_price is None else policy.read_price
     write = found.write if policy.write_price is None else policy.write_price
-    return replace(found, read=read, write=write)
+    minimum = terms.minimum if model and found.caches else 0
+    return replace(found, read=read, write=write, minimum=minimum)
 
 
 def _rates(terms: Terms, format: str, marking: Marking) -> Rates:
