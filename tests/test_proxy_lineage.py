@@ -6,17 +6,19 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clew.facts import Facts
 from clew.proxy.deciding import Deciding, Decision
 from clew.proxy.reading import Asked
 from clew.store import SQLiteStore, StoreUnavailable
-from tests.driving import KEEN
+from tests.driving import KEEN, PLANNED
 from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer
 from tests.storing import OWNER, record
 
@@ -71,10 +73,18 @@ class Talk:
         self.provider = provider
         self.model = model
         self.messages: list[dict[str, Any]] = [FIRST]
+        self.mark: dict[str, Any] | None = None  # that the client sets on its newest message
 
     def body(self) -> bytes:
         told = {"model": self.model, "max_tokens": 99, "tools": TOOLS}
-        return json.dumps({**told, "messages": self.messages}).encode()
+        newest = self.messages[-1]
+        if self.mark is not None and isinstance(newest["content"], list):
+            marked = [
+                *newest["content"][:-1],
+                {**newest["content"][-1], "cache_control": self.mark},
+            ]
+            newest = {**newest, "content": marked}
+        return json.dumps({**told, "messages": [*self.messages[:-1], newest]}).encode()
 
     def hear(self, sent: bytes) -> None:
         """The model's answer to what it was sent, and the result of what it calls."""
@@ -163,6 +173,48 @@ class TestComingBack:
             worker.record(worker.ask(talk, START + n), START + n)
         talk.model = UNBOUND
         assert Worker(store).ask(talk, START + 9).moment == ""
+
+
+class TestMarks:
+    """A client may mark otherwise from one request on: what was sent before stays as it was."""
+
+    NONE, MINUTES, HOURS = None, {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+    def ask_all(self, marks: list[Any], store: SQLiteStore, *, restarted: bool) -> list[Decision]:
+        """One request for each of these; that the provider verifies it is looked at each time."""
+        one, talk, made = self.worker(store), Talk(Signer(), BOUND), list[Decision]()
+        for n, mark in enumerate(marks):
+            talk.mark = mark
+            made.append(one.ask(talk, START + 5 * n))
+            one.record(made[-1], START + 5 * n)
+            one = self.worker(store) if restarted else one
+        return made
+
+    def worker(self, store: SQLiteStore) -> Worker:
+        one = Worker(store)
+        one.deciding = Deciding(PLANNED, store)
+        return one
+
+    @pytest.mark.parametrize("restarted", [False, True])
+    def test_what_was_decided_stays_decided(self, store: SQLiteStore, restarted: bool):
+        marks = [self.NONE] * 12 + [self.MINUTES] * 4 + [self.HOURS] * 4 + [self.NONE] * 4
+        made = self.ask_all(marks, store, restarted=restarted)
+        assert made[11].edits
+        for before, after in pairwise(made):
+            kept = [edit for edit in after.edits if edit in before.edits]
+            assert after.epochs > before.epochs or kept == list(before.edits)
+
+    def test_each_change_is_a_fact_where_it_came(self, store: SQLiteStore):
+        marks = [self.NONE] * 3 + [self.MINUTES] * 3 + [self.HOURS] * 2
+        made = self.ask_all(marks, store, restarted=False)
+        known = made[-1].facts
+        assert [known.marks_at(one.prefix) for one in made] == [
+            "none", None, None, "5m", None, None, "1h", None,
+        ]  # fmt: skip
+        assert store.facts(made[-1].conversation).marks == known.marks
+
+    def test_one_message_decides_nothing(self, store: SQLiteStore):
+        assert not self.ask_all([self.MINUTES], store, restarted=False)[0].facts.marks
 
 
 class TestSeveralProcesses:
@@ -286,7 +338,7 @@ def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Pat
             one.deciding.decide(Asked(talk.body(), *made_of(START + 2)), late)
         other.execute("ROLLBACK")
     one.deciding.close()
-    assert store.facts(name) == Facts()
+    assert replace(store.facts(name), marks=()) == Facts()
     store.close()
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from .facts import Marks
 from .policy import Policy
 from .prices import Terms, terms_for
 
@@ -19,6 +20,21 @@ class Marking(Struct, frozen=True, gc=False):
 
     lifetime: float = 0  # seconds that its marks ask for; 0: it marks nothing
     room: bool = False  # fewer than the four that a request may have
+
+    @property
+    def told(self) -> Marks:
+        """The same as a fact says it."""
+        return next(told for told, marking in MARKINGS.items() if marking == self)
+
+
+MINUTES = 300.0  # seconds that a mark asks for when it says nothing
+MARKINGS: dict[Marks, Marking] = {
+    "none": Marking(),
+    "5m": Marking(MINUTES, room=True),
+    "5m full": Marking(MINUTES),
+    "1h": Marking(HOUR, room=True),
+    "1h full": Marking(HOUR),
+}
 
 
 class Rates(Struct, frozen=True, gc=False):

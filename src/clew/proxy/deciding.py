@@ -34,7 +34,7 @@ from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
-from .reading import Asked, Read, is_cold, parent_of, taken_apart
+from .reading import Asked, Read, is_cold, marks_seen, parent_of, taken_apart
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
@@ -258,21 +258,24 @@ class Deciding:
         return self._fold(read, seen.facts), seen
 
     def _seen_now(self, read: Read, folded: Folded) -> _Seen:
-        """What this request shows that no later one can: a cold cache, another model or tools."""
-        asked, known, here = read.asked, read.conversation, folded.state.prefix.hex()
+        """What this request shows that no later one can: a free moment, how the client marks."""
+        known, here = read.conversation, frozenset({folded.state.prefix.hex()})
+        moment = self._moment(read, folded)
+        new = NO_FACTS if read.asked.counting else marks_seen(read, folded.state)
+        if moment:
+            cold = here if moment == "cold" else frozenset[str]()
+            new = new.merge(Facts(cold=cold, changed=here - cold))
+        return _Seen(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
+
+    def _moment(self, read: Read, folded: Folded) -> str:
+        """Whether the provider's cache has gone cold, or is another model's; a retry tells none."""
         last = self._last(read, folded.state.boundaries)
-        if asked.counting or not last.exact:
-            return _Seen(known.facts)
-        moment = ""
+        if read.asked.counting or not last.exact:
+            return ""
+        moment = "cold" if is_cold(read, last.latest.time) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "" if self._comes_back(read, folded) else "changed"
-        elif is_cold(read, last.latest.time):
-            moment = "cold"
-        if not moment or known.was_answered(here):  # a retry gets what it got
-            return _Seen(known.facts)
-        cold = frozenset({here} if moment == "cold" else ())
-        new = Facts(cold=cold, changed=frozenset({here}) - cold)
-        return _Seen(known.facts.merge(new), new, moment)
+        return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
     def _comes_back(self, read: Read, folded: Folded) -> bool:
         """Whether the provider still has what it was sent on these terms, before others came.
