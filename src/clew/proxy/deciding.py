@@ -20,7 +20,7 @@ from ..codecs.reading import read_body
 from ..edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
 from ..engine import Folded, compacted, edits_of, fields_with, fold_request
 from ..errors import ClewError
-from ..facts import Facts
+from ..facts import Facts, Marks
 from ..fallback import Fallback, as_it_came, with_known_edits
 from ..marker import reference
 from ..memo import Memo
@@ -58,6 +58,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     after: int = 0
     epochs: int = 0
     moment: str = ""  # a free moment: "cold", "changed"
+    marks: Marks | None = None  # how the client marks, where that is known
     last: Latest = Latest()  # the request before it
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same for the very same edits; 0: not known
@@ -263,8 +264,7 @@ class Deciding:
         moment = self._moment(read, folded)
         new = NO_FACTS if read.asked.counting else marks_seen(read, folded.state)
         if moment:
-            cold = here if moment == "cold" else frozenset[str]()
-            new = new.merge(Facts(cold=cold, changed=here - cold))
+            new = new.merge(Facts(cold=here) if moment == "cold" else Facts(changed=here))
         return _Seen(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
 
     def _moment(self, read: Read, folded: Folded) -> str:
@@ -349,7 +349,7 @@ class Deciding:
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=seen.moment, last=self._before(read, state.boundaries),
+            moment=seen.moment, marks=state.marks, last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
             terms=read.terms(), noticed=noticed(state),
