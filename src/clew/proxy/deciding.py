@@ -34,7 +34,8 @@ from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
-from .reading import Asked, Read, is_cold, marks_seen, parent_of, taken_apart
+from .reading import Asked, Read, parent_of, taken_apart
+from .telling import comes_back, first_marks, is_cold, marks_seen
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
@@ -233,7 +234,10 @@ class Deciding:
             known = self._conversations.add(known)
         if self._shared or not known.read_up:
             self._keeping.read_up(known)
-        return taken_apart(asked, body, format, known)
+        read = taken_apart(asked, body, format, known)
+        if not known.facts.marks:
+            self._keeping.learn(known, first_marks(read), owed=not self._observe)
+        return read
 
     def _read_known(self, asked: Asked) -> Read | None:
         """The same, if this process knows the conversation."""
@@ -262,7 +266,7 @@ class Deciding:
         """What this request shows that no later one can: a free moment, how the client marks."""
         known, here = read.conversation, frozenset({folded.state.prefix.hex()})
         moment = self._moment(read, folded)
-        new = NO_FACTS if read.asked.counting else marks_seen(read, folded.state)
+        new = marks_seen(read, folded.state)
         if moment:
             new = new.merge(Facts(cold=here) if moment == "cold" else Facts(changed=here))
         return _Seen(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
@@ -274,19 +278,10 @@ class Deciding:
             return ""
         moment = "cold" if is_cold(read, last.latest.time) else ""
         if last.latest.terms and last.latest.terms != read.terms():
-            moment = "" if self._comes_back(read, folded) else "changed"
+            moment = "changed"
+            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries, _FAR):
+                moment = ""  # where it is bound, what another thought goes, and all behind it
         return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
-
-    def _comes_back(self, read: Read, folded: Folded) -> bool:
-        """Whether the provider still has what it was sent on these terms, before others came.
-
-        Where reasoning is bound, what was thought in between goes, and all behind it with it.
-        """
-        if folded.setting.binding.bound:
-            return False
-        earlier = folded.state.boundaries[-1 - _FAR : -1]
-        before = read.conversation.last_on(earlier, read.terms())
-        return before is not None and not is_cold(read, before.time)
 
     def _last(self, read: Read, boundaries: list[bytes]) -> Last:
         """The request that this one goes on from: by its history, for others may run beside it."""

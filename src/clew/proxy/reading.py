@@ -12,17 +12,11 @@ from ..codecs.body import Body
 from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
 from ..engine import fields_with
-from ..facts import Facts
 from ..fold import first_prefix, next_prefix
-from ..marking import marking_of
-from ..prices import terms_for
-from ..state import State
 from .conversations import Conversation, Last
 from .owners import group_of
 
-_NO_FACTS: Final = Facts()
 _TOOLS: Final = ("tools", "functions")
-_ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 
 
 class Asked(Struct, frozen=True):
@@ -82,32 +76,6 @@ def taken_apart(asked: Asked, body: Body, format: FormatName, known: Conversatio
     """A request of a known conversation."""
     named = (fields_with(body.fields, asked.model) or {}).get("model")
     return Read(asked, body, format, named if isinstance(named, str) else "", known)
-
-
-def lifetime(body: Body, format: FormatName, model: str) -> float:
-    """How many seconds a cached prefix of this request lives."""
-    return marking_of(body, format).lifetime or terms_for(format, model).lifetime
-
-
-def is_cold(read: Read, before: float) -> bool:
-    """Whether the provider has forgotten by now what it was sent at an earlier time."""
-    since = read.asked.time - before
-    return since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model)
-
-
-def marks_seen(read: Read, state: State) -> Facts:
-    """How the client marks, where facts say nothing of that yet, or something else.
-
-    What was decided before was decided by how it marked then, and stays so.
-    """
-    passed = state.boundaries
-    if read.format != "anthropic" or len(passed) < 2:  # one message was sent: nothing is decided
-        return _NO_FACTS
-    told = marking_of(read.body, read.format).told
-    if told == state.marks or terms_for(read.format, read.model).cache != "marks":
-        return _NO_FACTS
-    since = passed[0] if state.marks is None else passed[-1]
-    return Facts(marks=((since.hex(), told),))
 
 
 def parent_of(boundaries: list[bytes]) -> str:
