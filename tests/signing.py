@@ -10,7 +10,8 @@ from typing import Any
 import clew
 
 REF = re.compile(r"\[clew: [^\[\]]{1,240}; ref ([a-z2-7]{20})\]")
-BOUND, OTHER_BOUND, UNBOUND = "claude-opus-5-5", "claude-sonnet-5-5", "claude-opus-4-5"
+BOUND, OTHER_BOUND = "claude-opus-5-5", "claude-sonnet-5-5"
+UNBOUND, OTHER_UNBOUND = "claude-opus-4-5", "claude-sonnet-4-5"
 TOOLS = [{"name": "shell", "description": "runs", "input_schema": {"type": "object"}}]
 
 
@@ -41,7 +42,7 @@ class Signer:
         found = [str(problem) for problem in clew.check(sent, format="anthropic")]
         for before, thoughts, block in _thoughts(sent["messages"]):
             model, said, older = self._signed[block["signature"]]
-            if model != sent["model"] or model == UNBOUND:
+            if model != sent["model"] or model in (UNBOUND, OTHER_UNBOUND):
                 continue  # another model's vanishes, an older one's is bound to itself
             if said != before:
                 found.append(f"{block['thinking']}: bound to a different conversation")

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clew.errors import PolicyError
-from clew.facts import Facts
+from clew.facts import MARKS, Facts
 
 hashes = st.frozensets(st.binary(min_size=1, max_size=4).map(bytes.hex), max_size=4)
 prefixes = st.sampled_from(["0a", "0b", "1c", "ff00"])
 windows = st.dictionaries(prefixes, st.integers(1, 3).map(lambda few: few * 100_000))
 SETS = ("skipped", "left_alone", "cold", "changed")
-facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows)
+marks = st.dictionaries(prefixes, st.sampled_from(MARKS))
+facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows, marks=marks)
 
 
 def test_nothing_is_known_by_default():
@@ -45,6 +46,13 @@ def test_a_window_is_found_where_it_was_named(known: Facts, prefix: str):
     assert known.window_at(prefix + "0") is None
 
 
+@given(facts, facts, prefixes)
+def test_of_two_ways_to_mark_the_first_counts(one: Facts, other: Facts, prefix: str):
+    assert one.merge(other).marks_at(prefix) == one.marks_at(prefix) or other.marks_at(prefix)
+    assert one.marks_at(prefix) == dict(one.marks).get(prefix)
+    assert one.marks_at(prefix + "0") is None
+
+
 @given(facts, facts)
 def test_what_differs_is_named(one: Facts, other: Facts):
     found = one.differing(other)
@@ -57,7 +65,8 @@ def test_what_differs_is_named(one: Facts, other: Facts):
 
 
 def _at(known: Facts, prefix: str) -> list[object]:
-    return [*(prefix in getattr(known, kind) for kind in SETS), known.window_at(prefix)]
+    sets = (prefix in getattr(known, kind) for kind in SETS)
+    return [*sets, known.window_at(prefix), known.marks_at(prefix)]
 
 
 @given(facts)
@@ -106,6 +115,9 @@ def test_any_set_is_frozen():
         ({"windows": {"0a": 0}}, "facts: windows.0a: 0 is not allowed; allowed: a whole number"),
         ({"windows": {"0a": "9"}}, "windows.0a: '9' is not allowed"),
         ({"windows": {"0a": True}}, "windows.0a: True is not allowed"),
+        ({"marks": {"0a": "2h"}}, "facts: marks.0a: '2h' is not allowed; allowed: none, 5m"),
+        ({"marks": {"0A": "5m"}}, "facts: marks: '0A' is not allowed; allowed: prefix hashes"),
+        ({"marks": 7}, "facts: marks: 7 is not allowed; allowed: an object from prefix"),
         ({"windows": 7}, "facts: windows: 7 is not allowed; allowed: an object from prefix"),
         ({"windows": [["0a"]]}, "facts: windows: [['0a']] is not allowed"),
         ([], "facts: [] is not allowed; allowed: an object with skipped, left_alone, cold"),

@@ -118,7 +118,9 @@ def test_each_request_extends_the_last(format: str) -> None:
     before: list[str] = []
     for n in range(4):
         steps.append([bash(f"cat src/loom_{n}.py", FILE.replace("weave", f"w{n}"), f"c{n}")])
-        _, said = arrived(format, *steps, policy=LEAN.replace(step=10**9, growth=0.0))
+        # With dearer reads, so that it pays to have less than a provider would cache.
+        policy = LEAN.replace(step=10**9, growth=0.0, read_price=0.5)
+        _, said = arrived(format, *steps, policy=policy)
         assert said[: len(before)] == before
         assert is_cut(said[-1])
         before = said

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from clew.edits import DropExchange, DropReasoning, Edit, Offer, Replace
 from clew.planning.planner import (
@@ -88,6 +89,12 @@ RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
     "Anthropic's wire with no model": (
         {}, "anthropic", None, Marking(MINUTES, room=True), FOR_MINUTES,
     ),
+    "Claude through a gateway, which marks what it passes on": (
+        {}, "openai-chat", "anthropic/claude-opus-4.7", Marking(), NO_ROOM,
+    ),
+    "and on the other wire of OpenAI's": (
+        {}, "openai-responses", "anthropic/claude-opus-4.7", Marking(), NO_ROOM,
+    ),
     "a prefix found wherever it ends": ({}, "openai-responses", "gpt-5.1", Marking(), PREFIX),
     "marks say nothing on other wires": (
         {}, "openai-chat", "gpt-5.1", Marking(HOUR, room=True), PREFIX,
@@ -115,7 +122,27 @@ RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
 def test_rates(case: str) -> None:
     settings, format, model, marking, rates = RATES[case]
     fields = {"messages": []} if model is None else {"model": model}
-    assert rates_for(Policy(**settings), format, fields, marking) == rates
+    found = rates_for(Policy(**settings), format, fields, marking)
+    assert replace(found, minimum=0) == rates
+
+
+@pytest.mark.parametrize(
+    ("format", "model", "marking", "minimum"),
+    [
+        ("anthropic", "claude-opus-4-7", Marking(MINUTES), 2_048),
+        ("anthropic", "claude-opus-4-7", Marking(), 0),  # nothing is cached
+        ("openai-chat", "anthropic/claude-opus-4.7", Marking(), 2_048),
+        ("openai-responses", "gpt-5.6", Marking(), 1_024),
+        ("openai-chat", "o3-pro", Marking(), 0),  # reading is no cheaper
+        ("gemini", "gemini-2.5-pro", Marking(), 4_096),
+        ("gemini", None, Marking(), 0),  # who serves it is not known
+    ],
+)
+def test_the_shortest_prompt_that_is_cached(
+    format: str, model: str | None, marking: Marking, minimum: int
+) -> None:
+    fields = {"messages": []} if model is None else {"model": model}
+    assert rates_for(Policy(), format, fields, marking).minimum == minimum
 
 
 def test_a_bare_list_of_messages_has_the_rates_of_its_wire() -> None:

@@ -68,6 +68,7 @@ OPENAI: list[tuple[str, Cache, float, int]] = [
     ("codex-mini-latest", "prefix", 0.25, 1_024),
     ("gpt-4-turbo", "none", 1.0, 0),
     ("gpt-3.5-turbo", "none", 1.0, 0),
+    ("gpt-35-turbo-16k", "none", 1.0, 0),
 ]
 
 # model, cache, minimum
@@ -198,6 +199,9 @@ SPELLED = [
     ("azure/gpt-4o", 2.5),
     ("codex-mini-latest", 1.5),
     (" GPT-5.4 ", 2.5),
+    ("gpt-5.6-2026-07-01", 4.0),
+    ("gpt-5.5-pro-2026-04-01", 30.0),
+    ("openai/gpt-5.6:nitro", 4.0),
 ]
 
 SILLY = [
@@ -214,6 +218,8 @@ SILLY = [
     "default",
     "claude-",
     "gpt-99",
+    "anthropic/claude-sonnet-4.5:free",
+    "deepseek/deepseek-chat-v3:FREE",
 ]
 
 OFFLINE = """

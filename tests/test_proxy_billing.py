@@ -40,6 +40,12 @@ def test_an_observed_request_would_have_cost(sizes: Sizes, paid: float, without:
         (Sizes(200, 100, 40, warm=True), Usage(input=10, cache_read=90), 119.0),
         (Sizes(200, 100, 180, warm=True), Usage(input=100), 200.0),  # it was gone there
         (Sizes(200, 100, 180, warm=True, epoch=True), Usage(input=100), 38.0),
+        # who marks only a head of 10 tokens, or nothing, has no history in the cache
+        (Sizes(200, 100, 180, warm=True), Usage(input=90, cache_read=10), 182.0),
+        (Sizes(200, 100, 180, True, True, marked=False), Usage(input=90, cache_read=10), 182.0),
+        (Sizes(200, 100, 180, True, True, marked=False), Usage(input=100), 200.0),
+        # who marks what the user said last has half of it there
+        (Sizes(200, 100, 180, warm=True), Usage(input=60, cache_read=40), 128.0),
         (Sizes(0, 0), Usage(input=50, cache_read=50), 55.0),  # nothing was counted
     ],
 )

@@ -6,18 +6,20 @@ import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from clew.facts import Facts
 from clew.proxy.deciding import Deciding, Decision
 from clew.proxy.reading import Asked
 from clew.store import SQLiteStore, StoreUnavailable
-from tests.driving import KEEN
-from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer
+from tests.driving import KEEN, PLANNED
+from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer
 from tests.storing import OWNER, record
 
 START = 1_800_000_000.0
@@ -71,10 +73,18 @@ class Talk:
         self.provider = provider
         self.model = model
         self.messages: list[dict[str, Any]] = [FIRST]
+        self.mark: dict[str, Any] | None = None  # that the client sets on its newest message
 
     def body(self) -> bytes:
         told = {"model": self.model, "max_tokens": 99, "tools": TOOLS}
-        return json.dumps({**told, "messages": self.messages}).encode()
+        newest = self.messages[-1]
+        if self.mark is not None and isinstance(newest["content"], list):
+            marked = [
+                *newest["content"][:-1],
+                {**newest["content"][-1], "cache_control": self.mark},
+            ]
+            newest = {**newest, "content": marked}
+        return json.dumps({**told, "messages": [*self.messages[:-1], newest]}).encode()
 
     def hear(self, sent: bytes) -> None:
         """The model's answer to what it was sent, and the result of what it calls."""
@@ -125,6 +135,86 @@ class TestSideBySide:
         for talk in (first, second):
             made = again.ask(talk, START + 40)
             assert (made.kind, made.moment) == ("projection", "")
+
+
+class TestComingBack:
+    """A conversation that goes from one model to another and back: each has a cache of its own."""
+
+    def moments(self, one: Worker, models: list[str], apart: float = 5) -> list[str]:
+        talk, made = Talk(Signer(), models[0]), list[str]()
+        for n, model in enumerate(models):
+            talk.model = model
+            made.append(one.ask(talk, START + apart * n).moment)
+        return made
+
+    def test_a_model_that_still_has_what_it_was_sent_writes_nothing_again(self, store: SQLiteStore):
+        models = [UNBOUND, OTHER_UNBOUND] * 4
+        assert self.moments(Worker(store), models) == ["", "changed", *[""] * 6]
+
+    def test_what_was_sent_too_long_ago_is_forgotten(self, store: SQLiteStore):
+        models = [UNBOUND, *[OTHER_UNBOUND] * 2, UNBOUND]
+        assert self.moments(Worker(store), models, 200) == ["", "changed", "", "changed"]
+
+    def test_what_was_sent_long_before_is_little_of_it(self, store: SQLiteStore):
+        models = [UNBOUND, *[OTHER_UNBOUND] * 16, UNBOUND]
+        assert self.moments(Worker(store), models)[-1] == "changed"
+        models = [UNBOUND, *[OTHER_UNBOUND] * 15, UNBOUND]
+        assert self.moments(Worker(store), models)[-1] == ""
+
+    def test_bound_reasoning_of_another_goes_each_time(self, store: SQLiteStore):
+        models = [BOUND, OTHER_BOUND] * 2
+        assert self.moments(Worker(store), models) == ["", *["changed"] * 3]
+
+    def test_the_same_holds_after_a_restart(self, store: SQLiteStore):
+        talk = Talk(Signer(), UNBOUND)
+        for n, model in enumerate([UNBOUND, OTHER_UNBOUND]):
+            talk.model = model
+            worker = Worker(store)
+            worker.record(worker.ask(talk, START + n), START + n)
+        talk.model = UNBOUND
+        assert Worker(store).ask(talk, START + 9).moment == ""
+
+
+class TestMarks:
+    """A client may mark otherwise from one request on: what was sent before stays as it was."""
+
+    NONE, MINUTES, HOURS = None, {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+    def ask_all(self, marks: list[Any], store: SQLiteStore, *, restarted: bool) -> list[Decision]:
+        """One request for each of these; that the provider verifies it is looked at each time."""
+        one, talk, made = self.worker(store), Talk(Signer(), BOUND), list[Decision]()
+        for n, mark in enumerate(marks):
+            talk.mark = mark
+            made.append(one.ask(talk, START + 5 * n))
+            one.record(made[-1], START + 5 * n)
+            one = self.worker(store) if restarted else one
+        return made
+
+    def worker(self, store: SQLiteStore) -> Worker:
+        one = Worker(store)
+        one.deciding = Deciding(PLANNED, store)
+        return one
+
+    @pytest.mark.parametrize("restarted", [False, True])
+    def test_what_was_decided_stays_decided(self, store: SQLiteStore, restarted: bool):
+        marks = [self.NONE] * 12 + [self.MINUTES] * 4 + [self.HOURS] * 4 + [self.NONE] * 4
+        made = self.ask_all(marks, store, restarted=restarted)
+        assert made[11].edits
+        for before, after in pairwise(made):
+            kept = [edit for edit in after.edits if edit in before.edits]
+            assert after.epochs > before.epochs or kept == list(before.edits)
+
+    def test_each_change_is_a_fact_where_it_came(self, store: SQLiteStore):
+        marks = [self.NONE] * 3 + [self.MINUTES] * 3 + [self.HOURS] * 2
+        made = self.ask_all(marks, store, restarted=False)
+        known = made[-1].facts
+        assert [known.marks_at(one.prefix) for one in made] == [
+            "none", None, None, "5m", None, None, "1h", None,
+        ]  # fmt: skip
+        assert store.facts(made[-1].conversation).marks == known.marks
+
+    def test_one_message_decides_nothing(self, store: SQLiteStore):
+        assert not self.ask_all([self.MINUTES], store, restarted=False)[0].facts.marks
 
 
 class TestSeveralProcesses:
@@ -248,7 +338,7 @@ def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Pat
             one.deciding.decide(Asked(talk.body(), *made_of(START + 2)), late)
         other.execute("ROLLBACK")
     one.deciding.close()
-    assert store.facts(name) == Facts()
+    assert replace(store.facts(name), marks=()) == Facts()
     store.close()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import clew
 from clew.check.formats import problems_in
@@ -22,6 +23,9 @@ from clew.replay.spending import spent_on
 from clew.replay.validity import Judge
 from tests.laws.sessions import long_session
 from tests.replaying import call, cuts_in, recording_of, result, text, user
+from tests.signing import BOUND, OTHER_BOUND
+from tests.signing import OTHER_UNBOUND as OTHER
+from tests.signing import UNBOUND as ONE
 from tests.strategies import broken, histories
 
 LINE = "def the_function_that_matters(argument_one):"
@@ -149,6 +153,33 @@ def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
             return
         if want.report.untouched is None:
             assert list(sender.send(number)) == want.request[CODECS[format].history]
+
+
+@pytest.mark.parametrize(
+    ("models", "gap", "changed"),
+    [
+        ([ONE, ONE, ONE, ONE], 10.0, []),
+        ([ONE, OTHER, ONE, OTHER], 10.0, [1]),  # who is asked again still has what it was sent
+        ([ONE, OTHER, OTHER, ONE], 400.0, [1, 3]),  # three gaps are more than a prefix lives
+        ([BOUND, OTHER_BOUND] * 2, 10.0, [1, 2, 3]),  # what the other thought goes
+    ],
+)
+def test_a_model_that_still_has_a_prefix_is_no_free_moment(
+    models: list[str], gap: float, changed: list[int]
+) -> None:
+    recording = recording_of("anthropic", SESSION, lifetime=900.0, gap=gap)
+    session = recording.session
+    sent = tuple(replace(one, model=m) for one, m in zip(session.requests, models, strict=True))
+    recording.session = replace(session, requests=sent)
+    sender = Projected(recording, clew.Policy())
+    found: list[int] = []
+    known = 0
+    for number in range(len(sent)):
+        sender.send(number)
+        now = len(sender.facts.changed)
+        found += [number] if now > known else []
+        known = now
+    assert found == changed
 
 
 def _history(format: Any) -> Any:

@@ -186,6 +186,7 @@ class TestFacts:
         left_alone=frozenset({"0b"}),
         cold=frozenset({"0c", "0d"}),
         changed=frozenset({"0e"}),
+        marks=(("0c", "5m"), ("0d", "1h full")),
         windows=(("0f", 128_000),),
         summaries=(("abcdefghijklmnopqrst", "The loom was mended."),),
     )
@@ -204,6 +205,9 @@ class TestFacts:
         second.note("c1", Facts(windows=(("0f", 2_000), ("1f", 3_000))))
         assert store.facts("c1") == Facts(windows=(("0f", 1_000), ("1f", 3_000)))
         assert second.facts("c1") == store.facts("c1")
+        second.note("c1", Facts(marks=(("0f", "5m"),)))
+        store.note("c1", Facts(marks=(("0f", "1h"),)))
+        assert store.facts("c1").marks == second.facts("c1").marks == (("0f", "5m"),)
         second.close()
 
     def test_every_kind_of_fact_is_stored(self):
@@ -211,7 +215,7 @@ class TestFacts:
         kinds = set(msgspec.structs.asdict(self.ALL))
         from clew.store import facts
 
-        assert kinds == {*facts._SETS, facts._WINDOWS, facts._SUMMARIES}
+        assert kinds == {*facts._SETS, facts._WINDOWS, facts._MARKS, facts._SUMMARIES}
 
 
 class TestRecords:

@@ -37,7 +37,7 @@ def model_of(name: object) -> Model | None:
 
 @lru_cache(64)  # one request asks several times
 def _model(name: str) -> Model | None:
-    name = name.lower()
+    name = name.lower().replace("gpt-35", "gpt-3.5")  # as Azure spells it
     if found := _CLAUDE_NEW.search(name):
         return Model("anthropic", found[1], (int(found[2]), int(found[3] or 0)))
     if found := _CLAUDE_OLD.search(name):

@@ -45,6 +45,7 @@ _NEAR = 0.8  # of a window; from there on tokens are counted exactly
 _DOUBT = 0.1  # of all that came: so far the estimate may be off
 _LATE = 8  # requests for which what was fetched again stays where there is no room
 _LATER = 50_000  # tokens at least, of a request that asks again for what was never shown
+_SHORT = 1.25  # times the shortest prompt that is cached: so far the count may be off
 _NO_PRESSURE = Pressure()
 
 
@@ -128,7 +129,20 @@ def arrive(state: State, setting: Setting) -> None:
         if made:
             offers = [offer for _, offer in made if _may_arrive(offer, state)]
             taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
-            _put_in_force(state, made, taken, view)
+            if _stays_cached(state, setting, taken):
+                _put_in_force(state, made, taken, view)
+
+
+def _stays_cached(state: State, setting: Setting, taken: Iterable[Offer]) -> bool:
+    """Whether what is left is long enough to be cached, or so short that it need not be.
+
+    A prompt that is too short to be cached is paid for in full each time.
+    """
+    rates, now = setting.rates, setting.head + state.size - state.saved
+    left = now - sum(offer.saved for offer in taken)
+    if not rates.caches or setting.policy.at_once:
+        return True
+    return left >= _SHORT * rates.minimum or left <= rates.read * now
 
 
 def _keeps_arrivals(setting: Setting) -> bool:
@@ -210,6 +224,8 @@ def _planned(
         found = _found(state, setting, view, moment, fresh, risks, floor)
     cut = _cut(state, setting, view, found, moment)
     taken = [one for one in found if cut is not None and one.start >= cut.start]
+    if not (moment.pressed or _stays_cached(state, setting, [one.offer for one in taken])):
+        cut, taken = None, []
     state.cut = state.cut if cut is None else cut.start
     _let_wait(state, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix

@@ -6,6 +6,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import sha256
 
+from msgspec.structs import replace
+
 from ..check.rules import Step, steps_of
 from ..check.watching import watched, what_was_seen
 from ..codecs.json_tree import JSON, Object
@@ -14,6 +16,7 @@ from ..codecs.words import as_words
 from ..edits import FOLDED
 from ..facts import Facts
 from ..limits import held
+from ..planning.rates import MARKINGS, rates_for
 from ..protections import fetched_back
 from ..repair.mending import Mended
 from ..tokens import part_tokens
@@ -77,6 +80,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     window = setting.facts.window_at(prefix)
     if window is not None:
         state.window = min(window, state.window or window)
+    state.marks = setting.facts.marks_at(prefix) or state.marks
     if prefix in setting.facts.left_alone:
         state.left_alone = True
     sent = len(step.messages) > step.split
@@ -85,6 +89,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     skipped = prefix in setting.facts.skipped and window is None
     if not sent or skipped or state.left_alone:
         return
+    setting = _as_marked(state, setting)
     first = state.noted
     note_uses(state, setting)
     note_refetched(state, setting, first)
@@ -94,6 +99,15 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     if free or is_due(state, setting):
         evaluate(state, setting, free=free)
     take_back_if_over(state, setting, given)
+
+
+def _as_marked(state: State, setting: Setting) -> Setting:
+    """The setting with the rates of how the client marked here, where a fact tells that."""
+    if state.marks is None:
+        return setting
+    marking = MARKINGS[state.marks]
+    rates = rates_for(setting.policy, setting.codec.name, setting.fields, marking)
+    return replace(setting, rates=rates)
 
 
 def _read_mended(state: State, step: Step, mended: Mended, setting: Setting) -> None:

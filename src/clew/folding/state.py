@@ -14,7 +14,7 @@ from ..codecs.body import Piece
 from ..codecs.codec import Codec, Fields
 from ..codecs.json_tree import JSON
 from ..edits import FOLDED, Advise, DropExchange, Edit, Offer, PlaceMark, Replace
-from ..facts import Facts
+from ..facts import Facts, Marks
 from ..forecast.mentions import Mentions
 from ..ledger.ledger import Ledger
 from ..limits import Held, Limits
@@ -140,6 +140,7 @@ class State(Struct):
     )
     held: dict[int, Held] = field(default_factory=dict[int, Held])  # images and files, by part
     window: int | None = None  # what an overflow error said would fit
+    marks: Marks | None = None  # how the client marked by now, where a fact tells
     cut: int = -1  # the part before which the last epoch began; -1: there was none
     left_alone: bool = False
     prefix: bytes = b""  # the chained hash of the history so far, the same on every machine

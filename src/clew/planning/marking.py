@@ -16,9 +16,8 @@ from ..codecs.body import Body
 from ..codecs.json_tree import Object
 from ..edits import PlaceMark
 from ..transcript import History
-from .rates import HOUR, Marking
+from .rates import HOUR, MINUTES, Marking
 
-_MINUTES = 300.0  # seconds that a mark asks for when it says nothing
 _CARRIERS = ("text", "call", "result")  # the parts whose blocks can be marked
 
 
@@ -32,7 +31,7 @@ def marking_of(body: Body, format: str) -> Marking:
     if not marks and not automatic:
         return Marking()
     asked: list[Object] = [*marks, *_automatic_mark(fields)]
-    lifetime = HOUR if any(map(is_long, asked)) else _MINUTES
+    lifetime = HOUR if any(map(is_long, asked)) else MINUTES
     count = len(marks_of_head(fields)) + len(marks) + automatic
     return Marking(lifetime, room=count < MOST_MARKS)
 

@@ -8,6 +8,7 @@ from ..prices import Terms
 from ..sessions.session import Usage
 
 _MILLION = 1e6
+_MOST_OF_IT = 0.5
 
 
 class Sizes(Struct, frozen=True, gc=False):
@@ -18,6 +19,7 @@ class Sizes(Struct, frozen=True, gc=False):
     last: int = 0  # tokens of the request before it in its conversation, as that came
     warm: bool = False  # that was short ago: the provider still had it
     epoch: bool = False  # edits were put in force just now: what stands behind them was written
+    marked: bool = True  # the client has its history cached, and not its head alone
 
 
 class Bill(Struct, frozen=True, gc=False):
@@ -31,9 +33,8 @@ class Bill(Struct, frozen=True, gc=False):
 def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     """The bill of one request; None where no price is listed, or nothing was reported.
 
-    Without clew the same conversation would have been read from the cache as far as the last
-    request went, unless the provider did not even have the part that clew left as it was; and
-    never less of it than was: what other conversations left there is not to clew's credit.
+    Without clew never less would have been read from the cache than was: what other conversations
+    left there is not to clew's credit.
     """
     if not terms.dollars or not usage.prompt:
         return None
@@ -45,12 +46,25 @@ def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     if same or not sizes.after:  # nothing was changed, or counted: nothing is claimed
         return Bill(paid, paid, uncached)
     whole = sizes.before * usage.prompt / sizes.after
-    had = sizes.warm and (usage.cache_read > 0 or sizes.epoch)
-    known = sizes.last * usage.prompt / sizes.after if had else 0.0
-    read = min(whole, max(known, usage.cache_read))
+    read = min(whole, max(_known(usage, sizes), usage.cache_read))
     rate = _write_rate(usage, terms)
     without = (read * terms.read + (whole - read) * rate + output) * a_token
     return Bill(paid, without, uncached)
+
+
+def _known(usage: Usage, sizes: Sizes) -> float:
+    """What the provider would have found of the last request, had that gone up as it came.
+
+    All of it, unless it found far less than what did go up of it: a client that marks only its
+    head, or no more than what the user said, has the rest of its history nowhere.
+    """
+    if not sizes.warm:
+        return 0.0
+    last = sizes.last * usage.prompt / sizes.after
+    found = min(last, usage.cache_read * sizes.before / sizes.after)
+    if not sizes.marked:
+        return found
+    return last if sizes.epoch or found >= _MOST_OF_IT * last else found
 
 
 def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:

@@ -99,6 +99,11 @@ class Conversation(Struct):
                 return Last(found, back == 0)
         return Last()
 
+    def last_on(self, earlier: Sequence[bytes], terms: str) -> Latest | None:
+        """The latest request on these terms among those that ended these histories."""
+        asked = (self.sent.get(prefix + terms.encode()) for prefix in reversed(earlier))
+        return next((one for one in asked if one is not None), None)
+
 
 def told_as(edit: Edit) -> Told:
     """By what an edit is known that was told."""

@@ -20,7 +20,7 @@ from ..codecs.reading import read_body
 from ..edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
 from ..engine import Folded, compacted, edits_of, fields_with, fold_request
 from ..errors import ClewError
-from ..facts import Facts
+from ..facts import Facts, Marks
 from ..fallback import Fallback, as_it_came, with_known_edits
 from ..folding.memo import Memo
 from ..folding.state import State
@@ -34,11 +34,11 @@ from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
 from .owners import conversation_of
-from .reading import Asked, Read, lifetime, parent_of, taken_apart
+from .reading import Asked, Read, parent_of, taken_apart
+from .telling import comes_back, first_marks, is_cold, marks_seen
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
-_ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
 _FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
@@ -59,6 +59,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     after: int = 0
     epochs: int = 0
     moment: str = ""  # a free moment: "cold", "changed"
+    marks: Marks | None = None  # how the client marks, where that is known
     last: Latest = Latest()  # the request before it
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same for the very same edits; 0: not known
@@ -233,7 +234,10 @@ class Deciding:
             known = self._conversations.add(known)
         if self._shared or not known.read_up:
             self._keeping.read_up(known)
-        return taken_apart(asked, body, format, known)
+        read = taken_apart(asked, body, format, known)
+        if not known.facts.marks:
+            self._keeping.learn(known, first_marks(read), owed=not self._observe)
+        return read
 
     def _read_known(self, asked: Asked) -> Read | None:
         """The same, if this process knows the conversation."""
@@ -249,7 +253,7 @@ class Deciding:
         boundaries = folded.state.boundaries
         if at_once and not self._is_at_hand(read.conversation, boundaries):
             return folded, _Seen(facts)
-        seen = self._seen_now(read, boundaries, folded.state.prefix.hex())
+        seen = self._seen_now(read, folded)
         if seen.new != NO_FACTS:
             folded = self._fold(read, seen.facts)
         if not self._contradicts(read, folded, seen.facts):
@@ -258,22 +262,26 @@ class Deciding:
         seen = _Seen(seen.facts.merge(new), seen.new.merge(new), "changed")
         return self._fold(read, seen.facts), seen
 
-    def _seen_now(self, read: Read, boundaries: list[bytes], here: str) -> _Seen:
-        """What this request shows that no later one can: a cold cache, another model or tools."""
-        asked, known = read.asked, read.conversation
-        last = self._last(read, boundaries)
-        if asked.counting or not last.exact:
-            return _Seen(known.facts)
-        since, moment = asked.time - last.latest.time, ""
+    def _seen_now(self, read: Read, folded: Folded) -> _Seen:
+        """What this request shows that no later one can: a free moment, how the client marks."""
+        known, here = read.conversation, frozenset({folded.state.prefix.hex()})
+        moment = self._moment(read, folded)
+        new = marks_seen(read, folded.state)
+        if moment:
+            new = new.merge(Facts(cold=here) if moment == "cold" else Facts(changed=here))
+        return _Seen(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
+
+    def _moment(self, read: Read, folded: Folded) -> str:
+        """Whether the provider's cache has gone cold, or is another model's; a retry tells none."""
+        last = self._last(read, folded.state.boundaries)
+        if read.asked.counting or not last.exact:
+            return ""
+        moment = "cold" if is_cold(read, last.latest.time) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
-        elif since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model):
-            moment = "cold"
-        if not moment or known.was_answered(here):  # a retry gets what it got
-            return _Seen(known.facts)
-        cold = frozenset({here} if moment == "cold" else ())
-        new = Facts(cold=cold, changed=frozenset({here}) - cold)
-        return _Seen(known.facts.merge(new), new, moment)
+            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries, _FAR):
+                moment = ""  # where it is bound, what another thought goes, and all behind it
+        return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
     def _last(self, read: Read, boundaries: list[bytes]) -> Last:
         """The request that this one goes on from: by its history, for others may run beside it."""
@@ -336,7 +344,7 @@ class Deciding:
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=seen.moment, last=self._before(read, state.boundaries),
+            moment=seen.moment, marks=state.marks, last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
             terms=read.terms(), noticed=noticed(state),

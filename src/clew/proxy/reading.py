@@ -13,8 +13,6 @@ from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
 from ..engine import fields_with
 from ..folding.fold import first_prefix, next_prefix
-from ..planning.marking import marking_of
-from ..prices import terms_for
 from .conversations import Conversation, Last
 from .owners import group_of
 
@@ -78,11 +76,6 @@ def taken_apart(asked: Asked, body: Body, format: FormatName, known: Conversatio
     """A request of a known conversation."""
     named = (fields_with(body.fields, asked.model) or {}).get("model")
     return Read(asked, body, format, named if isinstance(named, str) else "", known)
-
-
-def lifetime(body: Body, format: FormatName, model: str) -> float:
-    """How many seconds a cached prefix of this request lives."""
-    return marking_of(body, format).lifetime or terms_for(format, model).lifetime
 
 
 def parent_of(boundaries: list[bytes]) -> str:

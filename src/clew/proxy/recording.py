@@ -175,7 +175,8 @@ class Recording:
         last = decision.last
         warm = bool(last.time) and decision.moment == ""
         epoch = decision.epochs > last.epochs
-        sizes = Sizes(decision.before, decision.after, last.size, warm, epoch)
+        marked = decision.marks != "none"
+        sizes = Sizes(decision.before, decision.after, last.size, warm, epoch, marked)
         if decision.kind == "original":
             sizes = Sizes(0, 0)  # it cost what it would have cost
         bill = observed_bill if doing.observed else bill_of

@@ -29,6 +29,8 @@ _WIRES = {
     "openai-responses": "openai",
     "gemini": "google",
 }
+_FREE = ":free"  # as OpenRouter names what it serves for nothing
+_EDITION = re.compile(r"[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2})(?![\d-])|:[a-z]+$", re.ASCII)
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)+[a-z]")  # "us.anthropic.claude-…"
 
 
@@ -36,11 +38,12 @@ def priced(terms: Terms, format: str, model: object, at: float | None) -> Terms:
     """The terms with what was listed for the model at a time, in seconds since the epoch.
 
     Prices come from the snapshot in `genai-prices`, without any network; what it does not list
-    stays as it is. Without a time, today's prices count.
+    stays as it is, and so does what is served for nothing. Without a time, today's prices count.
     """
     if not isinstance(model, str) or not 0 < len(model) <= 200:
         return terms
-    return _priced(terms, format, model.strip().lower(), _day(at))
+    name = model.strip().lower()
+    return terms if name.endswith(_FREE) else _priced(terms, format, name, _day(at))
 
 
 def _day(at: float | None) -> date:
@@ -89,6 +92,9 @@ def _references(format: str, name: str) -> Iterator[tuple[str, str | None]]:
     yield bare, None
     if format in _WIRES:
         yield bare, _WIRES[format]
+    plain = _EDITION.sub("", bare)
+    if plain != bare:
+        yield plain, None
 
 
 def _base(price: Decimal | TieredPrices | None) -> Decimal | None:

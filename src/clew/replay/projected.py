@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..binding import binding_of
 from ..codecs.body import Kept
 from ..codecs.json_tree import JSON
 from ..codecs.object_body import ObjectBody
@@ -18,6 +19,7 @@ from .result import ReadAgain
 from .senders import InForce
 
 _NO_FACTS = Facts()
+_FAR = 16  # requests back that are looked at for one to the same model
 
 
 class Projected:
@@ -27,7 +29,7 @@ class Projected:
         self._recording = recording
         self._policy = policy
         self._folded: Folded | None = None
-        self._facts = _NO_FACTS
+        self.facts = _NO_FACTS  # all that was seen so far
         self._changed: dict[int, JSON] = {}  # source message -> what stands for it
         self._rows: list[int | None] = []  # the source of each message of the last request
 
@@ -58,8 +60,8 @@ class Projected:
         }  # fmt: skip
         body = ObjectBody(asked, marked, shares=True)
         head = self._recording.conditions.head
-        self._facts = self._facts.merge(self._seen_at(request, body))
-        self._folded = fold_on(body, codec.name, self._policy, self._facts, self._folded, head)
+        self.facts = self.facts.merge(self._seen_at(request, body))
+        self._folded = fold_on(body, codec.name, self._policy, self.facts, self._folded, head)
 
     def _seen_at(self, request: int, body: ObjectBody) -> Facts:
         """What a proxy would have noted at this request: a cold cache, or another model."""
@@ -67,14 +69,24 @@ class Projected:
         if request == 0:
             return _NO_FACTS
         now, before = requests[request], requests[request - 1]
-        changed = now.model != before.model
         conditions = self._recording.conditions
         lifetime = conditions.lifetime or conditions.terms.lifetime
         cold = _passed(before.time, now.time) > lifetime
+        changed = now.model != before.model and not self._comes_back(request, lifetime)
         if not (cold or changed):
             return _NO_FACTS
         at = frozenset({prefix_of(body, self._recording.codec.name, self._folded)})
         return Facts(cold=at if cold else frozenset(), changed=at if changed else frozenset())
+
+    def _comes_back(self, request: int, lifetime: float) -> bool:
+        """Whether the model was asked not long ago, and still has that; as a proxy looks at it."""
+        requests, codec = self._recording.session.requests, self._recording.codec
+        now = requests[request]
+        if binding_of(codec.name, {"model": now.model}).bound:
+            return False
+        earlier = requests[max(0, request - _FAR) : request]
+        times = [one.time for one in earlier if one.model == now.model]
+        return bool(times) and _passed(times[-1], now.time) <= lifetime
 
     def _same(self, source: int | None, message: JSON) -> JSON:
         """A changed message, as the object that it was before if it says the same."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from ..errors import PolicyError
 from ..facts import Facts
 
 _SETS = ("skipped", "left_alone", "cold", "changed")
-_WINDOWS, _SUMMARIES = "windows", "summaries"
+_WINDOWS, _MARKS, _SUMMARIES = "windows", "marks", "summaries"
 
 Row = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
+_SIGN = "="  # before words, for the column would take a text of figures for a number
 
 
 def facts(connection: sqlite3.Connection, conversation: str) -> Facts:
@@ -20,9 +22,12 @@ def facts(connection: sqlite3.Connection, conversation: str) -> Facts:
     ).fetchall()
     sets = {name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _SETS}
     windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
-    summaries = tuple((ref, str(words)[1:]) for kind, ref, words in rows if kind == _SUMMARIES)
+    told: dict[str, Any] = {
+        name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
+        for name in (_MARKS, _SUMMARIES)
+    }
     try:
-        return Facts(**sets, windows=windows, summaries=summaries)
+        return Facts(**sets, windows=windows, **told)
     except PolicyError as error:  # a byte of the file has changed
         raise sqlite3.DataError(str(error)) from error
 
@@ -47,7 +52,8 @@ def unknown(new: Facts, known: Facts) -> list[Row]:
         for prefix, tokens in new.windows
         if known.window_at(prefix) is None
     ]
-    told = dict(known.summaries)
-    # A sign before the words, for the column would take a text of figures for a number.
-    rows += [(_SUMMARIES, ref, f"={words}") for ref, words in new.summaries if ref not in told]
+    for kind in (_MARKS, _SUMMARIES):
+        told: dict[str, str] = dict(getattr(known, kind))
+        words: tuple[tuple[str, str], ...] = getattr(new, kind)
+        rows += [(kind, key, _SIGN + said) for key, said in words if key not in told]
     return rows
