@@ -119,10 +119,13 @@ def _width(indent: str) -> int:
 
 
 def _signature(text: str, line: Span) -> Span:
-    """A definition's line, with those that follow while its parentheses are open."""
+    """A definition's line, with those that follow while its parentheses are open.
+
+    One that ends in a brace opens a body: in `it("works", () => {` it closes the parentheses.
+    """
     start, end = line
     opened = text.count("(", start, end) - text.count(")", start, end)
-    if opened <= 0:
+    if opened <= 0 or text[start:end].rstrip().endswith("{"):
         return line
     for _ in range(_SIGNATURE_LINES):
         if end >= len(text):
