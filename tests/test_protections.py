@@ -16,9 +16,9 @@ from clew.failures import VERBATIM
 from clew.ledger import Ledger
 from clew.marker import Short, find_marker, reference
 from clew.passes.view import View
-from clew.protections import Protections, path_pattern
+from clew.protections import Protections, fetched_back, path_pattern
 from clew.touching import closure
-from clew.transcript import Index
+from clew.transcript import Index, Part, Ref
 from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 
@@ -31,6 +31,7 @@ TOOLS = Tools(
         Tool("write", kind="write", writes="path", replaces=True),
         Tool("run", kind="run", key="arguments", barrier=False),
         Tool("note", kind="other"),
+        Tool("sh", command="cmd"),
     ]
 )
 
@@ -148,6 +149,13 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
     assert seen == [("media", True)]
 
 
+def test_an_image_that_the_user_sent_is_no_part_of_a_result_before_it() -> None:
+    index = fetch(("note", "{}", "text"))
+    index.add_unit((2, 3), [], [Part(Ref(2, ("content", 0)), "media", "user", "")], False)
+    pins = Protections(index, Ledger(), Policy(pin_calls=("0",)), ())
+    assert [pins.why(at) for at in range(3)] == ["pinned call 0", "pinned call 0", None]
+
+
 @pytest.mark.parametrize(
     ("pattern", "fit", "unfit"),
     [
@@ -160,7 +168,14 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
         ("**/secret?.txt", ["secret1.txt", "a/b/secret2.txt"], ["secret.txt", "secret12.txt"]),
         ("./PLAN.md", ["PLAN.md", "./PLAN.md", "/w/PLAN.md"], ["PLAN_md", "xPLAN.md"]),
         ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"], ["app/s/page.tsx"]),
-        ("https://docs.rs/**", ["https://docs.rs/serde/latest"], ["https://crates.io/docs.rs/x"]),
+        (
+            "https://docs.rs/**",
+            ["https://docs.rs/serde/latest"],
+            ["https://crates.io/docs.rs/x", "https://archive.example/https://docs.rs/serde"],
+        ),
+        ("~/notes.md", ["~/notes.md"], ["/w/~/notes.md"]),
+        ("C:/w/*", ["C:/w/a"], ["/mnt/C:/w/a"]),
+        ("docs**.md", ["docs.md", "docs/x/a.md", "/w/docs-2/a.md"], ["docs/x/a.mdx", "do.md"]),
     ],
 )
 def test_patterns_of_paths(pattern: str, fit: list[str], unfit: list[str]) -> None:
@@ -304,37 +319,100 @@ def test_nothing_is_computed_before_it_is_asked() -> None:
     assert "not a position" not in pins
 
 
-@pytest.mark.parametrize(
-    ("steps", "pins", "kind"),
-    [
-        ([("note", {"x": 1}, False)], {}, None),
-        ([("note", {"x": 1}, False)], {"pin_tools": ("note",)}, "what is pinned"),
-        ([("note", {"x": 1}, False)], {"pin_calls": ("c0",)}, "what is pinned"),
-        ([("read", {"path": "a"}, False)], {"pin_paths": ("a",)}, "what is pinned"),
-        ([("run", {"cmd": "make"}, True)], {}, "errors still open"),
-        (
-            [("read", {"path": "a"}, False), ("edit", {"path": "a"}, False)],
-            {},
-            "latest reads of files edited since",
-        ),
-        ([("clew_expand", {"ref": "x"}, False)], {}, "what was fetched back"),
-    ],
-)
-def test_reasons_are_summed_up_by_their_kind(steps: Any, pins: Any, kind: str | None) -> None:
-    found: list[str | None] = []
+READ, EDITED = ("read", {"path": "a"}, False), ("edit", {"path": "a"}, False)
+NOTED = ("note", {"x": 1}, False)
+# case: the calls, settings, why the first one stays, and how many of those are summed up
+TOLD: dict[str, tuple[list[tuple[str, dict[str, Any], bool]], dict[str, Any], Any, Any]] = {
+    "nothing": ([NOTED], {}, None, None),
+    "a tool": ([NOTED], {"pin_tools": ("note",)}, "pinned tool note", "what is pinned"),
+    "a kind": ([READ], {"pin_tools": ("read",)}, "pinned tool read", "what is pinned"),
+    "a call": ([NOTED], {"pin_calls": ("c0",)}, "pinned call c0", "what is pinned"),
+    "a path": ([READ], {"pin_paths": ("b", "a")}, "pinned path a", "what is pinned"),
+    "a path that is written": (
+        [EDITED], {"pin_paths": ("a",)}, "pinned path a", "what is pinned",
+    ),
+    "an error": ([("run", {"cmd": "make"}, True)], {}, "open error", "errors still open"),
+    "a base": (
+        [READ, EDITED], {}, "latest read of a, edited since", "latest reads of files edited since",
+    ),
+    "edited, and shown in part since": (
+        [READ, EDITED, ("read", {"path": "a", "first": 5, "last": 9}, False)], {},
+        "latest read of a, edited since", "latest reads of files edited since",
+    ),
+    "a part of a file, nobody knows which": (
+        [("sh", {"cmd": "grep -n word a"}, False), EDITED], {}, None, None,
+    ),
+    "fetched back": (
+        [("clew_expand", {"ref": "x"}, False)], {}, "fetched back", "what was fetched back",
+    ),
+    "the last two calls": (
+        [NOTED], {"keep_calls": 2}, "recent, kept as it is", "the latest messages and calls",
+    ),
+    "the last call": ([NOTED], {"keep_calls": 1}, None, None),
+    "the result is among the last messages": (
+        [NOTED], {"keep_messages": 3}, "recent, kept as it is", "the latest messages and calls",
+    ),
+    "the last messages": ([NOTED], {"keep_messages": 2}, None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_why_it_stays_and_how_such_reasons_are_summed_up(case: str) -> None:
+    steps, settings, why, kind = TOLD[case]
+    found: list[tuple[str | None, str | None]] = []
 
     def look(view: View, policy: Policy) -> Iterator[Offer]:
-        assert isinstance(view.pinned, Protections)
-        found[:] = [view.pinned.kind(at) for at in view.transcript.results]
+        pins = view.pinned
+        assert isinstance(pins, Protections)
+        found[:] = [(pins.why(at), pins.kind(at)) for at in view.transcript.results]
         return iter(())
 
     calls = [
         call(tool, f"c{n}", error=error, **args) for n, (tool, args, error) in enumerate(steps)
     ]
-    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **pins)
+    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
     whole = request("anthropic", "go", *calls, call("run", "end", "done"))
     clew.compact(whole, policy=policy, memo=None)
-    assert found[0] == kind
+    assert found[0] == (why, kind)
+
+
+# What brings back what was taken out: its tool, or a call that names its reference.
+
+KNOWN = reference("what was taken out")
+FETCHING: dict[str, tuple[str, str, bool]] = {
+    "the tool for it": ("clew_expand", "{}", True),
+    "a command that names the reference": ("run", f"clew expand {KNOWN}", True),
+    "at the end of a path": ("run", f"cat /tmp/{KNOWN}.txt", True),
+    "the reference of nothing": ("run", f"clew expand {reference('nothing')}", False),
+    "as a part of a word": ("run", f"clew expand {KNOWN}x", False),
+    "a command without one": ("run", "make", False),
+    "as long as is searched": ("run", f"{KNOWN} ".ljust(4_000, "-"), True),
+    "longer than is searched": ("run", f"{KNOWN} ".ljust(4_001, "-"), False),
+}
+
+
+def fetch(*calls: tuple[str, str, str]) -> Index:
+    """A history of calls: their tools, arguments and what they answered."""
+    index = Index()
+    for at, (tool, args, said) in enumerate(calls):
+        asked = Part(Ref(2 * at, ()), "call", "model", args, id=str(at), name=tool)
+        answer = Part(Ref(2 * at + 1, ()), "result", "tool", said, id=str(at))
+        index.add_unit((2 * at, 2 * at + 2), [asked], [answer], False)
+    return index
+
+
+@pytest.mark.parametrize("case", FETCHING)
+def test_what_brings_back_what_was_taken_out(case: str) -> None:
+    tool, args, fetches = FETCHING[case]
+    history = fetch((tool, args, "the text"))
+    found = fetched_back(history, list(history.results), {KNOWN})
+    assert found == ({reference("the text"): 0} if fetches else {})
+
+
+def test_of_several_that_bring_the_same_the_latest_counts() -> None:
+    history = fetch(*[("clew_expand", "{}", said) for said in ("one", "two", "one")])
+    found = fetched_back(history, list(history.results), ())
+    assert found == {reference("one"): 2, reference("two"): 1}
 
 
 def test_asking_about_every_part_stays_linear() -> None:
