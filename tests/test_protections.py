@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import pytest
@@ -10,15 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clew
-from clew import Policy, Tool, Tools
+from clew import Facts, Policy, Tool, Tools
 from clew.edits import DropExchange, Offer, Replace
+from clew.engine import fold_request
 from clew.failures import VERBATIM
 from clew.ledger import Ledger
 from clew.marker import Short, find_marker, reference
+from clew.passes import PASSES
 from clew.passes.view import View
 from clew.protections import Protections, fetched_back, path_pattern
 from clew.touching import closure
 from clew.transcript import Index, Part, Ref
+from tests.busy_sessions import bash, edit, lines, read, write
 from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 
@@ -128,6 +131,51 @@ def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
     whole = request(format, "go", *steps, call("run", "end", "done"))
     out = clew.compact(whole, format=format, policy=policy, memo=None)
     assert results(format, out.request) == [f"{LONG}\nof a", "done"]
+
+
+FAILURE = f"Error: the text to replace was not found.\n{lines(1, 12)}"
+SEARCH = f"grep -rnE '{'|'.join(f'thread_{n}' for n in range(3, 60))}' /w"
+BUSY = (
+    [read("/w/loom.py", lines(1, 60), "read")],
+    [read("/w/loom.py", lines(1, 60), "read again")],
+    [bash(SEARCH, "/w/loom.py:3: thread_3", "searched")],
+    [bash(SEARCH, "/w/loom.py:3: thread_3", "searched again")],
+    [read("/w/loom.py", lines(11, 30), "lines", offset=11, limit=20)],
+    [bash("cat /w/loom.py", f"\x1b[32mloom\x1b[0m\n{lines(1, 60)}\n(the end)", "coloured")],
+    [edit("/w/loom.py", "thread_3", "x", "failed", result=FAILURE, error=True)],
+    [edit("/w/loom.py", "thread_3", "x", "edited")],
+    [write("/w/heddle.py", lines(1, 60, "weft"), "written")],
+    [write("/w/heddle.py", lines(1, 60, "weft"), "written again")],
+    [bash("make", lines(1, 90, "built"), "built")],
+    [bash("true", "ok", "last")],
+)
+# Passes that cut what an exchange says; shed_images has its own test of what may go.
+CUTTING = [
+    one.__name__
+    for one in PASSES
+    if one.__name__ not in ("old_reasoning", "shed_images", "squeeze_prose")
+]
+
+
+def cut_by(name: str, pins: Collection[str]) -> set[str]:
+    """The calls of a busy session that a pass touches, alone and at once."""
+    policy = Policy(
+        passes=(name,), step=1, growth=0.0, at_once=True, keep_recent=0, caution=0.0,
+        pin_calls=tuple(pins), cap=1_500 if name == "cap_results" else None,
+        budget=2_500 if name == "fold_exchanges" else None,
+    )  # fmt: skip
+    folded = fold_request(request("anthropic", "go", *BUSY), "anthropic", policy, Facts(), None)
+    assert folded.state.failures == {}
+    return {folded.state.index.parts[part].id for part in folded.state.claimed}
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_no_pass_touches_what_is_pinned(name: str) -> None:
+    free = cut_by(name, ())
+    assert free
+    for one in free:
+        assert one not in cut_by(name, {one})
+    assert cut_by(name, free).isdisjoint(free)
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
