@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import clew
@@ -14,10 +15,12 @@ from clew import Facts, Memo, Policy, evaluating
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
+from clew.limits import Held, Limits
 from clew.marker import Short, reference
 from clew.passes import Pass
 from clew.passes.moments import acts
 from clew.passes.view import View
+from clew.state import State
 from tests.anthropic_messages import MARK, NEW, OLD, m, res, text, u, use
 from tests.formats import FORMATS, Exchange, request, results
 from tests.judges import judge
@@ -491,3 +494,70 @@ def test_what_is_done_to_objects_is_done_to_bytes() -> None:
         assert json.loads(compact("anthropic", json.dumps(body).encode(), BOUND).request) == (
             out.request
         )
+
+
+# When an evaluation is due: enough is new, or a limit is exceeded. All of 1,000 tokens so far.
+
+LISTED = Limits(tokens=900, low=630, source="window")
+BUDGET = Limits(tokens=900, low=630, source="budget")
+IMAGES = Limits(images=1)
+STANDS, GONE = Held(0, "tool", "image", 9, 9, "ref"), Held(1, "tool", "image", 9, 9, "ref")
+DUE: dict[str, tuple[dict[str, Any], Limits, bool]] = {
+    "one token too few": ({"since": 99}, Limits(), False),
+    "as many as a step": ({"since": 100}, Limits(), True),
+    "less than the growth that is waited for": ({"size": 4_000, "since": 399}, Limits(), False),
+    "as much": ({"size": 4_000, "since": 400}, Limits(), True),
+    "as much of what is left": (
+        {"size": 4_000, "saved": 2_000, "since": 200}, Limits(), True,
+    ),
+    "within the budget": ({"saved": 100}, BUDGET, False),
+    "over the budget": ({"saved": 99}, BUDGET, True),
+    "over it, though all has gone that may": ({"left_over": 1_000}, BUDGET, True),
+    "within the budget but for what joins the rest": (
+        {"saved": 100, "claimed": {4, 5}, "edits": {4: None}}, BUDGET, True,
+    ),
+    "over a window": ({"left_over": 900}, LISTED, True),
+    "over it, though all has gone that may, and little is new": (
+        {"left_over": 971}, LISTED, False,
+    ),
+    "and a little more is new": ({"left_over": 970}, LISTED, True),
+    "over a window and another limit": (
+        {"left_over": 1_000, "held": {0: STANDS, 1: GONE}},
+        Limits(tokens=900, low=630, source="window", images=1), True,
+    ),
+    "as many images as may be": ({"held": {0: STANDS}}, IMAGES, False),
+    "more": ({"held": {0: STANDS, 1: GONE}}, IMAGES, True),
+    "not those that are gone": (
+        {"held": {0: STANDS, 1: GONE}, "claimed": {1}, "edits": {1: None}}, IMAGES, False,
+    ),
+    "an image as large as may be": ({"held": {0: STANDS}}, Limits(side=9), False),
+    "a larger one": ({"held": {0: STANDS}}, Limits(side=8), True),
+    "as many bytes as may be": ({"held": {0: STANDS}}, Limits(bytes=5_009), False),
+    "more bytes": ({"held": {0: STANDS}}, Limits(bytes=5_008), True),
+    "as many bytes of words": ({}, Limits(bytes=5_000), False),
+    "more bytes of words": ({}, Limits(bytes=4_999), True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DUE)
+def test_when_an_evaluation_is_due(case: str) -> None:
+    known, limits, due = DUE[case]
+    policy = Policy(step=100, growth=0.1)
+    setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).setting
+    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
+    about: dict[str, Any] = {"size": 1_000} | known
+    assert evaluating.is_due(State(**about), setting) is due
+
+
+def test_the_system_prompt_and_the_tools_count_too() -> None:
+    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
+    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
+    assert [evaluating.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
+
+
+def test_a_window_that_an_overflow_named_counts() -> None:
+    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
+    setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
+    assert evaluating.limits_of(State(), setting) is LISTED
+    named = evaluating.limits_of(State(window=1_000), setting)
+    assert (named.tokens, named.low, named.source) == (950, 665, "window")
