@@ -174,6 +174,67 @@ src/b.ts
         (4, 9, "lines"),
     ),
     Case(
+        "hits",
+        "below headings, one of which is no name of a file",
+        200,
+        """\
+src/loom.py
+12:def weave(threads):
+30:    weave(warp)
+44:    weave(weft)
+
+src/heddle.py
+7:from loom import weave
+19:weave([])
+
+docs/a page.md
+3:how to weave
+9:weave on
+""",
+        """\
+src/loom.py
+12:def weave(threads):
+30:    weave(warp)
+44:    weave(weft)
+
+src/heddle.py
+7:from loom import weave
+19:weave([])
+[… 4 lines]\
+""",
+        (4, 12, "lines"),
+    ),
+    Case(
+        "hits",
+        "context of several files",
+        200,
+        """\
+src/loom.py-11-# the loom
+src/loom.py:12:def weave(threads):
+src/loom.py-13-    return threads
+--
+src/heddle.py-6-# the heddle
+src/heddle.py:7:from loom import weave
+src/heddle.py-8-
+--
+src/shed.py:19:weave([])
+src/shed.py:29:weave([1])
+src/shed.py:39:weave([2])
+""",
+        """\
+src/loom.py-11-# the loom
+src/loom.py:12:def weave(threads):
+[… 3 lines]
+src/heddle.py:7:from loom import weave
+src/heddle.py-8-
+--
+src/shed.py:19:weave([])
+src/shed.py:29:weave([1])
+src/shed.py:39:weave([2])\
+""",
+        (3, 11, "lines"),
+    ),
+    Case(
         "log",
         "a build that failed",
         330,
