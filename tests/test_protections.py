@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -157,14 +157,14 @@ CUTTING = [
 ]
 
 
-def cut_by(name: str, pins: Collection[str]) -> set[str]:
+def cut_by(name: str, pins: Collection[str], steps: Sequence[list[Exchange]] = BUSY) -> set[str]:
     """The calls of a busy session that a pass touches, alone and at once."""
     policy = Policy(
         passes=(name,), step=1, growth=0.0, at_once=True, keep_recent=0, caution=0.0,
         pin_calls=tuple(pins), cap=1_500 if name == "cap_results" else None,
         budget=2_500 if name == "fold_exchanges" else None,
     )  # fmt: skip
-    folded = fold_request(request("anthropic", "go", *BUSY), "anthropic", policy, Facts(), None)
+    folded = fold_request(request("anthropic", "go", *steps), "anthropic", policy, Facts(), None)
     assert folded.state.failures == {}
     return {folded.state.index.parts[part].id for part in folded.state.claimed}
 
@@ -176,6 +176,17 @@ def test_no_pass_touches_what_is_pinned(name: str) -> None:
     for one in free:
         assert one not in cut_by(name, {one})
     assert cut_by(name, free).isdisjoint(free)
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_what_a_pass_leaves_alone_hides_nothing_behind_it(name: str) -> None:
+    """Every call has a short one and a pinned one before it, made in the same turn."""
+    kept = [bash(f"git log -{n}", lines(1, 60, f"seen_{n}"), f"kept {n}") for n in range(len(BUSY))]
+    beside = [
+        [bash("true", "ok", f"short {one.id}"), one, *step]
+        for one, step in zip(kept, BUSY, strict=True)
+    ]
+    assert cut_by(name, ()) <= cut_by(name, {one.id for one in kept}, beside)
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
