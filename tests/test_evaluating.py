@@ -289,39 +289,44 @@ def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str)
 
 @acts(at_arrival=False, at_epochs=True)
 def guess(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer each result that was just seen, for a reason that is a guess."""
+    """Offer some results when they were just seen, for a reason that is a guess."""
     for position in view.fresh_results():
-        if view.may_rewrite(position) and position != view.transcript.results[0]:
+        if view.may_rewrite(position) and position in view.transcript.results[1:4]:
             yield short(view, position, "unlikely_needed")
 
 
 @formats
-def test_a_regretted_cut_comes_back_only_at_an_epoch(
-    format: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("late", "left"), [(0, [0]), (4, [1, 4])], ids=["before it", "behind it"])
+def test_a_regretted_cut_comes_back_only_with_a_cut_before_it(
+    format: str, late: int, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Result 1 is cut; later all that it says is needed, and the next cut before it brings it."""
-    policy = PRICED.replace(passes=(guess, cut_the_first_late), caution=1.0, read_price=0.1)
-    sure = forecasting(lambda result, results: result > 1 or (result == 1 and results > 5))
+    policy = PRICED.replace(passes=(guess, cut_late(late)), caution=1.0, read_price=0.1)
+    sure = forecasting(lambda result, results: result in (2, 3) or (result == 1 and results > 5))
     monkeypatch.setattr(evaluating, "Risks", sure)
     told, epochs = list[list[int]](), list[int]()
-    out = compact(format, grown(format, 3, 0), policy)
+    out = compact(format, grown(format, 3, late), policy)
     for count in range(3, 13):
-        body = grown(format, count, 0)
+        body = grown(format, count, late)
         out = compact(format, body, policy)
         told.append(cut_results(format, body, out.request))
         epochs.append(out.report.epochs)
-    # Result 0 is offered when there are nine: until then nothing can change before result 1.
-    assert told == [[1]] * 6 + [[0]] * 4
+    # The other one is offered when there are nine: until then nothing can change before result 1.
+    assert told == [[1]] * 6 + [left] * 4
     assert epochs == [1] * 6 + [2] * 4
-    assert results(format, out.request)[1] == lines("r1", SMALL)
+    assert (results(format, out.request)[1] == lines("r1", SMALL)) is (late == 0)
 
 
-@acts(at_arrival=False, at_epochs=True)
-def cut_the_first_late(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to cut the first result once there are nine."""
-    found = view.transcript.results
-    if len(found) > 8 and view.may_rewrite(found[0]):
-        yield short(view, found[0])
+def cut_late(which: int) -> Pass:
+    """A pass that offers to cut this result once there are nine."""
+
+    @acts(at_arrival=False, at_epochs=True)
+    def cut_one_late(view: View, policy: Policy) -> Iterator[Offer]:
+        found = view.transcript.results
+        if len(found) > 8 and view.may_rewrite(found[which]):
+            yield short(view, found[which])
+
+    return cut_one_late
 
 
 # The mark of our own.
