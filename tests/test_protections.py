@@ -19,6 +19,7 @@ from clew.marker import Short, find_marker, reference
 from clew.passes import PASSES
 from clew.passes.view import View
 from clew.protections import Protections, fetched_back, path_pattern
+from clew.state import State
 from clew.touching import closure
 from clew.transcript import Index, Part, Ref
 from tests.busy_sessions import bash, edit, lines, read, write
@@ -149,24 +150,50 @@ BUSY = (
     [bash("make", lines(1, 90, "built"), "built")],
     [bash("true", "ok", "last")],
 )
-# Passes that cut what an exchange says; shed_images has its own test of what may go.
-CUTTING = [
-    one.__name__
-    for one in PASSES
-    if one.__name__ not in ("old_reasoning", "shed_images", "squeeze_prose")
-]
+# The reasons that passes give for what they cut of exchanges; of the others each has its own test.
+GIVEN = {
+    "tidy_results": "tidied",
+    "identical_results": "identical",
+    "contained_results": "contained",
+    "lines_shown": "shown_before",
+    "cap_results": "over_cap",
+    "covered_reads": "contained",
+    "stale_reads": "stale",
+    "superseded_writes": "superseded",
+    "resolved_errors": "resolved",
+    "keep_lines": "unlikely_needed",
+    "trim_results": "trimmed",
+    "stub_results": "stubbed",
+    "fold_exchanges": "folded",
+    "repeated_calls": "repeated_call",
+}
+OTHERS = {"old_reasoning", "shed_images", "squeeze_prose"}
+CUTTING = [one.__name__ for one in PASSES if one.__name__ not in OTHERS]
 
 
-def cut_by(name: str, pins: Collection[str], steps: Sequence[list[Exchange]] = BUSY) -> set[str]:
-    """The calls of a busy session that a pass touches, alone and at once."""
+def alone(name: str, pins: Collection[str], steps: Sequence[list[Exchange]]) -> State:
+    """A session after one pass has taken at once whatever it could."""
     policy = Policy(
         passes=(name,), step=1, growth=0.0, at_once=True, keep_recent=0, caution=0.0,
         pin_calls=tuple(pins), cap=1_500 if name == "cap_results" else None,
         budget=2_500 if name == "fold_exchanges" else None,
     )  # fmt: skip
-    folded = fold_request(request("anthropic", "go", *steps), "anthropic", policy, Facts(), None)
-    assert folded.state.failures == {}
-    return {folded.state.index.parts[part].id for part in folded.state.claimed}
+    body = request("anthropic", "go", *steps)
+    state = fold_request(body, "anthropic", policy, Facts(), None).state
+    assert state.failures == {}
+    return state
+
+
+def cut_by(name: str, pins: Collection[str], steps: Sequence[list[Exchange]] = BUSY) -> set[str]:
+    """The calls of a busy session that a pass touches."""
+    state = alone(name, pins, steps)
+    return {state.index.parts[part].id for part in state.claimed}
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_every_pass_gives_its_own_reason(name: str) -> None:
+    given = {edit.reason for edit in alone(name, (), BUSY).edits.values()}
+    assert given == {GIVEN[name]}
 
 
 @pytest.mark.parametrize("name", CUTTING)
