@@ -331,7 +331,7 @@ int main(int argc, char **argv)
     Case(
         "code",
         "javascript: what branches is no method",
-        260,
+        330,
         """\
 import { sleep } from "./time.js";
 
@@ -342,7 +342,7 @@ class Queue {
   }
 
   push(item) {
-    if (this.waiting.length >= this.limit) {
+    if(this.waiting.length >= this.limit) {
       return false;
     }
     this.waiting.push(item);
@@ -350,10 +350,10 @@ class Queue {
   }
 
   async drain(work) {
-    while (this.waiting.length > 0) {
+    while(this.waiting.length > 0) {
       await work(this.waiting.shift());
     }
-    for (const one of this.later) {
+    for(const one of this.later) {
       await sleep(one.delay);
     }
   }
@@ -416,7 +416,7 @@ describe("parse", () => {
     Case(
         "code",
         "shell: a test that runs is none that is defined",
-        110,
+        150,
         """\
 #!/bin/sh
 set -eu
