@@ -260,6 +260,12 @@ def test_what_a_limit_demands(case: str, reason: str) -> None:
     assert [one.worth for one in found] == pytest.approx(worths)
 
 
+def test_what_a_limit_demands_is_worth_something_where_tokens_cost_nothing() -> None:
+    offers = [cutting(3, 1_000, reason) for reason in ("trial", "folded")]
+    found = priced(offers, history(3), {}, {}, lambda _: 0.0, Rates(0.0, 0.0), TEN)
+    assert [(one.offer, one.worth) for one in found] == [(offers[1], 1.0)]
+
+
 def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edits() -> None:
     dropped = DropExchange(0, Ref(0, ()), "trial", "", 200)
     later = Replace(5, Ref(0, ()), "less", "ref", "trial", "", 300)

@@ -287,6 +287,17 @@ def test_where_there_is_no_room_copies_give_way_the_late_ones_last(
 
 
 @formats
+def test_a_copy_gives_way_at_once_to_what_just_came(format: str) -> None:
+    did = [read("a"), NOTE, read("a"), NOTE, ("note", lines("b"), {"about": "that"})]
+    whole = request(format, "go " * 1_500, *steps_of(did))
+    policy = policy_with(stub_all, budget=3_000)
+    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    assert lines("a") not in results(format, out.request)
+    assert results(format, out.request)[-1] == lines("b")
+    assert out.report.tokens_after <= 3_000
+
+
+@formats
 def test_a_client_that_sends_projections_back_keeps_its_copy(format: str) -> None:
     did = [read("a"), NOTE, read("a"), NOTE, NOTE]
     out = grown(format, did, STUB)[-1]
