@@ -212,7 +212,8 @@ def test_all_signed_reasoning_behind_a_change_goes(
         blocks = len(told.units[drop.unit].reasoning)
         assert drop.reason == "bound_reasoning"
         assert drop.saved == 10 * blocks
-        assert drop.evidence.startswith("1 block " if blocks == 1 else f"{blocks} blocks ")
+        count = "1 block" if blocks == 1 else f"{blocks} blocks"
+        assert drop.evidence == f"{count} signed for what stood before"
         assert drop.ref == told.parts[told.units[drop.unit].reasoning[0]].ref
 
 
@@ -234,6 +235,21 @@ def test_where_the_running_turn_begins(units: tuple[str, ...], running: int) -> 
 
 def test_words_in_a_message_of_results_open_no_turn() -> None:
     assert not opens_turn(history("u", "Tcru", "Tcr"), 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "speaker", "opens"),
+    [("text", "user", True), ("media", "user", False), ("text", "system", False)],
+)
+def test_what_follows_results_opens_a_turn_if_the_user_says_it(
+    kind: Kind, speaker: Speaker, opens: bool
+) -> None:
+    index = Index()
+    call, result = _part(0, 0, "c", 0), _part(1, 0, "r", 0)
+    index.add_unit((0, 3), [call], [result, Part(Ref(2, ()), kind, speaker, "words")], False)
+    assert opens_turn(index, 1) is opens
+    assert opens_turn(index, 0)
+    assert running_from(index) == 0, "its calls are answered, but nothing has followed them"
 
 
 @pytest.mark.parametrize(
@@ -286,6 +302,9 @@ def _mute(unit: int) -> Edit:
         ([_mute(1), _mute(2), _mute(3)], (), None),
         ([_mute(1), _replace(6)], (), 6),
         ([DropExchange(1, Ref(0, ()), "trial", "", 5)], (), 4),
+        ([DropExchange(0, Ref(0, ()), "trial", "", 5)], (), 1),  # what is younger was signed for it
+        ([_replace(0)], (), 0),
+        ([_mute(0)], (), None),  # nothing to mute
     ],
 )  # fmt: skip
 def test_where_edits_make_reasoning_invalid(

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from clew.edits import DropExchange, DropReasoning, Edit, Offer, PlaceMark, Replace
+from clew.edits import (
+    FOLDED,
+    TIDIED,
+    DropExchange,
+    DropReasoning,
+    Edit,
+    Offer,
+    PlaceMark,
+    Replace,
+)
 from clew.engine import Folded, fold_request
 from clew.facts import Facts
 from clew.passes import Pass
@@ -44,9 +53,25 @@ def transcript(*, locked: bool = False) -> Transcript:
     return index.freeze()
 
 
-def shorten(position: int, saved: int = 10, *, leans_on: Iterable[int] = (), to: str = "") -> Offer:
-    edit = Replace(position, Ref(0, ()), to or f"cut {position}", "ref", "trial", "", saved)
+def shorten(
+    position: int, saved: int = 10, *, leans_on: Iterable[int] = (), to: str = "",
+    reason: str = "trial",
+) -> Offer:  # fmt: skip
+    edit = Replace(position, Ref(0, ()), to or f"cut {position}", "ref", reason, "", saved)
     return Offer("trim", edit, tuple(leans_on))
+
+
+def tidy(position: int, saved: int = 10) -> Offer:
+    return shorten(position, saved, reason=TIDIED)
+
+
+def fold_up(position: int, saved: int = 10) -> Offer:
+    return shorten(position, saved, reason=FOLDED)
+
+
+def together(first: Offer, *others: Offer) -> Offer:
+    """One offer of all these edits."""
+    return Offer(first.level, first.edit, also=tuple(one.edit for one in others))
 
 
 def drop(exchange: int, saved: int = 10, leans_on: Iterable[int] = ()) -> Offer:
@@ -72,6 +97,9 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
     ),
     "of several the one that saves most": ([SMALL, LARGE], set(), set(), [LARGE]),
     "whatever the order": ([LARGE, SMALL], set(), set(), [LARGE]),
+    "what follows a part with two offers is not forgotten": (
+        [SMALL, LARGE, shorten(C_SAID)], set(), set(), [LARGE, shorten(C_SAID)],
+    ),
     "of equal ones the first": ([SMALL, EVEN], set(), set(), [SMALL]),
     "an edit in force stays": ([LARGE, shorten(C_SAID)], {A_SAID}, set(), [shorten(C_SAID)]),
     "no drop of what an edit in force touches": ([drop(0)], {A_SAID}, set(), []),
@@ -94,6 +122,19 @@ CHOICES: dict[str, tuple[list[Offer], set[int], set[int], list[Offer]]] = {
     "cutting what is leaned on now": (
         [shorten(A_SAID, leans_on=[C_SAID]), shorten(C_SAID, 99)], set(), set(),
         [shorten(A_SAID, leans_on=[C_SAID])],
+    ),
+    "dropping what is leaned on now": (
+        [shorten(A_SAID, leans_on=[C_SAID]), drop(2, 99)], set(), set(),
+        [shorten(A_SAID, leans_on=[C_SAID])],
+    ),
+    "tidying what is leaned on now": (
+        [shorten(A_SAID, leans_on=[C_SAID]), tidy(C_SAID)], set(), set(),
+        [shorten(A_SAID, leans_on=[C_SAID]), tidy(C_SAID)],
+    ),
+    "tidying what an edit in force leans on": ([tidy(A_SAID)], set(), {A_SAID}, [tidy(A_SAID)]),
+    "edits that need each other come before those that would take a part of them": (
+        [shorten(B_SAID, 99), together(shorten(C_SAID), shorten(B_SAID))], set(), set(),
+        [together(shorten(C_SAID), shorten(B_SAID))],
     ),
     "cutting what an edit in force leans on": ([LARGE], set(), {A_SAID}, []),
     "dropping what an edit in force leans on": ([drop(0), drop(1)], set(), {A_SAID}, [drop(1)]),
@@ -132,7 +173,60 @@ def test_no_part_is_cut_twice_or_leaned_on_in_vain(case: str) -> None:
     assert len(cut) == len(set(cut))
     assert claimed.isdisjoint(cut)
     leaned_on = whole | {one for offer in taken for one in offer.leans_on}
-    assert leaned_on.isdisjoint({*cut, *claimed} - whole)
+    tidied = {
+        one for offer in taken if offer.edit.reason == TIDIED for one in touched(offer.edit, seen)
+    }
+    assert leaned_on.isdisjoint({*cut, *claimed} - whole - tidied)
+
+
+MUTED = mute(0, 20)
+# What is offered, the edits in force, and whether the offer is taken in their place.
+STANDING: dict[str, tuple[Offer, list[Offer], bool]] = {
+    "a text that saves more": (LARGE, [SMALL], True),
+    "as much": (EVEN, [SMALL], False),
+    "less": (SMALL, [LARGE], False),
+    "a drop that saves more": (drop(0, 30), [SMALL], True),
+    "a drop that saves more than one of two, not than both": (
+        together(drop(0, 15), drop(2, 15)), [LARGE, shorten(C_SAID, 20)], False,
+    ),
+    "a drop that saves more than both": (
+        together(drop(0, 30), drop(2, 30)), [LARGE, shorten(C_SAID, 20)], True,
+    ),
+    "a marked part": (LARGE, [mark(A_SAID)], False),
+    "reasoning that is gone, once more": (mute(0, 99), [MUTED], False),
+    "reasoning that is gone, with its calls": (drop(0, 30), [MUTED], True),
+    "with its calls, but for less": (drop(0, 20), [MUTED], False),
+    "a summary in place of a text": (fold_up(A_SAID, 30), [SMALL], True),
+    "a text in place of a summary": (LARGE, [fold_up(A_SAID)], False),
+    "a larger summary": (fold_up(A_SAID, 30), [fold_up(A_SAID)], True),
+    "leaning on what was tidied": (shorten(C_SAID, leans_on=[A_SAID]), [tidy(A_SAID)], True),
+    "leaning on what was cut": (shorten(C_SAID, leans_on=[A_SAID]), [SMALL], False),
+    "dropping what a text in force leans on": (
+        drop(0, 30), [shorten(C_SAID, leans_on=[A_SAID])], False,
+    ),
+    "dropping both": (
+        together(drop(0, 30), drop(2)), [shorten(C_SAID, leans_on=[A_SAID])], True,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", STANDING)
+def test_what_outdoes_an_edit_in_force(case: str) -> None:
+    offer, standing, taken = STANDING[case]
+    seen = transcript()
+    edits = {touched(one.edit, seen)[0]: one.edit for one in standing}
+    claimed = {part for edit in edits.values() for part in touched(edit, seen)}
+    whole = {on: touched(one.edit, seen) for one in standing for on in one.leans_on}
+    assert choose([offer], edits, claimed, whole, seen) == [offer] * taken
+
+
+def test_reasoning_in_two_parts_gives_way_as_one() -> None:
+    index = Index()
+    said = [part(0, "reasoning", 0), part(0, "reasoning", 1), part(0, "call", 2, id="a")]
+    index.add_unit((0, 2), said, [part(1, "result", "content", 0, id="a")], False)
+    seen = index.freeze()
+    taken = [choose([drop(0, saved)], {0: MUTED.edit}, {0, 1}, (), seen) for saved in (20, 21)]
+    assert taken == [[], [drop(0, 21)]]
 
 
 TOUCHED: dict[str, tuple[Edit, bool, tuple[int, ...], set[int]]] = {

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 import clew
@@ -15,6 +16,8 @@ from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
 from clew.folding import evaluating
+from clew.folding.state import State
+from clew.limits import Held, Limits
 from clew.marker import Short, reference
 from clew.passes import Pass
 from clew.passes.moments import acts
@@ -287,39 +290,44 @@ def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str)
 
 @acts(at_arrival=False, at_epochs=True)
 def guess(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer each result that was just seen, for a reason that is a guess."""
+    """Offer some results when they were just seen, for a reason that is a guess."""
     for position in view.fresh_results():
-        if view.may_rewrite(position) and position != view.transcript.results[0]:
+        if view.may_rewrite(position) and position in view.transcript.results[1:4]:
             yield short(view, position, "unlikely_needed")
 
 
 @formats
-def test_a_regretted_cut_comes_back_only_at_an_epoch(
-    format: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("late", "left"), [(0, [0]), (4, [1, 4])], ids=["before it", "behind it"])
+def test_a_regretted_cut_comes_back_only_with_a_cut_before_it(
+    format: str, late: int, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Result 1 is cut; later all that it says is needed, and the next cut before it brings it."""
-    policy = PRICED.replace(passes=(guess, cut_the_first_late), caution=1.0, read_price=0.1)
-    sure = forecasting(lambda result, results: result > 1 or (result == 1 and results > 5))
+    policy = PRICED.replace(passes=(guess, cut_late(late)), caution=1.0, read_price=0.1)
+    sure = forecasting(lambda result, results: result in (2, 3) or (result == 1 and results > 5))
     monkeypatch.setattr(evaluating, "Risks", sure)
     told, epochs = list[list[int]](), list[int]()
-    out = compact(format, grown(format, 3, 0), policy)
+    out = compact(format, grown(format, 3, late), policy)
     for count in range(3, 13):
-        body = grown(format, count, 0)
+        body = grown(format, count, late)
         out = compact(format, body, policy)
         told.append(cut_results(format, body, out.request))
         epochs.append(out.report.epochs)
-    # Result 0 is offered when there are nine: until then nothing can change before result 1.
-    assert told == [[1]] * 6 + [[0]] * 4
+    # The other one is offered when there are nine: until then nothing can change before result 1.
+    assert told == [[1]] * 6 + [left] * 4
     assert epochs == [1] * 6 + [2] * 4
-    assert results(format, out.request)[1] == lines("r1", SMALL)
+    assert (results(format, out.request)[1] == lines("r1", SMALL)) is (late == 0)
 
 
-@acts(at_arrival=False, at_epochs=True)
-def cut_the_first_late(view: View, policy: Policy) -> Iterator[Offer]:
-    """Offer to cut the first result once there are nine."""
-    found = view.transcript.results
-    if len(found) > 8 and view.may_rewrite(found[0]):
-        yield short(view, found[0])
+def cut_late(which: int) -> Pass:
+    """A pass that offers to cut this result once there are nine."""
+
+    @acts(at_arrival=False, at_epochs=True)
+    def cut_one_late(view: View, policy: Policy) -> Iterator[Offer]:
+        found = view.transcript.results
+        if len(found) > 8 and view.may_rewrite(found[which]):
+            yield short(view, found[which])
+
+    return cut_one_late
 
 
 # The mark of our own.
@@ -492,3 +500,70 @@ def test_what_is_done_to_objects_is_done_to_bytes() -> None:
         assert json.loads(compact("anthropic", json.dumps(body).encode(), BOUND).request) == (
             out.request
         )
+
+
+# When an evaluation is due: enough is new, or a limit is exceeded. All of 1,000 tokens so far.
+
+LISTED = Limits(tokens=900, low=630, source="window")
+BUDGET = Limits(tokens=900, low=630, source="budget")
+IMAGES = Limits(images=1)
+STANDS, GONE = Held(0, "tool", "image", 9, 9, "ref"), Held(1, "tool", "image", 9, 9, "ref")
+DUE: dict[str, tuple[dict[str, Any], Limits, bool]] = {
+    "one token too few": ({"since": 99}, Limits(), False),
+    "as many as a step": ({"since": 100}, Limits(), True),
+    "less than the growth that is waited for": ({"size": 4_000, "since": 399}, Limits(), False),
+    "as much": ({"size": 4_000, "since": 400}, Limits(), True),
+    "as much of what is left": (
+        {"size": 4_000, "saved": 2_000, "since": 200}, Limits(), True,
+    ),
+    "within the budget": ({"saved": 100}, BUDGET, False),
+    "over the budget": ({"saved": 99}, BUDGET, True),
+    "over it, though all has gone that may": ({"left_over": 1_000}, BUDGET, True),
+    "within the budget but for what joins the rest": (
+        {"saved": 100, "claimed": {4, 5}, "edits": {4: None}}, BUDGET, True,
+    ),
+    "over a window": ({"left_over": 900}, LISTED, True),
+    "over it, though all has gone that may, and little is new": (
+        {"left_over": 971}, LISTED, False,
+    ),
+    "and a little more is new": ({"left_over": 970}, LISTED, True),
+    "over a window and another limit": (
+        {"left_over": 1_000, "held": {0: STANDS, 1: GONE}},
+        Limits(tokens=900, low=630, source="window", images=1), True,
+    ),
+    "as many images as may be": ({"held": {0: STANDS}}, IMAGES, False),
+    "more": ({"held": {0: STANDS, 1: GONE}}, IMAGES, True),
+    "not those that are gone": (
+        {"held": {0: STANDS, 1: GONE}, "claimed": {1}, "edits": {1: None}}, IMAGES, False,
+    ),
+    "an image as large as may be": ({"held": {0: STANDS}}, Limits(side=9), False),
+    "a larger one": ({"held": {0: STANDS}}, Limits(side=8), True),
+    "as many bytes as may be": ({"held": {0: STANDS}}, Limits(bytes=5_009), False),
+    "more bytes": ({"held": {0: STANDS}}, Limits(bytes=5_008), True),
+    "as many bytes of words": ({}, Limits(bytes=5_000), False),
+    "more bytes of words": ({}, Limits(bytes=4_999), True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DUE)
+def test_when_an_evaluation_is_due(case: str) -> None:
+    known, limits, due = DUE[case]
+    policy = Policy(step=100, growth=0.1)
+    setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).setting
+    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
+    about: dict[str, Any] = {"size": 1_000} | known
+    assert evaluating.is_due(State(**about), setting) is due
+
+
+def test_the_system_prompt_and_the_tools_count_too() -> None:
+    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
+    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
+    assert [evaluating.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
+
+
+def test_a_window_that_an_overflow_named_counts() -> None:
+    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
+    setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
+    assert evaluating.limits_of(State(), setting) is LISTED
+    named = evaluating.limits_of(State(window=1_000), setting)
+    assert (named.tokens, named.low, named.source) == (950, 665, "window")

@@ -284,6 +284,23 @@ def test_a_cut_never_falls_inside_parallel_calls(format: str, bound: str, stop: 
     assert texts[len(texts) - (12 - whole) :] == [CODE] * (12 - whole)
 
 
+def test_what_must_stay_beside_a_summary_points_to_it() -> None:
+    """Signed thinking holds the calls of its message together: none of them goes alone."""
+    other = CODE.replace("thread", "weft")
+    both = [
+        ran("anthropic", f"cat {name}", text, name) for name, text in (("a", CODE), ("b", other))
+    ]
+    turn = said("anthropic", "Let me look.", *both, bound="c2ln" * 8)
+    out = folded("anthropic", session("anthropic", turn, *work("anthropic")))
+    first, summary, *_ = results("anthropic", out.request)
+    assert first == str(Short(40, "lines", reference(CODE), why="told in a result below"))
+    told, marker = summary.rsplit("\n", 1)
+    assert told == f"{HEAD}2 tool calls of the assistant, in short:\n- read: a, b"
+    assert marker.startswith("[clew: 1 calls left out, told above; ref ")
+    evidence = ["told in the result of call b", "2 calls told in one result"]
+    assert [edit.evidence for edit in out.report.edits][:2] == evidence
+
+
 @formats
 def test_nothing_recent_changes(format: str) -> None:
     source = session(format, *work(format, count=3))

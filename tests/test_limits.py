@@ -41,7 +41,7 @@ from clew.marker import Short, parse_marker, reference
 from clew.media import UNITS, stands_for_media
 from clew.passes.view import View
 from clew.protections import Protections
-from clew.transcript import Part
+from clew.transcript import Kind, Part, Ref
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request
 from tests.judges import judge
 
@@ -107,6 +107,15 @@ ALLOWED: dict[str, tuple[int | None, str, dict[str, Any] | None, int | None, int
     "a budget above what an overflow told": (
         600_000, "anthropic", {"model": HAIKU, "max_tokens": 10_000}, 500_000, 465_500, "window",
     ),
+    "a budget as large as what an overflow told": (
+        465_500, "anthropic", {"model": HAIKU, "max_tokens": 10_000}, 500_000, 465_500, "budget",
+    ),
+    "the longest of all outputs": (
+        None, "anthropic", {"model": HAIKU, "max_output_tokens": 9, "max_tokens": 20_000}, None,
+        171_000, "window",
+    ),
+    "an empty name": (None, "anthropic", {"model": ""}, None, None, ""),
+    "no name": (None, "anthropic", {"model": 5}, None, None, ""),
     "a budget below it": (300_000, "anthropic", {"model": HAIKU}, 500_000, 300_000, "budget"),
     "a budget for a bare list": (9_000, "gemini", None, None, 9_000, "budget"),
 }  # fmt: skip
@@ -290,6 +299,21 @@ def test_all_that_stands_in_the_way_adds_up(format: str) -> None:
     assert {"what is pinned", FIRST, UNSEEN, "calls"} <= {what for what, _ in told}
 
 
+def test_what_nothing_protects_is_told_by_its_kind_the_largest_first() -> None:
+    kinds: tuple[Kind, ...] = ("text", "reasoning", "call", "result", "media", "opaque")
+    parts = [Part(Ref(0, ()), kind, "model", "") for kind in (*kinds, "text", "call")]
+    told = in_the_way(parts, [1, 2, 3, 4, 5, 6, 6, 0], lambda _: None, head=1)
+    assert told == (
+        ("what was said", 7),
+        ("blocks of an unknown kind", 6),
+        ("images and documents", 5),
+        ("results, or what is left of them", 4),
+        ("calls", 3),
+        ("reasoning", 2),
+        ("system prompt and tools", 1),
+    )
+
+
 def test_nothing_stands_in_the_way_of_nothing() -> None:
     assert in_the_way((), (), lambda _: None) == ()
 
@@ -331,12 +355,17 @@ ROOM: dict[str, tuple[list[Held], int, int, tuple[int, ...]]] = {
     "large ones of many go": (
         [image(0), image(1, 2_001), image(2), image(3, 3_000), image(4)], 0, 99, (1, 3),
     ),
+    "just as large as many may be": ([image(n, 2_000) for n in range(5)], 0, 99, ()),
+    "just as large as few may be": ([image(0), image(1, 8_000)], 0, 99, ()),
     "too large ones go in any case": ([image(0), image(1, 8_001)], 0, 99, (1,)),
     "a new large one drives out old ones": (
         [*(image(n) for n in range(5)), image(5, 2_001)], 0, 5, (0, 1),
     ),
     "and a too large one first": (
         [image(0), image(1, 9_000), image(2), image(3), image(4, 2_001)], 0, 4, (1,),
+    ),
+    "and one more, where that is not enough": (
+        [image(0, 9_000), *(image(n) for n in range(1, 5)), image(5, 2_001)], 0, 5, (0, 1),
     ),
     "a new one that is too large drives out none": (
         [*(image(n) for n in range(5)), image(5, 8_001)], 0, 5, (),

@@ -15,7 +15,9 @@ from clew.marker import (
     Marker,
     Short,
     find_marker,
+    has_gaps,
     hole,
+    hole_in,
     is_hole,
     parse_marker,
     reference,
@@ -130,6 +132,30 @@ def test_a_short_one_reads_as_it_should() -> None:
     ) == SHORT
 
 
+TOLD: dict[str, tuple[str, str, str]] = {
+    "as they are": ("seen by call c9", "expand", "seen by call c9; expand"),
+    "as long as may be": ("w" * 90, "n" * 48, f"{'w' * 90}; {'n' * 48}"),
+    "longer": ("w" * 91, "n" * 49, f"{'w' * 88}..; {'n' * 46}.."),
+    "cut behind a word": (f"{'w' * 87} {'w' * 9}", "n", f"{'w' * 87}..; n"),
+    "signs that end one": ("a; [b]\n  c", "a b;c", "a b c; a_b_c"),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_reasons_and_names_are_made_to_fit(case: str) -> None:
+    why, fetch, told = TOLD[case]
+    line = str(Short(3, "rows", REF, why=why, fetch=fetch))
+    assert line == f"[clew: 3 rows left out, {told} gets it back; ref {REF}]"
+
+
+def test_what_has_no_name_is_called_unknown() -> None:
+    line = str(Marker("", 9, 8, 1, 9, "lines", 2, "", True, REF))
+    assert line == (
+        "[clew: clipped unknown result of 9 chars to 8; 1 of 9 lines left out here, "
+        f"2 error lines of them kept below; call unknown; safe to run again; ref {REF}]"
+    )
+
+
 @given(st.builds(Short, figures, units, st.just(REF), st.none() | figures, whys, st.booleans(),
                  st.none() | signs))  # fmt: skip
 def test_a_short_one_parses_back_to_what_it_was(marker: Short) -> None:
@@ -193,3 +219,26 @@ def test_a_hole_is_a_hole(gone: int, unit: str) -> None:
 )
 def test_what_only_looks_like_a_hole_is_none(line: str) -> None:
     assert not is_hole(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "gaps"),
+    [
+        ("a\nb", False),
+        (f"a\n{SHORT}", True),
+        (f"{WHOLE}\nb", True),
+        ("a\n[… 3 lines]\nb", True),
+        ("a\r\n[… 3 lines]\r\nb", True),
+        ("a  # [… 3 lines]\nb", False),
+        (f"a {SHORT}\n[… and so on]", False),
+    ],
+)
+def test_whether_something_was_taken_out_before(text: str, gaps: bool) -> None:
+    assert has_gaps(text) is gaps
+
+
+@pytest.mark.parametrize(
+    ("line", "told"), [("[… 1,204 rows]", (1_204, "rows")), ("a [… 3 rows]", None)]
+)
+def test_what_a_hole_tells(line: str, told: tuple[int, str] | None) -> None:
+    assert hole_in(line) == told

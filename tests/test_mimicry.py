@@ -47,6 +47,9 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
     "a hole and its names, which is one place": (
         text(f"{hole(37, 'lines')}\n{NAMES}"), [("hole", "", "[… 37 lines]")]
     ),
+    "a hole and the marker of all, which is one place": (
+        text(f"{hole(37, 'lines')}\n{SHORT}"), [("marker", "", SHORT)]
+    ),
     "a marker in arguments": (
         call({"path": "a.py", "content": f"import os\n{SHORT}\n"}), [("marker", "Write", SHORT)]
     ),
@@ -59,6 +62,13 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
     "a reference as arguments": (
         call({"repeat_of": "call_1", "bytes": 212}),
         [("repeat", "Write", '{"repeat_of":"call_1","bytes":212}')],
+    ),
+    "a reference that names its original": (
+        call({"repeat_of": "call_1", "bytes": 212, "ref": REF}),
+        [("repeat", "Write", f'{{"repeat_of":"call_1","bytes":212,"ref":"{REF}"}}')],
+    ),
+    "arguments of a call without a name": (
+        Part(PLACE, "call", "model", SHORT), [("marker", "a tool", SHORT)]
     ),
     "a reference within arguments": (
         call({"content": {"repeat_of": "call_1"}}), [("repeat", "Write", '{"repeat_of":"call_1"}')]

@@ -223,6 +223,8 @@ WORTHS: dict[str, tuple[Rates, Moment, float, int, int, float]] = {
     "no caution": (PREFIX, Moment(10, 20_000, caution=0.0), 1.0, 1_000, 0, 4_000),
     "needed too often": (PREFIX, TEN, 0.6, 1_000, 0, 0.0),
     "just not worth it": (PREFIX, TEN, 0.46, 1_000, 0, 0.0),
+    "just worth it": (PREFIX, TEN, 0.4571, 1_000, 0, 4_000 - 0.4571 * 8_750),
+    "one token": (PREFIX, TEN, 0.0, 1, 0, 4.0),
     "only what it saves more": (PREFIX, TEN, 0.0, 1_000, 400, 2_400),
     "no more than is saved already": (PREFIX, TEN, 0.0, 1_000, 1_000, 0.0),
     "less than is saved already": (PREFIX, TEN, 0.0, 1_000, 1_200, 0.0),
@@ -240,6 +242,55 @@ def test_worth(case: str) -> None:
     found = priced([offer], history(3), edits, {}, lambda _: risk, rates, moment)
     assert [(one.offer, one.start) for one in found] == ([(offer, 3)] if value else [])
     assert [one.worth for one in found] == pytest.approx([value] if value else [])
+
+
+# case: what the offer risks, what the edit in force in its place risks already, its worth
+RISKED: dict[str, tuple[float, float, float]] = {
+    "only what it risks more": (0.3, 0.2, 600 * 4 - 875),
+    "as much": (0.2, 0.2, 600 * 4),
+    "less is no gain": (0.1, 0.2, 600 * 4),
+}
+
+
+@pytest.mark.parametrize("case", RISKED)
+def test_what_an_edit_in_force_risks_already(case: str) -> None:
+    risk, before, value = RISKED[case]
+    edits: dict[int, Edit] = {3: cutting(3, 400).edit}
+    risks = {1_000: risk, 400: before}
+    found = priced(
+        [cutting(3, 1_000)], history(3), edits, {}, lambda one: risks[one.saved], PREFIX, TEN
+    )
+    assert [one.worth for one in found] == pytest.approx([value])
+
+
+# What a limit demands is worth something as long as it saves something.
+# case: risk, what it saves, what an edit in force on the part saves, its worth
+DEMANDED: dict[str, tuple[float, int, int, list[float]]] = {
+    "what it is worth": (0.0, 1_000, 0, [4_000.0]),
+    "however often it is needed": (0.6, 1_000, 0, [1.0]),
+    "only what it saves more": (0.0, 1_000, 400, [2_400.0]),
+    "no more than is saved already": (0.0, 1_000, 1_000, []),
+    "less than is saved already": (0.0, 1_000, 1_200, []),
+}
+
+
+@pytest.mark.parametrize("reason", ["folded", "over_limit"])
+@pytest.mark.parametrize("case", DEMANDED)
+def test_what_a_limit_demands(case: str, reason: str) -> None:
+    risk, saved, before, worths = DEMANDED[case]
+    edits: dict[int, Edit] = {3: cutting(3, before).edit} if before else {}
+    risks = {saved: risk}
+    offer = cutting(3, saved, reason)
+    found = priced(
+        [offer], history(3), edits, {}, lambda one: risks.get(one.saved, 0.0), PREFIX, TEN
+    )
+    assert [one.worth for one in found] == pytest.approx(worths)
+
+
+def test_what_a_limit_demands_is_worth_something_where_tokens_cost_nothing() -> None:
+    offers = [cutting(3, 1_000, reason) for reason in ("trial", "folded")]
+    found = priced(offers, history(3), {}, {}, lambda _: 0.0, Rates(0.0, 0.0), TEN)
+    assert [(one.offer, one.worth) for one in found] == [(offers[1], 1.0)]
 
 
 def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edits() -> None:
@@ -332,6 +383,12 @@ CUTS: dict[str, tuple[Rates, Moment, list[tuple[int, float]], tuple[int, float, 
     "under pressure": (
         FOR_MINUTES, Moment(10, 20_000, pressed=True), [(3, 1.0), (7, 1.0)], (3, 2.0, 0.0),
     ),
+    "under pressure, from the very first part on": (
+        FOR_MINUTES, Moment(10, 20_000, pressed=True), [(0, 1.0)], (0, 1.0, 0.0),
+    ),
+    "writing is cheaper than reading: no price is below none": (
+        Rates(1.0, 0.5), TEN, [(7, 1.0)], (7, 1.0, 0.0),
+    ),
     "under pressure with nothing to offer": (
         FOR_MINUTES, Moment(10, 20_000, pressed=True), [], None,
     ),
@@ -349,6 +406,11 @@ def test_the_order_of_offers_changes_nothing(case: str) -> None:
     rates, moment, offers, expected = CUTS[case]
     found = best_cut([worth(*one) for one in reversed(offers)], SIX, THOUSANDS, rates, moment)
     same(found, expected)
+
+
+def test_what_a_limit_demands_is_cut_at_any_price_and_all_of_it() -> None:
+    demanded = [Priced(cutting(at, 1, "over_limit"), 1.0, at) for at in (3, 7)]
+    same(best_cut([*demanded, worth(1, 1.0)], SIX, THOUSANDS, PREFIX, TEN), (3, 2.0, 0.9 * 7_000))
 
 
 def same(cut: Cut | None, expected: tuple[int, float, float] | None) -> None:
@@ -371,6 +433,7 @@ FOUND: dict[str, tuple[Rates, int, int, int, int]] = {
     "7 units of three": (NO_ROOM, 8, 1, 3, 21_000),
     "80 requests back": (BREAKPOINTS, 82, 0, 4, 158_000),
     "81 requests back": (BREAKPOINTS, 82, 0, 2, 162_000),
+    "a new unit of many places: nothing of it was sent": (NO_ROOM, 2, 20, 22, 0),
     "a prefix is found wherever it ends": (PREFIX, 82, 0, 2, 160_000),
 }
 

@@ -83,6 +83,49 @@ GEMINIS: list[tuple[str | None, Cache, int]] = [
     ("gemini-1.5-pro", "none", 0),
 ]
 
+# model, window, output: on both sides of each change
+WINDOWS: list[tuple[str, int | None, float]] = [
+    ("claude-fable-5-1", 1_000_000, 5.0),
+    ("claude-mythos-5", 1_000_000, 5.0),
+    ("claude-opus-5-5", 1_000_000, 5.0),
+    ("claude-opus-5", 1_000_000, 5.0),
+    ("claude-opus-4-8", 1_000_000, 5.0),
+    ("claude-opus-4-7", 1_000_000, 5.0),
+    ("claude-opus-4-6", 1_000_000, 5.0),
+    ("claude-opus-4-5", 200_000, 5.0),
+    ("claude-sonnet-5-5", 1_000_000, 5.0),
+    ("claude-sonnet-4-6", 1_000_000, 5.0),
+    ("claude-sonnet-4-5", 200_000, 5.0),
+    ("claude-haiku-5-5", 1_000_000, 5.0),
+    ("claude-haiku-4-5", 200_000, 5.0),
+    ("claude-3-5-haiku-20241022", 200_000, 5.0),
+    ("claude-2.1", None, 3.0),
+    ("gpt-6.1-sol", 1_050_000, 5.0),
+    ("gpt-6.1-terra", 1_050_000, 5.0),
+    ("gpt-6-luna", 1_050_000, 5.0),
+    ("gpt-5.6-luna", 1_050_000, 6.0),
+    ("gpt-5.5-pro", 1_000_000, 6.0),
+    ("gpt-5.4-pro", 1_000_000, 6.0),
+    ("gpt-5.2-pro", 400_000, 8.0),
+    ("gpt-5.4-nano", 400_000, 6.0),
+    ("gpt-5.4", 1_000_000, 6.0),
+    ("gpt-5.2", 400_000, 8.0),
+    ("gpt-4.5-preview", 128_000, 2.0),
+    ("gpt-4.1", 1_000_000, 4.0),
+    ("o1-pro", 200_000, 4.0),
+    ("chatgpt-4o-latest", 128_000, 3.0),
+    ("gpt-4o", 128_000, 4.0),
+    ("gpt-4-turbo", None, 3.0),
+    ("o1-mini", 128_000, 4.0),
+    ("o3-mini", 200_000, 4.0),
+    ("o3", 200_000, 4.0),
+    ("computer-use-preview", None, 5.0),
+    ("gemini-2.0-flash", 1_000_000, 4.0),
+    ("gemini-3-flash-preview", 1_000_000, 6.0),
+    ("gemini-3-pro-preview", 1_000_000, 6.0),
+    ("qwen3-coder", None, 3.0),
+]
+
 
 class TestTerms:
     @pytest.mark.parametrize(("model", "read", "minimum"), CLAUDES)
@@ -107,24 +150,20 @@ class TestTerms:
         assert (terms.cache, terms.minimum, terms.write) == (cache, minimum, 1.0)
         assert terms.read == (0.1 if cache == "implicit" else 1.0)
 
-    @pytest.mark.parametrize(
-        ("model", "window"),
-        [
-            ("claude-opus-4-5", 200_000),
-            ("claude-sonnet-4-5", 200_000),
-            ("claude-opus-4-6", 1_000_000),
-            ("claude-sonnet-5-5", 1_000_000),
-            ("claude-haiku-4-5", 200_000),
-            ("gpt-5.2", 400_000),
-            ("gpt-5.4-nano", 400_000),
-            ("gpt-6.1-sol", 1_050_000),
-            ("gpt-4o", 128_000),
-            ("gemini-3-pro-preview", 1_000_000),
-            ("qwen3-coder", None),
-        ],
-    )
-    def test_windows(self, model: str, window: int | None):
-        assert terms_for("openai-chat", model).window == window
+    @pytest.mark.parametrize(("model", "window", "output"), WINDOWS)
+    def test_windows_and_what_output_costs(self, model: str, window: int | None, output: float):
+        terms = terms_for("openai-chat", model)
+        assert (terms.window, terms.output) == (window, output)
+
+    @pytest.mark.parametrize("model", ["claude-2.1", "claude-v1", "claude-instant-1.2"])
+    def test_the_first_claudes_cache_nothing(self, model: str):
+        terms = terms_for("anthropic", model)
+        assert (terms.cache, terms.read, terms.minimum) == ("none", 1.0, 0)
+
+    def test_a_name_that_goes_on_and_on_is_none(self):
+        name = "claude-opus-4-7".ljust(200, "-")
+        assert terms_for("anthropic", name) == terms_for("anthropic", "claude-opus-4-7")
+        assert terms_for("anthropic", f"{name}-") == terms_for("anthropic", None)
 
     @pytest.mark.parametrize("format", FORMATS)
     def test_the_maker_decides_on_any_wire(self, format: str):

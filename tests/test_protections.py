@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -10,15 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import clew
-from clew import Policy, Tool, Tools
+from clew import Facts, Policy, Tool, Tools
 from clew.edits import DropExchange, Offer, Replace
+from clew.engine import fold_request
+from clew.folding.state import State
 from clew.ledger.failures import VERBATIM
 from clew.ledger.ledger import Ledger
 from clew.marker import Short, find_marker, reference
+from clew.passes import PASSES
 from clew.passes.view import View
-from clew.protections import Protections, path_pattern
+from clew.protections import Protections, fetched_back, path_pattern
 from clew.touching import closure
-from clew.transcript import Index
+from clew.transcript import Index, Part, Ref
+from tests.busy_sessions import bash, edit, lines, read, write
 from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 
@@ -31,6 +35,7 @@ TOOLS = Tools(
         Tool("write", kind="write", writes="path", replaces=True),
         Tool("run", kind="run", key="arguments", barrier=False),
         Tool("note", kind="other"),
+        Tool("sh", command="cmd"),
     ]
 )
 
@@ -129,6 +134,88 @@ def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
     assert results(format, out.request) == [f"{LONG}\nof a", "done"]
 
 
+FAILURE = f"Error: the text to replace was not found.\n{lines(1, 12)}"
+SEARCH = f"grep -rnE '{'|'.join(f'thread_{n}' for n in range(3, 60))}' /w"
+BUSY = (
+    [read("/w/loom.py", lines(1, 60), "read")],
+    [read("/w/loom.py", lines(1, 60), "read again")],
+    [bash(SEARCH, "/w/loom.py:3: thread_3", "searched")],
+    [bash(SEARCH, "/w/loom.py:3: thread_3", "searched again")],
+    [read("/w/loom.py", lines(11, 30), "lines", offset=11, limit=20)],
+    [bash("cat /w/loom.py", f"\x1b[32mloom\x1b[0m\n{lines(1, 60)}\n(the end)", "coloured")],
+    [edit("/w/loom.py", "thread_3", "x", "failed", result=FAILURE, error=True)],
+    [edit("/w/loom.py", "thread_3", "x", "edited")],
+    [write("/w/heddle.py", lines(1, 60, "weft"), "written")],
+    [write("/w/heddle.py", lines(1, 60, "weft"), "written again")],
+    [bash("make", lines(1, 90, "built"), "built")],
+    [bash("true", "ok", "last")],
+)
+# The reasons that passes give for what they cut of exchanges; of the others each has its own test.
+GIVEN = {
+    "tidy_results": "tidied",
+    "identical_results": "identical",
+    "contained_results": "contained",
+    "lines_shown": "shown_before",
+    "cap_results": "over_cap",
+    "covered_reads": "contained",
+    "stale_reads": "stale",
+    "superseded_writes": "superseded",
+    "resolved_errors": "resolved",
+    "keep_lines": "unlikely_needed",
+    "trim_results": "trimmed",
+    "stub_results": "stubbed",
+    "fold_exchanges": "folded",
+    "repeated_calls": "repeated_call",
+}
+OTHERS = {"old_reasoning", "shed_images", "squeeze_prose"}
+CUTTING = [one.__name__ for one in PASSES if one.__name__ not in OTHERS]
+
+
+def alone(name: str, pins: Collection[str], steps: Sequence[list[Exchange]]) -> State:
+    """A session after one pass has taken at once whatever it could."""
+    policy = Policy(
+        passes=(name,), step=1, growth=0.0, at_once=True, keep_recent=0, caution=0.0,
+        pin_calls=tuple(pins), cap=1_500 if name == "cap_results" else None,
+        budget=2_500 if name == "fold_exchanges" else None,
+    )  # fmt: skip
+    body = request("anthropic", "go", *steps)
+    state = fold_request(body, "anthropic", policy, Facts(), None).state
+    assert state.failures == {}
+    return state
+
+
+def cut_by(name: str, pins: Collection[str], steps: Sequence[list[Exchange]] = BUSY) -> set[str]:
+    """The calls of a busy session that a pass touches."""
+    state = alone(name, pins, steps)
+    return {state.index.parts[part].id for part in state.claimed}
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_every_pass_gives_its_own_reason(name: str) -> None:
+    given = {edit.reason for edit in alone(name, (), BUSY).edits.values()}
+    assert given == {GIVEN[name]}
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_no_pass_touches_what_is_pinned(name: str) -> None:
+    free = cut_by(name, ())
+    assert free
+    for one in free:
+        assert one not in cut_by(name, {one})
+    assert cut_by(name, free).isdisjoint(free)
+
+
+@pytest.mark.parametrize("name", CUTTING)
+def test_what_a_pass_leaves_alone_hides_nothing_behind_it(name: str) -> None:
+    """Every call has a short one and a pinned one before it, made in the same turn."""
+    kept = [bash(f"git log -{n}", lines(1, 60, f"seen_{n}"), f"kept {n}") for n in range(len(BUSY))]
+    beside = [
+        [bash("true", "ok", f"short {one.id}"), one, *step]
+        for one, step in zip(kept, BUSY, strict=True)
+    ]
+    assert cut_by(name, ()) <= cut_by(name, {one.id for one in kept}, beside)
+
+
 @pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
 def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
     seen: list[tuple[str, bool]] = []
@@ -148,6 +235,13 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
     assert seen == [("media", True)]
 
 
+def test_an_image_that_the_user_sent_is_no_part_of_a_result_before_it() -> None:
+    index = fetch(("note", "{}", "text"))
+    index.add_unit((2, 3), [], [Part(Ref(2, ("content", 0)), "media", "user", "")], False)
+    pins = Protections(index, Ledger(), Policy(pin_calls=("0",)), ())
+    assert [pins.why(at) for at in range(3)] == ["pinned call 0", "pinned call 0", None]
+
+
 @pytest.mark.parametrize(
     ("pattern", "fit", "unfit"),
     [
@@ -160,7 +254,14 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
         ("**/secret?.txt", ["secret1.txt", "a/b/secret2.txt"], ["secret.txt", "secret12.txt"]),
         ("./PLAN.md", ["PLAN.md", "./PLAN.md", "/w/PLAN.md"], ["PLAN_md", "xPLAN.md"]),
         ("app/[slug]/page.tsx", ["app/[slug]/page.tsx"], ["app/s/page.tsx"]),
-        ("https://docs.rs/**", ["https://docs.rs/serde/latest"], ["https://crates.io/docs.rs/x"]),
+        (
+            "https://docs.rs/**",
+            ["https://docs.rs/serde/latest"],
+            ["https://crates.io/docs.rs/x", "https://archive.example/https://docs.rs/serde"],
+        ),
+        ("~/notes.md", ["~/notes.md"], ["/w/~/notes.md"]),
+        ("C:/w/*", ["C:/w/a"], ["/mnt/C:/w/a"]),
+        ("docs**.md", ["docs.md", "docs/x/a.md", "/w/docs-2/a.md"], ["docs/x/a.mdx", "do.md"]),
     ],
 )
 def test_patterns_of_paths(pattern: str, fit: list[str], unfit: list[str]) -> None:
@@ -304,37 +405,100 @@ def test_nothing_is_computed_before_it_is_asked() -> None:
     assert "not a position" not in pins
 
 
-@pytest.mark.parametrize(
-    ("steps", "pins", "kind"),
-    [
-        ([("note", {"x": 1}, False)], {}, None),
-        ([("note", {"x": 1}, False)], {"pin_tools": ("note",)}, "what is pinned"),
-        ([("note", {"x": 1}, False)], {"pin_calls": ("c0",)}, "what is pinned"),
-        ([("read", {"path": "a"}, False)], {"pin_paths": ("a",)}, "what is pinned"),
-        ([("run", {"cmd": "make"}, True)], {}, "errors still open"),
-        (
-            [("read", {"path": "a"}, False), ("edit", {"path": "a"}, False)],
-            {},
-            "latest reads of files edited since",
-        ),
-        ([("clew_expand", {"ref": "x"}, False)], {}, "what was fetched back"),
-    ],
-)
-def test_reasons_are_summed_up_by_their_kind(steps: Any, pins: Any, kind: str | None) -> None:
-    found: list[str | None] = []
+READ, EDITED = ("read", {"path": "a"}, False), ("edit", {"path": "a"}, False)
+NOTED = ("note", {"x": 1}, False)
+# case: the calls, settings, why the first one stays, and how many of those are summed up
+TOLD: dict[str, tuple[list[tuple[str, dict[str, Any], bool]], dict[str, Any], Any, Any]] = {
+    "nothing": ([NOTED], {}, None, None),
+    "a tool": ([NOTED], {"pin_tools": ("note",)}, "pinned tool note", "what is pinned"),
+    "a kind": ([READ], {"pin_tools": ("read",)}, "pinned tool read", "what is pinned"),
+    "a call": ([NOTED], {"pin_calls": ("c0",)}, "pinned call c0", "what is pinned"),
+    "a path": ([READ], {"pin_paths": ("b", "a")}, "pinned path a", "what is pinned"),
+    "a path that is written": (
+        [EDITED], {"pin_paths": ("a",)}, "pinned path a", "what is pinned",
+    ),
+    "an error": ([("run", {"cmd": "make"}, True)], {}, "open error", "errors still open"),
+    "a base": (
+        [READ, EDITED], {}, "latest read of a, edited since", "latest reads of files edited since",
+    ),
+    "edited, and shown in part since": (
+        [READ, EDITED, ("read", {"path": "a", "first": 5, "last": 9}, False)], {},
+        "latest read of a, edited since", "latest reads of files edited since",
+    ),
+    "a part of a file, nobody knows which": (
+        [("sh", {"cmd": "grep -n word a"}, False), EDITED], {}, None, None,
+    ),
+    "fetched back": (
+        [("clew_expand", {"ref": "x"}, False)], {}, "fetched back", "what was fetched back",
+    ),
+    "the last two calls": (
+        [NOTED], {"keep_calls": 2}, "recent, kept as it is", "the latest messages and calls",
+    ),
+    "the last call": ([NOTED], {"keep_calls": 1}, None, None),
+    "the result is among the last messages": (
+        [NOTED], {"keep_messages": 3}, "recent, kept as it is", "the latest messages and calls",
+    ),
+    "the last messages": ([NOTED], {"keep_messages": 2}, None, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_why_it_stays_and_how_such_reasons_are_summed_up(case: str) -> None:
+    steps, settings, why, kind = TOLD[case]
+    found: list[tuple[str | None, str | None]] = []
 
     def look(view: View, policy: Policy) -> Iterator[Offer]:
-        assert isinstance(view.pinned, Protections)
-        found[:] = [view.pinned.kind(at) for at in view.transcript.results]
+        pins = view.pinned
+        assert isinstance(pins, Protections)
+        found[:] = [(pins.why(at), pins.kind(at)) for at in view.transcript.results]
         return iter(())
 
     calls = [
         call(tool, f"c{n}", error=error, **args) for n, (tool, args, error) in enumerate(steps)
     ]
-    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **pins)
+    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
     whole = request("anthropic", "go", *calls, call("run", "end", "done"))
     clew.compact(whole, policy=policy, memo=None)
-    assert found[0] == kind
+    assert found[0] == (why, kind)
+
+
+# What brings back what was taken out: its tool, or a call that names its reference.
+
+KNOWN = reference("what was taken out")
+FETCHING: dict[str, tuple[str, str, bool]] = {
+    "the tool for it": ("clew_expand", "{}", True),
+    "a command that names the reference": ("run", f"clew expand {KNOWN}", True),
+    "at the end of a path": ("run", f"cat /tmp/{KNOWN}.txt", True),
+    "the reference of nothing": ("run", f"clew expand {reference('nothing')}", False),
+    "as a part of a word": ("run", f"clew expand {KNOWN}x", False),
+    "a command without one": ("run", "make", False),
+    "as long as is searched": ("run", f"{KNOWN} ".ljust(4_000, "-"), True),
+    "longer than is searched": ("run", f"{KNOWN} ".ljust(4_001, "-"), False),
+}
+
+
+def fetch(*calls: tuple[str, str, str]) -> Index:
+    """A history of calls: their tools, arguments and what they answered."""
+    index = Index()
+    for at, (tool, args, said) in enumerate(calls):
+        asked = Part(Ref(2 * at, ()), "call", "model", args, id=str(at), name=tool)
+        answer = Part(Ref(2 * at + 1, ()), "result", "tool", said, id=str(at))
+        index.add_unit((2 * at, 2 * at + 2), [asked], [answer], False)
+    return index
+
+
+@pytest.mark.parametrize("case", FETCHING)
+def test_what_brings_back_what_was_taken_out(case: str) -> None:
+    tool, args, fetches = FETCHING[case]
+    history = fetch((tool, args, "the text"))
+    found = fetched_back(history, list(history.results), {KNOWN})
+    assert found == ({reference("the text"): 0} if fetches else {})
+
+
+def test_of_several_that_bring_the_same_the_latest_counts() -> None:
+    history = fetch(*[("clew_expand", "{}", said) for said in ("one", "two", "one")])
+    found = fetched_back(history, list(history.results), ())
+    assert found == {reference("one"): 2, reference("two"): 1}
 
 
 def test_asking_about_every_part_stays_linear() -> None:

@@ -270,6 +270,34 @@ def test_a_budget_is_met_all_the_same(format: str, budget: int) -> None:
 
 
 @formats
+@pytest.mark.parametrize(
+    ("budget", "stay"),
+    [(None, [(3, "a"), (14, "b")]), (3_000, [(14, "b")]), (2_100, [])],
+    ids=["room for both", "room for the latest", "room for none"],
+)
+def test_where_there_is_no_room_copies_give_way_the_late_ones_last(
+    format: str, budget: int | None, stay: list[tuple[int, str]]
+) -> None:
+    did = [read("a"), read("b"), NOTE, read("a"), *([NOTE] * 10), read("b"), NOTE, NOTE]
+    whole = request(format, "go " * 1_500, *steps_of(did))
+    policy = policy_with(stub_all, budget=budget)
+    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    said = enumerate(results(format, out.request))
+    assert [(at, path) for at, text in said for path in "ab" if text == lines(path)] == stay
+
+
+@formats
+def test_a_copy_gives_way_at_once_to_what_just_came(format: str) -> None:
+    did = [read("a"), NOTE, read("a"), NOTE, ("note", lines("b"), {"about": "that"})]
+    whole = request(format, "go " * 1_500, *steps_of(did))
+    policy = policy_with(stub_all, budget=3_000)
+    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    assert lines("a") not in results(format, out.request)
+    assert results(format, out.request)[-1] == lines("b")
+    assert out.report.tokens_after <= 3_000
+
+
+@formats
 def test_a_client_that_sends_projections_back_keeps_its_copy(format: str) -> None:
     did = [read("a"), NOTE, read("a"), NOTE, NOTE]
     out = grown(format, did, STUB)[-1]

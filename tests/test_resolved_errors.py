@@ -110,6 +110,18 @@ def test_all_failures_before_the_success_are_resolved(format: str) -> None:
 
 
 @formats
+def test_a_run_that_counts_failures_resolves_nothing_whatever_it_is_flagged_as(format: str) -> None:
+    again = bash(TEST, "= 1 failed, 3 passed in 0.2s =", "t2")
+    assert left(format, [bash(TEST, FAILED, "t1", error=True)], [again])[0] == FAILED
+
+
+def test_the_report_says_by_which_call() -> None:
+    out = run(resolved_errors, "anthropic", *classic(), done())
+    told = [(one.reason, one.evidence) for one in out.report.edits]
+    assert told == [("resolved", "resolved by call t2, 25 lines")]
+
+
+@formats
 def test_another_target_resolves_nothing(format: str) -> None:
     other = bash("pytest tests/test_heddle.py -q", PASSED, "t2")
     assert left(format, [bash(TEST, FAILED, "t1", error=True)], [other])[0] == FAILED

@@ -328,6 +328,203 @@ int main(int argc, char **argv)
 """,
         (14, 26, "lines"),
     ),
+    Case(
+        "code",
+        "javascript: what branches is no method",
+        330,
+        """\
+import { sleep } from "./time.js";
+
+class Queue {
+  constructor(limit) {
+    this.limit = limit;
+    this.waiting = [];
+  }
+
+  push(item) {
+    if(this.waiting.length >= this.limit) {
+      return false;
+    }
+    this.waiting.push(item);
+    return true;
+  }
+
+  async drain(work) {
+    while(this.waiting.length > 0) {
+      await work(this.waiting.shift());
+    }
+    for(const one of this.later) {
+      await sleep(one.delay);
+    }
+  }
+}
+
+function createQueue(limit = 10) {
+  return new Queue(limit);
+}
+""",
+        """\
+import { sleep } from "./time.js";
+
+class Queue {
+  constructor(limit) {
+[… 4 lines]
+  push(item) {
+[… 7 lines]
+  async drain(work) {
+[… 9 lines]
+function createQueue(limit = 10) {
+[… 2 lines]\
+""",
+        (22, 29, "lines"),
+    ),
+    Case(
+        "code",
+        "tests by their names",
+        230,
+        """\
+import { parse } from "./parse";
+
+describe("parse", () => {
+  it("reads a number", () => {
+    expect(parse("1")).toBe(1);
+    expect(parse("-1")).toBe(-1);
+  });
+
+  it.each(["", " "])("refuses %j", (text) => {
+    expect(() => parse(text)).toThrow();
+  });
+
+  test.skip("reads a date", () => {
+    expect(parse("2024-01-01")).toBe(0);
+  });
+});
+""",
+        """\
+import { parse } from "./parse";
+
+describe("parse", () => {
+  it("reads a number", () => {
+[… 4 lines]
+  it.each(["", " "])("refuses %j", (text) => {
+[… 3 lines]
+  test.skip("reads a date", () => {
+[… 3 lines]\
+""",
+        (10, 16, "lines"),
+    ),
+    Case(
+        "code",
+        "shell: a test that runs is none that is defined",
+        150,
+        """\
+#!/bin/sh
+set -eu
+
+function build() {
+  test -d dist || mkdir dist
+  test -f dist/app || cc -o dist/app main.c
+  it is here that a line begins with a word of tests
+}
+
+function clean() {
+  test -d dist && rm -r dist
+  context=$(pwd)
+  echo "cleaned $context"
+}
+
+build
+""",
+        """\
+#!/bin/sh
+set -eu
+
+function build() {
+[… 5 lines]
+function clean() {
+[… 6 lines]\
+""",
+        (11, 16, "lines"),
+    ),
+    Case(
+        "code",
+        "settings: keys, the outermost first",
+        220,
+        """\
+# How the service runs.
+name: shop
+version: 3
+services:
+  web:
+    image: shop/web
+    ports:
+      - "80:8080"
+    limits:
+      memory: 512M
+      cores: 2
+  worker:
+    image: shop/worker
+    command: run --queue orders
+    limits:
+      memory: 256M
+      cores: 1
+volumes:
+  data:
+    driver: local
+""",
+        """\
+# How the service runs.
+name: shop
+version: 3
+services:
+  web:
+[… 6 lines]
+  worker:
+[… 5 lines]
+volumes:
+  data:
+    driver: local\
+""",
+        (11, 20, "lines"),
+    ),
+    Case(
+        "code",
+        "nothing that is defined: both ends",
+        300,
+        """\
+first line of a text that has no outline
+line 2 of a text that has no outline
+line 3 of a text that has no outline
+line 4 of a text that has no outline
+line 5 of a text that has no outline
+line 6 of a text that has no outline
+line 7 of a text that has no outline
+line 8 of a text that has no outline
+line 9 of a text that has no outline
+line 10 of a text that has no outline
+line 11 of a text that has no outline
+line 12 of a text that has no outline
+line 13 of a text that has no outline
+line 14 of a text that has no outline
+line 15 of a text that has no outline
+line 16 of a text that has no outline
+line 17 of a text that has no outline
+line 18 of a text that has no outline
+line 19 of a text that has no outline
+line 20 of a text that has no outline
+""",
+        """\
+first line of a text that has no outline
+line 2 of a text that has no outline
+line 3 of a text that has no outline
+line 4 of a text that has no outline
+[… 13 lines]
+line 18 of a text that has no outline
+line 19 of a text that has no outline
+line 20 of a text that has no outline\
+""",
+        (13, 20, "lines"),
+    ),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from clew.shapes.troubles import TROUBLE, lines_with, troubles
 from tests.shape_rules import Case, holds
 
 CASES = [
@@ -173,6 +174,67 @@ src/b.ts
         (4, 9, "lines"),
     ),
     Case(
+        "hits",
+        "below headings, one of which is no name of a file",
+        200,
+        """\
+src/loom.py
+12:def weave(threads):
+30:    weave(warp)
+44:    weave(weft)
+
+src/heddle.py
+7:from loom import weave
+19:weave([])
+
+docs/a page.md
+3:how to weave
+9:weave on
+""",
+        """\
+src/loom.py
+12:def weave(threads):
+30:    weave(warp)
+44:    weave(weft)
+
+src/heddle.py
+7:from loom import weave
+19:weave([])
+[… 4 lines]\
+""",
+        (4, 12, "lines"),
+    ),
+    Case(
+        "hits",
+        "context of several files",
+        200,
+        """\
+src/loom.py-11-# the loom
+src/loom.py:12:def weave(threads):
+src/loom.py-13-    return threads
+--
+src/heddle.py-6-# the heddle
+src/heddle.py:7:from loom import weave
+src/heddle.py-8-
+--
+src/shed.py:19:weave([])
+src/shed.py:29:weave([1])
+src/shed.py:39:weave([2])
+""",
+        """\
+src/loom.py-11-# the loom
+src/loom.py:12:def weave(threads):
+[… 3 lines]
+src/heddle.py:7:from loom import weave
+src/heddle.py-8-
+--
+src/shed.py:19:weave([])
+src/shed.py:29:weave([1])
+src/shed.py:39:weave([2])\
+""",
+        (3, 11, "lines"),
+    ),
+    Case(
         "log",
         "a build that failed",
         330,
@@ -245,6 +307,44 @@ worker stopped\
         (17, 23, "lines"),
     ),
     Case(
+        "log",
+        "a count of failures beside one of no errors",
+        260,
+        """\
+[INFO] Scanning for projects...
+[INFO] Downloaded from central: part 1 of the artefacts
+[INFO] Downloaded from central: part 2 of the artefacts
+[INFO] Downloaded from central: part 3 of the artefacts
+[INFO] Downloaded from central: part 4 of the artefacts
+[INFO] Downloaded from central: part 5 of the artefacts
+[INFO] Downloaded from central: part 6 of the artefacts
+[INFO] Downloaded from central: part 7 of the artefacts
+[INFO] Downloaded from central: part 8 of the artefacts
+[INFO] Running org.example.ShopTest
+[ERROR] Tests run: 12, Failures: 3, Errors: 0, Skipped: 0
+[INFO] Running org.example.StockTest
+[INFO] Tests run: 4, Failures: 0, Errors: 0, Skipped: 0
+[INFO] Wrote report 1 of the tests that ran
+[INFO] Wrote report 2 of the tests that ran
+[INFO] Wrote report 3 of the tests that ran
+[INFO] Wrote report 4 of the tests that ran
+[INFO] Wrote report 5 of the tests that ran
+[INFO] Wrote report 6 of the tests that ran
+[INFO] Wrote report 7 of the tests that ran
+[INFO] Wrote report 8 of the tests that ran
+[INFO] Total time: 4 s
+""",
+        """\
+[INFO] Scanning for projects...
+[… 8 lines]
+[INFO] Running org.example.ShopTest
+[ERROR] Tests run: 12, Failures: 3, Errors: 0, Skipped: 0
+[… 10 lines]
+[INFO] Total time: 4 s\
+""",
+        (18, 22, "lines"),
+    ),
+    Case(
         "test",
         "go test -v",
         330,
@@ -304,13 +404,14 @@ FAILED tests/test_price.py::test_rounding - AssertionError: assert Decimal('1.0.
 [… 4 lines]
 >       assert price.rounded() == Decimal("1.01")
 E       AssertionError: assert Decimal('1.00') == Decimal('1.01')
-[… 2 lines]
+E        +  where Decimal('1.00') = rounded()
+
 tests/test_price.py:31: AssertionError
 [… 1 lines]
 FAILED tests/test_price.py::test_rounding - AssertionError: assert Decimal('1.0...
 ========================= 1 failed, 40 passed in 0.52s =========================\
 """,
-        (14, 21, "lines"),
+        (12, 21, "lines"),
     ),
     Case(
         "test",
@@ -370,3 +471,49 @@ AssertionError: expected 5 to be 4 // Object.is equality
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_exactly_this_stays(case: Case) -> None:
     holds(case)
+
+
+# A line, and whether it tells of trouble.
+TOLD: dict[str, bool] = {
+    "error: no rule to make target": True,
+    "ERROR in app.ts": True,
+    "3 tests FAILED": True,
+    "java.lang.NullPointerException": True,
+    "Traceback (most recent call last):": True,
+    "fatal: not a repository": True,
+    "panic: index out of range": True,
+    "permission denied": True,
+    "make: cc: Command not found": True,
+    "cannot open shared object": True,
+    "Aborted (core dumped)": True,
+    "undefined reference to `main'": True,
+    "No such file or directory": True,
+    "connection refused": True,
+    "the request timed out": True,
+    "all is well": False,
+    "0 errors": False,
+    "no errors, 0 failures": False,
+    "5 passed, 0 failed": False,
+    "Failures: 0, Errors: 0": False,
+    "failed=0": False,
+    "errors = 1": True,
+    "done without errors": False,
+    "10 errors": True,
+    "0 errors, 3 failures": True,
+    "Tests run: 12, Failures: 3, Errors: 0": True,
+    "no errors so far, but cannot go on": True,
+}
+
+
+@pytest.mark.parametrize("line", TOLD)
+def test_which_lines_tell_of_trouble(line: str) -> None:
+    text = f"one\n{line}\nthree\n"
+    found, left = troubles(text, TROUBLE, 200)
+    assert [text[start:end] for start, end in found] == [f"{line}\n"] * TOLD[line]
+    assert (left < 200) is TOLD[line]
+
+
+def test_a_word_is_found_in_every_line_and_at_the_start_of_one() -> None:
+    text = "E  one\nE  two\nthe E  three\nfour E"
+    assert [text[a:b] for a, b in lines_with(text, ("\ne  ",))] == ["E  one\n", "E  two\n"]
+    assert [text[a:b] for a, b in lines_with(text, ("e",))] == text.splitlines(keepends=True)

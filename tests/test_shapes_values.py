@@ -9,6 +9,19 @@ import pytest
 
 from tests.shape_rules import Case, holds
 
+USERS = [
+    {"id": n, "name": f"user {n}", "roles": ["reader", "writer"], "bio": "likes looms " * 5}
+    for n in range(9)
+]
+
+
+def deep(value: object, keys: str) -> object:
+    """A value below so many keys."""
+    for key in keys:
+        value = {key: value}
+    return value
+
+
 CASES = [
     Case(
         "diff",
@@ -386,6 +399,126 @@ what somebody wrote on line 39
 what somebody wrote on line 40\
 """,
         (35, 44, "lines"),
+    ),
+    Case(
+        "json",
+        "deeper than is opened",
+        260,
+        json.dumps(deep({"k": ["x" * 30] * 6, "l": {"m": "y" * 50, "n": "z" * 50}}, "jihgfedcba")),
+        """\
+{
+ "a": {
+  "b": {
+   "c": {
+    "d": {
+     "e": {
+      "f": {
+       "g": {
+        "h": {
+[… 1 keys]
+        }
+       }
+      }
+     }
+    }
+   }
+  }
+ }
+}\
+""",
+        (1, 9, "keys"),
+    ),
+    Case(
+        "json",
+        "items and keys together",
+        260,
+        json.dumps({"users": USERS} | {f"key_{n}": f"value {n}" for n in range(20)}),
+        """\
+{
+ "users": [
+  {
+   "id": 0,
+   "name": "user 0",
+   "roles": ["reader", "writer"],
+[… 1 keys]
+  },
+  {
+   "id": 1,
+   "name": "user 1",
+   "roles": ["reader", "writer"],
+[… 1 keys]
+  },
+[… 7 items]
+ ],
+ "key_0": "value 0",
+ "key_1": "value 1",
+ "key_2": "value 2",
+[… 17 keys]
+}\
+""",
+        (26, 38, "entries"),
+    ),
+    Case(
+        "table",
+        "semicolons",
+        200,
+        "id;name;city\n" + "".join(f"{n};weaver {n};town {n % 3}\n" for n in range(1, 21)),
+        """\
+id;name;city
+1;weaver 1;town 1
+2;weaver 2;town 2
+3;weaver 3;town 0
+4;weaver 4;town 1
+5;weaver 5;town 2
+6;weaver 6;town 0
+[… 11 rows]
+18;weaver 18;town 0
+19;weaver 19;town 1
+20;weaver 20;town 2\
+""",
+        (11, 20, "rows"),
+    ),
+    Case(
+        "page",
+        "html, the upper headings first",
+        200,
+        """\
+<html><head><title>Loom</title></head>
+<body>
+<h1>Loom</h1>
+<p>A loom weaves cloth out of threads, as it has for ages.</p>
+<h2>Parts</h2>
+<p>The warp is stretched on the loom; the weft is drawn through it.</p>
+<h4>Details of the shuttle</h4>
+<p>The shuttle carries the weft from one side to the other.</p>
+<h2>Use</h2>
+<p>Start with a plain weave, and count the threads.</p>
+</body></html>
+""",
+        """\
+<html><head><title>Loom</title></head>
+<body>
+<h1>Loom</h1>
+[… 1 lines]
+<h2>Parts</h2>
+[… 3 lines]
+<h2>Use</h2>
+[… 2 lines]\
+""",
+        (6, 11, "lines"),
+    ),
+    Case(
+        "page",
+        "no headings",
+        200,
+        "\n".join(f"This is line {n} of a text that has no headings at all." for n in range(1, 21)),
+        """\
+This is line 1 of a text that has no headings at all.
+This is line 2 of a text that has no headings at all.
+[… 17 lines]
+This is line 20 of a text that has no headings at all.\
+""",
+        (17, 20, "lines"),
     ),
 ]
 

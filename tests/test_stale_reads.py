@@ -22,7 +22,7 @@ from tests.busy_sessions import (
     sessions,
     write,
 )
-from tests.formats import FIELD, FORMATS, PIXEL, request, results
+from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 A, B = "/w/loom.py", "/w/heddle.py"
@@ -52,6 +52,18 @@ def test_the_marker_says_what_happened() -> None:
         "[clew: 40 lines left out, read again by call toolu_09; safe to run again; "
         f"ref {reference(TEXT)}]"
     )
+
+
+@pytest.mark.parametrize(
+    ("later", "evidence"),
+    [
+        (read(A, TEXT, "r2"), "read again by call r2, 40 lines"),
+        (write(A, lines(1, 40, "weft"), "w1"), "written anew by call w1, 40 lines"),
+    ],
+)
+def test_the_report_says_by_which_call(later: Exchange, evidence: str) -> None:
+    out = run(stale_reads, "anthropic", [read(A, TEXT, "r1")], [later], done())
+    assert [(one.reason, one.evidence) for one in out.report.edits] == [("stale", evidence)]
 
 
 @formats
@@ -110,13 +122,16 @@ def test_an_earlier_read_of_an_edited_file_goes_when_it_was_read_again(format: s
 
 
 @formats
-def test_a_part_of_an_edited_file_read_again_does_not_make_the_rest_stale(format: str) -> None:
-    part = lines(1, 30).replace("thread_3 ", "weft_3 ")
+@pytest.mark.parametrize("first", [1, 11])
+def test_a_part_of_an_edited_file_read_again_does_not_make_the_rest_stale(
+    format: str, first: int
+) -> None:
+    part = lines(first, first + 29).replace("thread_13 ", "weft_13 ")
     texts = left(
         format,
         [read(A, TEXT, "r1")],
-        [edit(A, "thread_3", "weft_3", "e1")],
-        [read(A, part, "r2", offset=1, limit=30)],
+        [edit(A, "thread_13", "weft_13", "e1")],
+        [read(A, part, "r2", offset=first, limit=30)],
     )
     assert texts[0] == TEXT
 
@@ -192,6 +207,24 @@ def test_several_files_in_one_result_go_only_when_all_are_stale(format: str) -> 
     assert one[0] == both
     all_of_it = left(format, [shown], [read(A, TEXT, "r1")], [read(B, lines(1, 40, "shed"), "r2")])
     assert all_of_it[0].startswith("[clew: 80 lines left out, read again by call r2")
+
+
+@formats
+@pytest.mark.parametrize(
+    "other",
+    [
+        read(B, "File unchanged since last read. Refer to the earlier result.", "r2"),
+        read(B, "Error: no such file: /w/heddle.py", "r2", error=True),
+        write(B, lines(1, 40, "weft"), "w1"),
+    ],
+    ids=["unchanged", "gone", "written anew"],
+)
+def test_several_files_stay_while_one_of_them_is_not_shown_again(
+    format: str, other: Exchange
+) -> None:
+    both = f"{TEXT}\n{lines(1, 40, 'shed')}"
+    texts = left(format, [bash(f"cat {A} {B}", both, "b1")], [read(A, TEXT, "r1")], [other])
+    assert texts[0] == both
 
 
 @formats

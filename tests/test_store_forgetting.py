@@ -249,6 +249,29 @@ class TestForget:
         store.close()
         assert all(left[name].traces(store) == NONE for name in gone)
 
+    @pytest.mark.parametrize(
+        ("named", "gone"),
+        [
+            ({}, {"early", "late"}),
+            ({"conversation": "late"}, {"late"}),
+            ({"before": NOW + 1}, {"early"}),
+            ({"owner": OWNER}, set[str]()),  # nobody knows whose they are
+        ],
+    )
+    def test_takes_facts_of_which_nothing_else_is_known(
+        self, store: SQLiteStore, clock: Clock, named: dict[str, str], gone: set[str]
+    ):
+        said = {name: f"what a summary said {name}" for name in ("early", "late")}
+        for name, words in said.items():
+            store.note(name, Facts(summaries=((reference(name), words),)))
+            assert store.flush()
+            clock.now += DAY
+        assert store.forget(**named).erased  # type: ignore[arg-type]
+        data = bytes_of(store.path)
+        for name, words in said.items():
+            assert (words.encode() in data) is (name not in gone)
+            assert bool(store.facts(name).summaries) is (name not in gone)
+
     def test_of_a_conversation_that_goes_on_what_is_older(self, store: SQLiteStore, clock: Clock):
         old = Left(store, OWNER, "alpha")
         clock.now += DAY

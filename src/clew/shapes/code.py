@@ -26,10 +26,10 @@ _CONTROL = frozenset(_FLOWS.split())
 _FIRST = "".join(sorted({word[0] for word in _WORDS.split("|")}))
 _DEFINITION = both(rf"([ \t]{{0,8}})(?=[{_FIRST}])({_WORDS})(?=[ \t(<{{:*.])")
 _METHOD = both(
-    r"([ \t]{1,4})([A-Za-z_$][\w$]{0,80})\([^\n;]{0,200}\)[^\n;,=]{0,80}\{[ \t\r]*(?=\n)"
+    r"[ \t]{1,4}(?P<name>[A-Za-z_$][\w$]{0,80})\([^\n;]{0,200}\)[^\n;,=]{0,80}\{[ \t\r]*(?=\n)"
 )
 _TOP = both(
-    r"(?:(?:const|let|var|val)[ \t(]|#define[ \t]|([A-Za-z_$][\w$]{0,80})"
+    r"(?:(?:const|let|var|val)[ \t(]|#define[ \t]|(?P<name>[A-Za-z_$][\w$]{0,80})"
     r"(?:[ \t]*(?::[^=\n]{1,80})?:?=(?!=)|(?:\(|[ \t*&][\w \t*&<>:]{0,120}\()[^;\n]{0,300}(?=\n)))"
 )
 _KEY = both(
@@ -110,7 +110,7 @@ def _named(text: str, padded: str, pattern: re.Pattern[str]) -> list[Span]:
     return [
         (one.start(), line_end(text, one.start()))
         for one in pattern.finditer(padded)
-        if one[1] not in _CONTROL
+        if one["name"] not in _CONTROL
     ]
 
 
@@ -119,10 +119,13 @@ def _width(indent: str) -> int:
 
 
 def _signature(text: str, line: Span) -> Span:
-    """A definition's line, with those that follow while its parentheses are open."""
+    """A definition's line, with those that follow while its parentheses are open.
+
+    One that ends in a brace opens a body: in `it("works", () => {` it closes the parentheses.
+    """
     start, end = line
     opened = text.count("(", start, end) - text.count(")", start, end)
-    if opened <= 0:
+    if opened <= 0 or text[start:end].rstrip().endswith("{"):
         return line
     for _ in range(_SIGNATURE_LINES):
         if end >= len(text):

@@ -17,7 +17,7 @@ def shape_log(text: str, room: int) -> Shaped | None:
 
 
 def _ranks(text: str, room: int) -> Iterator[list[Span]]:
-    found = [line for line in lines_with(text, TROUBLE) if is_trouble(text, line)]
+    found = [line for line in lines_with(text, TROUBLE) if is_trouble(text, line, TROUBLE)]
     yield lines_in(text, [head_of(text, room // 8), tail_of(text, room // 4)])
     yield _each_once(text, found)
     yield [one for line in found for one in around(text, line, 1, 1)]

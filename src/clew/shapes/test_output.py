@@ -29,7 +29,7 @@ def shape_test_output(text: str, room: int) -> Shaped | None:
 
 def _ranks(text: str, room: int) -> Iterator[list[Span]]:
     failed = _not_passed(text, lines_with(text, _FAILED))
-    found = [line for line in failed if is_trouble(text, line)]
+    found = [line for line in failed if is_trouble(text, line, _FAILED)]
     ends = lines_in(text, [head_of(text, 0), tail_of(text, room // 5)])
     yield sorted({*_not_passed(text, ends), tail_of(text, 0)})
     yield lines_with(text, _SUMMARY)[-_SUMMARIES:]
