@@ -22,6 +22,7 @@ from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
 from .codecs.json_tree import JSON
+from .codecs.layout import LazyFields
 from .codecs.reading import read_body
 from .edits import Edit
 from .evaluating import chosen_passes
@@ -410,11 +411,11 @@ def _position(one: tuple[int, Edit]) -> int:
 
 def fields_with(fields: Fields | None, model: str | None) -> Fields | None:
     """The fields of a request that says its model elsewhere: in its URL, say."""
-    return (
-        fields
-        if model is None or (fields and "model" in fields)
-        else {**(fields or {}), "model": model}
-    )
+    if model is None or (fields and "model" in fields):
+        return fields
+    if isinstance(fields, LazyFields):  # which give undecoded ones when they are spread
+        return fields.under(model)
+    return {**(fields or {}), "model": model}
 
 
 def _model(fields: Fields | None) -> str | None:

@@ -35,16 +35,29 @@ _NEEDLES = {
 }
 _HOLLOW = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
 _SPACE = b" \t\r\n"
+_MOST_NAMED = 16  # models under which the same fields came
 
 
 class LazyFields(dict[str, Any]):
     """The request's fields beside the history, each decoded when it is read."""
 
-    def __init__(self, body: bytes, history: str) -> None:
-        raws = _slices(body)
+    def __init__(self, raws: dict[str, msgspec.Raw], history: str) -> None:
         super().__init__({key: raw for key, raw in raws.items() if key != history})
         self._raws = raws
+        self._history = history
         self._heads: dict[tuple[str, ...], bytes] = {}
+        self._named: dict[str, LazyFields] = {}
+
+    def under(self, model: str) -> LazyFields:
+        """The same with the model that stands elsewhere: in a URL, say."""
+        found = self._named.get(model)
+        if found is None:
+            if len(self._named) >= _MOST_NAMED:
+                self._named.clear()
+            named = msgspec.Raw(msgspec.json.encode(model))
+            found = LazyFields({**self._raws, "model": named}, self._history)
+            self._named[model] = found
+        return found
 
     def raw(self, key: str) -> msgspec.Raw:
         """The field's own bytes."""
@@ -195,12 +208,12 @@ def _located(
 ) -> tuple[list[int], list[int], LazyFields | None]:
     """Where each message stands: in the history, not in an array that looks like it."""
     if not raws:
-        return [], [], None if field is None else LazyFields(body, field)
+        return [], [], None if field is None else LazyFields(_slices(body), field)
     for starts, ends in candidates(body, field, raws):
         if field is None:
             return starts, ends, None
         # The history is most of the body: leave it out.
-        fields = LazyFields(body[: starts[0]] + b"0" + body[ends[-1] :], field)
+        fields = LazyFields(_slices(body[: starts[0]] + b"0" + body[ends[-1] :]), field)
         if _HOLLOW.match(fields.raw(field)):
             return starts, ends, fields
     raise PassedThrough(f"The field {field!r} is not spelled out in the body.")
