@@ -35,7 +35,7 @@ from .originals import Originals
 from .passes import Pass
 from .policy import Policy
 from .projection import project
-from .rates import rates_for
+from .rates import Marking, rates_for
 from .registered import token_of
 from .rendering.definitions import definition_tokens, without_definitions
 from .rendering.history import Rendered, render
@@ -183,19 +183,40 @@ def _setting(
     body: Body, format: FormatName, policy: Policy, facts: Facts,
     passes: tuple[Pass, ...] | None, head: int | None = None, model: str | None = None,
 ) -> Setting:  # fmt: skip
-    fields = fields_with(body.fields, model)
+    """All that a fold depends on; what follows from fields that came before is known."""
+    fields, marking = fields_with(body.fields, model), marking_of(body, format)
+    if not isinstance(fields, LazyFields) or passes is not None or head is not None:
+        made = _worked_out(body, format, policy, fields, marking, passes, head)
+        return replace(made, facts=facts, encode=body.encode)
+    known: Setting | None = fields.worked_out.get((format, marking))
+    if known is None or known.policy is not policy:
+        made = _worked_out(body, format, policy, fields, marking, None, None)
+        known = replace(made, start=_start_key(body, made))
+        fields.worked_out[format, marking] = known
+    return replace(known, facts=facts, encode=body.encode)
+
+
+def _worked_out(
+    body: Body, format: FormatName, policy: Policy, fields: Fields | None, marking: Marking,
+    passes: tuple[Pass, ...] | None, head: int | None,
+) -> Setting:  # fmt: skip
+    """A setting that holds nothing of one request alone: no facts, and no bytes."""
     counter = counter_for(format, _model(fields), policy.counter)
     codec, definitions = CODECS[format], definitions_in(fields)
     sizer = sizer_for(counter)
     if head is None:
         head = _head_tokens(body, codec, counter if policy.budget is not None else sizer)
-    rates = rates_for(policy, format, fields, marking_of(body, format))
     return Setting(
         codec, RULES[format], MENDERS[format], counter, sizer, policy,
-        chosen_passes(policy) if passes is None else passes, definitions, facts, fields,
-        body.encode, fetching_tool(definitions), head, rates,
+        chosen_passes(policy) if passes is None else passes, definitions, _NO_FACTS, fields,
+        _no_bytes, fetching_tool(definitions), head, rates_for(policy, format, fields, marking),
         binding_of(format, fields), limits_for(policy, format, fields),
     )  # fmt: skip
+
+
+def _no_bytes(_source: int | None, _message: JSON) -> bytes | None:
+    """How a message is spelled where there is no request."""
+    return None
 
 
 # The memo is this process's own: a secret start keeps hostile texts from being made to collide.
@@ -208,6 +229,11 @@ _JUDGED = ("model", "thinking", "previous_response_id", "conversation")
 
 def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
+    return body.keys(setting.start or _start_key(body, setting), _SECRET)
+
+
+def _start_key(body: Body, setting: Setting) -> bytes:
+    """The memo's key of a history without a message."""
     names = (*_JUDGED, *setting.codec.head)
     told = (
         f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|"
@@ -215,7 +241,7 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     )
     first = xxhash.xxh3_128(told.encode() + _told_of_policy(setting), seed=_SECRET)
     first.update(body.head(names))
-    return body.keys(first.digest(), _SECRET)
+    return first.digest()
 
 
 def _told_of_policy(setting: Setting) -> bytes:

@@ -202,6 +202,9 @@ class _Projection:
         at_rows = set(self._body.marked()) | self._own_marks()
         if not at_rows:
             return pieces, []
+        marked = self._marked_among(pieces, at_rows)
+        if setting.mender.limit_marks(marked, setting.fields) is None:
+            return pieces, []  # as nearly always, and then nobody needs them one by one
         singles, marked = list[Piece](), list[tuple[int, JSON]]()
         for at, piece in enumerate(pieces):
             for one in apart(piece, at_rows):
@@ -209,13 +212,25 @@ class _Projection:
                     marked.append((len(singles), self._said(one)))
                 singles.append(one)
         limited = setting.mender.limit_marks(marked, setting.fields)
-        if limited is None:
-            return pieces, []
+        assert limited is not None  # for these are the same messages
         for number, message in limited.changes.items():
             piece = singles[number]
             source = piece.start if isinstance(piece, Kept) else piece.source
             singles[number] = Changed(source, message)
         return singles, limited.repairs
+
+    def _marked_among(self, pieces: Sequence[Piece], at_rows: set[int]) -> list[tuple[int, JSON]]:
+        """The messages that may carry marks, in their order, each with a number of its own."""
+        wanted, found = sorted(at_rows), list[JSON]()
+        for at, piece in enumerate(pieces):
+            if isinstance(piece, Kept):
+                first = bisect_left(wanted, piece.start)
+                while first < len(wanted) and wanted[first] < piece.stop:
+                    found.append(self._body.message(wanted[first]))
+                    first += 1
+            elif piece.source in at_rows or (at >= self._same and _has_marks(piece)):
+                found.append(self._said(piece))
+        return list(enumerate(found))
 
     def _own_marks(self) -> set[int]:
         """The source messages that edits put a mark on."""

@@ -33,7 +33,7 @@ from ..touching import touched
 from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
-from .owners import conversation_of
+from .owners import opening_of
 from .reading import Asked, Read, lifetime, parent_of, taken_apart
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
@@ -226,7 +226,7 @@ class Deciding:
     def _read(self, asked: Asked) -> Read:
         body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
-        id = conversation_of(body, format, asked.owner).opening
+        id = opening_of(body, format, asked.owner)
         known = self._conversations.get(id)
         if known is None:  # it is new, or there were many others since
             known = self._keeping.owing(id) or Conversation(id, asked.owner)
@@ -239,7 +239,7 @@ class Deciding:
         """The same, if this process knows the conversation."""
         body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
-        known = self._conversations.get(conversation_of(body, format, asked.owner).opening)
+        known = self._conversations.get(opening_of(body, format, asked.owner))
         return None if known is None else taken_apart(asked, body, format, known)
 
     def _folded(self, read: Read, *, at_once: bool = False) -> tuple[Folded, _Seen]:
