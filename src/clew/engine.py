@@ -271,7 +271,9 @@ def _resume(
         state = memo.get(keys[count])
         if state is None or not agrees(state, setting.facts):
             continue
-        if count == len(body) or setting.codec.model_made(body.message(count)):
+        if count == len(body):
+            return state, keys[count]  # there is nothing by which it could be extended
+        if setting.codec.model_made(body.message(count)):
             return state.copy(), keys[count]
     return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
 
@@ -301,8 +303,17 @@ def _steps(body: Body, setting: Setting, start: int) -> list[Step]:
     ]
 
 
-def compacted(folded: Folded, request: Any) -> Compaction[Any]:
-    """The projection of a folded request, with its report and its originals."""
+class Projected(Struct, frozen=True):
+    """A request as it goes out, and what its report is made of."""
+
+    request: Any
+    pieces: list[Piece]
+    rendered: Rendered
+    at_the_end: list[Repair]
+
+
+def projected(folded: Folded, request: Any) -> Projected:
+    """The projection of a folded request."""
     pieces, repairs = project(folded.body, folded.state, folded.setting)
     rendered = _rendered(pieces, folded)
     changed = _is_changed(rendered.pieces, len(folded.body))
@@ -311,15 +322,20 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         projection = bytearray(projection)
     if not _defines_tools(folded):
         projection = without_definitions(projection, folded.setting.codec.name)
-    state = folded.state
+    return Projected(projection, pieces, rendered, repairs)
+
+
+def compacted(folded: Folded, request: Any) -> Compaction[Any]:
+    """The projection of a folded request, with its report and its originals."""
+    made, state = projected(folded, request), folded.state
     report = Report(
         format=folded.setting.codec.name,
         model=_model(folded.setting.fields),
         counter=folded.setting.counter.name,
-        tally=_Tally(folded, pieces, rendered, bool(repairs)),
+        tally=_Tally(folded, made.pieces, made.rendered, bool(made.at_the_end)),
         messages=len(folded.body),
         edits=edits_of(state),
-        repairs=(*state.repairs, *repairs),
+        repairs=repairs_of(folded, made),
         failures=state.failures,
         epochs=state.epochs,
         prefix=state.prefix.hex(),
@@ -327,10 +343,15 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         refetched=tuple(state.refetched),
         trace=None if state.trace is None else tuple(state.trace),
     )
-    return Compaction(projection, report, _originals(folded), folded.setting.facts)
+    return Compaction(made.request, report, originals_of(folded), folded.setting.facts)
 
 
-def _originals(folded: Folded) -> Originals:
+def repairs_of(folded: Folded, made: Projected) -> tuple[Repair, ...]:
+    """All that was mended, in the order of the history."""
+    return (*folded.state.repairs, *made.at_the_end)
+
+
+def originals_of(folded: Folded) -> Originals:
     """All that edits put aside, by reference; images and files are in the request at hand."""
     state = folded.state
     gone = (state.held[position] for position in sorted(state.held.keys() & state.claimed))
@@ -348,7 +369,7 @@ def _source_of(folded: Folded, position: int) -> int | None:
 def _block(folded: Folded, position: int) -> str:
     """The block of an image or a file, as JSON."""
     source = _source_of(folded, position)
-    assert source is not None  # as in _originals
+    assert source is not None  # as in originals_of
     found = attachment_of(folded.body.message(source), folded.state.index.parts[position])
     assert found is not None  # for it is among those held
     return found.original
@@ -454,6 +475,6 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
 
 
 __all__ = [
-    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fields_with", "fold_known",
-    "fold_on", "fold_request", "prefix_of",
+    "Compaction", "Folded", "Projected", "Repair", "compacted", "edits_of", "fields_with",
+    "fold_known", "fold_on", "fold_request", "originals_of", "prefix_of", "projected", "repairs_of",
 ]  # fmt: skip

@@ -18,7 +18,15 @@ from ..codecs.codec import FormatName
 from ..codecs.detect import detect
 from ..codecs.reading import read_body
 from ..edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
-from ..engine import Folded, compacted, edits_of, fields_with, fold_request
+from ..engine import (
+    Folded,
+    edits_of,
+    fields_with,
+    fold_request,
+    originals_of,
+    projected,
+    repairs_of,
+)
 from ..errors import ClewError
 from ..facts import Facts
 from ..fallback import Fallback, as_it_came, with_known_edits
@@ -110,11 +118,12 @@ class Deciding:
         folded, seen = self._folded(read)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
-        done = compacted(folded, asked.body)
+        made = projected(folded, asked.body)
         if not self._observe:
             try:
                 edits, edition = edits_of(folded.state), folded.state.outgoing.edition
-                self._keeping.keep(known, done.originals, edition, lambda: shown_instead(edits))
+                originals = originals_of(folded)
+                self._keeping.keep(known, originals, edition, lambda: shown_instead(edits))
             except ClewError as error:
                 if late is not None and late.is_set():
                     raise  # what did go up has left its facts already
@@ -123,7 +132,7 @@ class Deciding:
                 return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
         if not asked.counting and not (late is not None and late.is_set()):
             self._note(known, seen.new)
-        return self._projection(read, folded, done.request, done.report.repairs, seen)
+        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
 
     def decide_at_once(self, asked: Asked) -> Decision | None:
         """The projection, where that takes no look at the store; None: it would."""
@@ -137,11 +146,11 @@ class Deciding:
         folded, seen = self._folded(read, at_once=True)
         if not read.found:
             return None
-        done = compacted(folded, asked.body)
-        sure = self._observe or self._is_sure(read, folded, done.originals)
+        made = projected(folded, asked.body)
+        sure = self._observe or self._is_sure(read, folded, originals_of(folded))
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
-        return self._projection(read, folded, done.request, done.report.repairs, seen)
+        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
 
     def decide_without_new_edits(
         self, asked: Asked, why: str, *, must_fit: bool = False

@@ -96,14 +96,15 @@ _SESSION_HEADERS = (
     b"x-session-id",  # opencode
     b"x-qwen-code-session-id",
 )
+_SESSION_NAMES = frozenset(_SESSION_HEADERS)
 _OLD_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")  # Claude Code before it was JSON
 
 
 def group_of(headers: Headers, fields: Fields | None, owner: str) -> str | None:
     """The hash of the session's id that a client sends along; it groups conversations only."""
-    held = list(headers)
+    held = [one for one in headers if one[0].lower() in _SESSION_NAMES]
     named = (value.decode("latin-1") for name in _SESSION_HEADERS for value in _values(held, name))
-    found = next(named, None) or _session_in(fields)
+    found = (next(named, None) if held else None) or _session_in(fields)
     if not found or len(found) > _LONGEST_ID:
         return None
     return _hash(owner.encode(), "session", found.encode("utf-8", "surrogatepass"))
