@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
@@ -216,6 +218,20 @@ def test_a_setting_is_what_it_would_be_alone(model: str | None) -> None:
                 cold = fold_request(body, format, policy, facts, None, model=model).setting
                 told = [replace(one, encode=None, start=b"", fields=None) for one in (warm, cold)]
                 assert told[0] == told[1]
+
+
+def test_fields_that_are_forgotten_are_gone_at_once() -> None:
+    """They are large, and nobody looks often for what only holds itself."""
+    memo, body = Memo(), request(HISTORY)
+    found = weakref.ref(memo.bodies.laid_out(body).fields)  # pyright: ignore[reportArgumentType]
+    gc.disable()
+    try:
+        clew.compact(body, format="anthropic", memo=memo)
+        assert found() is not None
+        memo.clear()
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 # --- what goes out ------------------------------------------------------------------------------

@@ -191,9 +191,10 @@ def _setting(
     known: Setting | None = fields.worked_out.get((format, marking))
     if known is None or known.policy is not policy:
         made = _worked_out(body, format, policy, fields, marking, None, None)
-        known = replace(made, start=_start_key(body, made))
+        # Without the fields that hold it: what holds itself stays until somebody looks for such.
+        known = replace(made, start=_start_key(body, made), fields=None)
         fields.worked_out[format, marking] = known
-    return replace(known, facts=facts, encode=body.encode)
+    return replace(known, facts=facts, encode=body.encode, fields=fields)
 
 
 def _worked_out(
@@ -271,8 +272,8 @@ def _resume(
         state = memo.get(keys[count])
         if state is None or not agrees(state, setting.facts):
             continue
-        if count == len(body):
-            return state, keys[count]  # there is nothing by which it could be extended
+        if count == len(body):  # nothing extends it: it may go on sharing all that grows
+            return replace(state), keys[count]
         if setting.codec.model_made(body.message(count)):
             return state.copy(), keys[count]
     return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
