@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import clew
 from clew.codecs.bodies import Bodies
 from clew.codecs.body import Changed, Kept, Piece
 from clew.codecs.bytes_body import BytesBody
-from clew.codecs.layout import Layout, grown, laid_out
+from clew.codecs.frames import Frames
+from clew.codecs.layout import Layout, frame_of, framed, grown, laid_out
+from clew.engine import fold_request
 from clew.errors import UnreadableRequest
 from clew.folding.memo import Memo
 from tests.laws.sessions import long_session
@@ -129,6 +134,104 @@ def test_any_bytes_in_its_place_are_read_the_same_or_not_at_all(
     except clew.ClewError:
         anew = None
     assert found is None or apart(found) == anew
+
+
+# --- what stands around -------------------------------------------------------------------------
+
+
+@given(
+    known=st.lists(arbitrary_json(), min_size=1, max_size=3),
+    new=st.lists(arbitrary_json(), max_size=4),
+    style=st.sampled_from(list(STYLES)),
+    field=st.sampled_from(list(FIELDS)),
+)
+def test_another_history_with_the_same_around_it_is_read_the_same(
+    known: Any, new: Any, style: str, field: str
+) -> None:
+    frame, body = frame_of(laid_out(request(known, field, style))), request(new, field, style)
+    assert frame is not None
+    found = framed(frame, body)
+    assert found is None or apart(found) == apart(laid_out(body))
+    assert (found is None) == (not new)
+
+
+@given(st.binary(max_size=12), st.integers(0, 500), st.integers(0, 500))
+def test_any_bytes_within_are_read_the_same_or_not_at_all(put: bytes, at: int, gone: int) -> None:
+    base = request([said(0), 7, "x"])
+    body = base[:at] + put + base[at + gone :]
+    frame = frame_of(laid_out(base))
+    assert frame is not None
+    found = framed(frame, body)
+    try:
+        anew = apart(laid_out(body))
+    except clew.ClewError:
+        anew = None
+    assert found is None or apart(found) == anew
+
+
+@pytest.mark.parametrize(
+    "within",
+    ['1],"messages":[2', '1],"tools":[2', "1]}  [2", '"open', "1,", ",1", "1 2", " ", '1,"x]'],
+)
+def test_what_ends_the_history_earlier_is_not_within(within: str) -> None:
+    frame = frame_of(laid_out(b'{"messages":[1],"tools":[]}'))
+    assert frame is not None
+    assert framed(frame, b'{"messages":[%s],"tools":[]}' % within.encode()) is None
+    assert framed(frame, b'{"messages":[],"tools":[]}') is None
+    assert framed(frame, b'{"messages":[1],"tools":[1]}') is None
+
+
+@pytest.mark.parametrize("size", [2, 40])
+def test_fields_that_come_again_are_the_same_ones(size: int) -> None:
+    bodies = Bodies()
+    one = bodies.laid_out(request([said(number, "one") for number in range(size)]))
+    other = bodies.laid_out(request([said(number, "other") for number in range(size)]))
+    assert one.fields is other.fields
+    assert one.fields is not bodies.laid_out(request(HISTORY, style="spaced")).fields
+    bodies.clear()
+    assert one.fields is not bodies.laid_out(one.body).fields
+
+
+def test_only_so_much_around_is_kept() -> None:
+    frames = Frames(most_bytes=5_000)
+    seen = [b'{"model":"%d","messages":[1]}' % number for number in range(500)]
+    first = frames.laid_out(seen[0]).fields
+    for body in seen:
+        kept = frames.laid_out(body).fields
+        assert frames.laid_out(body).fields is kept
+    assert frames.laid_out(seen[0]).fields is not first
+    large = b'{"system":"%s","messages":[1]}' % (b"x" * 6_000)
+    assert frames.laid_out(large).fields is not frames.laid_out(large).fields
+
+
+@pytest.mark.parametrize("model", [None, "gemini-3-pro", "gemini-2.5-flash"])
+def test_a_setting_is_what_it_would_be_alone(model: str | None) -> None:
+    """Whatever came before with the same fields, under other policies, marks and facts."""
+    field, memo = "contents" if model else "messages", Memo()
+    format = "gemini" if model else "anthropic"
+    policies = (clew.Policy(), clew.Policy(budget=9_000), clew.Policy(repair=False))
+    for policy in (*policies, *policies):
+        for marked in (False, True):
+            for facts in (clew.Facts(), clew.Facts(cold=frozenset({"ab"}))):
+                body = request([said(0), said(1, marked=marked)], field)
+                warm = fold_request(body, format, policy, facts, memo, model=model).setting
+                cold = fold_request(body, format, policy, facts, None, model=model).setting
+                told = [replace(one, encode=None, start=b"", fields=None) for one in (warm, cold)]
+                assert told[0] == told[1]
+
+
+def test_fields_that_are_forgotten_are_gone_at_once() -> None:
+    """They are large, and nobody looks often for what only holds itself."""
+    memo, body = Memo(), request(HISTORY)
+    found = weakref.ref(memo.bodies.laid_out(body).fields)  # pyright: ignore[reportArgumentType]
+    gc.disable()
+    try:
+        clew.compact(body, format="anthropic", memo=memo)
+        assert found() is not None
+        memo.clear()
+        assert found() is None
+    finally:
+        gc.enable()
 
 
 # --- what goes out ------------------------------------------------------------------------------

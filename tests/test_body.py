@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 
 from clew.codecs.body import Changed, Kept
 from clew.codecs.reading import read_body
+from clew.engine import fields_with, fold_request
 from clew.errors import PassedThrough, UnreadableRequest
+from clew.facts import Facts
+from clew.policy import Policy
 from tests.strategies import arbitrary_json
 
 MARK = {"type": "ephemeral"}
@@ -238,6 +241,23 @@ def test_a_field_that_cannot_be_read_is_told() -> None:
     assert fields.get("x") == 1
     with pytest.raises(UnreadableRequest):
         fields.get("model")
+
+
+@pytest.mark.parametrize("given", ["bytes", "text", "objects"])
+def test_fields_are_read_where_the_model_stands_elsewhere(given: str) -> None:
+    request: dict[str, Any] = {
+        "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
+        "tools": [{"functionDeclarations": [{"name": "clew_expand"}]}],
+        "generationConfig": {"maxOutputTokens": 8_192},
+    }
+    text = json.dumps(request)
+    body = read_body({"bytes": text.encode(), "text": text, "objects": request}[given])
+    for model in ("gemini-3-pro", "gemini-3-flash", "gemini-3-pro"):
+        fields = fields_with(body.fields, model) or {}
+        said = {"model": model, "generationConfig": request["generationConfig"]}
+        assert {name: fields.get(name) for name in said} == said
+        setting = fold_request(body, "gemini", Policy(), Facts(), None, model=model).setting
+        assert setting.fetch == "clew_expand"
 
 
 def test_plain_text_input_is_passed_through() -> None:

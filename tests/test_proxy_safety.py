@@ -12,6 +12,7 @@ import pytest
 from clew.proxy import protocol
 from clew.proxy.app import App
 from clew.proxy.asgi import Receive, Scope, Send, answer
+from clew.proxy.client import Client
 from clew.proxy.config import Config, Limits
 from clew.proxy.record import Record
 from clew.proxy.running import serving
@@ -346,3 +347,14 @@ def test_a_connection_is_used_again_and_what_is_left_over_harms_nobody():
             assert "/v1/evil" not in [heard.target for heard in standing.behind.heard]
 
     run(case)
+
+
+def test_few_urls_are_kept_and_none_that_may_hold_a_key() -> None:
+    client = Client((), Limits())
+    kept = client._urls  # pyright: ignore[reportPrivateUsage]
+    for number in range(1_000):
+        for target in (f"http://127.0.0.1/v1/{number}%2F", f"http://127.0.0.1/{number}?key=secret"):
+            for _ in range(2):
+                assert str(client._url(target)) == target  # pyright: ignore[reportPrivateUsage]
+    assert 0 < len(kept) < 1_000
+    assert not any("?" in target for target in kept)

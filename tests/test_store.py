@@ -357,6 +357,28 @@ class TestRecords:
         assert [one.id for one in store.requests("c1", None, after=NOW + 1)] == ["r2", "r3"]
         assert [one.id for one in store.requests("c1", None, limit=1)] == ["r1"]
 
+    def test_many_at_once_are_what_they_are_one_by_one(self, path: Path):
+        """Of several conversations at once, not in the order of their times, one of them twice."""
+        order = (3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3, 2, 3, 8, 4, 6, 2, 6, 4)
+        records = [
+            record(
+                id=f"r{min(number, 22)}", time=NOW + when, owner=OTHER if number % 5 else OWNER,
+                conversation=f"c{when % 4}", session=f"s{when}" if when % 3 else "",
+            )
+            for number, when in enumerate(order)
+        ]  # fmt: skip
+        found: list[Any] = []
+        for name, step in (("one", 1), ("all", len(records))):
+            store = SQLiteStore(path.with_name(f"{name}.db"))
+            for at in range(0, len(records), step):
+                store._write_records(records[at : at + step])  # pyright: ignore[reportPrivateUsage]
+            held = store.conversations(None)
+            told = [(one.owner, one.name, one.session, one.started, one.last) for one in held]
+            found.append((told, [store.requests(one.name, None) for one in held]))
+            store.close()
+        assert found[0] == found[1]
+        assert sum(map(len, found[0][1])) >= 23
+
     def test_one_that_cannot_be_written_is_dropped_and_counted(self, store: SQLiteStore):
         store.record(record("r1"))
         store.record(record("r2", tokens_before=2**70))

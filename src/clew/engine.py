@@ -22,6 +22,7 @@ from .codecs.definitions import definitions_in
 from .codecs.detect import detect
 from .codecs.formats import CODECS
 from .codecs.json_tree import JSON
+from .codecs.layout import LazyFields
 from .codecs.reading import read_body
 from .edits import Edit
 from .facts import Facts
@@ -33,7 +34,7 @@ from .folding.state import Setting, State, count_all
 from .limits import limits_for
 from .passes import Pass
 from .planning.marking import marking_of
-from .planning.rates import rates_for
+from .planning.rates import Marking, rates_for
 from .policy import Policy
 from .projection import project
 from .registered import token_of
@@ -182,19 +183,41 @@ def _setting(
     body: Body, format: FormatName, policy: Policy, facts: Facts,
     passes: tuple[Pass, ...] | None, head: int | None = None, model: str | None = None,
 ) -> Setting:  # fmt: skip
-    fields = fields_with(body.fields, model)
+    """All that a fold depends on; what follows from fields that came before is known."""
+    fields, marking = fields_with(body.fields, model), marking_of(body, format)
+    if not isinstance(fields, LazyFields) or passes is not None or head is not None:
+        made = _worked_out(body, format, policy, fields, marking, passes, head)
+        return replace(made, facts=facts, encode=body.encode)
+    known: Setting | None = fields.worked_out.get((format, marking))
+    if known is None or known.policy is not policy:
+        made = _worked_out(body, format, policy, fields, marking, None, None)
+        # Without the fields that hold it: what holds itself stays until somebody looks for such.
+        known = replace(made, start=_start_key(body, made), fields=None)
+        fields.worked_out[format, marking] = known
+    return replace(known, facts=facts, encode=body.encode, fields=fields)
+
+
+def _worked_out(
+    body: Body, format: FormatName, policy: Policy, fields: Fields | None, marking: Marking,
+    passes: tuple[Pass, ...] | None, head: int | None,
+) -> Setting:  # fmt: skip
+    """A setting that holds nothing of one request alone: no facts, and no bytes."""
     counter = counter_for(format, _model(fields), policy.counter)
     codec, definitions = CODECS[format], definitions_in(fields)
     sizer = sizer_for(counter)
     if head is None:
         head = _head_tokens(body, codec, counter if policy.budget is not None else sizer)
-    rates = rates_for(policy, format, fields, marking_of(body, format))
     return Setting(
         codec, RULES[format], MENDERS[format], counter, sizer, policy,
-        chosen_passes(policy) if passes is None else passes, definitions, facts, fields,
-        body.encode, fetching_tool(definitions), head, rates,
+        chosen_passes(policy) if passes is None else passes, definitions, _NO_FACTS, fields,
+        _no_bytes, fetching_tool(definitions), head, rates_for(policy, format, fields, marking),
         binding_of(format, fields), limits_for(policy, format, fields),
     )  # fmt: skip
+
+
+def _no_bytes(_source: int | None, _message: JSON) -> bytes | None:
+    """How a message is spelled where there is no request."""
+    return None
 
 
 # The memo is this process's own: a secret start keeps hostile texts from being made to collide.
@@ -207,6 +230,11 @@ _JUDGED = ("model", "thinking", "previous_response_id", "conversation")
 
 def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
+    return body.keys(setting.start or _start_key(body, setting), _SECRET)
+
+
+def _start_key(body: Body, setting: Setting) -> bytes:
+    """The memo's key of a history without a message."""
     names = (*_JUDGED, *setting.codec.head)
     told = (
         f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|"
@@ -214,7 +242,7 @@ def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     )
     first = xxhash.xxh3_128(told.encode() + _told_of_policy(setting), seed=_SECRET)
     first.update(body.head(names))
-    return body.keys(first.digest(), _SECRET)
+    return first.digest()
 
 
 def _told_of_policy(setting: Setting) -> bytes:
@@ -244,7 +272,9 @@ def _resume(
         state = memo.get(keys[count])
         if state is None or not agrees(state, setting.facts):
             continue
-        if count == len(body) or setting.codec.model_made(body.message(count)):
+        if count == len(body):  # nothing extends it: it may go on sharing all that grows
+            return replace(state), keys[count]
+        if setting.codec.model_made(body.message(count)):
             return state.copy(), keys[count]
     return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
 
@@ -274,8 +304,17 @@ def _steps(body: Body, setting: Setting, start: int) -> list[Step]:
     ]
 
 
-def compacted(folded: Folded, request: Any) -> Compaction[Any]:
-    """The projection of a folded request, with its report and its originals."""
+class Projected(Struct, frozen=True):
+    """A request as it goes out, and what its report is made of."""
+
+    request: Any
+    pieces: list[Piece]
+    rendered: Rendered
+    at_the_end: list[Repair]
+
+
+def projected(folded: Folded, request: Any) -> Projected:
+    """The projection of a folded request."""
     pieces, repairs = project(folded.body, folded.state, folded.setting)
     rendered = _rendered(pieces, folded)
     changed = _is_changed(rendered.pieces, len(folded.body))
@@ -284,15 +323,20 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         projection = bytearray(projection)
     if not _defines_tools(folded):
         projection = without_definitions(projection, folded.setting.codec.name)
-    state = folded.state
+    return Projected(projection, pieces, rendered, repairs)
+
+
+def compacted(folded: Folded, request: Any) -> Compaction[Any]:
+    """The projection of a folded request, with its report and its originals."""
+    made, state = projected(folded, request), folded.state
     report = Report(
         format=folded.setting.codec.name,
         model=_model(folded.setting.fields),
         counter=folded.setting.counter.name,
-        tally=_Tally(folded, pieces, rendered, bool(repairs)),
+        tally=_Tally(folded, made.pieces, made.rendered, bool(made.at_the_end)),
         messages=len(folded.body),
         edits=edits_of(state),
-        repairs=(*state.repairs, *repairs),
+        repairs=repairs_of(folded, made),
         failures=state.failures,
         epochs=state.epochs,
         prefix=state.prefix.hex(),
@@ -300,10 +344,15 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         refetched=tuple(state.refetched),
         trace=None if state.trace is None else tuple(state.trace),
     )
-    return Compaction(projection, report, _originals(folded), folded.setting.facts)
+    return Compaction(made.request, report, originals_of(folded), folded.setting.facts)
 
 
-def _originals(folded: Folded) -> Originals:
+def repairs_of(folded: Folded, made: Projected) -> tuple[Repair, ...]:
+    """All that was mended, in the order of the history."""
+    return (*folded.state.repairs, *made.at_the_end)
+
+
+def originals_of(folded: Folded) -> Originals:
     """All that edits put aside, by reference; images and files are in the request at hand."""
     state = folded.state
     gone = (state.held[position] for position in sorted(state.held.keys() & state.claimed))
@@ -321,7 +370,7 @@ def _source_of(folded: Folded, position: int) -> int | None:
 def _block(folded: Folded, position: int) -> str:
     """The block of an image or a file, as JSON."""
     source = _source_of(folded, position)
-    assert source is not None  # as in _originals
+    assert source is not None  # as in originals_of
     found = attachment_of(folded.body.message(source), folded.state.index.parts[position])
     assert found is not None  # for it is among those held
     return found.original
@@ -410,11 +459,11 @@ def _position(one: tuple[int, Edit]) -> int:
 
 def fields_with(fields: Fields | None, model: str | None) -> Fields | None:
     """The fields of a request that says its model elsewhere: in its URL, say."""
-    return (
-        fields
-        if model is None or (fields and "model" in fields)
-        else {**(fields or {}), "model": model}
-    )
+    if model is None or (fields and "model" in fields):
+        return fields
+    if isinstance(fields, LazyFields):  # which give undecoded ones when they are spread
+        return fields.under(model)
+    return {**(fields or {}), "model": model}
 
 
 def _model(fields: Fields | None) -> str | None:
@@ -427,6 +476,6 @@ def _is_changed(pieces: Sequence[Piece], count: int) -> bool:
 
 
 __all__ = [
-    "Compaction", "Folded", "Repair", "compacted", "edits_of", "fields_with", "fold_known",
-    "fold_on", "fold_request", "prefix_of",
+    "Compaction", "Folded", "Projected", "Repair", "compacted", "edits_of", "fields_with",
+    "fold_known", "fold_on", "fold_request", "originals_of", "prefix_of", "projected", "repairs_of",
 ]  # fmt: skip

@@ -202,20 +202,35 @@ class _Projection:
         at_rows = set(self._body.marked()) | self._own_marks()
         if not at_rows:
             return pieces, []
-        singles, marked = list[Piece](), list[tuple[int, JSON]]()
-        for at, piece in enumerate(pieces):
-            for one in apart(piece, at_rows):
-                if _is_at(one, at_rows) or (at >= self._same and _has_marks(one)):
-                    marked.append((len(singles), self._said(one)))
-                singles.append(one)
+        marked = self._marked_among(pieces, at_rows)
         limited = setting.mender.limit_marks(marked, setting.fields)
         if limited is None:
             return pieces, []
+        singles = [one for piece in pieces for one in apart(piece, at_rows)]
         for number, message in limited.changes.items():
             piece = singles[number]
             source = piece.start if isinstance(piece, Kept) else piece.source
             singles[number] = Changed(source, message)
         return singles, limited.repairs
+
+    def _marked_among(self, pieces: list[Piece], at_rows: set[int]) -> list[tuple[int, JSON]]:
+        """The messages that may carry marks, by their numbers when those stand apart."""
+        wanted, found, number = sorted(at_rows), list[tuple[int, JSON]](), 0
+        for at, piece in enumerate(pieces):
+            if isinstance(piece, Kept):
+                first = bisect_left(wanted, piece.start)
+                if first < len(wanted) and wanted[first] < piece.stop:
+                    run = apart(piece, at_rows)
+                    found += [
+                        (number + n, self._said(one))
+                        for n, one in enumerate(run)
+                        if isinstance(one, Kept) and one.start in at_rows
+                    ]
+                    number += len(run) - 1
+            elif piece.source in at_rows or (at >= self._same and _has_marks(piece)):
+                found.append((number, self._said(piece)))
+            number += 1
+        return found
 
     def _own_marks(self) -> set[int]:
         """The source messages that edits put a mark on."""
@@ -363,11 +378,6 @@ class _Projection:
         if piece.message is None and piece.encoded is not None:
             return msgspec.json.decode(piece.encoded)
         return piece.message
-
-
-def _is_at(piece: Piece, at_rows: set[int]) -> bool:
-    """Whether a piece stands for one of these source messages; those stand apart."""
-    return (piece.start if isinstance(piece, Kept) else piece.source) in at_rows
 
 
 def _has_marks(piece: Piece) -> bool:

@@ -8,11 +8,13 @@ from typing import Final
 
 import xxhash
 
-from .layout import Layout, grown, laid_out
+from .frames import Frames
+from .layout import Layout, grown
 
 _LEAST: Final = 8_192  # bytes: a shorter body is read whole in no time
 _SAMPLE: Final = 512  # bytes at each of the places by which bodies are told apart
 _TWINS: Final = 4  # bodies that look alike there, and are kept apart all the same
+_FRAMES: Final = 8  # the part of its bytes, one in so many, that what stands around may take beside
 
 
 class Bodies:
@@ -22,6 +24,7 @@ class Bodies:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._alike: OrderedDict[bytes, tuple[Layout, ...]] = OrderedDict()
+        self._frames = Frames(most_bytes // _FRAMES)
         self._lock = Lock()
 
     @property
@@ -32,13 +35,13 @@ class Bodies:
     def laid_out(self, body: bytes) -> Layout:
         """The layout of a body: what one of late has in common with it is not read again."""
         if len(body) < _LEAST:
-            return laid_out(body)
+            return self._frames.laid_out(body)
         look = _look_of(body)
         found = [(grown(known, body), known) for known in self._alike.get(look, ())]
         known = [(one, of) for one, of in found if one is not None]
         layout, instead_of = max(known, key=_shared, default=(None, None))
         if layout is None:
-            layout = laid_out(body)
+            layout = self._frames.laid_out(body)
         self._keep(look, layout, instead_of)
         return layout
 
@@ -47,6 +50,7 @@ class Bodies:
         with self._lock:
             self._alike.clear()
             self._bytes = 0
+        self._frames.clear()
 
     def _keep(self, look: bytes, layout: Layout, instead_of: Layout | None) -> None:
         with self._lock:

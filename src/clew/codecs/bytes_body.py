@@ -33,6 +33,7 @@ class BytesBody:
         self._view = memoryview(body)
         self._starts, self._ends = self.layout.starts, self.layout.ends
         self._decoded: dict[int, JSON] = {}
+        self._identified: dict[int, Any] = {}
 
     @property
     def fields(self) -> Fields | None:
@@ -52,7 +53,12 @@ class BytesBody:
         return self._view[self._starts[at] : self._ends[at]]
 
     def identity(self, at: int) -> Any:
-        """Bytes that stand for the message without its marks."""
+        """Bytes that stand for the message without its marks, worked out once."""
+        if at not in self._identified:
+            self._identified[at] = self._identity(at)
+        return self._identified[at]
+
+    def _identity(self, at: int) -> Any:
         raw = self._raw(at)
         said = words_identity(raw) if self.field in _WITH_WORDS else None
         if said is not None:

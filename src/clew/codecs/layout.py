@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
 
 from ..errors import PassedThrough, PlainText, UnreadableRequest
 from .body import HISTORIES, NO_HISTORY, PLAIN_TEXT, Kept, Piece
+from .codec import Fields
 from .marks import MARKS
 from .spans import candidates, spans_from
 from .unreadable import decode, why
+
+T = TypeVar("T")
 
 
 class _Envelope(Struct, gc=False):
@@ -35,16 +38,30 @@ _NEEDLES = {
 }
 _HOLLOW = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
 _SPACE = b" \t\r\n"
+_MOST_NAMED = 16  # models under which the same fields came
 
 
 class LazyFields(dict[str, Any]):
     """The request's fields beside the history, each decoded when it is read."""
 
-    def __init__(self, body: bytes, history: str) -> None:
-        raws = _slices(body)
+    def __init__(self, raws: dict[str, msgspec.Raw], history: str) -> None:
         super().__init__({key: raw for key, raw in raws.items() if key != history})
         self._raws = raws
+        self._history = history
         self._heads: dict[tuple[str, ...], bytes] = {}
+        self._named: dict[str, LazyFields] = {}
+        self.worked_out: dict[Hashable, Any] = {}  # what follows from them alone, by who wants it
+
+    def under(self, model: str) -> LazyFields:
+        """The same with the model that stands elsewhere: in a URL, say."""
+        found = self._named.get(model)
+        if found is None:
+            if len(self._named) >= _MOST_NAMED:
+                self._named.clear()
+            named = msgspec.Raw(msgspec.json.encode(model))
+            found = LazyFields({**self._raws, "model": named}, self._history)
+            self._named[model] = found
+        return found
 
     def raw(self, key: str) -> msgspec.Raw:
         """The field's own bytes."""
@@ -67,6 +84,16 @@ class LazyFields(dict[str, Any]):
     def get(self, key: str, default: Any = None) -> Any:
         """The field, decoded, or the default."""
         return self[key] if key in self else default  # noqa: SIM401 (dict.get decodes nothing)
+
+
+def once(fields: Fields, what: str, work: Callable[[], T]) -> T:
+    """What follows from the fields of a request alone; worked out once for those that last."""
+    if not isinstance(fields, LazyFields):
+        return work()
+    known = fields.worked_out
+    if what not in known:
+        known[what] = work()
+    return known[what]
 
 
 def _slices(body: bytes) -> dict[str, msgspec.Raw]:
@@ -111,6 +138,38 @@ class Layout(Struct):
     shared: int = 0  # messages that it has in common with the one that it was grown from
     keys: list[bytes] = []  # hashes of the prefixes of its history, as far as somebody asked
     joined: Joined | None = None  # what it went out as
+
+
+class Frame(Struct, frozen=True):
+    """What stands around the history of a request, and the fields that it holds."""
+
+    before: bytes
+    after: bytes
+    field: str
+    fields: LazyFields
+
+
+def frame_of(layout: Layout) -> Frame | None:
+    """What stands around a history; None: there is no message, or no field."""
+    if not layout.starts or layout.field is None or layout.fields is None:
+        return None
+    before, after = layout.body[: layout.starts[0]], layout.body[layout.ends[-1] :]
+    return Frame(before, after, layout.field, layout.fields)
+
+
+def framed(frame: Frame, body: bytes) -> Layout | None:
+    """The layout of a request that differs from a known one in nothing but its messages.
+
+    None: it differs in more. What stands around them means the same wherever it stands.
+    """
+    start, stop = len(frame.before), len(body) - len(frame.after)
+    if start >= stop or not body.startswith(frame.before) or not body.endswith(frame.after):
+        return None
+    spans = _spans_of(body, start, body[start:stop])
+    if spans is None:
+        return None
+    marked = _marked(body, frame.field, *spans, 0)
+    return Layout(body, frame.field, *spans, frame.fields, marked)
 
 
 def laid_out(body: bytes) -> Layout:
@@ -164,10 +223,13 @@ def _new_spans(body: bytes, start: int, stop: int) -> tuple[list[int], list[int]
     said = body[start:stop].lstrip(_SPACE)
     if not said:
         return [], []
-    if not said.startswith(b","):
-        return None
+    return _spans_of(body, start, said[1:]) if said.startswith(b",") else None
+
+
+def _spans_of(body: bytes, start: int, said: bytes) -> tuple[list[int], list[int]] | None:
+    """Where messages stand from this place on that are spelled so; None: these are none."""
     try:
-        raws = _ARRAY.decode(b"[" + said[1:] + b"]")
+        raws = _ARRAY.decode(b"[" + said + b"]")
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return spans_from(body, start, raws) if raws else None
@@ -195,12 +257,12 @@ def _located(
 ) -> tuple[list[int], list[int], LazyFields | None]:
     """Where each message stands: in the history, not in an array that looks like it."""
     if not raws:
-        return [], [], None if field is None else LazyFields(body, field)
+        return [], [], None if field is None else LazyFields(_slices(body), field)
     for starts, ends in candidates(body, field, raws):
         if field is None:
             return starts, ends, None
         # The history is most of the body: leave it out.
-        fields = LazyFields(body[: starts[0]] + b"0" + body[ends[-1] :], field)
+        fields = LazyFields(_slices(body[: starts[0]] + b"0" + body[ends[-1] :]), field)
         if _HOLLOW.match(fields.raw(field)):
             return starts, ends, fields
     raise PassedThrough(f"The field {field!r} is not spelled out in the body.")

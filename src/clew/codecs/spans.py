@@ -34,6 +34,9 @@ def spans_from(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
     start = gap.end() if gap else at
     if not body.startswith(bytes(raws[0]), start):
         return None
+    if len(raws) == 1:
+        end = start + len(raws[0])
+        return ([start], [end]) if _is_closed(body, end) else None
     return _evenly_spaced(body, start, raws) or _one_by_one(body, start, raws)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from functools import cache
 from hashlib import sha256
 
 from msgspec.structs import replace
@@ -30,6 +31,7 @@ from .state import MendedStep, Setting, State
 _WORDED = ("user", "system", "developer")  # the roles whose messages may be only words
 
 
+@cache
 def first_prefix(format: str) -> bytes:
     """The hash that the chain of a history in this format starts with."""
     return sha256(format.encode()).digest()

@@ -54,6 +54,7 @@ class Setting(Struct, frozen=True):
     rates: Rates = NO_CACHE
     binding: Binding = _UNBOUND
     limits: Limits = _NO_LIMITS
+    start: bytes = b""  # the memo's key of a history without a message, where it is known already
 
 
 class MendedStep(Struct, frozen=True):

@@ -23,6 +23,7 @@ SLICE: Final = 256 * 1024  # bytes of a large body that are written at a time
 _AT_ONCE: Final = 1024 * 1024  # bytes of a body that are written in one go
 _STALE: Final = 1.0  # seconds in which a kept connection shows that it had been closed
 _HEAD: Final = 256 * 1024  # bytes of one header of a response
+_MOST_URLS: Final = 256  # that are kept: some formats name the model in theirs
 _SILENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")  # what no client asked for
 # A connection whose other end is gone without a word, as after a suspend, is given up after six
 # minutes; so do the providers' own clients, which see no more than a server that is well: this one.
@@ -43,6 +44,7 @@ class Client:
     def __init__(self, upstreams: Iterable[Upstream], limits: Limits) -> None:
         self._proxies = {one.origin: _proxy_for(one.origin) for one in upstreams}
         self._connect = limits.connect
+        self._urls: dict[str, URL] = {}
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -83,7 +85,7 @@ class Client:
         """
         assert self._session is not None, "the client is open"
         now = asyncio.get_running_loop().time
-        start, url, proxy = now(), URL(target, encoded=True), self._proxies[upstream.origin]
+        start, url, proxy = now(), self._url(target), self._proxies[upstream.origin]
         while True:
             sent = SimpleNamespace(reused=False)
             try:
@@ -100,6 +102,15 @@ class Client:
                 again = sent.reused and body.flowing is None and now() - start < _STALE
                 if not again:
                     raise
+
+    def _url(self, target: str) -> URL:
+        """A target as the client takes it; the few that come again and again are kept."""
+        known = self._urls.get(target)
+        if known is None:
+            known = URL(target, encoded=True)
+            if "?" not in target and len(self._urls) < _MOST_URLS:  # a query may hold a key
+                self._urls[target] = known
+        return known
 
 
 def _trusting_as_clients_do() -> ssl.SSLContext:

@@ -154,7 +154,7 @@ class Compacting:
     async def _in_time(self, asked: Asked, attempt: Attempt) -> Decision:
         """The projection; where it is late, what is known, unless that would not fit."""
         late = Event()
-        deciding = asyncio.ensure_future(self._run(self._pool, self._deciding.decide, asked, late))
+        deciding = self._begun(self._pool, self._deciding.decide, asked, late)
         await asyncio.wait({deciding}, timeout=self._options.deadline)
         if not deciding.done():
             self.breaker.trouble(attempt, "it was late")
@@ -276,7 +276,10 @@ class Compacting:
         return await self._run(self._spare, work, *given)
 
     async def _run(self, pool: Pool, work: Callable[..., T], *given: Any) -> T:
-        return await asyncio.wrap_future(pool.submit(partial(work, *given)))
+        return await self._begun(pool, work, *given)
+
+    def _begun(self, pool: Pool, work: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+        return asyncio.wrap_future(pool.submit(partial(work, *given)))
 
 
 def _told(about: About) -> Headers:

@@ -18,7 +18,15 @@ from ..codecs.codec import FormatName
 from ..codecs.detect import detect
 from ..codecs.reading import read_body
 from ..edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
-from ..engine import Folded, compacted, edits_of, fields_with, fold_request
+from ..engine import (
+    Folded,
+    edits_of,
+    fields_with,
+    fold_request,
+    originals_of,
+    projected,
+    repairs_of,
+)
 from ..errors import ClewError
 from ..facts import Facts, Marks
 from ..fallback import Fallback, as_it_came, with_known_edits
@@ -33,7 +41,7 @@ from ..touching import touched
 from .conversations import Conversation, Conversations, Last, told_as
 from .keeping import NO_FACTS, Keeping
 from .noticing import Noticed, noticed
-from .owners import conversation_of
+from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
 from .telling import comes_back, first_marks, is_cold, marks_seen
 
@@ -111,11 +119,12 @@ class Deciding:
         folded, seen = self._folded(read)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
-        done = compacted(folded, asked.body)
+        made = projected(folded, asked.body)
         if not self._observe:
             try:
                 edits, edition = edits_of(folded.state), folded.state.outgoing.edition
-                self._keeping.keep(known, done.originals, edition, lambda: shown_instead(edits))
+                originals = originals_of(folded)
+                self._keeping.keep(known, originals, edition, lambda: shown_instead(edits))
             except ClewError as error:
                 if late is not None and late.is_set():
                     raise  # what did go up has left its facts already
@@ -124,7 +133,7 @@ class Deciding:
                 return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
         if not asked.counting and not (late is not None and late.is_set()):
             self._note(known, seen.new)
-        return self._projection(read, folded, done.request, done.report.repairs, seen)
+        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
 
     def decide_at_once(self, asked: Asked) -> Decision | None:
         """The projection, where that takes no look at the store; None: it would."""
@@ -138,11 +147,11 @@ class Deciding:
         folded, seen = self._folded(read, at_once=True)
         if not read.found:
             return None
-        done = compacted(folded, asked.body)
-        sure = self._observe or self._is_sure(read, folded, done.originals)
+        made = projected(folded, asked.body)
+        sure = self._observe or self._is_sure(read, folded, originals_of(folded))
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
-        return self._projection(read, folded, done.request, done.report.repairs, seen)
+        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
 
     def decide_without_new_edits(
         self, asked: Asked, why: str, *, must_fit: bool = False
@@ -227,7 +236,7 @@ class Deciding:
     def _read(self, asked: Asked) -> Read:
         body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
-        id = conversation_of(body, format, asked.owner).opening
+        id = opening_of(body, format, asked.owner)
         known = self._conversations.get(id)
         if known is None:  # it is new, or there were many others since
             known = self._keeping.owing(id) or Conversation(id, asked.owner)
@@ -243,7 +252,7 @@ class Deciding:
         """The same, if this process knows the conversation."""
         body = read_body(asked.body, self._memo.bodies)
         format = detect(body, asked.format)
-        known = self._conversations.get(conversation_of(body, format, asked.owner).opening)
+        known = self._conversations.get(opening_of(body, format, asked.owner))
         return None if known is None else taken_apart(asked, body, format, known)
 
     def _folded(self, read: Read, *, at_once: bool = False) -> tuple[Folded, _Seen]:

@@ -150,13 +150,14 @@ class Keeping:
         Those of before are asked for now and then: a file that was deleted gets them again. An
         edit in place of another has a text of its own, and no new original.
         """
-        new = {ref: originals[ref] for ref in originals if ref not in known.durable}
+        seen = edition in known.shown  # then all of them were made durable for it
+        new = {} if seen else {ref: originals[ref] for ref in originals if ref not in known.durable}
         if new:
             both = new | beside()
             self._asked(lambda store: store.keep(known.owner, known.id, both))
             self._is_well()
             known.durable.update(new)
-        elif originals and edition not in known.shown:
+        elif originals and not seen:
             with suppress(ClewError):  # it is only to be shown
                 texts = beside()
                 self._asked(lambda store: store.keep(known.owner, known.id, texts))

@@ -25,6 +25,9 @@ class Noticed(Struct, frozen=True):
     loops: tuple[str, ...] = ()  # a sentence or two each
 
 
+_NOTHING: Final = Noticed()
+
+
 def noticed(state: State) -> Noticed:
     """What the latest results of a history show; where that fails, nothing: it is only told."""
     try:
@@ -36,9 +39,12 @@ def noticed(state: State) -> Noticed:
 
 def _noticed(state: State) -> Noticed:
     """The same for the same history, whoever asks and how often."""
-    units = state.index.units
+    units, results = state.index.units, state.index.results
     if not units:
-        return Noticed()
+        return _NOTHING
+    came = bool(results) and results[-1] >= units[-1].answers
+    if not came and not units[-1].exchanges:
+        return _NOTHING
     last = frozenset(units[-1].exchanges)
     again = [_told(one) for one in state.refetched if one.exchange in last]
     said = advice(Unadvised(state.index), state.ledger, units[-1].answers)

@@ -19,6 +19,7 @@ from ..codecs.body import Body
 from ..codecs.codec import Fields, FormatName
 from ..codecs.formats import CODECS
 from ..codecs.json_tree import get
+from ..codecs.layout import once
 from ..folding.fold import first_prefix, next_prefix
 
 ANONYMOUS: Final = "anonymous"
@@ -95,14 +96,15 @@ _SESSION_HEADERS = (
     b"x-session-id",  # opencode
     b"x-qwen-code-session-id",
 )
+_SESSION_NAMES = frozenset(_SESSION_HEADERS)
 _OLD_USER = re.compile(r"_session_([0-9a-fA-F-]{8,64})$")  # Claude Code before it was JSON
 
 
 def group_of(headers: Headers, fields: Fields | None, owner: str) -> str | None:
     """The hash of the session's id that a client sends along; it groups conversations only."""
-    held = list(headers)
+    held = [one for one in headers if one[0].lower() in _SESSION_NAMES]
     named = (value.decode("latin-1") for name in _SESSION_HEADERS for value in _values(held, name))
-    found = next(named, None) or _session_in(fields)
+    found = (next(named, None) if held else None) or _session_in(fields)
     if not found or len(found) > _LONGEST_ID:
         return None
     return _hash(owner.encode(), "session", found.encode("utf-8", "surrogatepass"))
@@ -110,7 +112,11 @@ def group_of(headers: Headers, fields: Fields | None, owner: str) -> str | None:
 
 def _session_in(fields: Fields | None) -> str | None:
     """The session's id in the body, where a client puts it there."""
-    user = get((fields or {}).get("metadata"), ("user_id",))
+    return once(fields, "session", lambda: _session_told(fields)) if fields else None
+
+
+def _session_told(fields: Fields) -> str | None:
+    user = get(fields.get("metadata"), ("user_id",))
     if isinstance(user, str) and len(user) <= _LONGEST_USER:
         session = get(_json(user), ("session_id",))
         if isinstance(session, str):
@@ -118,7 +124,7 @@ def _session_in(fields: Fields | None) -> str | None:
         old = _OLD_USER.search(user)
         if old is not None:
             return old[1]
-    key = (fields or {}).get("prompt_cache_key")
+    key = fields.get("prompt_cache_key")
     return key if isinstance(key, str) else None
 
 
@@ -134,16 +140,27 @@ def _json(text: str) -> object:
 
 def conversation_of(body: Body, format: FormatName, owner: str) -> Conversation:
     """The conversation of a request: what extends it, or forks from it later, has the same id."""
-    codec, count = CODECS[format], len(body)
-    first = next((at for at in range(count) if codec.model_made(body.message(at))), count)
-    prefix = first_prefix(format)
-    if first:
-        prefix = next_prefix(prefix, body.identities(0, first))
+    prefix, first = _opened(body, format)
     opening = _hash(owner.encode(), "opening", prefix)
-    if first == count:
+    if first == len(body):
         return Conversation(opening)
     prefix = next_prefix(prefix, body.identities(first, first + 1))
     return Conversation(opening, _hash(owner.encode(), "conversation", prefix))
+
+
+def opening_of(body: Body, format: FormatName, owner: str) -> str:
+    """The opening of a request's conversation alone."""
+    return _hash(owner.encode(), "opening", _opened(body, format)[0])
+
+
+def _opened(body: Body, format: FormatName) -> tuple[bytes, int]:
+    """The hash of all that stands before the model's first output, and where that stands."""
+    codec, count = CODECS[format], len(body)
+    first = 0
+    while first < count and not codec.model_made(body.message(first)):
+        first += 1
+    prefix = first_prefix(format)
+    return (next_prefix(prefix, body.identities(0, first)) if first else prefix), first
 
 
 def _hash(salt: bytes, what: str, data: bytes) -> str:

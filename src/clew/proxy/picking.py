@@ -68,7 +68,9 @@ class Values:
                 self._found[path] = value
         elif isinstance(value, dict) and path in self._ways:
             for key, inner in cast(Object, value).items():
-                self._pick(inner, (*path, key), deep + 1)
+                inside = (*path, key)
+                if inside in self._wanted or inside in self._ways:
+                    self._pick(inner, inside, deep + 1)
         elif isinstance(value, list) and path in self._ways and deep < _DEEPEST:
             for inner in cast(list[JSON], value):
                 self._pick(inner, path, deep + 1)

@@ -11,6 +11,7 @@ from ..check.rules import steps_of
 from ..codecs.body import Body
 from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
+from ..codecs.layout import once
 from ..engine import fields_with
 from ..folding.fold import first_prefix, next_prefix
 from .conversations import Conversation, Last
@@ -62,9 +63,12 @@ class Read(Struct, frozen=True):
     def terms(self) -> str:
         """Its model and its tools, in few characters."""
         if not self.named:
-            tools = xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))
+            tools = once(self.body.fields or {}, "tools", self._tools)
             self.named.append(f"{self.model} {tools}")
         return self.named[0]
+
+    def _tools(self) -> str:
+        return xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))
 
     def session(self) -> str:
         """The client's own name for what it belongs to, hashed; empty: it has none."""

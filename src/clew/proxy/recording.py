@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from threading import Event, Lock, Thread
 from typing import Final
@@ -30,6 +30,7 @@ _log = logging.getLogger(__name__)
 _ENCODING = b"content-encoding"
 _GATHER: Final = 0.2  # seconds
 _MOST_WAITING: Final = 20_000  # answers; more in so short a time are not written down
+_ID, _DRAWN = 16, 256  # characters of a record's name, and how many are drawn at once
 _MOST_CASES: Final = 16  # each may hold two whole requests
 
 Heard = Callable[[Record], None]
@@ -47,6 +48,13 @@ class Doing(Struct, frozen=True, kw_only=True):
     about: About | None = None  # what is logged of it
 
 
+def _ids() -> Iterator[str]:
+    """Names for records, many drawn at once: each draw gives the interpreter's lock away."""
+    while True:
+        drawn = secrets.token_hex(_DRAWN * _ID // 2)
+        yield from (drawn[at : at + _ID] for at in range(0, len(drawn), _ID))
+
+
 class Recording:
     """Writes requests down once their answers have passed."""
 
@@ -58,6 +66,7 @@ class Recording:
         self._lock = Lock()
         self._stopping = Event()
         self._thread: Thread | None = None
+        self._ids = _ids()
         self.calibrations = Calibrations()
 
     def close(self) -> None:
@@ -131,7 +140,7 @@ class Recording:
         bill = self._bill(doing, told)
         new = doing.untold(decision)
         return Record(
-            id=secrets.token_hex(8),
+            id=next(self._ids),
             time=asked.time,
             owner=asked.owner,
             conversation=decision.conversation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final, Protocol
 
@@ -26,6 +26,8 @@ class Unpacking:
     def __init__(self, encoding: str, most: int = MOST_DECODED) -> None:
         self._left = most
         self._decoders: list[_Decoder] = []
+        if not encoding:
+            return
         names = [name.strip().lower() for name in encoding.split(",")]
         chosen = [name for name in reversed(names) if name not in ("", "identity")]
         try:
@@ -33,13 +35,13 @@ class Unpacking:
         except (ImportError, KeyError):  # not installed, or not known: nothing can be read
             self._left = -1
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def feed(self, chunk: bytes) -> Iterable[bytes]:
         """The bytes that the next ones stand for, in pieces; bare ones as they are."""
         if self._left < 0:
-            return
-        if not self._decoders:
-            yield chunk
-            return
+            return ()
+        return self._unpacked(chunk) if self._decoders else (chunk,)
+
+    def _unpacked(self, chunk: bytes) -> Iterator[bytes]:
         try:
             yield from self._bounded(chunk)
         except Exception:  # noqa: BLE001 - each library has an error of its own

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -35,10 +35,9 @@ _COLUMNS = (
     "size", "packing", "edits",
 )  # fmt: skip
 _MOST_SENT = 200  # requests that ended one of a few histories: retries, and others beside them
-_INSERT = (
-    f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)})"  # noqa: S608 - names of our own
-    f" VALUES ({', '.join('?' * len(_COLUMNS))})"
-)
+_INSERT = f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own
+_VALUES = f"({', '.join('?' * len(_COLUMNS))})"
+_AT_ONCE = 16  # rows of a statement: each one gives way to other threads, and has to wait for them
 _ROW = ", ".join(f"r.{name}" for name in (*_SAME, *_USAGE, "edited", "made", "notes"))
 _ONE = (
     f"SELECT c.owner, c.name, c.session, {_ROW}"  # noqa: S608 - names of our own
@@ -80,13 +79,28 @@ _edits = msgspec.json.Decoder(tuple[EditMade, ...])
 _notes = msgspec.json.Decoder(_Notes)
 
 
-def write(connection: sqlite3.Connection, records: Iterable[Record]) -> None:
+def write(connection: sqlite3.Connection, records: Sequence[Record]) -> None:
     """Write records down; one that is there already stays as it is."""
+    by_conversation: dict[tuple[str, str], list[Record]] = {}
     for record in records:
-        row = conversation_id(
-            connection, record.owner, record.conversation, record.time, record.session
-        )
-        connection.execute(_INSERT, _values(record, row))
+        by_conversation.setdefault((record.owner, record.conversation), []).append(record)
+    ids = {key: _going_on(connection, held) for key, held in by_conversation.items()}
+    rows = [_values(record, ids[record.owner, record.conversation]) for record in records]
+    for at in range(0, len(rows), _AT_ONCE):
+        some = rows[at : at + _AT_ONCE]
+        statement = _INSERT + ", ".join([_VALUES] * len(some))
+        connection.execute(statement, [value for row in some for value in row])
+
+
+def _going_on(connection: sqlite3.Connection, records: Sequence[Record]) -> int:
+    """The row of the conversation that these records are of, which began with the first of them."""
+    first, *others = records
+    held = (connection, first.owner, first.conversation)
+    row = conversation_id(*held, first.time, first.session)
+    if others:
+        session = next((one.session for one in reversed(others) if one.session), "")
+        conversation_id(*held, max(one.time for one in others), session)
+    return row
 
 
 def conversations(
