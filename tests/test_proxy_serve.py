@@ -152,8 +152,14 @@ def test_several_processes_share_the_port_and_replace_the_dead(behind: int):
         for _ in range(8):
             assert asked(port, "/0") == (200, b"ok")
         process.terminate()
-        assert process.wait(SOON) == 0
+        _, said = process.communicate(timeout=SOON)
+        assert process.returncode == 0
     assert [worker for worker in after if _command(worker)] == []
+    (line,) = [json.loads(line) for line in said.splitlines()]
+    assert line["level"] == "warning"
+    assert re.fullmatch(
+        r"Worker [12] ended with status -9, and another takes its place\.", line["message"]
+    )
 
 
 def test_all_of_them_may_be_killed_at_once(behind: int):
@@ -221,6 +227,21 @@ def test_a_token_lets_others_in():
         assert asked(port, "/metrics")[0] == 401
         assert asked(port, f"/clew-token/{TOKEN}/metrics")[0] == 200
         assert asked(port, "/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_an_address_of_ipv6_may_be_written_as_in_a_url(host: str):
+    with socket.socket(socket.AF_INET6) as taken:
+        try:
+            taken.bind(("::1", 0))
+        except OSError:
+            pytest.skip("there is no IPv6 here")
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(main, ["serve", "--host", host, "--port", str(port)])
+    assert result.stderr == (
+        f"clew: clew cannot listen on ::1 port {port}: Address already in use.\n"
+    )
 
 
 def test_a_port_in_use_is_said_in_a_sentence():

@@ -78,12 +78,15 @@ def serve(  # noqa: PLR0913 - each is an option
     """
     with needing_server():
         from ..proxy.config import Config, checked  # late: no other command needs the server
+        from ..proxy.lines import log_as_lines
         from ..proxy.metrics import cells_for
         from ..proxy.options import Options
+        from ..proxy.printing import Printer, standard_error
         from ..proxy.running import bound
         from ..proxy.upstreams import upstreams_of
         from ..proxy.workers import serve_here, serve_in_processes
         from ..store.settings import Retention, store_path
+    host = host.removeprefix("[").removesuffix("]")  # as an address of IPv6 stands in a URL
     store_path()  # what cannot be used is refused before it is said that anything works
     Retention.from_env()
     token = os.environ.get("CLEW_TOKEN") or None
@@ -107,6 +110,7 @@ def serve(  # noqa: PLR0913 - each is an option
         if workers == 1:
             serve_here(partial(make, 0), listening)
         else:
+            log_as_lines(Printer(standard_error()))  # which process died, only this one knows
             serve_in_processes(make, listening, workers, config.limits.drain)
 
 

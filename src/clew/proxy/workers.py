@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import multiprocessing
 import signal
 import socket
@@ -22,6 +23,7 @@ from .upstreams import Unservable
 
 _SPARE: Final = 5.0  # seconds beyond the drain that a process has to end
 _LOSSES: Final = 5  # processes that may die within a minute; after more, the next would die too
+_log = logging.getLogger(__name__)
 
 Make = Callable[[], App]
 MakeNumbered = Callable[[int], App]  # for the process with this number, from 1 on
@@ -52,6 +54,11 @@ def serve_in_processes(
         while not stopping:
             wait([one.sentinel for one in processes.values()], timeout=0.2)
             dead = [number for number, one in processes.items() if not one.is_alive()]
+            for number in dead:
+                _log.warning(
+                    "Worker %d ended with status %s, and another takes its place.",
+                    number, processes[number].exitcode,
+                )  # fmt: skip
             losses += [time.monotonic()] * len(dead)
             losses = [moment for moment in losses if time.monotonic() - moment < 60]
             if len(losses) > max(_LOSSES, 2 * count):  # all of them may be killed at once
