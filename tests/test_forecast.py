@@ -16,6 +16,7 @@ from clew.forecast.features import AGES, LINE, RESULT, bin_of, known
 from clew.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of, look_of
 from clew.forecast.mentions import Mentions, atoms_in, bare, lines_folded
 from clew.forecast.model import call_rate, forecast, shipped
+from clew.forecast.owned import Words
 from clew.forecast.risks import line_risks, risk
 from clew.ledger.lines import spoken
 from clew.transcript import Ref
@@ -114,13 +115,13 @@ class TestMentions:
     def test_a_word_is_at_home_in_its_newest_result(self):
         history = told(reads("/a.py", "old weave_all"), reads("/b.py", "new weave_all"), OTHER)
         first, second = (history.mentions.results[result(history, n)] for n in (0, 1))
-        assert history.mentions.names_only_in(first, 0, "old weave_all") == []
-        assert history.mentions.names_only_in(second, 0, "new weave_all") == ["weave_all"]
+        assert own_names(history.mentions, first, 0, "old weave_all") == []
+        assert own_names(history.mentions, second, 0, "new weave_all") == ["weave_all"]
 
     def test_what_was_said_is_nobodys_own(self):
         history = told(reads("/a.py", "weave_all"), Turn(said="I call weave_all next"))
         words = history.mentions.results[result(history)]
-        assert history.mentions.names_only_in(words, 0, "weave_all") == []
+        assert own_names(history.mentions, words, 0, "weave_all") == []
 
     def test_calls_take_lines_up(self):
         text = numbered(LOOM)
@@ -305,6 +306,11 @@ def noted_anew(history: Told) -> Mentions:
     return mentions
 
 
+def own_names(mentions: Mentions, words: Words, line: int, said: str) -> list[str]:
+    """The names of a line, which says this, that nobody has said and no newer result says."""
+    return mentions.spelled(mentions.own_names(words, line), said)
+
+
 def all_known(history: Told, mentions: Mentions) -> list[object]:
     """All that is looked at of each result: its bins, those of its lines, their names, risks."""
     found: list[object] = []
@@ -312,7 +318,7 @@ def all_known(history: Told, mentions: Mentions) -> list[object]:
         one = known(position, history.transcript, history.ledger, mentions)
         assert one is not None
         said = enumerate(history.transcript.parts[position].text.split("\n"))
-        names = [mentions.names_only_in(one.words, line, text) for line, text in said]
+        names = [own_names(mentions, one.words, line, text) for line, text in said]
         offer = Offer("trim", Replace(position, HERE, WORDS[2], "r", "unlikely_needed", "", 1))
         found += [one.bins, one.lines, names, risk(offer, history, mentions)]
     return found

@@ -29,7 +29,7 @@ def test_each_hash_has_one_number_in_the_order_they_came(keys: list[int]) -> Non
 def test_what_has_none_is_told() -> None:
     numbers = Numbers()
     assert numbers.get(7) == NONE
-    assert numbers.add(7) == 1
+    assert numbers.of(7) == 1
     assert (numbers.get(7), numbers.get(8)) == (1, NONE)
 
 

@@ -110,21 +110,42 @@ class Names:
         self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
         self._said, self._words, self._mentions = lines, found.words, mentions
         self._needs, self._rate = expected.names, rate
+        self._own: dict[int, dict[int, int]] = {}  # how long each is
         self._found: dict[int, list[str]] = {}
 
     def of(self, line: int) -> list[str]:
         """The names that are told if the line goes."""
         known = self._found.get(line)
         if known is None:
-            known = self._mentions.names_only_in(self._words, line, self._said[line])
-            if known and not self._needs[line] * _TOKEN > self._rate * _size(known):
+            own = self._own_of(line)
+            known = self._mentions.spelled(own, self._said[line])
+            if known and not self._is_worth(line, _size(known)):
                 known = []
             self._found[line] = known
         return known
 
-    def most(self, line: int) -> int:
-        """The most characters that telling them would take."""
-        return self._mentions.size_of_names(self._words, line)
+    def sizes(self, line: int) -> tuple[int, int]:
+        """How many characters telling them takes at least, and at most; 0: maybe none is told.
+
+        The longest one is told in any case, and one that stands in another is not told again.
+        """
+        own = self._own_of(line).values()
+        least, most = max(own, default=0), sum(own)
+        if self._words.folded:
+            return 0, most  # what a line says is spelled otherwise there
+        if not self._is_worth(line, least):
+            return 0, 0
+        return least if self._is_worth(line, most) else 0, most
+
+    def _own_of(self, line: int) -> dict[int, int]:
+        own = self._own.get(line)
+        if own is None:
+            own = self._own[line] = self._mentions.own_names(self._words, line)
+        return own
+
+    def _is_worth(self, line: int, size: int) -> bool:
+        """Whether names that take so many characters are needed for more than that."""
+        return self._needs[line] * _TOKEN > self._rate * size
 
 
 def _without_names(expected: Forecast, line: int) -> float:
@@ -167,9 +188,12 @@ def _stay_where_needed(
         size, need = len(lines[line]) + 1, _without_names(expected, line)
         if need > limit * size or stays[line]:
             continue  # it stays, or went before, whatever its names are
-        if not needed[line] and need <= limit * max(1, size - names.most(line)):
-            continue  # it goes
-        if told := names.of(line):
+        least, most = names.sizes(line)
+        if not most or (not needed[line] and need <= limit * max(1, size - most)):
+            continue  # its names change nothing
+        if least and (least == most or need > limit * max(1, size - least)):
+            needed[line] = need > limit * max(1, size - least)
+        elif told := names.of(line):
             needed[line] = need > limit * max(1, size - _size(told))
     for line in compress(range(len(lines)), needed):
         stays[line] = _STAYS

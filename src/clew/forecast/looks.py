@@ -16,10 +16,13 @@ LOOKS: Final = tuple(product(range(len(FORMS)), range(len(LENGTHS)), range(len(I
 _LENGTHS, _INDENTS = (15, 39, 79, 159), (0, 4, 8)
 _LOOK = 120  # characters of a line that are looked at
 
-_FORM = re.compile(
+_FAILURE = (
     r"(?P<failure>.{0,100}\b(?:[Ee]rror|ERROR|FAIL(?:ED)?|[Ff]ail(?:ed|ure)|panic|fatal"
     r"|Exception|undefined)\b|[✗×✘✖])"
-    r"|(?P<definition>(?:(?:export|default|pub|public|private|protected|static|abstract|async"
+)
+_MAY_FAIL = re.compile(r"[✗×✘✖]|rror|RROR|FAIL|ail[eu]|panic|fatal|xception|undefined")
+_OTHERS = (
+    r"(?P<definition>(?:(?:export|default|pub|public|private|protected|static|abstract|async"
     r"|override)\s)*(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module"
     r"|const|let|var|describe|it|test|#{1,4})\b)"
     r"|(?P<import>(?:import|from|use|using|require|#include|package)\b)"
@@ -27,6 +30,8 @@ _FORM = re.compile(
     r"|(?P<closing>[)\]}>;,]+$|end$|else\b)"
     r"|(?P<path>(?:\S*/)?[\w.-]+\.\w{1,5}(?::\d+)?(?=\s|$)|\S+/\S+)"
 )
+_FORM: Final = re.compile(f"{_FAILURE}|{_OTHERS}")
+_OTHER_FORM: Final = re.compile(_OTHERS)  # where nothing tells of a failure: most lines
 _NUMBER_OF: Final = {form: number for number, form in enumerate(FORMS)}
 _OPENS: Final = ("{", ":", "(", "[")
 
@@ -56,7 +61,8 @@ def indent_of(look: int) -> int:
 def _form(whole: str) -> int:
     if not whole:
         return 0
-    found = _FORM.match(whole[:_LOOK])
+    seen = whole[:_LOOK]
+    found = (_FORM if _MAY_FAIL.search(seen) else _OTHER_FORM).match(seen)
     if found is not None:
         assert found.lastgroup is not None
         return _NUMBER_OF[found.lastgroup]

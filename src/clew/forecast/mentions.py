@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
-from operator import not_
 from threading import RLock
 from typing import Final
 
@@ -77,6 +76,7 @@ class Mentions:
         self.lock = RLock()  # to be held while an evaluation reads it: it must not grow meanwhile
         self._numbers = Numbers()  # of identifiers, of hashes of lines
         self._atoms: dict[str, tuple[int, ...]] = {}  # the words in what may be an identifier
+        self._plain: set[str] = set()  # what is none
         self._owned: dict[int, Owned] = {}  # by number of result
         self._gone_of_calls: dict[tuple[int, int], int] = {}  # by hashes of arguments and text
         self._born = array("I")  # the unit of each result
@@ -88,7 +88,7 @@ class Mentions:
         """Bytes that all this takes, about."""
         lines = len(self.said.changed)
         results = _A_RESULT * len(self._owned) + _TEXTS * lines + _A_TAKEN * len(self.taken)
-        remembered = _AN_ATOM * (len(self._atoms) + len(self._gone_of_calls))
+        remembered = _AN_ATOM * (len(self._atoms) + len(self._plain) + len(self._gone_of_calls))
         return self.said.held + self._numbers.held + self.recent.held + results + remembered
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
@@ -136,9 +136,9 @@ class Mentions:
             named = {word for line in lines for word in self._atoms_of(line)}
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
-            named.update(*(self.said.of(line) for line in _kept(gone, words.first)))
+            named.update(*self.said.of_runs(words, gone))
         lacks = bytearray(gone.translate(_WITH_ITS_NAMES))
-        for line in compress(range(len(gone)), gone):
+        for line in compress(range(len(gone)), gone) if self.said.has_any(words, named) else ():
             own = self.said.of(words.first + line)
             if own and named.issuperset(own):
                 lacks[line] = LINE
@@ -156,28 +156,31 @@ class Mentions:
             self._gone_of_calls[key] = gone
         return gone
 
-    def size_of_names(self, words: Words, line: int) -> int:
-        """The most characters that the names take which stand only in a line, with what parts them.
+    def own_names(self, words: Words, line: int) -> dict[int, int]:
+        """The names of a line that nobody has said and no newer result says: how long each is.
 
-        What is no name but a timing, or stands in another one, counts too.
+        With what parts it from the next one; a timing is no name.
         """
-        home, told, place = self.said.home, self.said.told, words.first + line
-        sizes = self.said.sizes
-        return sum(
-            [sizes[word] for word in self.said.of(place) if home[word] == place and told[word] < 0]
-        )
+        said, place = self.said, words.first + line
+        home, told, sizes = said.home, said.told, said.sizes
+        return {
+            word: sizes[word]
+            for word in said.of(place)
+            if home[word] == place and told[word] < 0 and sizes[word]
+        }
 
-    def names_only_in(self, words: Words, line: int, said: str) -> list[str]:
-        """The names of a line, which says this, that nobody has said and no newer result says."""
-        home, told, place = self.said.home, self.said.told, words.first + line
-        own = {word for word in self.said.of(place) if home[word] == place and told[word] < 0}
+    def spelled(self, own: Mapping[int, int], said: str) -> list[str]:
+        """These names as a line says them; one that stands in another is told with it."""
         found: list[str] = []
+        least = min(own.values(), default=2) - 2
         for raw in _ATOM.findall(said, 0, _LONGEST_LINE) if own else ():
+            if len(raw) < least:
+                continue
             atoms = self._words_in(raw)
-            if not atoms or own.isdisjoint(atoms):
+            if not atoms or own.keys().isdisjoint(atoms):
                 continue
             for word, atom in zip(atoms, atoms_of(raw), strict=True):
-                if word in own and not _TIMING.fullmatch(atom) and not _in_any(atom, found):
+                if word in own and not _in_any(atom, found):
                     found.append(atom)
         return found
 
@@ -208,47 +211,49 @@ class Mentions:
 
     def _words_of(self, line: str, whole: str) -> list[int]:
         """A line as a whole, then its identifiers, by number."""
-        if len(whole) < _SHORTEST_LINE:
-            return [NONE, *self._atoms_of(line)]
-        return [self._number_of_line(whole), *self._atoms_of(line)]
+        found = [NONE if len(whole) < _SHORTEST_LINE else self._number_of_line(whole)]
+        self._add_atoms(found, _ATOM.findall(line, 0, _end_of(line)))
+        return found
 
     def _atoms_of(self, line: str) -> list[int]:
         """The identifiers of a line, or of many short ones, by number."""
-        known = self._atoms
         found: list[int] = []
-        end = _LONGEST_LINE if "\n" not in line else len(line)
-        for raw in _ATOM.findall(line, 0, end):
-            atoms = known.get(raw)
-            if atoms is None:
-                atoms = self._learn(raw)
-            if atoms:
-                found += atoms
+        self._add_atoms(found, _ATOM.findall(line, 0, _end_of(line)))
         return found
 
+    def _add_atoms(self, found: list[int], raws: Sequence[str]) -> None:
+        """Add the words in what may be identifiers, most of which are plain words."""
+        known, plain = self._atoms, self._plain
+        for raw in raws:
+            if raw not in plain:
+                found += known.get(raw) or self._learn(raw)
+
     def _words_in(self, raw: str) -> tuple[int, ...]:
-        known = self._atoms.get(raw)
-        return self._learn(raw) if known is None else known
+        return () if raw in self._plain else self._atoms.get(raw) or self._learn(raw)
 
     def _learn(self, raw: str) -> tuple[int, ...]:
         """The words in what may be an identifier, which is remembered for a while."""
-        if len(self._atoms) >= _MOST_ATOMS:
-            self._atoms.clear()
-        found = self._atoms[raw] = tuple(map(self._number_of, atoms_of(raw)))
+        found = tuple(map(self._number_of, atoms_of(raw)))
+        known = self._atoms if found else self._plain
+        if len(known) >= _MOST_ATOMS:
+            known.clear()
+        if found:
+            self._atoms[raw] = found
+        else:
+            self._plain.add(raw)
         return found
 
     def _number_of(self, atom: str) -> int:
-        key = hash(atom)
-        number = self._numbers.get(key)
-        if not number:
-            number = self._numbers.add(key)
-            self.said.number(number, _sort(atom), len(atom))
+        known = len(self._numbers)
+        number = self._numbers.of(hash(atom))
+        if number == known:
+            self.said.number(number, _sort(atom), 0 if _is_timing(atom) else len(atom) + 2)
         return number
 
     def _number_of_line(self, whole: str) -> int:
-        key = hash(whole) ^ _LINES
-        number = self._numbers.get(key)
-        if not number:
-            number = self._numbers.add(key)
+        known = len(self._numbers)
+        number = self._numbers.of(hash(whole) ^ _LINES)
+        if number == known:
             self.said.number(number, WHOLE, 0)
         return number
 
@@ -301,13 +306,17 @@ def lines_folded(text: str) -> int:
     return said.count("\n") + 1 if len(said) > _MOST_OF_IT * len(text) else 0
 
 
+def _end_of(line: str) -> int:
+    """How many characters of a line, or of many short ones, are looked at."""
+    return len(line) if len(line) <= _LONGEST_LINE or "\n" in line else _LONGEST_LINE
+
+
+def _is_timing(atom: str) -> bool:
+    return atom[0].isdigit() and _TIMING.fullmatch(atom) is not None
+
+
 def _in_any(name: str, longer: Sequence[str]) -> bool:
     return any(name in one for one in longer) if longer else False
-
-
-def _kept(gone: bytes, first: int) -> Iterator[int]:
-    """The lines that are not gone, from this one on."""
-    return compress(range(first, first + len(gone)), map(not_, gone))
 
 
 def atoms_in(line: str) -> Iterator[str]:

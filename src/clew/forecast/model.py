@@ -109,10 +109,14 @@ def forecast(known: Known, model: Model | None = None) -> Forecast:
     """What a result's lines will be needed for."""
     shares = shares_of(known) if model is None else _shares(known.all, model)
     whole, names = bases(known, model)
-    return Forecast(
-        [_SHARED * min(_MOST, whole * one) for one in shares.whole],
-        [_NAMED * min(_MOST, names * one) for one in shares.names],
-    )
+    return Forecast(_needs(_SHARED, whole, shares.whole), _needs(_NAMED, names, shares.names))
+
+
+def _needs(times: float, rate: float, shares: Sequence[float]) -> list[float]:
+    """For each line, how many turns will need it."""
+    if rate * max(shares) <= _MOST:
+        return [times * (rate * one) for one in shares]
+    return [times * min(_MOST, rate * one) for one in shares]
 
 
 def bases(known: Known, model: Model | None = None) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import product
 from typing import Final
 
@@ -64,7 +64,8 @@ class Said:
         self.told = array("i", [-1])  # the last unit in which a call or a talk had it
         self.count = bytearray(1)  # how many results say it, or a few more than are rare
         self.sorts = bytearray(1)
-        self.sizes = array("H", [0])  # characters of a name and of what parts it from the next
+        # Characters of a name and of what parts it from the next; 0: it is no name but a timing.
+        self.sizes = array("H", [0])
         # By line, and one more at the end.
         self.starts = array("I", [0])  # where its words begin
         self.changed = bytearray()  # lines that must be looked at again
@@ -82,7 +83,7 @@ class Said:
         return of_words + of_lines + held_by(self.words, self.events)
 
     def number(self, word: int, sort: int, size: int) -> None:
-        """Make room for one more word, of so many characters."""
+        """Make room for one more word, which takes so many characters where it is told."""
         if word >= len(self.home):
             self.home.extend(_NONE_YET)
             self.told.extend(_NONE_YET)
@@ -90,7 +91,7 @@ class Said:
             self.sorts.extend(bytes(_ROOM))
             self.sizes.extend(array("H", bytes(2 * _ROOM)))
         self.sorts[word] = sort
-        self.sizes[word] = min(size, _LONGEST) + 2
+        self.sizes[word] = min(size, _LONGEST)
 
     def add(self, lines: Sequence[list[int]]) -> int:
         """Note the words of a result's lines; the number of the first line."""
@@ -101,7 +102,10 @@ class Said:
             self.words.extend(words)
             starts.append(len(self.words))
             for word in words:
-                if home[word] < first:
+                before = home[word]
+                if before < 0:  # no result has said it: most of them
+                    home[word], count[word] = line, 1
+                elif before < first:
                     self._move(word, line)
             self.shown.append(_SHOWN[count[words[0]]])
         return first
@@ -112,8 +116,6 @@ class Said:
         self.home[word] = line
         if count <= RARE:
             self.count[word] = count + 1
-        if before < 0:
-            return
         if self.told[word] < 0:
             self.changed[before] = 1
         elif count == RARE:  # it is no longer rare
@@ -131,6 +133,20 @@ class Said:
     def of(self, line: int) -> array[int]:
         """The identifiers of a line."""
         return self.words[self.starts[line] + 1 : self.starts[line + 1]]
+
+    def of_runs(self, words: Words, gone: bytes) -> Iterator[array[int]]:
+        """The words of a result's lines that are not gone, run by run."""
+        at = gone.find(0)
+        while at >= 0:
+            end = gone.find(1, at)
+            end = len(gone) if end < 0 else end
+            first, last = words.first + at, words.first + end
+            yield self.words[self.starts[first] : self.starts[last]]
+            at = gone.find(0, end)
+
+    def has_any(self, words: Words, some: Set[int]) -> bool:
+        """Whether a result has one of these words."""
+        return not some.isdisjoint(self._words_of(words))
 
     def codes_of(self, words: Words) -> array[int]:
         """The numbers of a result's lines."""
@@ -228,7 +244,7 @@ class Missing(Struct, gc=False):
         return self.lines.translate(_WITH_NAME)
 
 
-class Owned(Struct):
+class Owned(Struct, gc=False):
     """What is remembered of one result."""
 
     looked: int = 0  # how many events of words it knows

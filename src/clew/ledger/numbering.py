@@ -8,6 +8,7 @@ from typing import Final
 
 NONE: Final = 0  # the number of no hash
 _FIRST: Final = 1 << 10  # slots; always a power of two
+_SMALL: Final = 1 << 15  # slots, up to which growing seldom counts more than room
 _FULL: Final = 0.6  # of the slots; beyond that, looking takes long
 
 
@@ -20,7 +21,7 @@ class Numbers:
 
     def __init__(self) -> None:
         self._keys = array("q", [0])  # by number
-        self._slots = array("I", bytes(4 * _FIRST))
+        self._slots = array("I", [0]) * _FIRST
         self._most = int(_FIRST * _FULL)
 
     def __len__(self) -> int:
@@ -44,20 +45,27 @@ class Numbers:
 
     def of_all(self, keys: Iterable[int]) -> array[int]:
         """The numbers of these hashes, new ones for those that have none."""
-        get, add = self.get, self.add
-        return array("I", [get(key) or add(key) for key in keys])
+        return array("I", list(map(self.of, keys)))
 
-    def add(self, key: int) -> int:
-        """Give a hash that has none the next number."""
-        number = len(self._keys)
-        if number > self._most:
+    def of(self, key: int) -> int:
+        """The number of a hash; the next one if it has none."""
+        keys, slots = self._keys, self._slots
+        mask = len(slots) - 1
+        at = key & mask
+        while number := slots[at]:
+            if keys[number] == key:
+                return number
+            at = (at + 1) & mask
+        number = len(keys)
+        keys.append(key)
+        slots[at] = number
+        if number >= self._most:
             self._grow()
-        self._keys.append(key)
-        _place(self._slots, number, key)
         return number
 
     def _grow(self) -> None:
-        slots = array("I", bytes(2 * self._slots.itemsize * len(self._slots)))
+        more = 4 if len(self._slots) < _SMALL else 2
+        slots = array("I", [0]) * (more * len(self._slots))  # from bytes there would be two copies
         for number, key in enumerate(self._keys):
             if number != NONE:
                 _place(slots, number, key)

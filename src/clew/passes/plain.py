@@ -13,9 +13,10 @@ from ..tools.use import Use
 
 # Numbers that a tool put before a file's lines, set flush right: "    12→", "    12\t".
 _PADDED: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
-_NUMBERED: Final = re.compile(r"^ {0,8}(\d{1,8})([→\t])", re.MULTILINE)
+_NUMBERED_AFTER: Final = re.compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is quickly found
 # The same, and "12: ", "00012| ": each tool has its own sign behind them.
-_COUNTED: Final = re.compile(r"^ {0,8}(\d{1,8})(→|\t|: |\| )", re.MULTILINE)
+_COUNTED: Final = re.compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
+_COUNTED_AFTER: Final = re.compile(rf"\n{_COUNTED.pattern}")
 # What a file says itself, and a reader would take for such a number, or for words of clew's.
 _MISTAKEN: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |clew|names only there: ))")
 _FRAME: Final = 512  # characters in which the head of a shell tool's result stands
@@ -45,7 +46,7 @@ def plain(text: str, came: str | None = None) -> str:
     '98→weave()\\n99→\\n100→return'
     """
     text = _without_notes(text)
-    return _PADDED.sub("", text) if _sign_of(_NUMBERED, came or text) else text
+    return _PADDED.sub("", text) if _sign_of(_NUMBERED_AFTER, came or text) else text
 
 
 def plainer(text: str, use: Use | None, every: int, came: str | None = None) -> str:
@@ -70,7 +71,7 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
     """
-    sign = "" if every == 1 else _sign_of(_COUNTED, came or text)
+    sign = "" if every == 1 else _sign_of(_COUNTED_AFTER, came or text)
     if not sign:
         return text
     lines = text.split("\n")
@@ -96,7 +97,7 @@ def _sign_of(numbered: re.Pattern[str], text: str) -> str:
     No file's own text does that; empty: they do not.
     """
     last, sign, count = _NO_NUMBER, "", 0
-    for found in numbered.finditer(text):
+    for found in numbered.finditer(f"\n{text}"):
         number = int(found[1])
         if count and (number != last + 1 or found[2] != sign):
             return ""
