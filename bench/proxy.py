@@ -38,8 +38,8 @@ from bench.proxy_load import (
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
 from bench.proxy_upstream import upstream
 from clew.proxy.app import App
-from clew.proxy.config import Config
-from clew.proxy.upstreams import upstreams_of
+from clew.proxy.forwarding.config import Config
+from clew.proxy.forwarding.upstreams import upstreams_of
 
 SMALL, LARGE = 1_000, 800_000
 MOST_SMALL, MOST_LARGE, MOST_STREAMS = 20_000, 640, 150  # requests of a round
@@ -83,8 +83,8 @@ def run_uvicorn(port: Connection, upstream_port: int) -> None:
 def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
     """clew as people run it: it compacts, and keeps what it takes out."""
     from clew.proxy.assembling import compacting_app
-    from clew.proxy.options import Options
-    from clew.proxy.record import to_nowhere
+    from clew.proxy.compacting.options import Options
+    from clew.proxy.forwarding.record import to_nowhere
     from clew.proxy.running import serving
 
     os.environ["CLEW_STORE"] = f"{folder}/clew.db"

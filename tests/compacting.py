@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew.proxy.compacting import Compacting
-from clew.proxy.config import Limits
-from clew.proxy.deciding import Deciding, Decision
-from clew.proxy.options import Options
-from clew.proxy.reading import Asked
-from clew.proxy.recording import Recording
+from clew.proxy.compacting.compacting import Compacting
+from clew.proxy.compacting.deciding import Deciding, Decision
+from clew.proxy.compacting.options import Options
+from clew.proxy.compacting.reading import Asked
+from clew.proxy.compacting.recording import Recording
+from clew.proxy.forwarding.config import Limits
 from clew.store import Record, SQLiteStore
 from tests.formats import Exchange, request, results
 from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say

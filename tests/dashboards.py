@@ -16,9 +16,9 @@ from typing import Any
 
 import clew
 from clew.proxy.assembling import compacting_app
-from clew.proxy.config import Config, Limits
-from clew.proxy.options import Options
-from clew.proxy.record import to_nowhere
+from clew.proxy.compacting.options import Options
+from clew.proxy.forwarding.config import Config, Limits
+from clew.proxy.forwarding.record import to_nowhere
 from clew.proxy.running import serving
 from clew.store import SQLiteStore
 from tests.formats import Exchange, request

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import clew
-from clew.proxy.breaker import Breaker, Rules
-from clew.proxy.compacting import Compacting, Sending
-from clew.proxy.deciding import Deciding, Decision
-from clew.proxy.handling import Answer, Incoming, Outgoing
-from clew.proxy.options import Options
-from clew.proxy.reading import Asked
-from clew.proxy.recording import Recording
+from clew.proxy.compacting.breaker import Breaker, Rules
+from clew.proxy.compacting.compacting import Compacting, Sending
+from clew.proxy.compacting.deciding import Deciding, Decision
+from clew.proxy.compacting.options import Options
+from clew.proxy.compacting.reading import Asked
+from clew.proxy.compacting.recording import Recording
+from clew.proxy.forwarding.handling import Answer, Incoming, Outgoing
 from clew.store import SQLiteStore
 from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
 from tests.storing import salt_of

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.proxy.app import App
-from clew.proxy.config import Config, Limits
-from clew.proxy.handling import Handling
+from clew.proxy.forwarding.config import Config, Limits
+from clew.proxy.forwarding.handling import Handling
+from clew.proxy.forwarding.record import Record
+from clew.proxy.forwarding.upstreams import Upstreams, upstreams_of
 from clew.proxy.own import Own
-from clew.proxy.record import Record
 from clew.proxy.running import Running, serving
-from clew.proxy.upstreams import Upstreams, upstreams_of
 
 SOON = 10.0  # seconds after which a test gives up
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -53,6 +53,8 @@ ORDER = {
         "advising", "fold",
     ),
 }  # fmt: skip
+# And the proxy's rooms: each may import from those before it.
+PROXY_ROOMS = ("forwarding", "answers", "compacting", "watching")
 RANK = {name: rank for rank, row in enumerate(LAYERS) for name in row}
 
 # Who knows less than their row would let them.
@@ -173,6 +175,14 @@ class TestEachModule:
         before = {f"clew.{room}.{name}" for name in ORDER[room][: ORDER[room].index(me)]}
         inside = {module for module, _ in imports(path) if module.startswith(f"clew.{room}.")}
         assert inside <= before
+
+    def test_imports_point_one_way_between_the_rooms_of_the_proxy(self, path: Path):
+        room = full_name(path).removeprefix("proxy.").partition(".")[0]
+        if house_name(path) != "proxy" or room not in PROXY_ROOMS:
+            return
+        later = PROXY_ROOMS[PROXY_ROOMS.index(room) + 1 :]
+        above = tuple(f"clew.proxy.{name}" for name in (*later, "app", "assembling", "running"))
+        assert [module for module, _ in imports(path) if module.startswith(above)] == []
 
     def test_knows_only_what_it_should(self, path: Path):
         known = {other for module, _ in imports(path) if (other := within(module))}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy import noticing
+from clew.proxy.compacting import noticing
 from tests.dashboards import Dashboarded, dashboarded, only
 from tests.formats import Exchange
 

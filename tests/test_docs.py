@@ -17,8 +17,8 @@ from clew.cli import main
 from clew.cli.demo import example
 from clew.edits import REASONS
 from clew.marker import MOST, UNITS, Marker, Short, is_hole, parse_marker
-from clew.proxy.compacting import REASONS as REASONS_WHY
-from clew.proxy.families import FAMILIES
+from clew.proxy.compacting.compacting import REASONS as REASONS_WHY
+from clew.proxy.watching.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -24,7 +24,7 @@ import pytest
 
 from clew.proxy import workers
 from clew.proxy.app import App
-from clew.proxy.config import Config
+from clew.proxy.forwarding.config import Config
 from clew.proxy.running import bound
 from clew.store import Record, SQLiteStore, database
 from tests.test_run import SOURCE, ended, in_terminal, shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clew.prices import Terms
-from clew.proxy.billing import Sizes, bill_of, observed_bill
+from clew.proxy.answers.billing import Sizes, bill_of, observed_bill
 from clew.sessions.session import Usage
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from clew.errors import PolicyError
-from clew.proxy.breaker import Attempt, Breaker, Rules
+from clew.proxy.compacting.breaker import Attempt, Breaker, Rules
 
 RULES = Rules(troubles=3, within=10.0, rest=5.0, longest=15.0)
 

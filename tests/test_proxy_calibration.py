@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.proxy.calibration import MOST_MODELS, MOST_PAIRS, Calibrations
+from clew.proxy.answers.calibration import MOST_MODELS, MOST_PAIRS, Calibrations
 from clew.replay.calibration import ENOUGH, LONG
 from clew.replay.result import Calibration
 

@@ -17,8 +17,8 @@ from clew.edits import Offer
 from clew.marker import reference
 from clew.passes.view import View
 from clew.policy import Policy
-from clew.proxy.deciding import Deciding
-from clew.proxy.reading import Asked
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.reading import Asked
 from clew.store import SQLiteStore
 from tests.compacting import INVALID, KEEN, LONG, PATHS, Compacted, answer, drive, said, says, told
 from tests.formats import FORMATS
@@ -219,7 +219,7 @@ class TestTheColdCache:
 def write_down(
     store: SQLiteStore, asked: Asked, decision: Any, who: Deciding | None = None
 ) -> None:
-    from clew.proxy.recording import Doing, Recording
+    from clew.proxy.compacting.recording import Doing, Recording
 
     recording = Recording(store)
     doing = Doing(asked=asked, decision=decision)

@@ -11,11 +11,11 @@ import pytest
 
 import clew
 from clew.presets import PRESETS
-from clew.proxy import compacting as module
-from clew.proxy.breaker import Breaker, Rules
-from clew.proxy.deciding import Deciding
-from clew.proxy.reading import Asked
-from clew.proxy.reproducing import made_again, policy_of, settings_in
+from clew.proxy.compacting import compacting as module
+from clew.proxy.compacting.breaker import Breaker, Rules
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.reading import Asked
+from clew.proxy.compacting.reproducing import made_again, policy_of, settings_in
 from tests.compacting import (
     INVALID,
     KEEN,
@@ -164,7 +164,7 @@ class TestAFaultOfClews:
             def broken(*_: object, **__: object) -> None:
                 raise MemoryError
 
-            monkeypatch.setattr("clew.proxy.deciding.read_body", broken)
+            monkeypatch.setattr("clew.proxy.compacting.deciding.read_body", broken)
             reply = await one.ask("anthropic", 3)
             assert reply.status == 200
             assert told(reply, "x-clew-sent") == "untouched"

@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.proxy.app import App
-from clew.proxy.asgi import Message, Request
-from clew.proxy.caller import NOTHING
-from clew.proxy.client import Client
-from clew.proxy.config import Config, Limits
-from clew.proxy.passing import Broke, pass_down
-from clew.proxy.record import record_of
+from clew.proxy.forwarding.asgi import Message, Request
+from clew.proxy.forwarding.caller import NOTHING
+from clew.proxy.forwarding.client import Client
+from clew.proxy.forwarding.config import Config, Limits
+from clew.proxy.forwarding.passing import Broke, pass_down
+from clew.proxy.forwarding.record import record_of
+from clew.proxy.forwarding.tapping import Listening
+from clew.proxy.forwarding.upstreams import Upstream as Endpoint
 from clew.proxy.running import Running, serving, serving_in_thread
-from clew.proxy.tapping import Listening
-from clew.proxy.upstreams import Upstream as Endpoint
 from tests.proxying import (
     CHUNKED,
     OK,

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 import zstandard
 
-from clew.proxy.asgi import Headers
-from clew.proxy.config import Limits
-from clew.proxy.handling import UNCHANGED, Answer, How, Incoming, Outgoing, PassThrough
+from clew.proxy.forwarding.asgi import Headers
+from clew.proxy.forwarding.config import Limits
+from clew.proxy.forwarding.handling import UNCHANGED, Answer, How, Incoming, Outgoing, PassThrough
 from tests.proxying import (
     CHUNKED,
     OK,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from clew.proxy.app import App
-from clew.proxy.config import Config, Limits
-from clew.proxy.lines import Lines
+from clew.proxy.forwarding.config import Config, Limits
 from clew.proxy.running import serving
+from clew.proxy.watching.lines import Lines
 from tests.compacting import Compacted, compacting, drive, said
 from tests.proxying import CHUNKED, OK, Heard, all_to, ask, get, post, proxy, run, say
 

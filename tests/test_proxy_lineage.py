@@ -15,8 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from clew.facts import Facts
-from clew.proxy.deciding import Deciding, Decision
-from clew.proxy.reading import Asked
+from clew.proxy.compacting.deciding import Deciding, Decision
+from clew.proxy.compacting.reading import Asked
 from clew.store import SQLiteStore, StoreUnavailable
 from tests.driving import KEEN, PLANNED
 from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from clew.codecs.codec import FORMATS
-from clew.proxy.families import FAMILIES, FIRST, REQUESTS, RESTING, TOOK, USAGE
-from clew.proxy.handling import About
-from clew.proxy.lines import Lines
-from clew.proxy.metrics import WIDTH, Cells, Metrics, cells_for
-from clew.proxy.record import Log, Record, to_all
+from clew.proxy.forwarding.handling import About
+from clew.proxy.forwarding.record import Log, Record, to_all
+from clew.proxy.watching.families import FAMILIES, FIRST, REQUESTS, RESTING, TOOK, USAGE
+from clew.proxy.watching.lines import Lines
+from clew.proxy.watching.metrics import WIDTH, Cells, Metrics, cells_for
 from clew.store import Usage
 
 HOWS = ["whole", "gone", "broke", "unreachable", "refused", "own", "unheard of"]

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clew.proxy.breaker import Standing
-from clew.proxy.families import FAMILIES
-from clew.proxy.health import Watch
-from clew.proxy.metrics import Metrics
+from clew.proxy.compacting.breaker import Standing
+from clew.proxy.watching.families import FAMILIES
+from clew.proxy.watching.health import Watch
+from clew.proxy.watching.metrics import Metrics
 from clew.store import SQLiteStore
 from tests.formats import Exchange, request
 from tests.operating import KEY, MODEL, Client, Provider, one_to_each, provider

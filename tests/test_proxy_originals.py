@@ -14,9 +14,9 @@ import pytest
 from clew import Policy
 from clew.marker import reference
 from clew.proxy.assembling import compacting_app
-from clew.proxy.config import Config
-from clew.proxy.options import Options
-from clew.proxy.record import Record
+from clew.proxy.compacting.options import Options
+from clew.proxy.forwarding.config import Config
+from clew.proxy.forwarding.record import Record
 from clew.proxy.running import Running, serving
 from clew.store import SQLiteStore
 from tests.compacting import KEEN, PATHS, STEPS, said
@@ -152,7 +152,7 @@ def test_two_keys_that_left_the_same_text_each_have_it_until_theirs_is_forgotten
 
 
 def test_what_a_tool_printed_is_text_to_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from clew.proxy.owners import owner_of
+    from clew.proxy.compacting.owners import owner_of
 
     path = tmp_path / "clew.db"
     store = SQLiteStore(path)

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.proxy.compacting import Compacting
-from clew.proxy.deciding import Deciding
-from clew.proxy.options import Options
-from clew.proxy.recording import Recording
+from clew.proxy.compacting.compacting import Compacting
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.options import Options
+from clew.proxy.compacting.recording import Recording
 from clew.store import SQLiteStore
 from tests.compacting import PATHS
 from tests.formats import FORMATS, Exchange, request, results

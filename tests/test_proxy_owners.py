@@ -15,7 +15,13 @@ from clew.codecs.formats import CODECS
 from clew.codecs.reading import read_body
 from clew.engine import prefix_of
 from clew.folding.fold import first_prefix
-from clew.proxy.owners import ANONYMOUS, Conversation, conversation_of, group_of, owner_of
+from clew.proxy.compacting.owners import (
+    ANONYMOUS,
+    Conversation,
+    conversation_of,
+    group_of,
+    owner_of,
+)
 from tests.strategies import HISTORY, conversations, render
 
 SALT = b"a salt of the store's own"

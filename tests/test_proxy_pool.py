@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.deciding import Deciding
-from clew.proxy.pool import Pool
-from clew.proxy.reading import Asked
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.pool import Pool
+from clew.proxy.compacting.reading import Asked
 from clew.store import SQLiteStore
 from tests.compacting import KEEN, said
 from tests.operating import Client, provider

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.printing import Printer
+from clew.proxy.forwarding.printing import Printer
 from tests.compacting import said
 from tests.operating import Client, events, provider
 from tests.storing import bytes_of

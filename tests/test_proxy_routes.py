@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clew.proxy.asgi import Request
-from clew.proxy.config import Config, checked
+from clew.proxy.forwarding.asgi import Request
+from clew.proxy.forwarding.config import Config, checked
+from clew.proxy.forwarding.refusals import Refusal
+from clew.proxy.forwarding.routes import Route, destination, route_of
+from clew.proxy.forwarding.upstreams import Unservable, Upstream, Upstreams, upstreams_of
 from clew.proxy.own import is_own, own_of
-from clew.proxy.refusals import Refusal
-from clew.proxy.routes import Route, destination, route_of
-from clew.proxy.upstreams import Unservable, Upstream, Upstreams, upstreams_of
 
 
 def request(method: str, path: str, query: str = "", **headers: str) -> Request:

@@ -11,12 +11,12 @@ import pytest
 
 from clew.proxy import protocol
 from clew.proxy.app import App
-from clew.proxy.asgi import Receive, Scope, Send, answer
-from clew.proxy.client import Client
-from clew.proxy.config import Config, Limits
-from clew.proxy.record import Record
+from clew.proxy.forwarding.asgi import Receive, Scope, Send, answer
+from clew.proxy.forwarding.client import Client
+from clew.proxy.forwarding.config import Config, Limits
+from clew.proxy.forwarding.record import Record
+from clew.proxy.forwarding.upstreams import upstreams_of
 from clew.proxy.running import serving
-from clew.proxy.upstreams import upstreams_of
 from tests.proxying import (
     CHUNKED,
     OK,

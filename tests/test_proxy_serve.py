@@ -23,9 +23,9 @@ from click.testing import CliRunner
 
 from clew.cli import main
 from clew.proxy import workers
-from clew.proxy.config import Config
+from clew.proxy.forwarding.config import Config
+from clew.proxy.forwarding.upstreams import Unservable
 from clew.proxy.running import bound
-from clew.proxy.upstreams import Unservable
 
 SOURCE = Path(__file__).parents[1] / "src"
 SOON = 20.0

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import clew
-from clew.proxy.compacting import Compacting
-from clew.proxy.deciding import Deciding
-from clew.proxy.options import Options
-from clew.proxy.recording import Recording
+from clew.proxy.compacting.compacting import Compacting
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.options import Options
+from clew.proxy.compacting.recording import Recording
 from clew.store import Record, SQLiteStore
 from tests.client_shapes import CLIENTS, LONG, Client, grown, marks, spelled, unmarked
 from tests.formats import FIELD

@@ -22,9 +22,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from clew.proxy.handling import About
-from clew.proxy.record import Record
-from clew.proxy.spans import attributes_of, error_of, span_name, spans_of, spans_wanted
+from clew.proxy.forwarding.handling import About
+from clew.proxy.forwarding.record import Record
+from clew.proxy.watching.spans import attributes_of, error_of, span_name, spans_of, spans_wanted
 from clew.store import Usage
 from tests.operating import KEY, MODEL, Client, provider
 from tests.storing import SOURCE
@@ -231,7 +231,7 @@ def test_spans_are_made_where_the_environment_says_so(environ: dict[str, str], w
 def test_without_a_collector_nothing_of_the_sdk_is_imported():
     assert spans_of({}) is None
     code = (
-        "import sys\nimport clew.proxy.assembling\nfrom clew.proxy.spans import spans_of\n"
+        "import sys\nimport clew.proxy.assembling\nfrom clew.proxy.watching.spans import spans_of\n"
         "spans_of({})\nprint('opentelemetry' in sys.modules)"
     )
     done = subprocess.run(
@@ -243,8 +243,10 @@ def test_without_a_collector_nothing_of_the_sdk_is_imported():
 
 def test_without_the_extra_the_proxy_goes_on_and_says_what_is_missing():
     code = (
-        "import sys\nsys.modules['opentelemetry'] = None\nfrom clew.proxy.spans import spans_of\n"
-        "from clew.proxy.lines import log_as_lines\nfrom clew.proxy.printing import Printer\n"
+        "import sys\nsys.modules['opentelemetry'] = None\n"
+        "from clew.proxy.forwarding.printing import Printer\n"
+        "from clew.proxy.watching.lines import log_as_lines\n"
+        "from clew.proxy.watching.spans import spans_of\n"
         "log_as_lines(Printer(2))\n"
         f"print(spans_of({HERE!r}))"
     )

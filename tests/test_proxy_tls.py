@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.client import Client, _trusting_as_clients_do
-from clew.proxy.config import Limits
-from clew.proxy.upstreams import Upstream
+from clew.proxy.forwarding.client import Client, _trusting_as_clients_do
+from clew.proxy.forwarding.config import Limits
+from clew.proxy.forwarding.upstreams import Upstream
 from tests.certificates import Authority
 from tests.proxying import SOON, Heard, ask, post, read_request, run, upstream
 from tests.storing import SOURCE

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.codecs.codec import FORMATS, FormatName
-from clew.proxy.picking import LONGEST_MEMBER, Values, Wanted
-from clew.proxy.unpacking import Unpacking
-from clew.proxy.usage import LONGEST_HELD, Told, UsageReader
+from clew.proxy.answers.picking import LONGEST_MEMBER, Values, Wanted
+from clew.proxy.answers.unpacking import Unpacking
+from clew.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
 from clew.sessions.session import Usage
 from clew.sessions.usages import chat_usage, responses_usage
 from tests.transcripts import upstream

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from clew.cli.run import environment_of
-from clew.proxy.summing import Sums
+from clew.proxy.watching.summing import Sums
 from clew.store import Record
 from tests.formats import Exchange, request
 from tests.transcripts.upstream import Answer, Upstream

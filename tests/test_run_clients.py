@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clew.proxy.clients import VARIABLES, Setup, setup_of
-from clew.proxy.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
+from clew.proxy.agents.clients import VARIABLES, Setup, setup_of
+from clew.proxy.forwarding.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
 
 URL = "http://127.0.0.1:4711"
 V1 = f"{URL}/v1"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from clew.codecs.codec import FormatName
-from clew.proxy.objections import objection_of
-from clew.proxy.usage import Told, UsageReader
+from clew.proxy.answers.usage import Told, UsageReader
+from clew.proxy.compacting.objections import objection_of
 from tests.e2e.server import CONTEXT, ModelServer
 
 pytestmark = pytest.mark.e2e

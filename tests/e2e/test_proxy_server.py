@@ -14,11 +14,11 @@ import pytest
 
 import clew
 from clew.proxy.assembling import compacting_app
-from clew.proxy.config import Config
-from clew.proxy.options import Options
-from clew.proxy.record import to_nowhere
+from clew.proxy.compacting.options import Options
+from clew.proxy.forwarding.config import Config
+from clew.proxy.forwarding.record import to_nowhere
+from clew.proxy.forwarding.upstreams import upstreams_of
 from clew.proxy.running import serving_in_thread
-from clew.proxy.upstreams import upstreams_of
 from clew.store import Record
 from tests.e2e.server import CONTEXT, WIRES, ModelServer
 from tests.e2e.talking import growing

@@ -28,9 +28,9 @@ from .showing import counted
 
 if TYPE_CHECKING:
     from ..policy import Policy
-    from ..proxy.clients import Setup
-    from ..proxy.options import Options
-    from ..proxy.summing import Sums
+    from ..proxy.agents.clients import Setup
+    from ..proxy.compacting.options import Options
+    from ..proxy.watching.summing import Sums
 
 NOT_FOUND: Final = 127  # as shells report a command that is not there
 NOT_RUN: Final = 126  # … and one that cannot be run
@@ -78,8 +78,8 @@ def run(
     before is where its requests go on to. Its exit status is that of the command: docs/run.md.
     """
     with needing_server():
-        from ..proxy.config import Config  # late: no other command needs the server
-        from ..proxy.options import Options
+        from ..proxy.compacting.options import Options
+        from ..proxy.forwarding.config import Config  # late: no other command needs the server
         from ..proxy.running import bound
     _refuse_command(command[0])
     options = Options(policy=policy, observe=observe, deadline=deadline)
@@ -109,13 +109,13 @@ def _run(
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, say what came of it."""
+    from ..proxy.agents.clients import setup_of
     from ..proxy.assembling import compacting_app
-    from ..proxy.clients import setup_of
-    from ..proxy.config import Config, Limits, checked
-    from ..proxy.record import to_nowhere
+    from ..proxy.forwarding.config import Config, Limits, checked
+    from ..proxy.forwarding.record import to_nowhere
+    from ..proxy.forwarding.upstreams import upstreams_of
     from ..proxy.running import serving_in_thread
-    from ..proxy.summing import Sums
-    from ..proxy.upstreams import upstreams_of
+    from ..proxy.watching.summing import Sums
 
     token = os.environ.get("CLEW_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"

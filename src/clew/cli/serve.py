@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ..codecs.codec import FormatName
     from ..policy import Policy
     from ..proxy.app import App
-    from ..proxy.config import Config
-    from ..proxy.metrics import Cells
-    from ..proxy.options import Options
+    from ..proxy.compacting.options import Options
+    from ..proxy.forwarding.config import Config
+    from ..proxy.watching.metrics import Cells
 
 
 _NEXT = (
@@ -77,13 +77,16 @@ def serve(  # noqa: PLR0913 - each is an option
     on: docs/proxy.md.
     """
     with needing_server():
-        from ..proxy.config import Config, checked  # late: no other command needs the server
-        from ..proxy.lines import log_as_lines
-        from ..proxy.metrics import cells_for
-        from ..proxy.options import Options
-        from ..proxy.printing import Printer, standard_error
+        from ..proxy.compacting.options import Options
+        from ..proxy.forwarding.config import (  # late: no other command needs the server
+            Config,
+            checked,
+        )
+        from ..proxy.forwarding.printing import Printer, standard_error
+        from ..proxy.forwarding.upstreams import upstreams_of
         from ..proxy.running import bound
-        from ..proxy.upstreams import upstreams_of
+        from ..proxy.watching.lines import log_as_lines
+        from ..proxy.watching.metrics import cells_for
         from ..proxy.workers import serve_here, serve_in_processes
         from ..store.settings import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # as an address of IPv6 stands in a URL
@@ -119,9 +122,9 @@ def app_of(
 ) -> App:  # fmt: skip
     """The proxy that is served; in each process anew. Several share `cells` and `salt`."""
     from ..proxy.assembling import compacting_app, usual_store
-    from ..proxy.lines import log_as_lines
-    from ..proxy.printing import Printer, standard_error
-    from ..proxy.record import to_lines, to_nowhere
+    from ..proxy.forwarding.printing import Printer, standard_error
+    from ..proxy.forwarding.record import to_lines, to_nowhere
+    from ..proxy.watching.lines import log_as_lines
 
     printer = Printer(standard_error())
     log_as_lines(printer)

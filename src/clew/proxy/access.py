@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from .asgi import Request
-from .config import Config
-from .refusals import Refusal
+from .forwarding.asgi import Request
+from .forwarding.config import Config
+from .forwarding.refusals import Refusal
 
 IN_PATH: Final = "/clew-token/"  # then the token, then the path: all that a base URL can carry
 IN_HEADER: Final = b"x-clew-token"

@@ -8,18 +8,18 @@ from collections.abc import Callable, Mapping
 from urllib.parse import unquote
 
 from .access import Admission, admission_of, is_stranger, refuse_foreign, refuse_strangers
-from .asgi import Receive, Request, Scope, Send, request_of, until_closed
-from .caller import Caller, Gone
-from .client import Client
-from .config import Config, checked
-from .forwarding import Exchange, Forwarding
-from .handling import Handling, PassThrough
-from .headers import wants_websocket
+from .forwarding.asgi import Receive, Request, Scope, Send, request_of, until_closed
+from .forwarding.caller import Caller, Gone
+from .forwarding.client import Client
+from .forwarding.config import Config, checked
+from .forwarding.forwarding import Exchange, Forwarding
+from .forwarding.handling import Handling, PassThrough
+from .forwarding.headers import wants_websocket
+from .forwarding.passing import Broke
+from .forwarding.record import Log, Record, ms_since, record_of, to_nowhere
+from .forwarding.refusals import Refusal, refuse
+from .forwarding.routes import destination, route_of
 from .own import HEALTH, Own, healthy, is_own, own_of
-from .passing import Broke
-from .record import Log, Record, ms_since, record_of, to_nowhere
-from .refusals import Refusal, refuse
-from .routes import destination, route_of
 
 _CODING = b"transfer-encoding"
 _log = logging.getLogger(__name__)

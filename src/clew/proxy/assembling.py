@@ -11,18 +11,18 @@ from ..dashboard.around import Around, Breaker, Calibrated
 from ..dashboard.serving import Dashboard
 from ..store import Retention, SQLiteStore, StoreUnavailable, store_path
 from .app import App
-from .compacting import Compacting
-from .config import Config
-from .deciding import Deciding
+from .compacting.compacting import Compacting
+from .compacting.deciding import Deciding
+from .compacting.options import Options
+from .compacting.recording import Heard, Recording
+from .forwarding.config import Config
+from .forwarding.record import Log, Record, to_all
 from .given_back import FOLDER, GivenBack
-from .health import Scrape, Watch
 from .installed import installed
-from .metrics import Cells, Metrics
-from .options import Options
 from .own import HEALTH, METRICS
-from .record import Log, Record, to_all
-from .recording import Heard, Recording
-from .spans import spans_of
+from .watching.health import Scrape, Watch
+from .watching.metrics import Cells, Metrics
+from .watching.spans import spans_of
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final
 
 from ..store import Store, StoreUnavailable
-from .asgi import Receive, Scope, Send, answer
-from .owners import ANONYMOUS, owner_of
-from .refusals import Refusal
+from .compacting.owners import ANONYMOUS, owner_of
+from .forwarding.asgi import Receive, Scope, Send, answer
+from .forwarding.refusals import Refusal
 
 FOLDER: Final = "/clew/originals/"
 _READS: Final = ("GET", "HEAD")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from .asgi import Receive, Request, Scope, Send, answer
-from .refusals import Refusal
+from .forwarding.asgi import Receive, Request, Scope, Send, answer
+from .forwarding.refusals import Refusal
 
 Own = Callable[[Scope, Receive, Send], Awaitable[None]]
 

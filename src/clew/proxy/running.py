@@ -13,9 +13,9 @@ from typing import Final
 import uvicorn
 
 from .app import App
-from .config import Config
+from .forwarding.config import Config
+from .forwarding.upstreams import Unservable
 from .protocol import BoundedProtocol
-from .upstreams import Unservable
 
 _BACKLOG: Final = 1024
 _KEPT_SECONDS: Final = 120  # that an idle connection is kept for its client

@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Final
 
 from .app import App
+from .forwarding.upstreams import Unservable
 from .running import serving
-from .upstreams import Unservable
 
 _SPARE: Final = 5.0  # seconds beyond the drain that a process has to end
 _LOSSES: Final = 5  # processes that may die within a minute; after more, the next would die too

@@ -1,0 +1,1 @@
+"""What points each known agent at a proxy."""

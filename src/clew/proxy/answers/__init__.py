@@ -1,0 +1,1 @@
+"""What answers tell as they pass: usage, model, what it cost."""

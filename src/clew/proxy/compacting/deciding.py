@@ -1,0 +1,503 @@
+"""What goes up in place of a request: its projection, or what must do where that cannot be had.
+
+All of it runs off the event loop. Originals are durable before the first projection without them
+is given away; where they cannot be made so, no new edit is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import Event
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ...binding import binding_of
+from ...codecs.codec import FormatName
+from ...codecs.detect import detect
+from ...codecs.reading import read_body
+from ...edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from ...engine import (
+    Folded,
+    edits_of,
+    fields_with,
+    fold_request,
+    originals_of,
+    projected,
+    repairs_of,
+)
+from ...errors import ClewError
+from ...facts import Facts, Marks
+from ...fallback import Fallback, as_it_came, with_known_edits
+from ...folding.memo import Memo
+from ...folding.state import State
+from ...marker import reference
+from ...policy import Policy
+from ...prices import terms_for
+from ...repair.mending import Repair
+from ...store import Latest, Store
+from ...touching import touched
+from .conversations import Conversation, Conversations, Last, told_as
+from .keeping import NO_FACTS, Keeping
+from .noticing import Noticed, noticed
+from .owners import opening_of
+from .reading import Asked, Read, parent_of, taken_apart
+from .telling import comes_back, first_marks, is_cold, marks_seen
+
+Kind = Literal["projection", "known edits", "original", "untouched"]
+LEFT_ALONE: Final = "left alone"
+_FAR: Final = 16  # boundaries back that are looked at for a request that is known
+_FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """What goes up, and what is to be told of it."""
+
+    kind: Kind
+    body: bytes | None  # None: the bytes that came
+    conversation: str = ""
+    session: str = ""
+    prefix: str = ""  # the hash of its history
+    parent: str = ""  # and of that which the request before it ended
+    why: str = ""  # it is no projection
+    facts: Facts = NO_FACTS  # all that held
+    model: str = ""
+    before: int = 0  # tokens, about
+    after: int = 0
+    epochs: int = 0
+    moment: str = ""  # a free moment: "cold", "changed"
+    marks: Marks | None = None  # how the client marks, where that is known
+    last: Latest = Latest()  # the request before it
+    edits: tuple[Edit, ...] = ()
+    edition: int = 0  # the same for the very same edits; 0: not known
+    repairs: tuple[Repair, ...] = ()
+    failures: Mapping[str, str] = {}
+    terms: str = ""  # the model and the tools that it names
+    noticed: Noticed = Noticed()  # what it shows that none before it did
+    dropped: Mapping[str, str] = {}  # by place: references of what new edits took out whole
+
+
+class _Seen(Struct, frozen=True):
+    """What holds for a request, and what of that it is the first to show."""
+
+    facts: Facts
+    new: Facts = NO_FACTS
+    moment: str = ""
+
+
+class Deciding:
+    """Decides on requests one after another, for many conversations; safe to share by threads."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        store: Store,
+        *,
+        observe: bool = False,
+        shared: bool = False,
+        texts: Collection[FormatName] = (),
+    ) -> None:
+        self.policy = policy
+        told = policy.replace(rendering="text")
+        self._policies = dict.fromkeys(texts, told)  # of upstreams that refuse calls
+        self._keeping = Keeping(store)
+        self._observe = observe
+        self._shared = shared  # other processes decide on the same conversations
+        self._memo = Memo()
+        self._conversations = Conversations()
+
+    def decide(self, asked: Asked, late: Event | None = None) -> Decision:
+        """The projection of a request; raises what cannot be read.
+
+        Once `late` is set, something else went up: then it only fills what is remembered.
+        """
+        read = self._read(asked)
+        known = read.conversation
+        if self._is_left_alone(read, known.facts):
+            return self._original(read, known.facts, LEFT_ALONE)
+        folded, seen = self._folded(read)
+        if _is_settled(folded, seen):
+            return self._fallen_back(read, "sent as it came before")
+        made = projected(folded, asked.body)
+        if not self._observe:
+            try:
+                edits, edition = edits_of(folded.state), folded.state.outgoing.edition
+                originals = originals_of(folded)
+                self._keeping.keep(known, originals, edition, lambda: shown_instead(edits))
+            except ClewError as error:
+                if late is not None and late.is_set():
+                    raise  # what did go up has left its facts already
+                here = Facts(skipped=frozenset({folded.state.prefix.hex()}))
+                why = f"not kept: {error}"
+                return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
+        if not asked.counting and not (late is not None and late.is_set()):
+            self._note(known, seen.new)
+        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
+
+    def decide_at_once(self, asked: Asked) -> Decision | None:
+        """The projection, where that takes no look at the store; None: it would."""
+        if self._shared:
+            return None
+        read = self._read_known(asked)
+        if read is None or not read.conversation.read_up or read.conversation.owed != NO_FACTS:
+            return None
+        if read.conversation.facts.left_alone:
+            return None
+        folded, seen = self._folded(read, at_once=True)
+        if not read.found:
+            return None
+        made = projected(folded, asked.body)
+        sure = self._observe or self._is_sure(read, folded, originals_of(folded))
+        if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
+            return None
+        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
+
+    def decide_without_new_edits(
+        self, asked: Asked, why: str, *, must_fit: bool = False
+    ) -> Decision | None:
+        """What goes up where there is no time, or no trust, for new edits.
+
+        None, where it must fit: that would be the original, and perhaps is too long.
+        """
+        read = self._read(asked)
+        facts = read.conversation.facts
+        if self._is_left_alone(read, facts):
+            return self._original(read, facts, LEFT_ALONE)
+        known = self._known(read, facts, why, NO_FACTS)
+        if known is None and must_fit and not self._fits(read):
+            return None
+        return known or self._fallen_back(read, why)
+
+    def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
+        """The request itself, without reasoning that was signed for projections of it."""
+        read = self._read(asked)
+        if why == "bypassed" and not self._is_left_alone(read, read.conversation.facts):
+            self._note_original(read)
+        return self._original(read, read.conversation.facts, why)
+
+    def decide_without_reasoning(self, asked: Asked, why: str) -> Decision:
+        """The request itself without all that is signed: the provider says that it does not fit."""
+        read = self._read(asked)
+        self._note_original(read)
+        return self._original(read, read.conversation.facts, why, unsigned=True)
+
+    def sent(self, asked: Asked, decision: Decision) -> None:
+        """The provider took this: the next request of the conversation is decided accordingly."""
+        known = self._conversations.get(decision.conversation)
+        if known is None or asked.counting:
+            return
+        # What is only observed counts as sent: so it shows what would be saved if it were.
+        known.edited |= _alters(decision.edits) and not self._observe
+        latest = Latest(
+            asked.time, decision.terms,
+            "original" if decision.kind == "original" else "projection",
+            decision.before, decision.epochs,
+        )  # fmt: skip
+        if decision.prefix:
+            known.note_sent(decision.prefix, latest, decision.parent)
+
+    def untold(self, decision: Decision) -> tuple[Edit, ...]:
+        """The edits of a decision that none before it had."""
+        known = self._conversations.get(decision.conversation)
+        if known is None:
+            return decision.edits
+        new = known.untold(decision.edits, decision.edition)
+        known.note_told(map(told_as, new))
+        known.told_edition = decision.edition
+        return new
+
+    def count_untold(self, decision: Decision) -> int:
+        """How many edits of a decision none before it had."""
+        known = self._conversations.get(decision.conversation)
+        if known is None:
+            return len(decision.edits)
+        return len(known.untold(decision.edits, decision.edition))
+
+    def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
+        """From this original on, no request of its conversation is compacted.
+
+        That holds at once; what is returned tells the store, and may take its time.
+        """
+        known = self._conversations.add(Conversation(decision.conversation, owner))
+        here = Facts(left_alone=frozenset({decision.prefix}))
+        self._keeping.learn(known, here, owed=not self._observe)
+        return lambda: self._keeping.settle(known)
+
+    def fits(self, asked: Asked, tokens: int) -> None:
+        """No more than so many tokens fit, as the provider has just said."""
+        read = self._read(asked)
+        self._note(read.conversation, Facts(windows=((read.here(), tokens),)))
+
+    def close(self) -> None:
+        """Leave nothing untold that the store can still be told."""
+        self._keeping.close()
+
+    def _read(self, asked: Asked) -> Read:
+        body = read_body(asked.body, self._memo.bodies)
+        format = detect(body, asked.format)
+        id = opening_of(body, format, asked.owner)
+        known = self._conversations.get(id)
+        if known is None:  # it is new, or there were many others since
+            known = self._keeping.owing(id) or Conversation(id, asked.owner)
+            known = self._conversations.add(known)
+        if self._shared or not known.read_up:
+            self._keeping.read_up(known)
+        read = taken_apart(asked, body, format, known)
+        if not known.facts.marks:
+            self._keeping.learn(known, first_marks(read), owed=not self._observe)
+        return read
+
+    def _read_known(self, asked: Asked) -> Read | None:
+        """The same, if this process knows the conversation."""
+        body = read_body(asked.body, self._memo.bodies)
+        format = detect(body, asked.format)
+        known = self._conversations.get(opening_of(body, format, asked.owner))
+        return None if known is None else taken_apart(asked, body, format, known)
+
+    def _folded(self, read: Read, *, at_once: bool = False) -> tuple[Folded, _Seen]:
+        """The request folded; where its reasoning was signed for something else, without that."""
+        facts = read.conversation.facts
+        folded = self._fold(read, facts)
+        boundaries = folded.state.boundaries
+        if at_once and not self._is_at_hand(read.conversation, boundaries):
+            return folded, _Seen(facts)
+        seen = self._seen_now(read, folded)
+        if seen.new != NO_FACTS:
+            folded = self._fold(read, seen.facts)
+        if not self._contradicts(read, folded, seen.facts):
+            return folded, seen
+        new = Facts(changed=frozenset({folded.state.prefix.hex()}))
+        seen = _Seen(seen.facts.merge(new), seen.new.merge(new), "changed")
+        return self._fold(read, seen.facts), seen
+
+    def _seen_now(self, read: Read, folded: Folded) -> _Seen:
+        """What this request shows that no later one can: a free moment, how the client marks."""
+        known, here = read.conversation, frozenset({folded.state.prefix.hex()})
+        moment = self._moment(read, folded)
+        new = marks_seen(read, folded.state)
+        if moment:
+            new = new.merge(Facts(cold=here) if moment == "cold" else Facts(changed=here))
+        return _Seen(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
+
+    def _moment(self, read: Read, folded: Folded) -> str:
+        """Whether the provider's cache has gone cold, or is another model's; a retry tells none."""
+        last = self._last(read, folded.state.boundaries)
+        if read.asked.counting or not last.exact:
+            return ""
+        moment = "cold" if is_cold(read, last.latest.time) else ""
+        if last.latest.terms and last.latest.terms != read.terms():
+            moment = "changed"
+            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries, _FAR):
+                moment = ""  # where it is bound, what another thought goes, and all behind it
+        return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
+
+    def _last(self, read: Read, boundaries: list[bytes]) -> Last:
+        """The request that this one goes on from: by its history, for others may run beside it."""
+        if not read.found:
+            known, earlier = read.conversation, boundaries[-1 - _FAR : -1]
+            asked = True
+            if self._shared or not self._is_at_hand(known, boundaries):
+                prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]
+                asked = self._keeping.look_up(known, prefixes)
+            read.found.append(replace(known.last(earlier, read.terms()), asked=asked))
+        return read.found[0]
+
+    def _before(self, read: Read, boundaries: list[bytes]) -> Latest:
+        """The request before this one, for who counts: that which it repeats, or goes on from."""
+        same = read.conversation.last(boundaries[-1:], read.terms())
+        return same.latest if same.exact else self._last(read, boundaries).latest
+
+    def _is_sure(self, read: Read, folded: Folded, originals: Mapping[str, str]) -> bool:
+        """Whether there is nothing to keep, without a look at the store."""
+        edits_of(folded.state)  # numbers them
+        edition = folded.state.outgoing.edition
+        return self._keeping.is_sure(read.conversation, originals, edition)
+
+    def _is_at_hand(self, known: Conversation, boundaries: list[bytes]) -> bool:
+        """Whether what a request goes on from is known without a look at the store."""
+        return len(boundaries) < 2 or boundaries[-2] in known.sent
+
+    def _fold(self, read: Read, facts: Facts) -> Folded:
+        policy, model = self.policy_for(read.format), read.asked.model
+        return fold_request(read.body, read.format, policy, facts, self._memo, model=model)
+
+    def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
+        """Whether a projection says something else than what its reasoning was signed for.
+
+        An original went up last, or what did is not known; both leave a boundary that is skipped
+        and changed. Where the reasoning was dropped since, one that is only changed.
+        """
+        state = folded.state
+        if not folded.setting.binding.bound or state.prefix.hex() in facts.changed - facts.skipped:
+            return False
+        if not _has_reasoning(folded):
+            return False
+        last, alters = self._last(read, state.boundaries), _alters(edits_of(state))
+        passed = (prefix.hex() for prefix in reversed(state.boundaries))
+        reset = next((prefix for prefix in passed if prefix in facts.changed), "")
+        if reset in facts.skipped:  # an original, which may have lost its reasoning
+            return alters or read.conversation.edited or self._shared
+        if not last.exact and last.latest.time and self._shared:
+            return False  # another process sent it just now; of an original there would be facts
+        return alters and (not last.exact or last.latest.sent_as != "projection")
+
+    def _projection(
+        self, read: Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
+    ) -> Decision:
+        state = folded.state
+        before = folded.setting.head + state.size
+        read.conversation.bytes_a_token = len(read.asked.body) / max(1, before)
+        return Decision(
+            kind="projection", body=None if request is read.asked.body else request,
+            conversation=read.conversation.id, session=read.session(),
+            prefix=state.prefix.hex(), facts=seen.facts,
+            model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
+            moment=seen.moment, marks=state.marks, last=self._before(read, state.boundaries),
+            parent=parent_of(state.boundaries), edits=edits_of(state),
+            edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
+            terms=read.terms(), noticed=noticed(state),
+            dropped=self._dropped(read, state),
+        )  # fmt: skip
+
+    def _dropped(self, read: Read, state: State) -> dict[str, str]:
+        """Where a new edit puts nothing in place of what it takes out: what that was."""
+        parts = state.index.parts
+        found: dict[str, str] = {}
+        edits = edits_of(state)
+        for edit in read.conversation.untold(edits, state.outgoing.edition):
+            if isinstance(edit, DropExchange | DropReasoning):
+                texts = [parts[part].text for part in touched(edit, state.index)]
+                found[str(edit.ref)] = reference(max(texts, key=len, default=""))
+        return found
+
+    def _known(self, read: Read, facts: Facts, why: str, new: Facts) -> Decision | None:
+        """The edits in force, if they are known and go with what went up before."""
+        asked, known = read.asked, read.conversation
+        held = facts if new == NO_FACTS else facts.merge(new)
+        found = with_known_edits(
+            asked.body, format=read.format, policy=self.policy_for(read.format), facts=held,
+            memo=self._memo, model=asked.model,
+        )  # fmt: skip
+        if found is None or not self._goes_on(read, found, held):
+            return None
+        new = new.merge(found.facts)
+        self._note(known, NO_FACTS if asked.counting else new)
+        done = found.compaction
+        seen = _Seen(facts.merge(new))
+        made = self._projection(read, found.folded, done.request, done.report.repairs, seen)
+        return replace(made, kind="known edits", why=why)
+
+    def _fallen_back(self, read: Read, why: str) -> Decision:
+        """The original, and the fact that it was."""
+        self._note_original(read)
+        return self._original(read, read.conversation.facts, why)
+
+    def _goes_on(self, read: Read, found: Fallback[Any], facts: Facts) -> bool:
+        """Whether known edits may go up: they lead back, and contradict nothing that is signed."""
+        known, folded = read.conversation, found.folded
+        if not self._observe and not self._keeping.has(known, found.compaction.originals):
+            return False
+        if not folded.setting.binding.bound:
+            return True
+        skipped = found.facts.skipped
+        if any(known.was_answered(prefix) for prefix in skipped):
+            return False
+        if self._shared and len(skipped) > 1:  # another process may have answered one of them
+            return False
+        return not self._contradicts(read, folded, facts.merge(found.facts))
+
+    def policy_for(self, format: FormatName) -> Policy:
+        """The policy for requests in this format."""
+        return self._policies.get(format, self.policy)
+
+    def _fits(self, read: Read) -> bool:
+        """Whether the request as it came surely fits its window."""
+        listed = terms_for(read.format, read.model).window
+        windows = [tokens for _, tokens in read.conversation.facts.windows]
+        if listed is not None:
+            windows.append(listed)
+        return not windows or len(read.asked.body) <= _FEWEST_BYTES * min(windows)
+
+    def _original(self, read: Read, facts: Facts, why: str, *, unsigned: bool = False) -> Decision:
+        """The request as it came; on models that bind it, without reasoning that does not fit."""
+        body, known, edits = None, read.conversation, ()
+        last, before = self._last(read, read.boundaries()), self._before(read, read.boundaries())
+        # Another process may have sent edits just now, whose record is not written yet.
+        doubted = known.edited or self._shared or last.is_lost or unsigned
+        if doubted and self._is_bound(read):
+            sent = Facts(left_alone=self._signed_until(read, facts, unsigned))
+            fallen = as_it_came(
+                read.asked.body, format=read.format, sent=sent, model=read.asked.model
+            )
+            changed = fallen.compaction.request
+            body = None if changed is read.asked.body else changed
+            edits = edits_of(fallen.folded.state)
+        about = int(len(read.asked.body if body is None else body) / known.bytes_a_token)
+        return Decision(
+            kind="original", body=body, conversation=known.id, session=read.session(), why=why,
+            facts=facts, prefix=read.here(), before=about, after=about,
+            model=read.model, terms=read.terms(), last=before, epochs=before.epochs,
+            parent=parent_of(read.boundaries()), edits=edits,
+        )  # fmt: skip
+
+    def _signed_until(self, read: Read, facts: Facts, unsigned: bool) -> frozenset[str]:
+        """The histories up to which reasoning was signed for projections, or may have been."""
+        here, known = frozenset({read.here()}), read.conversation
+        if unsigned or not self._is_left_alone(read, facts):
+            return here
+        passed = [prefix.hex() for prefix in read.boundaries()]
+        since = max(at for at, prefix in enumerate(passed) if prefix in facts.left_alone)
+        if not any(known.was_answered(prefix) for prefix in passed[since:-1]):
+            return facts.left_alone
+        # This branch had gone on from a projection before another one was refused.
+        if not read.asked.counting:
+            self._note(known, Facts(left_alone=here))
+        return facts.left_alone | here
+
+    def _note_original(self, read: Read) -> None:
+        """This boundary is passed over; what is signed behind it is signed for the original."""
+        if not read.asked.counting:
+            here = frozenset({read.here()})
+            bound = self._is_bound(read)
+            new = Facts(skipped=here, changed=here if bound else frozenset())
+            self._note(read.conversation, new)
+
+    def _is_left_alone(self, read: Read, facts: Facts) -> bool:
+        """Whether a fact says so of a prefix of this very history."""
+        if not facts.left_alone:
+            return False
+        return any(prefix.hex() in facts.left_alone for prefix in read.boundaries())
+
+    def _is_bound(self, read: Read) -> bool:
+        return binding_of(read.format, fields_with(read.body.fields, read.asked.model)).bound
+
+    def _note(self, known: Conversation, new: Facts) -> None:
+        if self._observe:
+            self._keeping.learn(known, new)
+        else:
+            self._keeping.note(known, new)
+
+
+def _is_settled(folded: Folded, seen: _Seen) -> bool:
+    """Whether the original went up at this very boundary, so that nothing can be changed there."""
+    here = folded.state.prefix.hex()
+    return folded.setting.binding.bound and here in seen.facts.skipped & seen.facts.changed
+
+
+def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
+    """What stands in place of texts now, by reference, so that it can be shown beside them."""
+    return {reference(one.text): one.text for one in edits if isinstance(one, Replace)}
+
+
+def _alters(edits: Iterable[Edit]) -> bool:
+    """Whether edits change what the model reads: cache marks do not."""
+    return any(not isinstance(edit, PlaceMark) for edit in edits)
+
+
+def _has_reasoning(folded: Folded) -> bool:
+    """Whether there is reasoning in the history that no edit has taken out yet."""
+    state = folded.state
+    return any(
+        unit.reasoning and unit.reasoning[0] not in state.claimed for unit in state.index.units
+    )

@@ -1,0 +1,1 @@
+"""Requests on their way up and responses on their way down, byte for byte."""

@@ -1,0 +1,1 @@
+"""How the proxy stands, for who watches it: numbers, spans, lines, sums."""
