@@ -13,7 +13,8 @@ from typing import Any
 
 import clew
 from clew.proxy.compacting.compacting import Compacting
-from clew.proxy.compacting.deciding import Deciding, Decision
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.decision import Decision
 from clew.proxy.compacting.options import Options
 from clew.proxy.compacting.reading import Asked
 from clew.proxy.compacting.recording import Recording

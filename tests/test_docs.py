@@ -172,7 +172,7 @@ def test_what_the_proxy_tells_is_on_its_pages():
     metrics = operations.partition("## Metrics")[2].partition("## ")[0]
     assert set(re.findall(r"`(clew_\w+)`", metrics)) == {family.name for family in FAMILIES}
     headers = (ROOT / "docs" / "proxy.md").read_text("utf-8").partition("## Headers of clew's own")
-    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/clew/proxy").glob("*.py"))
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/clew/proxy").rglob("*.py"))
     ours = set(re.findall(r"x-clew-[a-z]+", source)) - {"x-clew-upgrade"}  # which stays inside
     assert set(re.findall(r"x-clew-[a-z]+", headers[2].partition("## ")[0])) == ours
 

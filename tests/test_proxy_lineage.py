@@ -15,7 +15,8 @@ import pytest
 from msgspec.structs import replace
 
 from clew.facts import Facts
-from clew.proxy.compacting.deciding import Deciding, Decision
+from clew.proxy.compacting.deciding import Deciding
+from clew.proxy.compacting.decision import Decision
 from clew.proxy.compacting.reading import Asked
 from clew.store import SQLiteStore, StoreUnavailable
 from tests.driving import KEEN, PLANNED

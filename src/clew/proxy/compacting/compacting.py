@@ -16,7 +16,8 @@ from ...errors import ClewError
 from ..forwarding.asgi import Headers
 from ..forwarding.handling import About, Answer, Incoming, Outgoing
 from .breaker import Attempt, Breaker
-from .deciding import LEFT_ALONE, Deciding, Decision
+from .deciding import Deciding
+from .decision import LEFT_ALONE, Decision
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options

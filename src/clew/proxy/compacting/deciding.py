@@ -6,9 +6,9 @@ is given away; where they cannot be made so, no new edit is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from threading import Event
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from ...binding import binding_of
 from ...codecs.codec import FormatName
 from ...codecs.detect import detect
 from ...codecs.reading import read_body
-from ...edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from ...edits import DropExchange, DropReasoning, Edit
 from ...engine import (
     Folded,
     edits_of,
@@ -28,7 +28,7 @@ from ...engine import (
     repairs_of,
 )
 from ...errors import ClewError
-from ...facts import Facts, Marks
+from ...facts import Facts
 from ...fallback import Fallback, as_it_came, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
@@ -39,43 +39,15 @@ from ...repair.mending import Repair
 from ...store import Latest, Store
 from ...touching import touched
 from .conversations import Conversation, Conversations, Last, told_as
+from .decision import LEFT_ALONE, Decision, alters, shown_instead
 from .keeping import NO_FACTS, Keeping
-from .noticing import Noticed, noticed
+from .noticing import noticed
 from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
 from .telling import comes_back, first_marks, is_cold, marks_seen
 
-Kind = Literal["projection", "known edits", "original", "untouched"]
-LEFT_ALONE: Final = "left alone"
 _FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
-
-
-class Decision(Struct, frozen=True, kw_only=True):
-    """What goes up, and what is to be told of it."""
-
-    kind: Kind
-    body: bytes | None  # None: the bytes that came
-    conversation: str = ""
-    session: str = ""
-    prefix: str = ""  # the hash of its history
-    parent: str = ""  # and of that which the request before it ended
-    why: str = ""  # it is no projection
-    facts: Facts = NO_FACTS  # all that held
-    model: str = ""
-    before: int = 0  # tokens, about
-    after: int = 0
-    epochs: int = 0
-    moment: str = ""  # a free moment: "cold", "changed"
-    marks: Marks | None = None  # how the client marks, where that is known
-    last: Latest = Latest()  # the request before it
-    edits: tuple[Edit, ...] = ()
-    edition: int = 0  # the same for the very same edits; 0: not known
-    repairs: tuple[Repair, ...] = ()
-    failures: Mapping[str, str] = {}
-    terms: str = ""  # the model and the tools that it names
-    noticed: Noticed = Noticed()  # what it shows that none before it did
-    dropped: Mapping[str, str] = {}  # by place: references of what new edits took out whole
 
 
 class _Seen(Struct, frozen=True):
@@ -188,7 +160,7 @@ class Deciding:
         if known is None or asked.counting:
             return
         # What is only observed counts as sent: so it shows what would be saved if it were.
-        known.edited |= _alters(decision.edits) and not self._observe
+        known.edited |= alters(decision.edits) and not self._observe
         latest = Latest(
             asked.time, decision.terms,
             "original" if decision.kind == "original" else "projection",
@@ -333,14 +305,14 @@ class Deciding:
             return False
         if not _has_reasoning(folded):
             return False
-        last, alters = self._last(read, state.boundaries), _alters(edits_of(state))
+        last, altered = self._last(read, state.boundaries), alters(edits_of(state))
         passed = (prefix.hex() for prefix in reversed(state.boundaries))
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
-            return alters or read.conversation.edited or self._shared
+            return altered or read.conversation.edited or self._shared
         if not last.exact and last.latest.time and self._shared:
             return False  # another process sent it just now; of an original there would be facts
-        return alters and (not last.exact or last.latest.sent_as != "projection")
+        return altered and (not last.exact or last.latest.sent_as != "projection")
 
     def _projection(
         self, read: Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
@@ -483,16 +455,6 @@ def _is_settled(folded: Folded, seen: _Seen) -> bool:
     """Whether the original went up at this very boundary, so that nothing can be changed there."""
     here = folded.state.prefix.hex()
     return folded.setting.binding.bound and here in seen.facts.skipped & seen.facts.changed
-
-
-def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
-    """What stands in place of texts now, by reference, so that it can be shown beside them."""
-    return {reference(one.text): one.text for one in edits if isinstance(one, Replace)}
-
-
-def _alters(edits: Iterable[Edit]) -> bool:
-    """Whether edits change what the model reads: cache marks do not."""
-    return any(not isinstance(edit, PlaceMark) for edit in edits)
 
 
 def _has_reasoning(folded: Folded) -> bool:

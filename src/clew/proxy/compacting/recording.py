@@ -23,7 +23,7 @@ from ..answers.calibration import Calibrations
 from ..answers.usage import Told, UsageReader
 from ..forwarding.asgi import Headers
 from ..forwarding.handling import About, How
-from .deciding import Decision
+from .decision import Decision
 from .reading import Asked
 
 _log = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from ...store import Reproduction
 from ...tools import Tool, Tools
 from ..forwarding.handling import Answer
 from ..installed import installed
-from .deciding import Decision
+from .decision import Decision
 from .reading import Asked
 
 _LONGEST = 4_096  # bytes of what the provider said
