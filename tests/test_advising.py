@@ -227,11 +227,11 @@ def test_it_stays_behind_whatever_is_left_of_the_result(format: str) -> None:
 
 @formats
 def test_it_is_put_behind_a_tidied_result(format: str) -> None:
-    coloured = "\n".join(f"\x1b[31mline {number} in red\x1b[0m" for number in range(40))
+    coloured = "\n".join(f"\x1b[31mline {number} in red\x1b[0m" for number in range(400))
     out = run(format, *repeats(3, coloured), policy=Policy(passes=("tidy_results",), advise=True))
     last = results(format, out.request)[-1]
     assert "\x1b" not in last
-    assert without_advice(last).endswith("line 39 in red")
+    assert without_advice(last).endswith("line 399 in red")
     assert line_in(last)
 
 

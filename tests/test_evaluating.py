@@ -309,6 +309,7 @@ def test_a_regretted_cut_comes_back_only_with_a_cut_before_it(
     out = compact(format, grown(format, 3, late), policy)
     for count in range(3, 13):
         body = grown(format, count, late)
+        body.pop("model", None)  # so that no prompt is too short to be cached
         out = compact(format, body, policy)
         told.append(cut_results(format, body, out.request))
         epochs.append(out.report.epochs)

@@ -93,6 +93,15 @@ def asked(port: int, path: str, **headers: str) -> tuple[int, bytes]:
         return response.status, response.read()
 
 
+@pytest.fixture
+def heeding_hang_ups() -> Iterator[None]:
+    """What is started heeds them, also where these tests were started by `nohup`."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heeding_hang_ups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
     with served("--upstream", f"openai=http://127.0.0.1:{behind}", "--observe") as (process, port):
