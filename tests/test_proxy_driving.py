@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.driving import Driver
+from tests.driving import BOUND, DEADLINE, PLANNED, TOOLS, Driver
 
 RUNS = int(os.environ.get("FUZZ", "4"))  # `FUZZ=200` for some minutes
 
@@ -25,3 +26,33 @@ def test_every_law_holds_whatever_happens(tmp_path: Path, seed: int, workers: in
     finally:
         logging.disable(logging.NOTSET)
     assert sum(driver.kinds.values()) > 30
+
+
+def test_edits_known_for_other_tools_do_not_go_up_with_what_was_signed_for_these(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The store is slow, so a decision comes late that has taught the memo what it comes to."""
+
+    async def play() -> None:
+        driver = Driver(tmp_path, 6)
+        driver.policy = PLANNED
+        driver.workers = [driver._worker()]
+        deciding, branch = driver.workers[0][1], driver.branches[0]
+        branch.model = BOUND
+        for _ in range(12):
+            await driver.grow(branch)
+        keep = deciding._keeping.keep
+        monkeypatch.setattr(
+            deciding._keeping, "keep", lambda *what: (time.sleep(3 * DEADLINE), keep(*what))
+        )
+        more = {"name": "more", "description": "so " * 9_000, "input_schema": {}}
+        branch.tools = [*TOOLS, more]  # with which it would have been cut at other places
+        branch.went = None
+        await driver.grow(branch)  # judged by the provider: no thought meets what it is not for
+        await driver._rest()
+        monkeypatch.undo()
+        await driver.grow(branch)
+        await driver.close()
+        assert driver.kinds.get("original") == 1
+
+    asyncio.run(asyncio.wait_for(play(), 60))

@@ -372,6 +372,8 @@ class Deciding:
             return False
         if not folded.setting.binding.bound:
             return True
+        if self._moment(read, folded) == "changed":
+            return False  # known for this model and these tools; what is signed went to others
         skipped = found.facts.skipped
         if any(known.was_answered(prefix) for prefix in skipped):
             return False
