@@ -227,9 +227,12 @@ class Driver:
     async def kill(self, _branch: Branch) -> None:
         """A worker is gone at once, with all that it had not written yet; another begins.
 
-        The lock goes then too: of what was never written, and never can be, none could tell.
+        Not while the store cannot be written: facts that were never written none can tell. Then a
+        request may be refused, and goes up again without what was signed.
         """
         await self._rest()
+        if self.lock is not None:
+            return
         at = self.chance.randrange(len(self.workers))
         handling, deciding, store = self.workers[at]
         deciding._keeping._owing.clear()
@@ -237,7 +240,6 @@ class Driver:
         with store._recorder._changed:
             store._recorder._waiting.clear()
         await handling.stop()
-        self.unlock()
         self.workers[at] = self._worker()
 
     async def toggle_lock(self, _branch: Branch) -> None:
