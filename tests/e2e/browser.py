@@ -114,4 +114,4 @@ class Tab:
         """Close it: all it asked for was allowed, and nothing complained of."""
         self.context.close()
         assert [url for url in self.asked[1:] if not url.startswith(self.allowed)] == []
-        assert self.complaints == []
+        assert self.complaints == [], self.complaints

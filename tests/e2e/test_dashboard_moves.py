@@ -190,6 +190,7 @@ class TestLinks:
             seen.tab.go_back()
             seen.tab.reload()
             title.get_by_text("a" * 32, exact=True).wait_for()
+            seen.tab.close()  # it asks again as long as it is open, and the proxy ends here
 
 
 class TestMeanwhile:
