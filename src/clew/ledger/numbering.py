@@ -49,6 +49,8 @@ class Numbers:
 
     def of(self, key: int) -> int:
         """The number of a hash; the next one if it has none."""
+        # Looks as `get` does and is written out: it is asked for each word of a history, and the
+        # place where the look ended is where a new number goes.
         keys, slots = self._keys, self._slots
         mask = len(slots) - 1
         at = key & mask
