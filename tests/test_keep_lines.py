@@ -15,7 +15,7 @@ from clew.forecast.keeping import kept_of
 from clew.forecast.mentions import Mentions
 from clew.forecast.model import Forecast
 from clew.marker import Short, find_marker, hole_in, reference
-from clew.passes.keep_lines import keep_lines
+from clew.passes.keep_lines import doubled, keep_lines
 from clew.passes.view import View
 from clew.policy import Policy
 from clew.tokens import counter_for
@@ -239,3 +239,14 @@ class TestPass:
         history = told(runs("make", LOG), OTHER)
         history.mentions = Mentions()
         assert offers(history) == []
+
+
+@pytest.mark.parametrize("now", range(70))
+def test_every_unit_is_due_once_for_each_doubling_of_its_age(now: int) -> None:
+    for last in range(-1, now + 1):
+        told = [unit for first, end in doubled(last, now) for unit in range(first, end)]
+        assert told == [
+            unit
+            for unit in range(now)
+            if (now - unit).bit_length() != max(0, last - unit).bit_length()
+        ]

@@ -32,7 +32,8 @@ class ObjectBody:
         self.field = None if isinstance(request, list) else _history_field(request)
         self.fields: Fields | None = None if isinstance(request, list) else request
         self._messages = request if isinstance(request, list) else _history(request, self.field)
-        self._plain: list[JSON] = [_UNREAD] * len(self._messages)
+        # Who shares its messages has read them from JSON, and asks for them again and again.
+        self._plain = self._messages if shares else [_UNREAD] * len(self._messages)
 
     def __len__(self) -> int:
         return len(self._messages)

@@ -158,8 +158,7 @@ class Session(Struct, frozen=True, gc=False):
 
 def session_of(history: History, ledger: Ledger, mentions: Mentions) -> Session:
     """How a session stands at its end."""
-    now, uses = len(history.units) - 1, ledger.uses
-    last = next((at for at in range(len(uses) - 1, -1, -1) if uses[at].writes), None)
+    now, uses, last = len(history.units) - 1, ledger.uses, ledger.last_write
     edited = 0 if last is None else 1 + bisect_left(_ANY, now - history.exchanges[last].unit)
     return Session(
         bisect_left(_RECENT, sum(bool(one.writes) for one in uses[-_LATEST:])),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from itertools import compress
 from typing import Final
@@ -78,17 +78,27 @@ def _least_of(use: Use) -> int | None:
 
 def _due(view: View, mentions: Mentions) -> Iterator[int]:
     """The seen results whose age has come to a power of two since the last evaluation."""
-    units = view.transcript.units
-    now = len(units) - 1
+    units, results = view.transcript.units, view.transcript.results
     last = bisect_right(units, view.fresh_from, key=_answers) - 1
-    for position in view.transcript.results:
-        if position >= view.unseen_from:
-            return
-        words = mentions.results.get(position)
-        if words is None or now <= words.unit:
-            continue
-        if (now - words.unit).bit_length() != max(0, last - words.unit).bit_length():
-            yield position
+    for first, end in doubled(last, len(units) - 1):
+        start, stop = units[first].parts[0], min(units[end - 1].parts[1], view.unseen_from)
+        due = results[bisect_left(results, start) : bisect_left(results, stop)]
+        yield from (position for position in due if position in mentions.results)
+
+
+def doubled(last: int, now: int) -> Iterator[tuple[int, int]]:
+    """The units, from one up to another, whose age came to a power of two after `last`.
+
+    >>> list(doubled(8, 10))
+    [(1, 3), (5, 7), (7, 9), (9, 10)]
+    """
+    done = 0  # the first unit that is not told yet
+    for power in range(now.bit_length(), -1, -1):  # the oldest first
+        age = 1 << power
+        first, end = max(done, last - age + 1), now - age + 1
+        if first < end:
+            yield first, end
+            done = end
 
 
 def _answers(unit: Unit) -> int:
