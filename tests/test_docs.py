@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import json
 import re
 import shlex
@@ -103,6 +105,17 @@ def test_every_option_of_a_command_is_on_its_page(command: str, page: str):
     options = [one.opts[-1] for one in main.commands[command].params if one.opts[-1][:2] == "--"]
     assert len(options) >= 4
     assert [option for option in options if option not in text] == []
+
+
+SHOWN = [path for path in Path(clew.__file__).parent.rglob("*.py") if ">>> " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.stem)
+def test_examples_in_docstrings_say_what_they_are_shown_to(path: Path):
+    inside = path.relative_to(Path(clew.__file__).parent).with_suffix("")
+    result = doctest.testmod(importlib.import_module(".".join(("clew", *inside.parts))))
+    assert result.attempted > 0
+    assert result.failed == 0
 
 
 def test_the_library_s_page_names_all_that_is_public():
