@@ -107,10 +107,12 @@ def test_every_option_of_a_command_is_on_its_page(command: str, page: str):
     assert [option for option in options if option not in text] == []
 
 
-SHOWN = [path for path in Path(clew.__file__).parent.rglob("*.py") if ">>> " in path.read_text()]
+WITH_EXAMPLES = [
+    path for path in Path(clew.__file__).parent.rglob("*.py") if ">>> " in path.read_text()
+]
 
 
-@pytest.mark.parametrize("path", SHOWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WITH_EXAMPLES, ids=lambda path: path.stem)
 def test_examples_in_docstrings_say_what_they_are_shown_to(path: Path):
     inside = path.relative_to(Path(clew.__file__).parent).with_suffix("")
     result = doctest.testmod(importlib.import_module(".".join(("clew", *inside.parts))))

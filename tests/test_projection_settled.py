@@ -153,3 +153,19 @@ def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) ->
         settled = fold_request(asked, format, policy, Facts(), memo).state.outgoing.settled
         left.append(end - (0 if settled is None else settled.end))
     assert max(left[40:]) < 50, "rows are looked at again"
+
+
+def test_rows_are_settled_where_a_mark_of_ours_stands_beside_what_folded() -> None:
+    """Neighbours that stay apart do so however the marked one of them is spelled."""
+    memo, policy = Memo(), clew.Policy(budget=6_000, keep_recent=2)
+    history, left = long_session("anthropic", 60, result=600)["messages"], list[int]()
+    for end in range(41, len(history) + 1, 2):
+        asked = json.dumps({"model": MODEL["anthropic"], "messages": marked(history[:end])})
+        warm = clew.compact(asked, policy=policy, memo=memo)
+        assert warm.request == clew.compact(asked, policy=policy).request
+        state = fold_request(asked, "anthropic", policy, Facts(), memo).state
+        beside = state.outgoing.settled
+        if state.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):
+            left.append(end - (0 if beside is None else beside.end))
+    assert len(left) > 10
+    assert sorted(left)[len(left) // 2] < 30, left

@@ -46,7 +46,7 @@ class _Projection:
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
         self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
-        self._joined: list[Piece] = []  # what stood beside a row that vanished, and hangs on it
+        self._joined: list[Piece] = []  # what was put together because a row between vanished
         self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
         self._marked = set(body.marked())
         rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
@@ -63,14 +63,18 @@ class _Projection:
         state = self._state
         if state.cut <= 0 or not setting.rates.room:
             return
-        gone = [at for at in state.claimed if not isinstance(state.edits.get(at), Replace)]
-        mark = own_mark(self._body, state.index, state.sources, state.cut, gone)
+        mark = own_mark(self._body, state.index, state.sources, state.cut, self._is_gone)
         if mark is not None:
             row = mark.ref.row
             change = self._changes.get(row, RowChanges())
             marked = replace(change, marked=(*change.marked, mark))
             self._changes = {**self._changes, row: marked}
             self._spelled_anew = {*self._spelled_anew, row}
+
+    def _is_gone(self, part: int) -> bool:
+        """Whether nothing of a part is left to bear a mark."""
+        state = self._state
+        return part in state.claimed and not isinstance(state.edits.get(part), Replace)
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
@@ -228,7 +232,7 @@ class _Projection:
 
     def _own_marks(self) -> set[int]:
         """The source messages that edits put a mark on."""
-        rows = (row for row, change in self._changes.items() if change.marked)
+        rows = (row for row in self._spelled_anew if self._changes[row].marked)
         return {source for row in rows if (source := self._state.sources[row]) is not None}
 
     def _kept(self, row: int) -> Piece:
@@ -327,9 +331,9 @@ class _Projection:
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
         before = self._run[-1] if self._run else self._said(pieces[-1])
-        self._joined += (pieces[-1], piece)
         if self._codec.join(before, self._said(piece)) is None:
-            return False
+            return False  # by what they are: so it is however they are spelled
+        self._joined += (pieces[-1], piece)
         piece = self._built(piece)
         if self._run:
             self._run.append(self._said(piece))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..check.anthropic_request import (
@@ -43,17 +43,17 @@ def _automatic_mark(fields: Mapping[str, Any]) -> Iterator[Object]:
 
 
 def own_mark(
-    body: Body, history: History, sources: Sequence[int | None], cut: int, gone: Sequence[int]
-) -> PlaceMark | None:
+    body: Body, history: History, sources: Sequence[int | None], cut: int,
+    is_gone: Callable[[int], bool],
+) -> PlaceMark | None:  # fmt: skip
     """The mark on the last block before a cut, like the client's mark that follows it.
 
     Whoever reads the prefix before the cut the next time finds it there, however far behind the
     client's own mark it has come to stand.
     """
-    taken = set(gone)
     for position in range(cut - 1, -1, -1):
         part = history.parts[position]
-        if part.kind in _CARRIERS and part.text.strip() and position not in taken:
+        if part.kind in _CARRIERS and part.text.strip() and not is_gone(position):
             source = sources[part.ref.row]
             mark = None if source is None else _next_mark(body, source)
             if mark is None:
