@@ -83,7 +83,7 @@ def _due(view: View, mentions: Mentions) -> Iterator[int]:
     for first, end in doubled(last, len(units) - 1):
         start, stop = units[first].parts[0], min(units[end - 1].parts[1], view.unseen_from)
         due = results[bisect_left(results, start) : bisect_left(results, stop)]
-        yield from (position for position in due if position in mentions.results)
+        yield from (at for at in due if at in mentions.results and not view.is_gone(at))
 
 
 def doubled(last: int, now: int) -> Iterator[tuple[int, int]]:

@@ -85,6 +85,10 @@ class View(Struct, frozen=True, dict=True):
         """Whether a part stands in the projection as it came."""
         return position not in self.claimed
 
+    def is_gone(self, position: int) -> bool:
+        """Whether a part went with another one, so that nothing is left of it to offer on."""
+        return position in self.claimed and position not in self.in_force
+
     def is_tidy(self, position: int) -> bool:
         """Whether a part says all that it said: nothing was done to it, or it was only tidied."""
         edit = self.in_force.get(position)
