@@ -15,7 +15,8 @@ from clew.forecast.keeping import kept_of
 from clew.forecast.mentions import Mentions
 from clew.forecast.model import Forecast
 from clew.marker import Short, find_marker, hole_in, reference
-from clew.passes.keep_lines import doubled, keep_lines
+from clew.passes.keep_lines import keep_lines
+from clew.passes.moments import doubled
 from clew.passes.view import View
 from clew.policy import Policy
 from clew.tokens import counter_for

@@ -19,7 +19,7 @@ from ..policy import Policy
 from ..summaries.outcomes import ending_of
 from ..tools.use import Use
 from ..transcript import Part, Unit
-from .moments import acts
+from .moments import acts, doubled
 from .view import View
 
 LEAST: Final = 800  # characters; of shorter results nothing worth having can go
@@ -84,21 +84,6 @@ def _due(view: View, mentions: Mentions) -> Iterator[int]:
         start, stop = units[first].parts[0], min(units[end - 1].parts[1], view.unseen_from)
         due = results[bisect_left(results, start) : bisect_left(results, stop)]
         yield from (at for at in due if at in mentions.results and not view.is_gone(at))
-
-
-def doubled(last: int, now: int) -> Iterator[tuple[int, int]]:
-    """The units, from one up to another, whose age came to a power of two after `last`.
-
-    >>> list(doubled(8, 10))
-    [(1, 3), (5, 7), (7, 9), (9, 10)]
-    """
-    done = 0  # the first unit that is not told yet
-    for power in range(now.bit_length(), -1, -1):  # the oldest first
-        age = 1 << power
-        first, end = max(done, last - age + 1), now - age + 1
-        if first < end:
-            yield first, end
-            done = end
 
 
 def _answers(unit: Unit) -> int:
