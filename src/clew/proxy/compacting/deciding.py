@@ -28,7 +28,7 @@ from ...engine import (
     repairs_of,
 )
 from ...errors import ClewError
-from ...facts import Facts
+from ...facts import FAR_BACK, Facts
 from ...fallback import Fallback, as_it_came, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
@@ -46,7 +46,6 @@ from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
 from .telling import comes_back, first_marks, is_cold, marks_seen
 
-_FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
 
@@ -260,14 +259,14 @@ class Deciding:
         moment = "cold" if is_cold(read, last.latest.time) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
-            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries, _FAR):
+            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries):
                 moment = ""  # where it is bound, what another thought goes, and all behind it
         return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
     def _last(self, read: Read, boundaries: list[bytes]) -> Last:
         """The request that this one goes on from: by its history, for others may run beside it."""
         if not read.found:
-            known, earlier = read.conversation, boundaries[-1 - _FAR : -1]
+            known, earlier = read.conversation, boundaries[-1 - FAR_BACK : -1]
             asked = True
             if self._shared or not self._is_at_hand(known, boundaries):
                 prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]
