@@ -255,7 +255,7 @@ class Compacting:
         light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(
             asked=replace(asked, body=b""), decision=light, milliseconds=took, observed=observe,
-            untold=self._deciding.untold, about=about,
+            untold=self._deciding.untold, owed=self._deciding.owed, about=about,
         )  # fmt: skip
 
         def taken() -> None:

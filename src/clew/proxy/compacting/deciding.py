@@ -38,6 +38,7 @@ from ...prices import terms_for
 from ...repair.mending import Repair
 from ...store import Latest, Store
 from ...touching import touched
+from .board import Board
 from .conversations import Conversation, Conversations, Last, told_as
 from .decision import LEFT_ALONE, Decision, alters, shown_instead
 from .keeping import NO_FACTS, Keeping
@@ -67,12 +68,13 @@ class Deciding:
         *,
         observe: bool = False,
         shared: bool = False,
+        board: Board | None = None,
         texts: Collection[FormatName] = (),
     ) -> None:
         self.policy = policy
         told = policy.replace(rendering="text")
         self._policies = dict.fromkeys(texts, told)  # of upstreams that refuse calls
-        self._keeping = Keeping(store)
+        self._keeping = Keeping(store, board=board)
         self._observe = observe
         self._shared = shared  # other processes decide on the same conversations
         self._memo = Memo()
@@ -184,6 +186,15 @@ class Deciding:
         if known is None:
             return len(decision.edits)
         return len(known.untold(decision.edits, decision.edition))
+
+    def owed(self, decision: Decision) -> Facts:
+        """What a decision rests on and the store could not be told yet.
+
+        Whoever finds a request written down takes all its facts to be: they are written with it.
+        """
+        id = decision.conversation
+        known = self._conversations.get(id) or self._keeping.owing(id)
+        return NO_FACTS if known is None else known.owed
 
     def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
         """From this original on, no request of its conversation is compacted.
