@@ -290,7 +290,7 @@ class Driver:
             if 400 <= status < 500 and judged and tries > 1:
                 following = await handling.again(incoming, outgoing, Answer(status, (), said))
             assert outgoing.tap is not None
-            assert following is not None or status != 400 or error or headers, self.log
+            assert following is not None or status != 400 or error, self.log
             if following is None:
                 assert isinstance(outgoing, Sending)
                 outgoing.tap.began(status, ())

@@ -40,7 +40,7 @@ from ...store import Latest, Store
 from ...touching import touched
 from .board import Board
 from .conversations import Conversation, Conversations, Last, told_as
-from .decision import LEFT_ALONE, Decision, alters, shown_instead
+from .decision import BYPASSED, LEFT_ALONE, Decision, alters, shown_instead
 from .keeping import NO_FACTS, Keeping
 from .noticing import noticed
 from .owners import opening_of
@@ -145,7 +145,7 @@ class Deciding:
     def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
         """The request itself, without reasoning that was signed for projections of it."""
         read = self._read(asked)
-        if why == "bypassed" and not self._is_left_alone(read, read.conversation.facts):
+        if why == BYPASSED and not self._is_left_alone(read, read.conversation.facts):
             self._note_original(read)
         return self._original(read, read.conversation.facts, why)
 

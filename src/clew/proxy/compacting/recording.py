@@ -24,7 +24,7 @@ from ..answers.calibration import Calibrations
 from ..answers.usage import Told, UsageReader
 from ..forwarding.asgi import Headers
 from ..forwarding.handling import About, How
-from .decision import Decision
+from .decision import BYPASSED, Decision
 from .keeping import NO_FACTS
 from .reading import Asked
 
@@ -237,7 +237,7 @@ def _made(edit: Edit, dropped: Mapping[str, str]) -> EditMade:
 
 
 def _mode(doing: Doing) -> Mode:
-    if doing.decision.why == "bypassed":
+    if doing.decision.why == BYPASSED:
         return "bypassed"
     return "observed" if doing.observed else "compacted"
 
