@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import clew
+from clew.proxy.compacting.board import Board, memory_for
 from clew.proxy.compacting.breaker import Breaker, Rules
 from clew.proxy.compacting.compacting import Compacting, Sending
 from clew.proxy.compacting.deciding import Deciding
@@ -61,13 +62,14 @@ class Branch:
     model: str
     tools: list[Any] = field(default_factory=lambda: TOOLS)
     went: tuple[list[Any], Decision] | None = None
+    forgotten: bool = False  # what went up of it was never written down, and nobody knows it now
 
     def body(self) -> bytes:
         told = {"model": self.model, "max_tokens": 99, "tools": self.tools}
         return json.dumps({**told, "messages": self.messages}).encode()
 
     def fork(self) -> Branch:
-        return Branch(list(self.messages), self.model, self.tools, self.went)
+        return Branch(list(self.messages), self.model, self.tools, self.went, self.forgotten)
 
 
 class Driver:
@@ -80,7 +82,8 @@ class Driver:
         self.policy = self.chance.choice([KEEN, KEEN, PLANNED, BUDGET])
         self.shared = workers > 1
         self.provider = Signer()
-        self.workers = [self._worker() for _ in range(workers)]
+        self.memory = memory_for(workers)
+        self.workers = [self._worker(row) for row in range(workers)]
         model = self.chance.choice([BOUND, BOUND, BOUND, UNBOUND])
         self.branches = [Branch([{"role": "user", "content": f"task {seed}"}], model)]
         self.lock: sqlite3.Connection | None = None
@@ -88,10 +91,10 @@ class Driver:
         self.kinds: dict[str, int] = {}
         self.projected: set[str] = set()
 
-    def _worker(self) -> tuple[Compacting, Unsteady, SQLiteStore]:
-        # Processes that cannot tell one another facts cannot agree: they wait for one another.
-        store = SQLiteStore(self.path, wait=2.0 if self.shared else 0.01)
-        deciding = Unsteady(self.policy, store, shared=self.shared)
+    def _worker(self, row: int) -> tuple[Compacting, Unsteady, SQLiteStore]:
+        store = SQLiteStore(self.path, wait=0.01)
+        board = Board(self.memory, row) if self.shared else None
+        deciding = Unsteady(self.policy, store, shared=self.shared, board=board)
         options = Options(policy=self.policy, deadline=DEADLINE, shared=self.shared)
         made = Compacting(
             deciding, Recording(store), options, salt_of(store), clock=lambda: self.now
@@ -131,7 +134,7 @@ class Driver:
         """Ask; if the model answers, run what it calls."""
         self.now += self.chance.choice([1, 5, 30])
         body, thinks = branch.body(), branch.model != UNBOUND or self.chance.random() < 0.5
-        sent, decision = await self._ask(body, headers, error)
+        sent, decision = await self._ask(branch, body, headers, error)
         if sent is None or decision is None:
             return
         self._check_stable(branch, sent, decision)
@@ -182,7 +185,7 @@ class Driver:
         await self.grow(branch, error="overflow")
 
     async def count(self, branch: Branch) -> None:
-        await self._ask(branch.body(), (), "", operation="count")
+        await self._ask(branch, branch.body(), (), "", operation="count")
 
     async def fork(self, branch: Branch) -> None:
         """Go on from an earlier place too."""
@@ -222,17 +225,18 @@ class Driver:
         store.flush(1.0)
         if self.lock is None:
             await handling.stop()
-            self.workers[at] = self._worker()
+            self.workers[at] = self._worker(at)
 
     async def kill(self, _branch: Branch) -> None:
         """A worker is gone at once, with all that it had not written yet; another begins.
 
-        Not while the store cannot be written: facts that were never written none can tell. Then a
-        request may be refused, and goes up again without what was signed.
+        Of what one alone could not write down nobody knows. Then a request may be refused, once,
+        and goes up again without what was signed. Of several, another knows.
         """
         await self._rest()
-        if self.lock is not None:
-            return
+        if self.lock is not None and not self.shared:
+            for branch in self.branches:
+                branch.forgotten = True
         at = self.chance.randrange(len(self.workers))
         handling, deciding, store = self.workers[at]
         deciding._keeping._owing.clear()
@@ -240,12 +244,10 @@ class Driver:
         with store._recorder._changed:
             store._recorder._waiting.clear()
         await handling.stop()
-        self.workers[at] = self._worker()
+        self.workers[at] = self._worker(at)
 
     async def toggle_lock(self, _branch: Branch) -> None:
-        """The store cannot be written; of several processes none could tell the others, then."""
-        if self.shared:
-            return
+        """The store cannot be written, and later can be."""
         if self.lock is None:
             self.lock = sqlite3.connect(self.path, isolation_level=None)
             self.lock.execute("BEGIN IMMEDIATE")
@@ -270,7 +272,7 @@ class Driver:
                 deciding.slow = deciding.broken = False
 
     async def _ask(
-        self, body: bytes, headers: Any, error: str, operation: Any = "generate"
+        self, branch: Branch, body: bytes, headers: Any, error: str, operation: Any = "generate"
     ) -> tuple[bytes | None, Decision | None]:
         """What forwarding does with a request; what was taken, and as what."""
         handling = self.chance.choice(self.workers)[0]
@@ -281,13 +283,14 @@ class Driver:
         outgoing = await handling.outgoing(incoming)
         for tries in (3, 2, 1):
             sent = body if outgoing.body is None else outgoing.body
-            refusal = self._refusal(body, sent, error if tries == 3 else "")
+            refusal = self._refusal(branch, body, sent, error if tries == 3 else "")
             status, said = refusal or (200, b'{"type": "message"}')
             following: Outgoing | None = None
             judged = outgoing.body is not None or outgoing.judged
             if 400 <= status < 500 and judged and tries > 1:
                 following = await handling.again(incoming, outgoing, Answer(status, (), said))
             assert outgoing.tap is not None
+            assert following is not None or status != 400 or error, self.log
             if following is None:
                 assert isinstance(outgoing, Sending)
                 outgoing.tap.began(status, ())
@@ -299,8 +302,13 @@ class Driver:
             outgoing = following
         raise AssertionError("the last try returns")
 
-    def _refusal(self, body: bytes, sent: bytes, error: str) -> tuple[int, bytes] | None:
+    def _refusal(
+        self, branch: Branch, body: bytes, sent: bytes, error: str
+    ) -> tuple[int, bytes] | None:
         found = self.provider.problems(sent)
+        if found and branch.forgotten:
+            branch.forgotten, branch.went = False, None
+            return 400, _error("messages.1: thinking is bound to a different conversation")
         assert not found, (found, self.log)
         if error == "overloaded":
             return 529, b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}'

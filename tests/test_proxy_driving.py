@@ -36,7 +36,7 @@ def test_edits_known_for_other_tools_do_not_go_up_with_what_was_signed_for_these
     async def play() -> None:
         driver = Driver(tmp_path, 6)
         driver.policy = PLANNED
-        driver.workers = [driver._worker()]
+        driver.workers = [driver._worker(0)]
         deciding, branch = driver.workers[0][1], driver.branches[0]
         branch.model = BOUND
         for _ in range(12):

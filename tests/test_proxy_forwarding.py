@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 
 import aiohttp
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -417,6 +418,7 @@ def test_a_clock_that_is_set_changes_no_duration(monkeypatch: pytest.MonkeyPatch
             assert before <= record.at <= now()
             assert record.first_ms is not None
             assert 0 < record.first_ms <= record.ms < 60_000
+            assert b"began" not in msgspec.json.encode(record)
 
     run(case)
 

@@ -14,7 +14,7 @@ from clew.proxy.forwarding.config import Config, Limits
 from clew.proxy.running import serving
 from clew.proxy.watching.lines import Lines
 from tests.compacting import Compacted, compacting, drive, said
-from tests.proxying import CHUNKED, OK, Heard, all_to, ask, get, post, proxy, run, say
+from tests.proxying import CHUNKED, OK, SOON, Heard, all_to, ask, get, post, proxy, run, say
 
 TOKEN = "a-token-of-enough-length"
 PIECES = [
@@ -112,6 +112,30 @@ def test_requests_sent_ahead_are_answered_in_their_order():
             writer.close()
             bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
             assert bodies == [b"/v1/a", b"/v1/bbb", b"/v1/chi", b"/v1/d"]
+
+    run(case)
+
+
+@pytest.mark.parametrize("blank", [b"", b"\r\n", b"\r\n\r\n"])
+def test_requests_sent_ahead_may_offer_an_upgrade(blank: bytes):
+    """As Java's client does with every one; its body belongs to it all the same."""
+
+    async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        body = heard.target.encode() + heard.body
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def case() -> None:
+        async with proxy(script) as standing:
+            offer = ("Upgrade: h2c", "Connection: Upgrade")
+            raw = (post("/v1/a", b"1", *offer), post("/v1/b", b"22", *offer), post("/v1/c", b"333"))
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(blank + blank.join(raw))
+            got = b""
+            while not got.endswith(b"/v1/c333"):
+                got += await asyncio.wait_for(reader.read(1 << 16), SOON)
+            writer.close()
+            bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
+            assert bodies == [b"/v1/a1", b"/v1/b22", b"/v1/c333"]
 
     run(case)
 

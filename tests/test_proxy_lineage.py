@@ -56,12 +56,13 @@ class Worker:
         talk.hear(sent)
         return made
 
-    def record(self, made: Decision, time: float) -> None:
+    def record(self, made: Decision, time: float, **more: Any) -> None:
         """Have a request written down, as it is some time after its answer."""
         told = record(
             f"{made.model} {time}", time=time, conversation=made.conversation, prefix=made.prefix,
             terms=made.terms, edited=len(made.edits), edits=(), epochs=made.epochs,
-            sent_as="original" if made.kind == "original" else "projection",
+            facts=self.deciding.owed(made),
+            **{"sent_as": "original" if made.kind == "original" else "projection", **more},
         )  # fmt: skip
         self.store.record(told)
         assert self.store.flush()
@@ -75,6 +76,7 @@ class Talk:
         self.model = model
         self.messages: list[dict[str, Any]] = [FIRST]
         self.mark: dict[str, Any] | None = None  # that the client sets on its newest message
+        self.result = LONG  # of what the model calls
 
     def body(self) -> bytes:
         told = {"model": self.model, "max_tokens": 99, "tools": TOOLS}
@@ -90,7 +92,7 @@ class Talk:
     def hear(self, sent: bytes) -> None:
         """The model's answer to what it was sent, and the result of what it calls."""
         answer = self.provider.answer(sent)
-        result = {"type": "tool_result", "tool_use_id": answer[-1]["id"], "content": LONG}
+        result = {"type": "tool_result", "tool_use_id": answer[-1]["id"], "content": self.result}
         said = {"role": "assistant", "content": answer}
         self.messages = [*self.messages, said, {"role": "user", "content": [result]}]
 
@@ -302,6 +304,43 @@ class TestGaps:
             talk.hear(talk.body())
         made = Worker(store).ask(talk, START, as_it_came=True)
         assert made.body is None
+
+
+def test_what_was_only_observed_was_sent_with_all_its_reasoning(store: SQLiteStore):
+    """So it is once more, where it goes up as it came."""
+    talk = Talk(Signer(), BOUND)
+    watching = Worker(store)
+    watching.deciding = Deciding(KEEN, store, observe=True)
+    edits = 0
+    for n in range(4):
+        made = watching.deciding.decide(Asked(talk.body(), *made_of(START + n)))
+        watching.record(made, START + n, mode="observed", sent_as="original")
+        talk.hear(talk.body())
+        edits += len(made.edits)
+    assert edits
+    assert Worker(store).ask(talk, START + 9, as_it_came=True).body is None
+
+
+@pytest.mark.parametrize("later", [1, HOUR])
+def test_what_is_written_down_of_a_request_is_so_with_what_it_rests_on(
+    tmp_path: Path, later: float
+):
+    """The store cannot be written to for a while, then the request's record can, and all ends."""
+    store = SQLiteStore(tmp_path / "clew.db", wait=0.05)
+    one, talk = Worker(store), Talk(Signer(), BOUND)
+    for n in range(4):
+        talk.result = LONG if n < 3 else "ok"  # of which nothing is cut, so no thought goes
+        one.record(one.ask(talk, START + n), START + n)
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        made = one.ask(talk, START + 5 + later)
+        assert (made.kind, made.why[:8]) == ("known edits", "not kept")
+        other.execute("ROLLBACK")
+    one.deciding._keeping._closing.set()  # it is killed before it can tell the store anything else
+    one.record(made, START + 5 + later)
+    for n in range(3):
+        Worker(store).ask(talk, START + 10 + later + n)
+    store.close()
 
 
 @pytest.mark.parametrize("restarted", [False, True])

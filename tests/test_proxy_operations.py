@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -342,6 +344,38 @@ class TestSeveralProcesses:
         assert [{one.name} for one in store.conversations(None)] == [names]
         assert len(store.facts(*names).skipped) == 4
         store.close()
+
+    def test_what_one_that_is_killed_could_not_tell_is_told(self, tmp_path: Path):
+        """The store is locked while a fact shows, and the process that saw it dies."""
+        path = tmp_path / "clew.db"
+        more = ("--workers", "2", "--quiet")
+        with (
+            provider() as behind,
+            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
+        ):
+            first, _ = one_to_each(port, 2)
+            for steps in (1, 2, 3):
+                assert first.post(said(steps))[0] == 200
+            store = SQLiteStore(path)
+            (name,) = self.eventually(lambda: [one.name for one in store.conversations(None)])
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                assert first.post(said(4))[0] == 200
+                before = workers_of(process.pid, 2)
+                for pid in before:
+                    os.kill(pid, signal.SIGKILL)
+                self.eventually(lambda: not set(before) & set(workers_of(process.pid, 2)))
+                assert not store.facts(name).skipped
+                other.execute("ROLLBACK")
+            self.eventually(lambda: store.facts(name).skipped)
+            store.close()
+
+    def eventually(self, true: Callable[[], Any]) -> Any:
+        until = time.monotonic() + SOON
+        while not (found := true()):
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        return found
 
     def test_numbers_are_those_of_all_and_never_go_back(self, tmp_path: Path):
         store = {"CLEW_STORE": str(tmp_path / "clew.db")}

@@ -73,6 +73,23 @@ KEYS = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("names", "provider"),
+    [
+        ("content-type, X-Api-Key", "anthropic"),
+        ("anthropic-version", "anthropic"),
+        ("x-goog-api-key,content-type", "gemini"),
+        ("authorization", "openai"),
+    ],
+)
+def test_what_a_browser_asks_first_goes_where_the_request_will(names: str, provider: str):
+    """It brings no key, only the names of the headers that will."""
+    asked = request("OPTIONS", "/v1/x", access_control_request_headers=names)
+    assert destination(asked, Upstreams())[0] == Route(provider)  # type: ignore[arg-type]
+    asked = request("GET", "/v1/x", access_control_request_headers=names)
+    assert destination(asked, Upstreams())[0] == Route("openai")
+
+
 @pytest.mark.parametrize(("headers", "query", "provider"), KEYS)
 def test_all_else_goes_where_its_key_belongs(headers: dict[str, str], query: str, provider: str):
     asked = request("GET", "/v1/models", query, **headers)

@@ -185,6 +185,34 @@ def test_pages_of_other_sites_see_nothing():
     run(case)
 
 
+REFUSED = [
+    (post("/v1/messages"), 401),
+    (get("/clew/x"), 401),
+    (get(f"/clew-token/{TOKEN}/clew/x"), 404),
+    (get(f"/clew-token/{TOKEN}/clew/x", "Origin: http://evil.com"), 403),
+    (get(f"/clew-token/{TOKEN}/v1/responses", "Upgrade: websocket", "Connection: Upgrade"), 426),
+    (get(f"/clew-token/{TOKEN}/v1/../x"), 400),
+    (post(f"/clew-token/{TOKEN}/v1/messages"), 502),
+    (get("/healthz"), 200),
+    (b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000, 431),
+]
+
+
+def test_no_browser_keeps_what_clew_answers_itself_or_guesses_what_it_is():
+    """A refusal too: a page that was refused once must not be so out of a cache for ever."""
+
+    async def case() -> None:
+        async with proxy(say(b"none"), token=TOKEN) as standing:
+            for raw, status in REFUSED:
+                reply = await ask(standing.port, raw)
+                headers = dict(reply.headers)
+                assert reply.status == status, raw[:80]
+                assert headers[b"cache-control"] == b"no-store"
+                assert status == 431 or headers[b"x-content-type-options"] == b"nosniff"
+
+    run(case)
+
+
 SECRETS = ("key-in-bearer", "key-in-header", "key-in-query", "key-for-google", "cookie", TOKEN)
 
 

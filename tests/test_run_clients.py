@@ -35,20 +35,9 @@ def setup(
         ("claude", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
         ("/usr/bin/claude", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
         ("C:\\bin\\claude.CMD", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
-        ("gemini", "Gemini CLI", {"GOOGLE_GEMINI_BASE_URL": URL}),
         ("qwen", "Qwen Code", {"OPENAI_BASE_URL": V1}),
-        (
-            "aider",
-            "aider",
-            {"OPENAI_BASE_URL": V1, "OPENAI_API_BASE": V1,
-             "ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_BASE": URL},
-        ),
-        (
-            "mini",
-            "mini-swe-agent",
-            {"OPENAI_BASE_URL": V1, "OPENAI_API_BASE": V1,
-             "ANTHROPIC_BASE_URL": URL, "ANTHROPIC_API_BASE": URL},
-        ),
+        ("aider", "aider", {"OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL}),
+        ("mini", "mini-swe-agent", {"OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL}),
         (
             "python3",
             None,
@@ -153,6 +142,8 @@ CODEX = '[model_providers.mine]\nbase_url = "https://mine.example/api/v1"\n'
         (CODEX, ("-c", "model_provider=mine"), "model_providers.mine.base_url",
          "mine.example/api/v1"),
         (CODEX, (), "openai_base_url", None),
+        (f'[profiles.old]\nmodel_provider = "mine"\n{CODEX}', ("-p", "old"),
+         "model_providers.mine.base_url", "mine.example/api/v1"),
         ("not toml [", (), "openai_base_url", None),
     ],
 )  # fmt: skip
@@ -163,6 +154,37 @@ def test_codex_is_told_by_its_own_option(
     assert given == ("codex", "-c", f'{setting}="{V1}"', *words)
     known = found.upstreams.get("openai")
     assert (known and f"{known.origin.removeprefix('https://')}{known.prefix}") == upstream
+
+
+@pytest.mark.parametrize("words", [("--profile", "work"), ("exec", "--profile=work", "go")])
+def test_codexs_profile_has_a_file_of_its_own(tmp_path: Path, words: tuple[str, ...]):
+    files = {
+        ".codex/config.toml": 'openai_base_url = "https://usual.example/v1"',
+        ".codex/work.config.toml": 'openai_base_url = "https://work.example/v1"',
+    }
+    given, found = setup(tmp_path, "codex", *words, files=files)
+    assert given == ("codex", "-c", f'openai_base_url="{V1}"', *words)
+    assert found.upstreams["openai"].origin == "https://work.example"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('model_provider = "ollama"', "model_providers.ollama.base_url"),
+        ('cli_auth_credentials_store = "keyring"', "openai_base_url"),
+    ],
+    ids=["a provider of Codex's own", "a login in the keyring"],
+)
+def test_codex_is_left_as_it_is_where_nobody_can_know_its_place(
+    tmp_path: Path, config: str, said: str
+):
+    files = {".codex/config.toml": config}
+    given, found = setup(tmp_path, "codex", "exec", files=files)
+    assert (given, found.told, found.upstreams) == (("codex", "exec"), (), {})
+    assert said in found.note
+    setting = said + '="http://there/v1"'
+    given, found = setup(tmp_path, "codex", "-c", setting, files=files)
+    assert found.upstreams == {"openai": upstream_at("http://there/v1", whole=True)}
 
 
 def test_codexs_own_words_are_put_right(tmp_path: Path):
@@ -213,6 +235,60 @@ def test_opencode_is_told_by_a_variable_that_is_merged(tmp_path: Path):
     }
     assert found.upstreams == {"openai-chat": upstream_at("http://mine/v1", whole=True)}
     assert "mine" in found.note
+
+
+COMPATIBLE = "@ai-sdk/openai-compatible"
+GATE = {"provider": {"anthropic": {"options": {"baseURL": "https://gate.example/v1"}}}}
+
+
+def test_opencodes_later_settings_hold_before_earlier_ones(tmp_path: Path):
+    """A project may say where a provider of the user's is, and which model is in use."""
+    usual = {"npm": COMPATIBLE, "options": {"baseURL": "http://usual/v1"}}
+    mine = {"npm": COMPATIBLE, "options": {"baseURL": "http://mine/v1", "x": 1}}
+    files = {
+        ".config/opencode/opencode.json": {
+            "model": "usual/m", "provider": {"usual": usual, "mine": mine}
+        },
+        ".git/HEAD": "",
+        "opencode.json": {"model": "mine/m"},
+        "here/.opencode/opencode.jsonc": {
+            "provider": {"mine": {"options": {"baseURL": "http://moved/v1"}}}
+        },
+    }  # fmt: skip
+    _, found = setup(tmp_path, "opencode", files=files)
+    assert found.upstreams == {"openai-chat": upstream_at("http://moved/v1", whole=True)}
+    assert "mine" in found.note
+    assert "usual" not in found.note
+
+
+@pytest.mark.parametrize(
+    ("text", "world"),
+    [
+        (json.dumps(GATE), {}),
+        ("// ours\n" + json.dumps(GATE, indent=1).replace("}\n", "}, /* and */\n"), {}),
+        (json.dumps(GATE).replace("https://gate.example", "{env:GATE}"),
+         {"GATE": "https://gate.example"}),
+        ("{}", {"ANTHROPIC_BASE_URL": "https://gate.example/v1"}),
+    ],
+    ids=["plain", "comments", "variables", "environment"],
+)  # fmt: skip
+def test_opencodes_own_provider_goes_on_to_where_it_was(
+    tmp_path: Path, text: str, world: dict[str, str]
+):
+    """The key that it sends is for there, and for nobody else."""
+    files = {".config/opencode/opencode.jsonc": text}
+    _, found = setup(tmp_path, "opencode", files=files, **world)
+    assert found.upstreams == {"anthropic": upstream_at("https://gate.example/v1", whole=True)}
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert told["anthropic"]["options"]["baseURL"] == V1
+
+
+def test_opencodes_provider_at_an_address_that_only_it_knows_is_left_there(tmp_path: Path):
+    text = json.dumps(GATE).replace("https://gate.example/v1", "{file:~/gate}")
+    _, found = setup(tmp_path, "opencode", files={".config/opencode/opencode.json": text})
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert told.keys() == {"openai", "google"}
+    assert found.upstreams == {}
 
 
 def test_opencode_with_content_that_cannot_be_read_is_left_as_it_is(tmp_path: Path):
@@ -275,7 +351,30 @@ def test_what_does_not_come_through_is_said(tmp_path: Path):
     assert "BEDROCK" in setup(tmp_path, "claude", CLAUDE_CODE_USE_BEDROCK="1")[1].note
     assert setup(tmp_path, "claude", CLAUDE_CODE_USE_BEDROCK="0")[1].note == ""
     assert "Google login" in setup(tmp_path, "gemini")[1].note
-    assert setup(tmp_path, "gemini", GEMINI_API_KEY="k")[1].note == ""
+
+
+@pytest.mark.parametrize(
+    ("world", "auth", "file", "told"),
+    [
+        ({"GEMINI_API_KEY": "k"}, "", "", True),
+        ({"GOOGLE_GEMINI_BASE_URL": "http://gate"}, "", "", True),
+        ({}, "gemini-api-key", "", True),
+        ({}, "", "GEMINI_API_KEY=k", True),
+        ({}, "oauth-personal", "", False),
+        ({}, "", "", False),
+        ({"CLOUD_SHELL": "true"}, "", "", False),
+    ],
+)
+def test_gemini_cli_comes_with_a_key(
+    tmp_path: Path, world: dict[str, str], auth: str, file: str, told: bool
+):
+    """A base URL without one would keep it from the login that it has."""
+    settings = {"security": {"auth": {"selectedType": auth}}}
+    files = {".gemini/settings.json": settings, ".gemini/.env": file}
+    words, found = setup(tmp_path, "gemini", "-p", "go", files=files, **world)
+    assert words == ("gemini", "-p", "go")
+    assert found.environment == ({"GOOGLE_GEMINI_BASE_URL": URL} if told else {})
+    assert bool(found.note) != told
 
 
 def test_aiders_own_variable_holds_before_the_others(tmp_path: Path):
@@ -283,3 +382,105 @@ def test_aiders_own_variable_holds_before_the_others(tmp_path: Path):
     _, found = setup(tmp_path, "aider", **world)
     assert found.environment["AIDER_OPENAI_API_BASE"] == V1
     assert found.upstreams["openai"].origin == "http://own"
+
+
+def test_what_litellm_believes_first_is_where_requests_go_on_to(tmp_path: Path):
+    world = {"OPENAI_BASE_URL": "http://first/v1", "OPENAI_API_BASE": "http://second/v1"}
+    for agent in ("aider", "mini"):
+        _, found = setup(tmp_path, agent, **world, AIDER_OPENAI_API_BASE="http://third/v1")
+        assert found.environment["OPENAI_BASE_URL"] == V1
+        assert "OPENAI_API_BASE" not in found.environment  # it names another place
+        assert found.upstreams == {"openai": upstream_at("http://first/v1", whole=True)}
+
+
+@pytest.mark.parametrize("words", [("--openai-api-base", "{}"), ("--openai-api-base={}",)])
+def test_aiders_own_option_is_put_right(tmp_path: Path, words: tuple[str, ...]):
+    """It holds before the variables; with another one set beside it, its key went to that place."""
+    given, found = setup(
+        tmp_path, "aider", *(word.format("http://said/v1") for word in words), "--yes",
+        AIDER_OPENAI_API_BASE="http://own/v1",
+    )  # fmt: skip
+    assert given == ("aider", *(word.format(V1) for word in words), "--yes")
+    assert found.upstreams == {"openai": upstream_at("http://said/v1", whole=True)}
+    assert "OPENAI_BASE_URL" not in found.environment
+
+
+# Files of variables
+
+GATE_URL = "https://gate.example/v1"
+DOTENV = f"""
+# the gate
+export OPENAI_API_KEY='k'
+OPENAI_BASE_URL = "{GATE_URL}"  # ours
+OPENAI_API_BASE={GATE_URL} # too
+GOOGLE_GEMINI_BASE_URL={GATE_URL}
+"""
+FILES = [
+    ("qwen", ".qwen/.env", DOTENV),
+    ("qwen", ".env", DOTENV),
+    ("qwen", ".qwen/settings.json", {"env": {"OPENAI_BASE_URL": GATE_URL}}),
+    ("qwen", ".qwen/settings.json", {"security": {"auth": {"apiKey": "k", "baseUrl": GATE_URL}}}),
+    ("gemini", ".gemini/.env", DOTENV),
+    ("gemini", ".env", DOTENV),
+    ("mini", ".config/mini-swe-agent/.env", DOTENV),
+]
+
+
+@pytest.mark.parametrize(("agent", "file", "held"), FILES)
+def test_a_base_url_in_a_file_of_the_users_own_is_where_requests_go_on_to(
+    tmp_path: Path, agent: str, file: str, held: Any
+):
+    """The agent would go by the file; the key in it is for there, and for nobody else."""
+    _, found = setup(tmp_path, agent, files={file: held})
+    assert found.told
+    assert [one.origin for one in found.upstreams.values()] == ["https://gate.example"]
+    name = found.told[0]
+    _, found = setup(tmp_path, agent, **{name: "http://set/v1"})
+    assert [one.origin for one in found.upstreams.values()] == ["http://set"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "file"),
+    [
+        ("qwen", "here/.env"), ("qwen", "here/.qwen/.env"), ("gemini", "here/.gemini/.env"),
+        ("python3", "here/.env"), ("python3", "here/.env.local"), ("python3", ".env"),
+    ],
+)  # fmt: skip
+def test_what_a_file_of_the_folder_says_is_left_as_it_is(tmp_path: Path, agent: str, file: str):
+    """Whether the agent trusts it only the agent knows: neither is overruled nor gone by."""
+    _, found = setup(tmp_path, agent, files={file: DOTENV, ".gemini/.env": "", ".qwen/.env": ""})
+    assert not {"OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL"} & set(found.told)
+    assert found.upstreams == {}
+    assert str(tmp_path / file) in found.note
+
+
+def test_the_nearest_file_alone_is_read(tmp_path: Path):
+    files = {"here/.env": "OPENAI_API_KEY=k\n", ".qwen/.env": DOTENV}
+    _, found = setup(tmp_path, "qwen", files=files)
+    assert (found.told, found.upstreams) == (("OPENAI_BASE_URL",), {})
+
+
+def test_a_file_that_is_none_says_nothing(tmp_path: Path):
+    (tmp_path / ".qwen").mkdir()
+    (tmp_path / ".qwen" / ".env").write_bytes(b"\xff\xfe\x00OPENAI_BASE_URL=x")
+    _, found = setup(tmp_path, "qwen", files={".qwen/settings.json": "[]"})
+    assert (found.told, found.upstreams) == (("OPENAI_BASE_URL",), {})
+
+
+def test_a_folder_that_cannot_be_looked_into_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(path: Path, **_how: Any) -> Any:
+        raise PermissionError(13, "not for you", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    own, here = tmp_path / "own", tmp_path / "here"
+    for agent in ("qwen", "gemini", "python3", "opencode"):
+        world = {"HOME": str(tmp_path), "GEMINI_API_KEY": "k"}
+        _, found = setup_of([agent], URL, world, own, here)
+        assert (bool(found.told), found.upstreams) == (True, {})
+
+
+def test_a_value_that_is_no_url_is_left_as_it_is(tmp_path: Path):
+    files = {".qwen/.env": "OPENAI_BASE_URL=${GATE}/v1\n"}
+    assert setup(tmp_path, "qwen", files=files)[1].told == ()

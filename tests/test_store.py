@@ -245,7 +245,7 @@ class TestRecords:
             session="s", mode="bypassed", counted=True, epochs=1, prefix_break="b", fallback="f",
             milliseconds=1.0, repairs=("r",), failures={"p": "w"}, edited=1, made=1, terms="t",
             sent_as="original", prefix="0a", parent="0b", again="overflow",
-            loops=("round",),
+            loops=("round",), facts=TestFacts.ALL,
             cost_uncached=2.0, refetched=(FetchedAgain("read", "a.py", "stale", "m[5]", "m[1]"),),
         )  # fmt: skip
         fields = msgspec.structs.asdict(full)
@@ -253,7 +253,8 @@ class TestRecords:
         store.record(full)
         store.flush()
         (read,) = store.requests("c1", None)
-        assert msgspec.structs.replace(read, edits=full.edits) == full
+        assert msgspec.structs.replace(read, edits=full.edits, facts=full.facts) == full
+        assert store.facts("c1") == full.facts
 
     def test_usage_and_costs_may_be_unknown(self, store: SQLiteStore):
         store.record(record(usage=None, cost_before=None, cost_after=None))

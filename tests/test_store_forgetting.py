@@ -131,6 +131,40 @@ class TestAge:
         assert quarantined(store.path) == []
 
 
+class TestAhead:
+    """What was dated ahead by a clock that was wrong."""
+
+    def ask(self, store: SQLiteStore, clock: Clock, name: str, count: int = 1) -> None:
+        for number in range(count):
+            id = f"{name} {number} {clock.now}"
+            store.record(record(id, conversation=name, time=clock.now))
+        assert store.flush()
+
+    def test_ages_once_many_requests_agree_with_the_clock(self, store: SQLiteStore, clock: Clock):
+        clock.now += 1_000 * DAY
+        self.ask(store, clock, "ahead")
+        store.note("ahead of all", Facts(cold=frozenset({"0a"})))
+        clock.now -= 1_000 * DAY
+        for _ in range(60):
+            clock.now += DAY
+            self.ask(store, clock, "usual", 4)
+            swept(store)
+        assert names(store) == {"usual"}
+        assert store.facts("ahead of all") == Facts()
+
+    def test_a_clock_that_is_behind_for_a_while_takes_nothing_away(
+        self, store: SQLiteStore, clock: Clock
+    ):
+        """A machine may begin in 1970, until it has asked for the time."""
+        self.ask(store, clock, "live", 200)
+        clock.now -= 10_000 * DAY
+        self.ask(store, clock, "early", 20)
+        swept(store)
+        clock.now += 10_000 * DAY
+        swept(store)
+        assert names(store) == {"live"}
+
+
 class TestSize:
     def test_the_longest_unused_go_first_and_only_as_many_as_must(
         self, store: SQLiteStore, clock: Clock

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from ..codecs.codec import FormatName
     from ..policy import Policy
     from ..proxy.app import App
+    from ..proxy.assembling import Shared
     from ..proxy.compacting.options import Options
     from ..proxy.forwarding.config import Config
-    from ..proxy.watching.metrics import Cells
 
 
 _NEXT = (
@@ -77,6 +76,7 @@ def serve(  # noqa: PLR0913 - each is an option
     on: docs/proxy.md.
     """
     with needing_server():
+        from ..proxy.assembling import shared_by
         from ..proxy.compacting.options import Options
         from ..proxy.forwarding.config import (  # late: no other command needs the server
             Config,
@@ -86,7 +86,6 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.forwarding.upstreams import upstreams_of
         from ..proxy.running import bound
         from ..proxy.watching.lines import log_as_lines
-        from ..proxy.watching.metrics import cells_for
         from ..proxy.workers import serve_here, serve_in_processes
         from ..store.settings import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # as an address of IPv6 stands in a URL
@@ -108,8 +107,7 @@ def serve(  # noqa: PLR0913 - each is an option
             texts=texts,
             shared=workers > 1,
         )
-        salt = secrets.token_bytes(32)
-        make = partial(app_of, config, options, quiet, cells_for(workers), salt)
+        make = partial(app_of, config, options, quiet, shared_by(workers))
         if workers == 1:
             serve_here(partial(make, 0), listening)
         else:
@@ -118,10 +116,10 @@ def serve(  # noqa: PLR0913 - each is an option
 
 
 def app_of(
-    config: Config, options: Options, quiet: bool, cells: Cells, salt: bytes, worker: int
+    config: Config, options: Options, quiet: bool, shared: Shared, worker: int
 ) -> App:  # fmt: skip
-    """The proxy that is served; in each process anew. Several share `cells` and `salt`."""
-    from ..proxy.assembling import compacting_app, usual_store
+    """The proxy that is served; in each process anew."""
+    from ..proxy.assembling import compacting_app
     from ..proxy.forwarding.printing import Printer, standard_error
     from ..proxy.forwarding.record import to_lines, to_nowhere
     from ..proxy.watching.lines import log_as_lines
@@ -129,7 +127,7 @@ def app_of(
     printer = Printer(standard_error())
     log_as_lines(printer)
     log = to_nowhere if quiet else to_lines(printer)
-    return compacting_app(config, options, log, cells, worker, usual_store(salt))
+    return compacting_app(config, options, log, shared, worker)
 
 
 def _lift_limit_on_files() -> None:

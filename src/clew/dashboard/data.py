@@ -25,7 +25,7 @@ _PAGE: Final = 50
 _LARGEST_PAGE: Final = 200
 _REQUESTS: Final = 500  # of a conversation at a time
 _NOTABLE: Final = 100
-_UNSHOWN: Final = ("owner", "terms", "edits", "prefix", "parent")
+_UNSHOWN: Final = ("owner", "terms", "edits", "prefix", "parent", "facts")
 _TEXT: Final = 400_000  # characters of one text: more than anybody reads
 
 

@@ -16,7 +16,7 @@ from .forwarding.forwarding import Exchange, Forwarding
 from .forwarding.handling import Handling, PassThrough
 from .forwarding.headers import wants_websocket
 from .forwarding.passing import Broke
-from .forwarding.record import Log, Record, ms_since, record_of, to_nowhere
+from .forwarding.record import Log, Record, end, record_of, to_nowhere
 from .forwarding.refusals import Refusal, refuse
 from .forwarding.routes import destination, route_of
 from .own import HEALTH, Own, healthy, is_own, own_of
@@ -91,7 +91,7 @@ class App:
             _log.exception("A request failed by a fault of clew's own")
             raise
         finally:
-            record.ms = ms_since(record)
+            end(record)
             self._log(record)
 
     async def _settled(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import secrets
 import sys
+
+from msgspec import Struct
 
 from ..dashboard.around import Around, Breaker, Calibrated
 from ..dashboard.serving import Dashboard
 from ..store import Retention, SQLiteStore, StoreUnavailable, store_path
 from .app import App
+from .compacting.board import Board, Memory, memory_for
 from .compacting.compacting import Compacting
 from .compacting.deciding import Deciding
 from .compacting.options import Options
@@ -21,7 +25,7 @@ from .given_back import FOLDER, GivenBack
 from .installed import installed
 from .own import HEALTH, METRICS
 from .watching.health import Scrape, Watch
-from .watching.metrics import Cells, Metrics
+from .watching.metrics import Cells, Metrics, cells_for
 from .watching.spans import spans_of
 
 _log = logging.getLogger(__name__)
@@ -37,24 +41,40 @@ def _tune() -> None:
     gc.set_threshold(20_000, 20, 50)
 
 
+class Shared(Struct, frozen=True):
+    """What processes that serve one port have in common; made by the one that starts them."""
+
+    cells: Cells  # their numbers
+    memory: Memory  # for facts that wait for the store
+    salt: bytes  # of a store that they begin: so they agree on names from the start
+
+
+def shared_by(processes: int) -> Shared:
+    """What so many processes share."""
+    return Shared(cells_for(processes), memory_for(processes), secrets.token_bytes(32))
+
+
 def compacting_app(
-    config: Config, options: Options, log: Log, cells: Cells | None = None, worker: int = 0,
+    config: Config, options: Options, log: Log, shared: Shared | None = None, worker: int = 0,
     store: SQLiteStore | None = None, heard: Heard | None = None,
 ) -> App:  # fmt: skip
     """A proxy that compacts, with a store of its own; to be made in the process that serves.
 
-    Of several processes that share `cells`, `worker` is this one's number, from 1 on.
+    Of several processes, `worker` is this one's number, from 1 on.
     `heard` is told of each record that is written down.
     """
     _tune()
-    store = store or usual_store()
+    shared = shared or shared_by(1)
+    row = max(0, worker - 1)
+    store = store or SQLiteStore(store_path(), retention=Retention.from_env(), salt=shared.salt)
     deciding = Deciding(
-        options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
-    )
+        options.policy, store, observe=options.observe, shared=options.shared,
+        board=Board(shared.memory, row) if options.shared else None, texts=options.texts,
+    )  # fmt: skip
     recording = Recording(store, heard)
     _open(store)
     compacting = Compacting(deciding, recording, options, store.salt_so_far)
-    metrics = Metrics(cells, max(0, worker - 1))
+    metrics = Metrics(shared.cells, row)
     watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)
     spans = spans_of(os.environ)
     dashboard = Dashboard(store, around(compacting, recording, options))
@@ -71,11 +91,6 @@ def compacting_app(
 
     told = to_all(_numbered(worker), log, count, *([spans] if spans else []))
     return App(config, compacting, own, told, spans.close if spans else None)
-
-
-def usual_store(salt: bytes | None = None) -> SQLiteStore:
-    """This machine's store. Processes that are given one salt agree on names from the start."""
-    return SQLiteStore(store_path(), retention=Retention.from_env(), salt=salt)
 
 
 def _open(store: SQLiteStore) -> None:

@@ -16,9 +16,7 @@ _READS: Final = ("GET", "HEAD")
 # What a tool printed may be hostile HTML: no browser may take it for more than text.
 _AS_TEXT: Final = (
     (b"content-type", b"text/plain; charset=utf-8"),
-    (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; sandbox"),
-    (b"cache-control", b"no-store"),
 )
 
 

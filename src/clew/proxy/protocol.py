@@ -13,13 +13,14 @@ HEAD_SECONDS: Final = 30.0  # from the connection, or their first byte, to their
 _UNTIL_CLOSED: Final = 2**62  # bytes: more than any body has
 
 # The parser takes a body that follows an Upgrade for another protocol's, and some clients offer
-# one with every request: so it does not see the word.
+# one with every request: so it does not see the word (but behind a body in chunks).
 _UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _RENAMED: Final = b"\r\nx-clew-upgrade"
 
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\nx-clew-error: headers\r\n\r\n"
+    b"content-length: 0\r\nconnection: close\r\ncache-control: no-store\r\n"
+    b"x-clew-error: headers\r\n\r\n"
 )
 
 
@@ -32,6 +33,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head = b""  # what has come of it so far
         self._fed = 0  # bytes of a head that the parser has in part
         self._begun = False  # whether it has one
+        self._left: int | None = None  # bytes of a body that are still to come; None: nobody knows
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]  # as its base has it
@@ -45,19 +47,34 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Hand on a head once it is whole, and all that follows it as it comes."""
-        if self._in_head and not self._begun:
-            self._head += data
-            end = self._head.find(b"\r\n\r\n")
-            if end < 0:
-                self._wait_on(len(self._head))
-                return
-            data = _UPGRADE.sub(_RENAMED, self._head[:end]) + self._head[end:]
-            self._head = b""
-        super().data_received(data)
-        if self._begun:  # a head that came right behind another request, and not whole
-            self._fed += len(data)
-            self._wait_on(self._fed)
+        """Hand on a head once it is whole, its body as it comes, and then what was sent ahead."""
+        while data and not self.transport.is_closing():
+            if self._in_head and not self._begun:
+                data = self._behind_head(data)
+                continue
+            now, data = data[: self._left], data[self._left :] if self._left is not None else b""
+            super().data_received(now)
+            if self._left is not None:
+                self._left -= len(now)
+            if self._begun:  # a head that came right behind a body in chunks, and not whole
+                self._fed += len(now)
+                self._wait_on(self._fed)
+
+    def _behind_head(self, data: bytes) -> bytes:
+        """Hand on a head, if it is whole with these bytes; those of them that stand behind it."""
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0:
+            self._wait_on(len(self._head))
+            return b""
+        head, rest = self._head[:end], self._head[end + 4 :]
+        self._head = b""
+        super().data_received(_UPGRADE.sub(_RENAMED, head) + b"\r\n\r\n")
+        if not self._in_head:  # a body follows; else it has none, or was no head
+            named = dict(self.headers)
+            chunked = b"transfer-encoding" in named
+            self._left = None if chunked else int(named.get(b"content-length", b"0"))
+        return rest
 
     def on_message_begin(self) -> None:
         """The parser reads a head."""

@@ -10,7 +10,7 @@ from ..codecs.json_tree import JSON
 from ..codecs.object_body import ObjectBody
 from ..edits import TIDIED, Advise
 from ..engine import Folded, edits_of, fold_on, prefix_of
-from ..facts import Facts
+from ..facts import FAR_BACK, Facts
 from ..folding.state import State
 from ..policy import Policy
 from ..projection import project
@@ -19,7 +19,6 @@ from .result import ReadAgain
 from .senders import InForce
 
 _NO_FACTS = Facts()
-_FAR = 16  # requests back that are looked at for one to the same model
 
 
 class Projected:
@@ -84,7 +83,7 @@ class Projected:
         now = requests[request]
         if binding_of(codec.name, {"model": now.model}).bound:
             return False
-        earlier = requests[max(0, request - _FAR) : request]
+        earlier = requests[max(0, request - FAR_BACK) : request]
         times = [one.time for one in earlier if one.model == now.model]
         return bool(times) and _passed(times[-1], now.time) <= lifetime
 

@@ -6,6 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from ..facts import Facts
+
 Mode = Literal["compacted", "observed", "bypassed"]
 SentAs = Literal["nothing", "projection", "original"]
 
@@ -77,6 +79,8 @@ class Record(Struct, frozen=True, kw_only=True):
     sent_as: SentAs = "projection"
     prefix: str = ""  # the hash of the history that it ended; empty: the provider did not take it
     parent: str = ""  # and of that which the request before it ended; empty: there was none
+    # What it rests on and was not written down yet: it is, in one commit with this. None is read.
+    facts: Facts = Facts()
 
 
 class Latest(Struct, frozen=True, gc=False):

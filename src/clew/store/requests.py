@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ..facts import Facts
+from . import facts as known_facts
 from .originals import conversation_id
 from .packing import Damaged, packed, unpacked
 from .record import (
@@ -29,6 +31,7 @@ _SAME = (
     "milliseconds", "terms", "sent_as", "prefix", "parent",
     "again",
 )  # fmt: skip
+_NO_FACTS = Facts()
 _USAGE = ("input", "cache_read", "cache_write", "output")
 _COLUMNS = (
     *_SAME, *_USAGE, "conversation", "edited", "made", "refetched", "loops", "notable", "notes",
@@ -90,6 +93,10 @@ def write(connection: sqlite3.Connection, records: Sequence[Record]) -> None:
         some = rows[at : at + _AT_ONCE]
         statement = _INSERT + ", ".join([_VALUES] * len(some))
         connection.execute(statement, [value for row in some for value in row])
+    for record in records:
+        if record.facts != _NO_FACTS:
+            new = known_facts.unknown(record.facts, _NO_FACTS)
+            known_facts.note(connection, record.conversation, new, record.time)
 
 
 def _going_on(connection: sqlite3.Connection, records: Sequence[Record]) -> int:
@@ -165,7 +172,8 @@ def sent(
     # Originals are kept before the first edit goes up: a record may be lost, they are not.
     kept = "FROM kept k JOIN conversations c ON c.id = k.conversation WHERE c.name = ?"
     ((edited,),) = connection.execute(
-        f"SELECT EXISTS (SELECT 1 {kept}) OR EXISTS (SELECT 1 {held} AND r.edited)",
+        f"SELECT EXISTS (SELECT 1 {kept})"
+        f" OR EXISTS (SELECT 1 {held} AND r.edited AND r.mode <> 'observed')",
         (conversation, conversation),
     ).fetchall()
     rows = connection.execute(

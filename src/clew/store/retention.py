@@ -16,16 +16,33 @@ from .removal import remove_some
 from .settings import Retention
 
 _ROWS = 200  # that one step deletes: milliseconds, for requests wait meanwhile
+_AGREEING = 100  # requests by which a clock is believed
 _PAGES = 500  # that one step gives back to the disk
 
 
 def step(connection: sqlite3.Connection, retention: Retention, now: float) -> bool:
     """Delete a little of what is to go; whether there may be more."""
+    _bring_back(connection, now)
     oldest = _oldest(connection)
     if oldest is not None and _goes(connection, oldest[1], retention, now):
         remove_some(connection, oldest[0], _ROWS)
         return True
     return _remove_facts(connection, now - retention.seconds) == _ROWS or _shrink(connection)
+
+
+def _bring_back(connection: sqlite3.Connection, now: float) -> None:
+    """What a clock that was wrong has dated ahead is as old as this moment, and ages from here.
+
+    Not before many requests in a row agree with the clock: perhaps it is wrong now, and behind.
+    """
+    ((latest, count),) = connection.execute(
+        "SELECT max(time), count(*) FROM (SELECT time FROM requests ORDER BY rowid DESC LIMIT ?)",
+        (_AGREEING,),
+    ).fetchall()
+    if count < _AGREEING or latest > now:
+        return
+    connection.execute("UPDATE conversations SET last = ?1 WHERE last > ?1", (now,))
+    connection.execute("UPDATE facts SET time = ?1 WHERE time > ?1", (now,))
 
 
 def remove_old_files(files: Iterable[Path], retention: Retention, now: float) -> None:

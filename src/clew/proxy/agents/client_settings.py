@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from msgspec import Struct
 
 from ..forwarding.upstreams import Name
+from .settings_files import (
+    folder_of,
+    inside,
+    is_address,
+    is_there,
+    merged,
+    object_at,
+    object_in,
+    object_of,
+    text_at,
+    text_of,
+    toml_at,
+)
 
+_CODEX_OWN: Final = "openai_base_url"  # the setting of Codex's own provider
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"  # where Codex goes with ChatGPT's login
 
 
@@ -23,6 +36,7 @@ class Provider(Struct, frozen=True):
     upstream: Name
     url: str = ""  # where it is; empty: where the API's maker has it
     versioned: bool = True  # its base URL has the API's version in it
+    placed: bool = True  # where it is, is known
 
 
 # Codex
@@ -30,17 +44,23 @@ class Provider(Struct, frozen=True):
 
 def codex_provider(world: Mapping[str, str], words: Sequence[str]) -> Provider:
     """The provider that Codex will use."""
-    home = _folder(world, "CODEX_HOME", ".codex")
-    settings = _toml(home / "config.toml")
+    home = folder_of(world, "CODEX_HOME", ".codex")
+    settings = toml_at(home / "config.toml")
+    profile = after(words, "--profile", "-p")
+    if profile:  # a file of its own; a table in versions before
+        older = object_of(inside(settings, "profiles", profile))
+        settings = merged([settings, older, toml_at(home / f"{profile}.config.toml")])
     options = _options(words)
-    name = options.get("model_provider") or _text(settings.get("model_provider")) or "openai"
+    name = options.get("model_provider") or text_of(settings.get("model_provider")) or "openai"
     if name == "openai":
-        key, known = "openai_base_url", _text(settings.get("openai_base_url"))
+        key, known = _CODEX_OWN, text_of(settings.get(_CODEX_OWN))
         known = known or (CHATGPT if _has_chatgpt_login(home, world) else "")
+        placed = not _has_hidden_login(home, world, settings)
     else:
-        key = f"model_providers.{name}.base_url"
-        known = _text(_inside(settings, "model_providers", name, "base_url"))
-    return Provider(key, "openai", options.get(key) or known)
+        key, placed = f"model_providers.{name}.base_url", False
+        known = text_of(inside(settings, "model_providers", name, "base_url"))
+    url = options.get(key) or known
+    return Provider(key, "openai", url, placed=placed or bool(url))
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
@@ -57,8 +77,15 @@ def _has_chatgpt_login(home: Path, world: Mapping[str, str]) -> bool:
     """Whether Codex is logged in with ChatGPT, and not with a key."""
     if world.get("CODEX_API_KEY"):
         return False
-    login = _json(home / "auth.json")
+    login = object_at(home / "auth.json")
     return bool(login.get("tokens")) and not login.get("OPENAI_API_KEY")
+
+
+def _has_hidden_login(home: Path, world: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+    """Whether Codex may be logged in where nobody else can look: with ChatGPT, or with a key."""
+    kept = text_of(settings.get("cli_auth_credentials_store"))
+    in_file = is_there(home / "auth.json") or bool(world.get("CODEX_API_KEY"))
+    return kept in ("keyring", "auto") and not in_file
 
 
 # opencode
@@ -74,41 +101,53 @@ _OPENCODE_OWN: Final[dict[str, Name]] = {
     "openai": "openai-responses",
     "google": "gemini",
 }
+_OPENCODE_VARIABLES: Final = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}
+_OPENCODE_ENV: Final = re.compile(r"\{env:([^}]+)\}")
 
 
 def opencode_providers(
     world: Mapping[str, str], here: Path, words: Sequence[str], content: Mapping[str, Any]
 ) -> list[Provider]:
     """The providers that opencode knows, the one of the model in use first."""
-    settings = [*map(_json, _opencode_files(world, here)), content]
-    known: dict[str, Provider] = {}
-    model = _after(words, "--model", "-m")
-    for one in settings:
-        model = model or _text(one.get("model"))
-        for id, about in object_of(one.get("provider")).items():
-            found = _opencode_provider(id, about)
-            if found is not None and (found.url or id not in known):
-                known[id] = found
-    for id, upstream in _OPENCODE_OWN.items():
-        known.setdefault(id, Provider(id, upstream))
-    return _first(known, model.partition("/")[0])
+    texts = [_with_variables(text_at(path), world) for path in _opencode_files(world, here)]
+    settings = merged([*(object_in(text) or {} for text in texts), content])
+    named = object_of(settings.get("provider"))
+    every = [*named, *(id for id in _OPENCODE_OWN if id not in named)]
+    found = (_opencode_provider(id, named.get(id), world) for id in every)
+    model = after(words, "--model", "-m") or text_of(settings.get("model"))
+    return _first({one.id: one for one in found if one is not None}, model.partition("/")[0])
+
+
+def _with_variables(text: str, world: Mapping[str, str]) -> str:
+    """A settings file of opencode's with what it names of the environment."""
+    return _OPENCODE_ENV.sub(lambda found: world.get(found[1], ""), text)
 
 
 def _opencode_files(world: Mapping[str, str], here: Path) -> Iterator[Path]:
-    folder = _folder(world, "XDG_CONFIG_HOME", ".config") / "opencode"
-    yield from (folder / "opencode.json", folder / "opencode.jsonc")
-    if named := world.get("OPENCODE_CONFIG"):
-        yield Path(named)
-    yield from (here / "opencode.json", here / "opencode.jsonc")
+    """Its settings, each over those before it: the user's, then from the project's root on."""
+    names = ("opencode.json", "opencode.jsonc")
+    folder = folder_of(world, "XDG_CONFIG_HOME", ".config") / "opencode"
+    yield from (folder / name for name in names)
+    if known := world.get("OPENCODE_CONFIG"):
+        yield Path(known)
+    above = [here, *here.parents]
+    root = next((at for at, one in enumerate(above) if is_there(one / ".git")), len(above) - 1)
+    inward = above[root::-1]
+    yield from (one / name for one in inward for name in names)
+    yield from (one / ".opencode" / name for one in inward for name in names)
+    if known := world.get("OPENCODE_CONFIG_DIR"):
+        yield from (Path(known) / name for name in names)
 
 
-def _opencode_provider(id: str, about: Any) -> Provider | None:
-    package = _text(_inside(about, "npm"))
+def _opencode_provider(id: str, about: Any, world: Mapping[str, str]) -> Provider | None:
+    """A provider that can be served; None: its address is not known, or clew is not for it."""
+    package = text_of(inside(about, "npm"))
     upstream = _OPENCODE_BY_PACKAGE.get(package) or _OPENCODE_OWN.get(id)
-    url = _text(_inside(about, "options", "baseURL"))
+    url = text_of(inside(about, "options", "baseURL"))
+    url = url or world.get(_OPENCODE_VARIABLES.get(id, ""), "").strip()
     if upstream is None or (not url and id not in _OPENCODE_OWN):
         return None
-    return Provider(id, upstream, url)
+    return Provider(id, upstream, url) if not url or is_address(url) else None
 
 
 # pi
@@ -128,19 +167,31 @@ _PI_OWN: Final = {
 
 def pi_providers(world: Mapping[str, str], words: Sequence[str]) -> list[Provider]:
     """The providers that pi knows, the one in use first."""
-    folder = _folder(world, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
+    folder = folder_of(world, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
     known: dict[str, Provider] = {}
-    for id, about in object_of(_json(folder / "models.json").get("providers")).items():
-        api = _text(_inside(about, "api")) or _PI_OWN.get(id, "")
-        url = _text(_inside(about, "baseUrl"))
+    for id, about in object_of(object_at(folder / "models.json").get("providers")).items():
+        api = text_of(inside(about, "api")) or _PI_OWN.get(id, "")
+        url = text_of(inside(about, "baseUrl"))
         if api in _PI_BY_API and (url or id in _PI_OWN):
             upstream, versioned = _PI_BY_API[api]
             known[id] = Provider(id, upstream, url, versioned)
     for id, api in _PI_OWN.items():
         upstream, versioned = _PI_BY_API[api]
         known.setdefault(id, Provider(id, upstream, "", versioned))
-    used = _after(words, "--provider") or _after(words, "--model").partition("/")[0]
-    return _first(known, used or _text(_json(folder / "settings.json").get("defaultProvider")))
+    used = after(words, "--provider") or after(words, "--model").partition("/")[0]
+    return _first(
+        known, used or text_of(object_at(folder / "settings.json").get("defaultProvider"))
+    )
+
+
+# Gemini CLI
+
+
+def gemini_has_key(world: Mapping[str, str]) -> bool:
+    """Whether Gemini CLI was told to use an API key, which it may keep where nobody can look."""
+    settings = object_at(folder_of(world, "", ".gemini") / "settings.json")
+    chosen = text_of(inside(settings, "security", "auth", "selectedType"))
+    return chosen in ("gemini-api-key", "gateway")
 
 
 # What they share
@@ -150,54 +201,10 @@ def _first(known: Mapping[str, Provider], used: str) -> list[Provider]:
     return sorted(known.values(), key=lambda one: one.id != used)
 
 
-def _after(words: Sequence[str], *flags: str) -> str:
+def after(words: Sequence[str], *flags: str) -> str:
     """The word behind one of these flags."""
     for flag, word in pairwise([*words, ""]):
         name, equals, value = flag.partition("=")
         if name in flags:
             return value if equals else word
     return ""
-
-
-def _folder(world: Mapping[str, str], variable: str, below: str) -> Path:
-    named = world.get(variable)
-    return Path(named) if named else Path(world.get("HOME") or Path.home()) / below
-
-
-def _json(path: Path) -> dict[str, Any]:
-    """A file's object; nothing where it is not there, or not plain JSON."""
-    try:
-        return object_in(path.read_text(encoding="utf-8")) or {}
-    except (OSError, ValueError):
-        return {}
-
-
-def object_in(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None: it is none."""
-    try:
-        found: Any = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return cast(dict[str, Any], found) if isinstance(found, dict) else None
-
-
-def _toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-
-
-def _inside(value: Any, *keys: str) -> Any:
-    for key in keys:
-        value = object_of(value).get(key)
-    return value
-
-
-def object_of(value: Any) -> dict[str, Any]:
-    """A value where it is an object; else an empty one."""
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
-def _text(value: Any) -> str:
-    return value.strip() if isinstance(value, str) else ""

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..forwarding.upstreams import Name, Upstream, upstream_at
 from .client_settings import (
     CHATGPT,
     Provider,
+    after,
     codex_provider,
-    object_in,
-    object_of,
+    gemini_has_key,
     opencode_providers,
     pi_providers,
 )
+from .env_files import Find, Named, gemini_file, mini_file, near, nowhere, qwen_files
+from .settings_files import object_in, object_of
 
 # What base URLs look like that have the version in them.
 _VERSIONS: Final[dict[Name, str]] = {"gemini": "/v1beta"}
@@ -41,7 +45,9 @@ VARIABLES: Final[dict[str, Variable]] = {
     "OPENAI_API_BASE": Variable("openai", versioned=True),
     "GOOGLE_GEMINI_BASE_URL": Variable("gemini", versioned=False),
 }
-_LITELLM: Final = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
+_AIDERS_OWN: Final = "AIDER_OPENAI_API_BASE"  # what it puts into OPENAI_API_BASE
+_AIDERS_FLAG: Final = "--openai-api-base"  # and what it would rather put there
+_HELD: Final = {**VARIABLES, _AIDERS_OWN: VARIABLES["OPENAI_API_BASE"]}
 
 
 class Place(Struct, frozen=True):
@@ -99,66 +105,128 @@ def base_url(url: str, upstream: Name, *, versioned: bool) -> str:
     return f"{url}{_VERSIONS.get(upstream, '/v1')}" if versioned else url
 
 
-def _by_variables(place: Place, client: str | None, names: Sequence[str], note: str = "") -> Setup:
-    """Variables set to the proxy; what they were set to is where requests go on to."""
+class Group(Struct, frozen=True):
+    """Variables that hold the same, the one that is believed first at the front."""
+
+    names: tuple[str, ...]
+    usual: tuple[str, ...]  # what is set where nobody has named one
+
+
+_ANTHROPIC: Final = Group(("ANTHROPIC_BASE_URL",), ("ANTHROPIC_BASE_URL",))
+_OPENAI: Final = Group(("OPENAI_BASE_URL",), ("OPENAI_BASE_URL",))
+_GEMINI: Final = Group(("GOOGLE_GEMINI_BASE_URL",), ("GOOGLE_GEMINI_BASE_URL",))
+# Of LiteLLM's, the one is set that gives way to whatever else its user has said, in some file.
+_LITELLM: Final = (
+    Group(("OPENAI_BASE_URL", "OPENAI_API_BASE"), ("OPENAI_API_BASE",)),
+    Group(("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), ("ANTHROPIC_BASE_URL",)),
+)
+_AIDER: Final = (
+    Group(("OPENAI_BASE_URL", _AIDERS_OWN, "OPENAI_API_BASE"), ("OPENAI_API_BASE",)),
+    _LITELLM[1],
+)
+_ALL: Final = (
+    *(Group(both, both) for both in (
+        ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"), ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+    )),
+    _GEMINI,
+)  # fmt: skip
+
+
+def _by_variables(
+    place: Place, client: str | None, groups: Sequence[Group], note: str = "", find: Find = nowhere
+) -> Setup:
+    """Variables set to the proxy; what they were set to is where requests go on to.
+
+    No key may go where its user did not send it. So of several only those are set that named the
+    same place before, and none that a file of the folder names: the agent may trust that, or not.
+    """
     environment: dict[str, str] = {}
     upstreams: dict[Name, Upstream] = {}
-    for name in names:
-        variable = VARIABLES[name]
-        environment[name] = base_url(place.url, variable.upstream, versioned=variable.versioned)
-        before = place.world.get(name, "").strip()
-        if before and variable.upstream not in upstreams:
-            upstreams[variable.upstream] = upstream_at(before, whole=variable.versioned)
+    notes = [note] if note else []
+    for group in groups:
+        set_before = _set_before(place, group, find)
+        if isinstance(set_before, Named):
+            notes.append(f"what {set_before.file} says of its base URL is left as it is")
+            continue
+        for name in set_before or group.usual:
+            variable = _HELD[name]
+            environment[name] = base_url(place.url, variable.upstream, versioned=variable.versioned)
+        for name, url in list(set_before.items())[:1]:
+            variable = _HELD[name]
+            upstreams[variable.upstream] = upstream_at(url, whole=variable.versioned)
     return Setup(
         client=client,
         environment=environment,
         words=place.words,
         upstreams=upstreams,
-        told=tuple(names),
-        note=note,
+        told=tuple(environment),
+        note="; ".join(notes),
     )
 
 
+def _set_before(place: Place, group: Group, find: Find) -> dict[str, str] | Named:
+    """Those variables of a group that name where requests go, with that; or what keeps clew out."""
+    found: dict[str, str] = {}
+    for name in group.names:
+        value = place.world.get(name, "").strip()
+        filed = None if value else find(name)
+        if filed is not None:
+            if not filed.own:
+                return filed
+            value = filed.value
+        if value:
+            found[name] = value
+    first = next(iter(found.values()), "")
+    return {name: value for name, value in found.items() if value == first}
+
+
 def _common(place: Place) -> Setup:
-    return _by_variables(place, None, tuple(VARIABLES))
+    return _by_variables(place, None, _ALL, find=near(place.here))
 
 
 def _claude_code(place: Place) -> Setup:
     clouds = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
     used = next((name for name in clouds if place.world.get(name, "0") not in ("", "0")), None)
     note = f"{used} is set, and that does not come through clew" if used else ""
-    return _by_variables(place, "Claude Code", ("ANTHROPIC_BASE_URL",), note)
+    return _by_variables(place, "Claude Code", [_ANTHROPIC], note)
 
 
 def _gemini_cli(place: Place) -> Setup:
+    """With a key only: without one, a base URL would keep it from the login that it has."""
+    find = gemini_file(place.world, place.here)
     keys = ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
-    note = "" if any(place.world.get(key) for key in keys) else (
-        "it comes through clew with an API key, not with a Google login"
-    )  # fmt: skip
-    return _by_variables(place, "Gemini CLI", ("GOOGLE_GEMINI_BASE_URL",), note)
+    has_key = any(place.world.get(key) or find(key) for key in keys)
+    if not has_key and not gemini_has_key(place.world):
+        note = "it comes through clew with an API key, not with a Google login"
+        return Setup(client="Gemini CLI", words=place.words, note=note)
+    return _by_variables(place, "Gemini CLI", [_GEMINI], find=find)
 
 
 def _qwen(place: Place) -> Setup:
-    return _by_variables(place, "Qwen Code", ("OPENAI_BASE_URL",))
+    return _by_variables(place, "Qwen Code", [_OPENAI], find=qwen_files(place.world, place.here))
 
 
 def _aider(place: Place) -> Setup:
-    return _with_litellm(place, "aider", "AIDER_OPENAI_API_BASE")
+    """By LiteLLM's variables, and what aider has in place of one: a variable, or an option."""
+    said = after(place.words, _AIDERS_FLAG)
+    world = {**place.world, _AIDERS_OWN: said} if said else place.world
+    setup = _by_variables(replace(place, world=world), "aider", _AIDER)
+    url = setup.environment.get(_AIDERS_OWN, "")
+    words = _pointed(place.words, _AIDERS_FLAG, url) if said and url else place.words
+    return replace(setup, words=words)
+
+
+def _pointed(words: tuple[str, ...], flag: str, url: str) -> tuple[str, ...]:
+    """The words, with another URL behind a flag."""
+    joined = f"{flag}="
+    return tuple(
+        url if before == flag else joined + url if word.startswith(joined) else word
+        for before, word in pairwise(("", *words))
+    )
 
 
 def _mini(place: Place) -> Setup:
-    return _with_litellm(place, "mini-swe-agent")
-
-
-def _with_litellm(place: Place, client: str, own: str | None = None) -> Setup:
-    """Agents that go by LiteLLM's variables, and perhaps by one of their own before them."""
-    setup = _by_variables(place, client, _LITELLM)
-    before = place.world.get(own or "", "").strip()
-    if own is None or not before:
-        return setup
-    setup.environment[own] = base_url(place.url, "openai", versioned=True)
-    setup.upstreams["openai"] = upstream_at(before, whole=True)
-    return setup
+    return _by_variables(place, "mini-swe-agent", _LITELLM, find=mini_file(place.world))
 
 
 def _copilot(place: Place) -> Setup:
@@ -184,6 +252,9 @@ def _copilot(place: Place) -> Setup:
 def _codex(place: Place) -> Setup:
     """By its own option -c: the base URL of the provider that it is told to use."""
     provider = codex_provider(place.world, place.words)
+    if not provider.placed:
+        note = f"where its requests go, {provider.id} does not say"
+        return Setup(client="Codex", words=place.words, note=note)
     setting = f"{provider.id}={json.dumps(base_url(place.url, 'openai', versioned=True))}"
     upstreams: dict[Name, Upstream] = {}
     if provider.url:

@@ -17,7 +17,7 @@ from ..forwarding.asgi import Headers
 from ..forwarding.handling import About, Answer, Incoming, Outgoing
 from .breaker import Attempt, Breaker
 from .deciding import Deciding
-from .decision import LEFT_ALONE, Decision
+from .decision import BYPASSED, LEFT_ALONE, Decision
 from .keeping import NO_FACTS
 from .objections import Objection, objection_of
 from .options import Options
@@ -40,7 +40,6 @@ REASONS: Final = (
 _LONGEST: Final = 200  # characters of a model's name in the log
 _OFF: Final = frozenset({b"", b"0", b"false", b"no", b"off"})
 _SMALL: Final = 16 * 1024  # bytes that are decided on at once: a thread would take longer
-_LEFT: Final = frozenset({"bypassed", LEFT_ALONE})  # what was wanted as it came stays so
 _SIGNED: Final = b"bound to a different conversation"  # what Anthropic says of reasoning
 _LESS: Final = 0.8  # of what did not fit, where the provider does not say how much would
 _log = logging.getLogger(__name__)
@@ -125,6 +124,8 @@ class Compacting:
     async def _following(self, outgoing: Sending, answer: Answer) -> Outgoing | None:
         objection = objection_of(answer.status, answer.headers, answer.body)
         if objection.kind == "overflow" and "overflow" not in outgoing.tried:
+            if outgoing.decision.why == BYPASSED:
+                return None  # what was wanted as it came stays so
             return await self._smaller(outgoing, objection)
         if objection.kind == "invalid" and "invalid" not in outgoing.tried:
             return await self._as_it_came(outgoing, answer)
@@ -184,12 +185,12 @@ class Compacting:
 
     async def _bypassed(self, asked: Asked) -> Decision:
         try:
-            return await self._run_spare(self._deciding.decide_as_it_came, asked, "bypassed")
+            return await self._run_spare(self._deciding.decide_as_it_came, asked, BYPASSED)
         except ClewError:
             raise
         except Exception:  # noqa: BLE001 - law 9: a fault of clew's fails no request
             _log.exception("A request could not be read")
-            return Decision(kind="untouched", body=None, why="bypassed")
+            return Decision(kind="untouched", body=None, why=BYPASSED)
 
     async def _unread(self, asked: Asked, why: str) -> Decision:
         """The original, without the reasoning that no longer matches it, if that can be had."""
@@ -255,7 +256,7 @@ class Compacting:
         light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(
             asked=replace(asked, body=b""), decision=light, milliseconds=took, observed=observe,
-            untold=self._deciding.untold, about=about,
+            untold=self._deciding.untold, owed=self._deciding.owed, about=about,
         )  # fmt: skip
 
         def taken() -> None:
@@ -269,7 +270,7 @@ class Compacting:
             body=None if observe else decision.body,
             headers=_told(about),
             tap=Listener(self._recording, doing, taken),
-            judged=not observe and decision.kind != "untouched" and decision.why not in _LEFT,
+            judged=not observe and decision.kind != "untouched" and decision.why != LEFT_ALONE,
             asked=asked, decision=decision, attempt=attempt, about=about,
         )  # fmt: skip
 

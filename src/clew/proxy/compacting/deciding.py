@@ -28,7 +28,7 @@ from ...engine import (
     repairs_of,
 )
 from ...errors import ClewError
-from ...facts import Facts
+from ...facts import FAR_BACK, Facts
 from ...fallback import Fallback, as_it_came, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
@@ -38,15 +38,15 @@ from ...prices import terms_for
 from ...repair.mending import Repair
 from ...store import Latest, Store
 from ...touching import touched
+from .board import Board
 from .conversations import Conversation, Conversations, Last, told_as
-from .decision import LEFT_ALONE, Decision, alters, shown_instead
+from .decision import BYPASSED, LEFT_ALONE, Decision, alters, shown_instead
 from .keeping import NO_FACTS, Keeping
 from .noticing import noticed
 from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
 from .telling import comes_back, first_marks, is_cold, marks_seen
 
-_FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
 
@@ -68,12 +68,13 @@ class Deciding:
         *,
         observe: bool = False,
         shared: bool = False,
+        board: Board | None = None,
         texts: Collection[FormatName] = (),
     ) -> None:
         self.policy = policy
         told = policy.replace(rendering="text")
         self._policies = dict.fromkeys(texts, told)  # of upstreams that refuse calls
-        self._keeping = Keeping(store)
+        self._keeping = Keeping(store, board=board)
         self._observe = observe
         self._shared = shared  # other processes decide on the same conversations
         self._memo = Memo()
@@ -144,7 +145,7 @@ class Deciding:
     def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
         """The request itself, without reasoning that was signed for projections of it."""
         read = self._read(asked)
-        if why == "bypassed" and not self._is_left_alone(read, read.conversation.facts):
+        if why == BYPASSED and not self._is_left_alone(read, read.conversation.facts):
             self._note_original(read)
         return self._original(read, read.conversation.facts, why)
 
@@ -185,6 +186,15 @@ class Deciding:
         if known is None:
             return len(decision.edits)
         return len(known.untold(decision.edits, decision.edition))
+
+    def owed(self, decision: Decision) -> Facts:
+        """What a decision rests on and the store could not be told yet.
+
+        Whoever finds a request written down takes all its facts to be: they are written with it.
+        """
+        id = decision.conversation
+        known = self._conversations.get(id) or self._keeping.owing(id)
+        return NO_FACTS if known is None else known.owed
 
     def leave_alone(self, decision: Decision, owner: str) -> Callable[[], None]:
         """From this original on, no request of its conversation is compacted.
@@ -260,14 +270,14 @@ class Deciding:
         moment = "cold" if is_cold(read, last.latest.time) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
-            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries, _FAR):
+            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries):
                 moment = ""  # where it is bound, what another thought goes, and all behind it
         return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
     def _last(self, read: Read, boundaries: list[bytes]) -> Last:
         """The request that this one goes on from: by its history, for others may run beside it."""
         if not read.found:
-            known, earlier = read.conversation, boundaries[-1 - _FAR : -1]
+            known, earlier = read.conversation, boundaries[-1 - FAR_BACK : -1]
             asked = True
             if self._shared or not self._is_at_hand(known, boundaries):
                 prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]

@@ -17,6 +17,7 @@ from .noticing import Noticed
 
 Kind = Literal["projection", "known edits", "original", "untouched"]
 LEFT_ALONE: Final = "left alone"
+BYPASSED: Final = "bypassed"
 
 
 class Decision(Struct, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 A store that is locked or gone costs each request its whole patience. So once it has failed, it is
 left alone for a moment, and requests go on with what this process knows. Facts that it could not be
 told then are told as soon as it can be had, and at the end: who comes after must not miss them.
+Until then they stand where the other processes that serve the same port see them, if there are any.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, TypeVar
 from ...errors import ClewError
 from ...facts import Facts
 from ...store import Store, StoreUnavailable
+from .board import Board, Waiting
 from .conversations import Conversation
 
 T = TypeVar("T")
@@ -33,16 +35,27 @@ _SURE: Final = 2.0  # seconds for which originals that were there are taken to b
 class Keeping:
     """The store as the request path sees it; safe to share by threads."""
 
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: Store, clock: Callable[[], float] = time.monotonic, board: Board | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
+        self._board = board
         self._lock = Lock()
         self._failed: ClewError | None = None
         self._warned = False  # that it cannot be written to
         self._until = 0.0  # when it may be asked again
-        self._owing: dict[str, Conversation] = {}  # those whose facts the store has yet to hear of
+        # By one that died, whose place this process takes.
+        left: Mapping[str, Waiting] = board.own() if board is not None else {}
+        self._owing: dict[str, Conversation] = {  # those whose facts the store has yet to hear of
+            id: Conversation(id, one.owner, facts=one.facts, owed=one.facts)
+            for id, one in left.items()
+        }
+        self._waits = bool(left)  # some of them wait for a store that could not be had
         self._settling: Thread | None = None
         self._closing = Event()
+        if left:
+            self._begin_settling()
 
     def owing(self, id: str) -> Conversation | None:
         """The conversation with this id, if the store does not know all that holds for it."""
@@ -60,7 +73,13 @@ class Keeping:
         self._settle_all()
 
     def read_up(self, known: Conversation) -> None:
-        """The facts that the store knows of a conversation, and this process does not."""
+        """The facts that are known of a conversation elsewhere, and not in this process.
+
+        Who has told the store takes them off the board then: so that is looked at first.
+        """
+        waiting = self._board.facts(known.id) if self._board is not None else None
+        if waiting is not None:
+            self.learn(known, waiting, owed=True)  # whoever can tell the store first does
         try:
             facts = self._asked(lambda store: store.facts(known.id))
         except ClewError:
@@ -102,14 +121,26 @@ class Keeping:
             if known.owed is owed:
                 known.owed = NO_FACTS
                 self._owing.pop(known.id, None)
+                self._show()
 
     def _owe(self, known: Conversation) -> None:
         """Remember whose facts wait, and have the thread that tries again."""
         with self._lock:
             self._remember(known)
-            if self._settling is None and not self._closing.is_set():
-                self._settling = Thread(target=self._settle_later, name="clew-facts", daemon=True)
-                self._settling.start()
+            self._waits = True
+            self._show()
+            self._begin_settling()
+
+    def _begin_settling(self) -> None:
+        if self._settling is None and not self._closing.is_set():
+            self._settling = Thread(target=self._settle_later, name="clew-facts", daemon=True)
+            self._settling.start()
+
+    def _show(self) -> None:
+        """Let the other processes see what waits, once something had to; the lock is held."""
+        if self._board is not None and self._waits:
+            self._board.put({id: Waiting(one.owner, one.owed) for id, one in self._owing.items()})
+            self._waits = bool(self._owing)
 
     def _remember(self, known: Conversation) -> None:
         """Hold on to a conversation whose facts the store has yet to hear of; the lock is held."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ...edits import Edit, Replace
 from ...errors import ClewError
+from ...facts import Facts
 from ...marker import reference
 from ...prices import terms_for
 from ...replay.money import priced
@@ -23,7 +24,8 @@ from ..answers.calibration import Calibrations
 from ..answers.usage import Told, UsageReader
 from ..forwarding.asgi import Headers
 from ..forwarding.handling import About, How
-from .decision import Decision
+from .decision import BYPASSED, Decision
+from .keeping import NO_FACTS
 from .reading import Asked
 
 _log = logging.getLogger(__name__)
@@ -45,6 +47,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     observed: bool = False
     # Which of its edits no request of the conversation had before; asked once, when it is over.
     untold: Callable[[Decision], tuple[Edit, ...]] = lambda decision: decision.edits
+    owed: Callable[[Decision], Facts] = lambda _: NO_FACTS  # what the store was not told yet
     about: About | None = None  # what is logged of it
 
 
@@ -171,6 +174,7 @@ class Recording:
             sent_as="original" if decision.kind == "original" or doing.observed else "projection",
             prefix=decision.prefix if 0 < status < 400 else "",
             parent=decision.parent,
+            facts=doing.owed(decision),
         )
 
     def _bill(self, doing: Doing, told: Told) -> Bill | None:
@@ -233,7 +237,7 @@ def _made(edit: Edit, dropped: Mapping[str, str]) -> EditMade:
 
 
 def _mode(doing: Doing) -> Mode:
-    if doing.decision.why == "bypassed":
+    if doing.decision.why == BYPASSED:
         return "bypassed"
     return "observed" if doing.observed else "compacted"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from ...codecs.body import Body
 from ...codecs.codec import FormatName
-from ...facts import Facts
+from ...facts import FAR_BACK, Facts
 from ...folding.state import State
 from ...planning.marking import marking_of
 from ...prices import terms_for
@@ -27,9 +27,9 @@ def is_cold(read: Read, before: float) -> bool:
     return since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model)
 
 
-def comes_back(read: Read, boundaries: list[bytes], far: int) -> bool:
+def comes_back(read: Read, boundaries: list[bytes]) -> bool:
     """Whether the provider still has what it was sent on these terms, before others came."""
-    before = read.conversation.last_on(boundaries[-1 - far : -1], read.terms())
+    before = read.conversation.last_on(boundaries[-1 - FAR_BACK : -1], read.terms())
     return before is not None and not is_cold(read, before.time)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]  # names in lower case, in the order they came
+
+# Of what clew answers itself, no browser keeps anything or guesses what it is; refusals too.
+_GUARDS: Final[Headers] = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -44,9 +47,9 @@ def _plain(raw: bytes) -> str:
 
 
 async def answer(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    """Send a whole answer."""
-    length = (b"content-length", b"%d" % len(body))
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, length]})
+    """Send a whole answer of clew's own."""
+    told = [*headers, *_GUARDS, (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": told})
     await send({"type": "http.response.body", "body": body})
 
 

@@ -15,11 +15,10 @@ from .printing import Printer
 
 _LONGEST = 200  # characters of a path
 _TRACE = re.compile(rb"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_BEGAN = "began"
 _log = logging.getLogger(__name__)
 
 
-class Record(msgspec.Struct, omit_defaults=True, dict=True):
+class Record(msgspec.Struct, omit_defaults=True):
     """What is known of one request. Filled in as it goes on."""
 
     at: float  # seconds since 1970
@@ -37,9 +36,9 @@ class Record(msgspec.Struct, omit_defaults=True, dict=True):
     worker: int = 0  # which of several processes; 0: there is one
     trace: str | None = None  # the client's own `traceparent`
     clew: About | None = None  # what was done about it, where it was looked at
-
-    def __post_init__(self) -> None:
-        vars(self)[_BEGAN] = time.perf_counter()  # of a clock that nobody sets; it is not told
+    began: float = (
+        0.0  # while it goes on, by a clock that nobody sets; at its end nothing: not told
+    )
 
 
 Log = Callable[[Record], None]
@@ -49,12 +48,19 @@ def record_of(request: Request) -> Record:
     """A record that begins now."""
     given = request.named.get(b"traceparent", b"")
     trace = given.decode("ascii") if _TRACE.fullmatch(given) else None
-    return Record(time.time(), request.method, request.path[:_LONGEST], "own", trace=trace)
+    path = request.path[:_LONGEST]
+    now = time.perf_counter()
+    return Record(time.time(), request.method, path, "own", trace=trace, began=now)
 
 
 def ms_since(record: Record) -> float:
     """Milliseconds since a record began, whatever became of the time of day meanwhile."""
-    return round((time.perf_counter() - vars(record)[_BEGAN]) * 1000, 2)
+    return round((time.perf_counter() - record.began) * 1000, 2)
+
+
+def end(record: Record) -> None:
+    """A record is whole: how long it took is all that is told of its clock."""
+    record.ms, record.began = ms_since(record), 0.0
 
 
 def to_lines(printer: Printer) -> Log:

@@ -29,6 +29,7 @@ _KEYS: tuple[tuple[bytes, Provider], ...] = (
     (b"sk-svcacct-", "openai"),
     (b"sk-admin-", "openai"),
 )
+_ANNOUNCED = b"access-control-request-headers"
 _CARRIERS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key")
 
 
@@ -67,12 +68,18 @@ def key_owners(request: Request) -> list[Provider]:
 
 def header_owner(request: Request) -> Provider | None:
     """Whose key it is, by the header that it comes in; None: any provider's may come so."""
-    named = request.named
+    named = request.named.keys() | _announced(request)
     if b"anthropic-version" in named or b"x-api-key" in named:
         return "anthropic"
     if b"x-goog-api-key" in named or has_key(request.query):
         return "gemini"
     return None
+
+
+def _announced(request: Request) -> set[bytes]:
+    """The headers that a page's request will have: its browser asks whether it may, before."""
+    asked = request.named.get(_ANNOUNCED, b"") if request.method == "OPTIONS" else b""
+    return {name.strip().lower() for name in asked.split(b",")}
 
 
 def _values(request: Request, wanted: bytes) -> list[bytes]:

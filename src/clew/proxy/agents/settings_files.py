@@ -1,0 +1,99 @@
+"""Reading the settings files of agents: JSON as people write it, and TOML. Nothing is written."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_COMMENTS: Final = re.compile(rf"({_STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMAS: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
+
+
+def folder_of(world: Mapping[str, str], variable: str, below: str) -> Path:
+    """The folder that a variable names; else the one of this name in the user's home."""
+    named = world.get(variable)
+    return Path(named) if named else Path(world.get("HOME") or Path.home()) / below
+
+
+def object_at(path: Path) -> dict[str, Any]:
+    """A file's object; nothing where it is not there, or is none."""
+    return object_in(text_at(path)) or {}
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is something; what cannot be looked at is not."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+def text_at(path: Path) -> str:
+    """What a file says; nothing where it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError):
+        return ""
+
+
+def object_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is, comments and last commas aside; None: it is none."""
+    try:
+        found: Any = json.loads(_plain(text))
+    except (ValueError, RecursionError):
+        return None
+    return cast(dict[str, Any], found) if isinstance(found, dict) else None
+
+
+def _plain(text: str) -> str:
+    """JSON without what JSON does not know."""
+    for pattern in (_COMMENTS, _LAST_COMMAS):
+        text = pattern.sub(lambda found: found[1] or "", text)
+    return text
+
+
+def toml_at(path: Path) -> dict[str, Any]:
+    """A file's table; nothing where it is not there, or is none."""
+    try:
+        return tomllib.loads(text_at(path))
+    except ValueError:
+        return {}
+
+
+def merged(settings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings laid over one another: the later holds, objects are merged."""
+    made: dict[str, Any] = {}
+    for one in settings:
+        for key, value in one.items():
+            below = made.get(key)
+            both = isinstance(below, dict) and isinstance(value, dict)
+            made[key] = merged([object_of(below), object_of(value)]) if both else value
+    return made
+
+
+def inside(value: Any, *keys: str) -> Any:
+    """What stands in an object under these keys, one below the other; None where nothing does."""
+    for key in keys:
+        value = object_of(value).get(key)
+    return value
+
+
+def object_of(value: Any) -> dict[str, Any]:
+    """A value where it is an object; else an empty one."""
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+def text_of(value: Any) -> str:
+    """A value where it is a text; else an empty one."""
+    return value.strip() if isinstance(value, str) else ""
+
+
+def is_address(url: str) -> bool:
+    """Whether a URL is one, and no name for something that the agent alone can look up."""
+    return url.startswith(("https://", "http://")) and "{" not in url
