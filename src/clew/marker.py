@@ -157,7 +157,7 @@ def reference(text: str) -> str:
     """The reference of an original: a hash of what it says.
 
     >>> reference("hello")
-    'bbidnwiqv5awc2eneyyx'
+    'ftze3os7wcrq4jxihmvm'
     """
     return reference_of((text,))
 
@@ -239,6 +239,15 @@ def advice_line(text: str) -> str:
     fit = " ".join(text.split()).translate(_ROUND)
     fit = fit if len(fit) <= _ADVICE else f"{fit[: _ADVICE - 2].rstrip()}.."
     return f"{NOTICED}{fit}]"
+
+
+def is_advice(line: str) -> bool:
+    """Whether a line is advice.
+
+    >>> is_advice(advice_line("The same again.")), is_advice("[clew noticed: ]")
+    (True, False)
+    """
+    return _ADVISED.fullmatch(line) is not None
 
 
 def advised(said: str, line: str) -> str:
