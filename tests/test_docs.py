@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import json
 import re
 import shlex
@@ -247,3 +249,17 @@ def _as_regex(rules: dict[str, str], name: str) -> str:
         else:
             found += f"(?:{_as_regex(rules, token)})"
     return f"(?:{found}){{20}}" if name == "reference" else f"(?:{found})"
+
+
+def _with_examples() -> list[str]:
+    """The modules whose docstrings show examples."""
+    source = ROOT / "src"
+    files = [file for file in source.rglob("*.py") if ">>> " in file.read_text("utf-8")]
+    return sorted(".".join(file.relative_to(source).with_suffix("").parts) for file in files)
+
+
+@pytest.mark.parametrize("name", _with_examples())
+def test_examples_in_docstrings_print_what_they_show(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
+    assert found.attempted > 0
+    assert found.failed == 0
