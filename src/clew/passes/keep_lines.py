@@ -101,15 +101,15 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
     kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
-    if kept is None or not _tells_why(part, use, kept):
-        return None
+    if kept is None or kept.gone == kept.all or not _tells_why(part, use, kept):
+        return None  # where all lines went before, a stub says more than a hole
     ref, rerun = reference(part.text), use.rerun
     marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
     text = f"{kept.text}\n{marker}"
     saved = view.saved_by(position, text) if len(text) <= len(part.text) - _LEAST_SAVED else 0
     if saved < _LEAST_SAVED:
         return None
-    evidence = f"{kept.gone:,} of {kept.all:,} lines, {kept.risk:.3f} turns may miss one"
+    evidence = f"{kept.gone:,} of {kept.all:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
     return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
 
 
