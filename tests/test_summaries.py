@@ -85,6 +85,10 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
         "error[E0308]: x\ncould not compile `loom`", False, "run",
         (True, None, "error[E0308]: x\ncould not compile `loom`"),
     ),
+    "a failure in red": (
+        "\x1b[2m Tests \x1b[22m \x1b[31m2 failed\x1b[39m", False, "run",
+        (True, None, " Tests  2 failed"),
+    ),
     "no failures": ("12 passed, 0 failed", False, "run", (False, None, "12 passed, 0 failed")),
     "a search without hits": ("Exit code 1\n", False, "search", (False, 1, "")),
     "a file that speaks of errors": ("error: x", False, "read", (False, None, "error: x")),
@@ -288,6 +292,19 @@ STUBS: dict[str, tuple[Deed, str]] = {
             "L8- near it\nL9: Thing\n---\nFile: src/b.ts\nL3: Thing\n---",
         ),
         "ran rg Thing: 3 hits in 2 files",
+    ),
+    "tests in colours": (
+        deed("npx vitest", f"{LOG}\n\x1b[2m Tests \x1b[22m \x1b[32m8 passed\x1b[39m\nTime 9ms"),
+        "ran npx vitest: ok; Tests 8 passed",
+    ),
+    "a failure in its second line": (
+        deed("make", f"\nerror: no loom\n{LOG}\n1 error", error=True),
+        """\
+ran make: failed
+
+error: no loom
+[… 60 lines]
+1 error""",
     ),
     "tests between rules": (
         deed("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import clipped, failed, telling_line
+from ..ledger.failures import clipped, failed, telling_line, uncoloured
 from ..marker import MOST, Marker, find_marker, reference
 from ..policy import Policy
 from ..transcript import Part
@@ -115,7 +115,7 @@ def _keep(text: str, room: int, failed: bool) -> _Kept:
     if not failed:
         return _Kept(head, tail)
     main = telling_line(text)
-    told = main in text[:head] or main in text[tail:]
+    told = main in uncoloured(text[:head]) or main in uncoloured(text[tail:])
     return _Kept(head, tail, _failures(text[head:tail], for_lines, "" if told else main))
 
 
@@ -151,7 +151,7 @@ def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
     lines = text.split("\n")
     chosen: dict[int, str] = {}
     if main:
-        at = next((at for at, line in enumerate(lines) if main in line), -1)
+        at = next((at for at, line in enumerate(lines) if main in uncoloured(line)), -1)
         chosen[at] = lines[at] if at >= 0 and len(lines[at]) < room else clipped(main)
         room -= len(chosen[at]) + 1
     for at in range(len(lines) - 1, -1, -1):

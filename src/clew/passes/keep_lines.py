@@ -13,7 +13,7 @@ from ..forecast.keeping import Kept, kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
 from ..forecast.risks import missed_of_lines
-from ..ledger.failures import VERBATIM, telling_line
+from ..ledger.failures import VERBATIM, telling_line, uncoloured
 from ..marker import Short, has_gaps, reference
 from ..policy import Policy
 from ..summaries.outcomes import ending_of
@@ -101,8 +101,8 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
     kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
-    if kept is None or kept.gone == kept.all or not _tells_why(part, use, kept):
-        return None  # where all lines went before, a stub says more than a hole
+    if kept is None or len(gone) >= kept.all or not _tells_why(part, use, kept):
+        return None  # where all lines went before, what stands there says more than a hole
     ref, rerun = reference(part.text), use.rerun
     marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
     text = f"{kept.text}\n{marker}"
@@ -116,7 +116,7 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
 def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
     """Whether what remains of a failure still says what went wrong."""
     ending = ending_of(part.text, part.error, use.kind)
-    return not ending.failed or telling_line(ending.body) in kept.text
+    return not ending.failed or telling_line(ending.body) in uncoloured(kept.text)
 
 
 def _gone(view: View, position: int, found: Known) -> frozenset[int]:

@@ -8,7 +8,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
-from ..ledger.failures import telling_line
+from ..ledger.failures import telling_line, uncoloured
 from ..shapes.frame import framed
 from ..tools.use import Kind
 
@@ -129,8 +129,7 @@ def count_lines(text: str) -> int:
 
 def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     """How a call of this kind ended that printed this; `flagged`: its sender marked it failed."""
-    if kind == "read":
-        text = _without_notes(text)
+    text = _without_notes(text) if kind == "read" else uncoloured(text)
     opened = _unwrapped(text) if text.startswith("{") else _enclosed(text)
     if opened is None:
         opened = _unframed(text)

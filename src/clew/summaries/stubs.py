@@ -71,7 +71,8 @@ def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
         told = first_error(body, _SAID)
         return Stub(head + (told and f": {told}"))
     lines = body.split("\n")
-    numbers = _with_lines_between(telling_lines(body, _ERRORS, _ERROR_LINES))
+    found = telling_lines(body, _ERRORS, _ERROR_LINES)
+    numbers = _with_lines_between([0, *found] if found[:1] == [1] and not framed else found)
     told = _with_holes(lines, numbers, deed.ending.lines, framed)
     return Stub("\n".join([head, *told]), len(numbers))
 
