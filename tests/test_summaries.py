@@ -85,6 +85,29 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
         "error[E0308]: x\ncould not compile `loom`", False, "run",
         (True, None, "error[E0308]: x\ncould not compile `loom`"),
     ),
+    "errors that tests wanted": (
+        "error: the third item failed\n 12 pass\n 0 fail\nRan 12 tests", False, "run",
+        (False, None, "error: the third item failed\n 12 pass\n 0 fail\nRan 12 tests"),
+    ),
+    "an error after tests that went well": (
+        "12 passed\nerror: script lint failed", False, "run",
+        (True, None, "12 passed\nerror: script lint failed"),
+    ),
+    "a suite that failed before one that did not": (
+        "1 failed\n12 pass\n0 fail", False, "run", (True, None, "1 failed\n12 pass\n0 fail"),
+    ),
+    "types that do not fit": (
+        "src/a.ts(3,1): error TS2339: no 'x'", False, "run",
+        (True, None, "src/a.ts(3,1): error TS2339: no 'x'"),
+    ),
+    "npm as it speaks now": (
+        'npm error Missing script: "check"', False, "run",
+        (True, None, 'npm error Missing script: "check"'),
+    ),
+    "a compiler's word": (
+        "a.c:3:1: error: expected ';'", False, "run", (True, None, "a.c:3:1: error: expected ';'"),
+    ),
+    "words about an error": ("no error TS-1", False, "run", (False, None, "no error TS-1")),
     "a failure in red": (
         "\x1b[2m Tests \x1b[22m \x1b[31m2 failed\x1b[39m", False, "run",
         (True, None, " Tests  2 failed"),

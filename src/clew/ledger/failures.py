@@ -28,7 +28,8 @@ _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,30}[mK]")
 _COUNTED = re.compile(
     r"\b[1-9]\d{0,6} (?:fail(?:ed|ing|ures?)?|errors?|issues?|problems?)\b"
     r"|\bfailures?=[1-9]|\berrors=[1-9]|\bfail(?:ed|ures?)?[:(] ?[1-9]|test result: failed"
-    r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err!|could not compile"
+    r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err(?:!|or\b)"
+    r"|could not compile|\berror ts\d"
     r"|build failed",
     re.MULTILINE,
 )
@@ -51,7 +52,7 @@ _TELLING = (
         r"^E {2,}\S.*|^\s{0,8}[\w.]{0,80}(?:Error|Exception)\b: ?\S.*"
         r"|^\s{0,8}\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: \S.*"
         r"|^\s{0,8}error(?:\[\w{1,12}\])?: .*|^.{0,200}\berror TS\d.*|^fatal: .*|^panic: .*"
-        r"|^\s{0,8}(?:--- )?FAIL(?:ED)?:?\s+\S.*|^\s{0,8}[×✗✘✖] \S.*|^npm ERR! \S.*"
+        r"|^\s{0,8}(?:--- )?FAIL(?:ED)?:?\s+\S.*|^\s{0,8}[×✗✘✖] \S.*|^npm (?:ERR!|error) \S.*"
         r"|^.{0,200}(?:command not found|No such file or directory).*",
         re.MULTILINE,
     ),

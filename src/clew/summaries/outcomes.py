@@ -47,11 +47,19 @@ _ENDED = re.compile(
 _SHOWN = re.compile(r"Here's the result of running `cat -n` on [^\n]{1,500}:\n")  # above a file
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
-_BROKE = re.compile(
-    r"^(?:error|fatal|panic|traceback)\b|^error\[|^(?:--- )?FAIL(?:ED|URES)?\b|command not found"
-    r"|\b[1-9]\d* (?:failed|failures?|failing|fail|errors?)\b|command failed|build failed"
-    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|npm err!|could not compile",
+_COUNTED = re.compile(
+    r"^(?:--- )?FAIL(?:ED|URES)?\b|\b[1-9]\d* (?:failed|failures?|failing|fail|errors?)\b",
     re.IGNORECASE | re.MULTILINE,
+)
+_BROKE = re.compile(
+    r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
+    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
+    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:",
+    re.IGNORECASE | re.MULTILINE,
+)
+# What tests say that all went well with; lines above it may be errors that they wanted.
+_WENT_WELL = re.compile(
+    r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
 )
 # One is in each of those.
 _BROKEN = ("error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile")
@@ -207,7 +215,10 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     last = _STATUS.search(tail) if "exit" in lower else None
     if last and _status(last):
         return True
-    return any(word in lower for word in _BROKEN) and _BROKE.search(tail) is not None
+    if not any(word in lower for word in _BROKEN):
+        return False
+    well = max((found.end() for found in _WENT_WELL.finditer(tail)), default=0)
+    return _COUNTED.search(tail) is not None or _BROKE.search(tail, well) is not None
 
 
 def telling_lines(body: str, room: int, most: int) -> list[int]:
