@@ -15,7 +15,7 @@ from ..forecast.risks import Risks
 from ..limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
 from ..passes import OPT_IN, PASSES, Pass
 from ..passes.moments import acts_at_arrival, acts_at_epochs
-from ..passes.plain import plainer
+from ..passes.plain import plainer, without_codes
 from ..passes.view import View, place_of
 from ..planning.choosing import choose
 from ..planning.planner import (
@@ -459,7 +459,7 @@ def _plainer(offer: Offer, view: View, policy: Policy) -> Offer:
         return offer
     ordinal = view.transcript.exchange_of[edit.part]
     use = view.use(ordinal) if ordinal >= 0 else None
-    text = plainer(edit.text, use, policy.number_every, came=part.text)
+    text = without_codes(plainer(edit.text, use, policy.number_every, came=part.text), use)
     if len(text) == len(edit.text):
         return offer
     saved = view.saved_by(edit.part, text)
