@@ -165,6 +165,34 @@ def test_a_failed_result_keeps_its_error(format: str) -> None:
     assert len(first) <= 2_000
 
 
+@formats
+@pytest.mark.parametrize("cap", [0, 100, 300, 1_000, 4_096])
+@pytest.mark.parametrize("length", [0, 150, 900, 2_500])
+@pytest.mark.parametrize("after", [0, 40, 400])
+def test_the_line_that_tells_the_error_stays_however_small_the_cap(
+    format: str, cap: int, length: int, after: int
+) -> None:
+    """However long the line is, and however many others speak of errors after it."""
+    noise = [f"compiling unit number {number} of the whole lot" for number in range(300)]
+    error = f"error: undefined symbol thread_end in loom.o {'x' * length}".rstrip()
+    noise[0] = "\x1b[2mcompiling in colours\x1b[22m"
+    others = [f"while failing for error number {number}: gave up" for number in range(after)]
+    text = "\n".join([*noise, error, *noise, *others, *noise, "Process exited with code 2"])
+    _, (first, _) = capped(format, *old(text), cap=cap)
+    assert error[:100] in first
+    assert len(first) <= max(cap, 256 + 162)
+
+
+@formats
+@pytest.mark.parametrize("at", [0, 150, 299])
+def test_an_error_in_red_is_told_once(format: str, at: int) -> None:
+    noise = [f"compiling unit number {number} of the whole lot" for number in range(300)]
+    noise[at] = "\x1b[31merror: no loom\x1b[39m"
+    text = "\n".join([*noise, "Process exited with code 2"])
+    _, (first, _) = capped(format, *old(text), cap=2_000)
+    assert first.count("error: no loom") == 1
+
+
 def test_a_failed_result_stays_marked_as_failed() -> None:
     out, _ = capped("anthropic", *old(LINES, error=True))
     assert out.request["messages"][2]["content"][0]["is_error"] is True

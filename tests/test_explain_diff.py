@@ -11,12 +11,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+import clew
 from clew.cli import main
-from clew.cli.diffing import diff
+from clew.cli.diffing import Change, diff, show_changes
 from clew.engine import fold_request
 from clew.facts import Facts
 from clew.policy import Policy
-from tests.formats import FORMATS, Exchange, request
+from tests.busy_sessions import write
+from tests.formats import FIELD, FORMATS, Exchange, request
 
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 EAGER = ("--set", "cap=1000", "--set", "step=1", "--set", "growth=0", "--set", "at_once=on")
@@ -55,8 +57,10 @@ def test_without_edits_there_is_nothing_to_show() -> None:
     assert explain("--diff", data=body(said="short")) == explain(data=body(said="short"))
 
 
-def test_json_is_the_same_with_and_without() -> None:
-    assert explain("--json", "--diff", data=body()) == explain("--json", data=body())
+def test_the_report_is_the_same_with_and_without() -> None:
+    told = json.loads(explain("--json", "--diff", data=body()))
+    assert len(told.pop("changes")) == 1
+    assert told == json.loads(explain("--json", data=body()))
 
 
 def test_what_is_passed_through_has_no_diff() -> None:
@@ -140,6 +144,42 @@ def test_long_texts_are_compared_in_bounded_time(old: str, new: str) -> None:
     assert time.process_time() - start < 10
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_before_and_after_are_data_too(format: str) -> None:
+    data = json.dumps(request(format, "go", [Exchange(LINES, id="a")], [Exchange("b", id="b")]))
+    told = json.loads(explain("--json", "--diff", *CLIPPED, "--format", format, data=data.encode()))
+    (change,) = told["changes"]
+    (edit,) = told["edits"]
+    assert (change["reason"], change["evidence"]) == (edit["reason"], edit["evidence"])
+    assert (change["part"], change["before"]) == ("result", LINES)
+    assert change["place"].startswith(FIELD[format])
+    assert "[clew: clipped shell" in change["after"]
+    assert "changes" not in json.loads(explain("--json", *CLIPPED, data=data.encode()))
+
+
+def test_a_title_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evidence = "/w/\x1b]0;owned\x07a.py was wholly written again"
+    show_changes(iter([Change("messages[1]", "call", "superseded", evidence, "a", "")]))
+    shown = capsys.readouterr().out
+    assert "superseded, /w/" in shown
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_was_dropped_can_be_got_back_by_what_is_told(format: str) -> None:
+    """No marker stands where a superseded write went: the explanation names its originals."""
+    steps = [write("/w/a.py", f"{LINES}\n{n}", f"w{n}", f"Wrote it, no. {n}.") for n in range(2)]
+    whole = request(format, "go", *([one] for one in steps), [Exchange("done", id="z")])
+    data = json.dumps(whole).encode()
+    options = ("--set", "passes=superseded_writes", "--format", format)
+    shown = explain(*options, data=data)
+    policy = Policy(step=1, growth=0.0, at_once=True, passes=("superseded_writes",))
+    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    assert len(out.originals) == 2
+    assert all(ref in shown for ref in out.originals)
+    assert "Wrote it, no. 0." in out.originals.values()
+
+
 # Debugging.
 
 
@@ -161,6 +201,33 @@ def test_debug_tells_what_was_not_taken_and_what_is_protected() -> None:
     shown = explain("--debug", "--set", "pin_calls=a", data=data)
     assert "pinned call a" in shown
     assert shown.count("protected") >= 1
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
+    """By its rows alone a trace tells which edits are in force in the end, and why."""
+    steps: list[Any] = [
+        [Exchange(f"{LINES}\nno. {n}", id=f"c{n}", tool="Bash", args={"command": f"make t{n}"})]
+        for n in range(12)
+    ]
+    whole = request(format, "go", *steps, "and now?", [Exchange("done", id="z")])
+    prices: dict[str, Any] = {"read_price": 0.1, "write_price": 1.25}
+    policy = Policy(step=500, passes=["stub_results", "trim_results"], **prices)
+    plan = clew.plan(whole, format=format, policy=policy, trace=True, memo=None)
+    assert plan.trace is not None
+    in_force: dict[Any, str] = {}
+    waited = set[Any]()
+    for one in plan.trace:
+        if one.outcome == "taken":
+            in_force[one.ref] = one.reason
+        elif one.outcome == "taken back":
+            del in_force[one.ref]
+        elif one.outcome == "not taken":
+            waited.add((one.ref, one.reason))
+    assert in_force == {edit.ref: edit.reason for edit in plan.edits}
+    assert len(in_force) == 11
+    if format.startswith("openai"):  # elsewhere none of them has to
+        assert waited & set(in_force.items()), "of these some had waited"
 
 
 def test_a_trace_costs_nothing_when_nobody_asks() -> None:

@@ -13,7 +13,7 @@ from clew.edits import Offer, Replace
 from clew.marker import Short, find_marker, reference
 from clew.passes.view import View
 from clew.tools.fetching import fetches, fetching_tool
-from tests.formats import FORMATS, Exchange, request, results
+from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
@@ -145,6 +145,23 @@ def test_what_was_fetched_back_is_never_compacted_again(
     first, _, back, *_ = fetched(format, BACK[how], policy)
     assert find_marker(first) is not None
     assert back == BACK[how].result
+
+
+@formats
+def test_so_it_is_where_a_client_keeps_projections_as_its_history(format: str) -> None:
+    """A marker that came with the history leads back, too: whoever asks by it wants to see it."""
+    steps = ("go", [Exchange(LINES, id="a")], [Exchange("one", id="b")])
+    kept = clew.compact(request(format, *steps), format=format, policy=STUB, memo=None).request
+    assert find_marker(results(format, kept)[0]) is not None
+    back, field = BACK["by a command that names it"], FIELD[format]
+    before: list[Any] = kept[field]
+    after: list[Any] = request(format, [back], [Exchange("two", id="d")], "so?")[field]
+    said = list[str]()
+    for count in range(1, len(after) + 1):
+        whole = {**kept, field: [*before, *after[:count]]}
+        out = clew.compact(whole, format=format, policy=STUB, memo=None)
+        said = results(format, out.request)
+    assert said[2] == back.result
 
 
 OTHERS = {

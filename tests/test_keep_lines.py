@@ -9,18 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import clew
 from clew.edits import Edit, Offer, Replace
 from clew.forecast.features import known
 from clew.forecast.keeping import kept_of
 from clew.forecast.mentions import Mentions
 from clew.forecast.model import Forecast
-from clew.marker import Short, find_marker, hole_in, reference
+from clew.marker import Short, find_marker, hole_in, is_hole, reference
 from clew.passes.keep_lines import keep_lines
 from clew.passes.moments import doubled
 from clew.passes.view import View
 from clew.policy import Policy
 from clew.tokens import counter_for
+from tests.busy_sessions import bash, done, read
 from tests.forecasting import Told, Turn, numbered, reads, result, runs, told
+from tests.formats import FORMATS, request, results
 
 RATE = 1e-3
 OTHER = Turn("Bash", {"command": "true"}, "ok")
@@ -251,3 +254,21 @@ def test_every_unit_is_due_once_for_each_doubling_of_its_age(now: int) -> None:
             for unit in range(now)
             if (now - unit).bit_length() != max(0, last - unit).bit_length()
         ]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stub_is_not_made_a_mere_hole(format: str) -> None:
+    """What told what was read is not given up for a few tokens less."""
+    code = "\n".join(f"def weave_{n}(thread):\n    return thread.turn({n})\n" for n in range(60))
+    steps = [
+        [read("/w/loom.py", code, "r")],
+        *([bash(f"echo {n}", "ok", f"e{n}")] for n in range(9)),
+    ]
+    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=1)
+    first = ""
+    for count in range(2, len(steps) + 1):
+        body = request(format, "go", *steps[:count], done())
+        out = clew.compact(body, format=format, policy=policy, memo=None)
+        first = results(format, out.request)[0]
+        assert first == code or not is_hole(first.split("\n")[0]), first
+    assert first.startswith("read /w/loom.py, 179 lines\n[clew: 179 lines left out; ")

@@ -13,7 +13,7 @@ import clew
 from clew.codecs.formats import CODECS
 from clew.folding.mimicry import mimicry_in
 from clew.forecast import keeping
-from clew.marker import Marker, Short, hole, reference
+from clew.marker import Marker, Short, advice_line, hole, reference
 from clew.transcript import Part, Ref
 from tests.formats import FIELD, FORMATS, Exchange, request
 
@@ -21,6 +21,7 @@ formats = pytest.mark.parametrize("format", FORMATS)
 REF = reference("what was there")
 SHORT = str(Short(12, "lines", REF))
 CAPPED = str(Marker("Bash", 48_213, 32_000, 590, 1_024, "lines", 0, "toolu_01", False, REF))
+ADVICE = advice_line("Bash (make) was called 3 times with the same result.")
 NAMES = "[names only there: one_thread, src/cloth.py]"
 PLACE = Ref(0, ())
 
@@ -88,6 +89,31 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
     "arguments that are a text": (
         call(f"*** Begin Patch\n{SHORT}\n*** End Patch"), [("marker", "Write", SHORT)]
     ),
+    "a marker that a patch adds to a file": (
+        call(f"*** Begin Patch\n*** Add File: a.py\n+import os\n+{SHORT}\n*** End Patch"),
+        [("marker", "Write", SHORT)],
+    ),
+    "a hole that a patch in arguments adds": (
+        call({"input": "*** Update File: a.py\n@@\n-x\n+    [… 37 lines]\n"}),
+        [("hole", "Write", "[… 37 lines]")],
+    ),
+    "a marker that a diff in a shell command adds": (
+        call({"command": f"apply_patch <<'EOF'\n+{CAPPED}\nEOF"}),
+        [("marker", "Write", CAPPED[:120])],
+    ),
+    "names that a patch adds": (call(f"+{NAMES}"), [("names", "Write", NAMES)]),
+    "a hole set in like the code around it": (
+        call({"content": "def load():\n    [… 12 lines]\n    return rows"}),
+        [("hole", "Write", "[… 12 lines]")],
+    ),
+    "a marker in a file with other line ends": (
+        call({"content": f"import os\r\n{SHORT}\r\n"}), [("marker", "Write", SHORT)]
+    ),
+    "a hole before the marker of all": (
+        call({"content": f"[… 12 lines]\r\n{SHORT}\r\n"}), [("marker", "Write", SHORT)]
+    ),
+    "advice": (text(f"I see:\n{ADVICE}"), [("advice", "", ADVICE)]),
+    "advice in arguments": (call({"content": f"ok\n{ADVICE}"}), [("advice", "Write", ADVICE)]),
 }  # fmt: skip
 
 SOUND: dict[str, Part] = {
@@ -106,6 +132,10 @@ SOUND: dict[str, Part] = {
     "no text under it": call({"repeat_of": 7}),
     "a quoted marker in code": call({"content": f'MARKER = "{SHORT}"'}),
     "what the user wrote": Part(PLACE, "opaque", "model", SHORT),
+    "a line that a patch takes out, and one within a line": call(
+        f"*** Update File: a.py\n-{SHORT}\n+x = '{SHORT}'\n"
+    ),
+    "words about advice": text("It begins with [clew noticed: and so on."),
     "nothing": text(""),
     "very deep": call('{"a":' * 500 + "1" + "}" * 500),
 }

@@ -261,6 +261,7 @@ def test_an_image_that_the_user_sent_is_no_part_of_a_result_before_it() -> None:
         ),
         ("~/notes.md", ["~/notes.md"], ["/w/~/notes.md"]),
         ("C:/w/*", ["C:/w/a"], ["/mnt/C:/w/a"]),
+        ("C:\\w\\docs\\**", ["C:/w/docs/a/b.md"], ["C:/w/a", "/mnt/C:/w/docs/a"]),
         ("docs**.md", ["docs.md", "docs/x/a.md", "/w/docs-2/a.md"], ["docs/x/a.mdx", "do.md"]),
     ],
 )
@@ -491,8 +492,9 @@ def fetch(*calls: tuple[str, str, str]) -> Index:
 def test_what_brings_back_what_was_taken_out(case: str) -> None:
     tool, args, fetches = FETCHING[case]
     history = fetch((tool, args, "the text"))
-    found = fetched_back(history, list(history.results), {KNOWN})
-    assert found == ({reference("the text"): 0} if fetches else {})
+    expected = {reference("the text"): 0} if fetches else {}
+    assert fetched_back(history, list(history.results), {KNOWN}) == expected
+    assert fetched_back(history, list(history.results), {}, {KNOWN}) == expected
 
 
 def test_of_several_that_bring_the_same_the_latest_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import textwrap
@@ -11,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import clew
 from clew import Memo, Policy, PolicyError
-from clew.edits import DropReasoning, Offer, Replace
+from clew.edits import DropExchange, DropReasoning, Offer, Replace
 from clew.marker import Short, find_marker, reference
 from clew.passes.cap_results import cap_results
 from clew.passes.view import View
 from clew.policy import usual_names
 from clew.registered import name_of, token_of
-from tests.formats import FORMATS, Exchange, request, results
+from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
@@ -233,6 +235,143 @@ def test_a_faulty_pass_is_skipped_and_reported(format: str, faulty: Any) -> None
     with_cap = eager(faulty, "cap_results", cap=1_000)
     mixed = clew.compact(whole, format=format, policy=with_cap, memo=None)
     assert [edit.reason for edit in mixed.report.edits] == ["over_cap"]
+
+
+# What a pass that knows nothing of providers may try on any part.
+
+WRITTEN = {"file_path": "/w/a.py", "content": "x = 1\n" * 60}
+TRIES = ("a word", "nothing", "a marker", "an object", "drop", "drop reasoning")
+
+
+def trying(what: str, at: int) -> Callable[[View, Policy], Iterator[Offer]]:
+    """A pass that tries one edit on one part, if that is not protected."""
+
+    def attempt(view: View, policy: Policy) -> Iterator[Offer]:
+        history = view.transcript
+        if at >= len(history.parts) or view.is_protected(at):
+            return
+        part, ordinal = history.parts[at], history.exchange_of[at]
+        ref = reference(part.text)
+        marker = str(Short(3, "lines", ref))
+        said = {"a word": "gone", "nothing": "", "a marker": marker}
+        said["an object"] = f'{{"x": "{marker}"}}'
+        if what in said:
+            saved = view.saved_by(at, said[what])
+            yield Offer("stub", Replace(at, part.ref, said[what], ref, "mine", "", saved))
+        elif what == "drop" and ordinal >= 0:
+            yield Offer("drop", DropExchange(ordinal, part.ref, "mine", "", 9))
+        elif what == "drop reasoning" and part.kind == "reasoning":
+            unit = next(n for n, one in enumerate(history.units) if at in one.reasoning)
+            yield Offer("drop", DropReasoning(unit, part.ref, "mine", "", 9))
+
+    return attempt
+
+
+def thinking(format: str, whole: dict[str, Any]) -> dict[str, Any]:
+    """The request with reasoning before each of its calls, as far as its wire has any."""
+    history = list[Any]()
+    for source in whole[FIELD[format]]:
+        message = dict(source)
+        if format == "anthropic" and message["role"] == "assistant":
+            block = {"type": "thinking", "thinking": "I think. " * 20, "signature": "c2ln" * 20}
+            message["content"] = [block, *message["content"]]
+        if format == "openai-chat" and message["role"] == "assistant":
+            message["reasoning_content"] = "I think. " * 20
+        last = history[-1].get("type") if history else None
+        if message.get("type") == "function_call" and last != "function_call":
+            summary = [{"type": "summary_text", "text": "I think. " * 20}]
+            history.append({"type": "reasoning", "id": f"rs_{len(history)}", "summary": summary})
+        history.append(message)
+    modes = {"anthropic": {"thinking": {"type": "enabled", "budget_tokens": 1024}}}
+    return {**whole, **modes.get(format, {}), "max_tokens": 4_000, FIELD[format]: history}
+
+
+def pending(format: str, whole: dict[str, Any]) -> dict[str, Any]:
+    """The request before its last call was answered."""
+    return {**whole, FIELD[format]: whole[FIELD[format]][:-1]}
+
+
+def as_it_is(format: str, whole: dict[str, Any]) -> dict[str, Any]:
+    return whole
+
+
+def busy(format: str) -> dict[str, Any]:
+    def long(id: str, **about: Any) -> Exchange:
+        return Exchange(f"what {id} printed\n" * 40, id=id, **about)
+
+    return request(
+        format, "go", [long("a")], [long("b", tool="Write", args=WRITTEN)],
+        [long("c"), long("d", tool="Write", args={**WRITTEN, "file_path": "/w/b.py"})],
+        "some more words of the user, and quite a lot of them", [long("e")],
+    )  # fmt: skip
+
+
+@formats
+@pytest.mark.parametrize("shaped", [as_it_is, thinking, pending], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("what", TRIES)
+def test_whatever_a_pass_tries_what_goes_out_is_valid(format: str, shaped: Any, what: str) -> None:
+    whole = shaped(format, busy(format))
+    assert clew.check(whole, format=format) == []
+    done = 0
+    for at in range(24):
+        out = clew.compact(whole, format=format, policy=eager(trying(what, at)), memo=None)
+        assert clew.check(out.request, format=format) == []
+        done += len(out.report.edits)
+        sent = json.dumps(out.request)
+        if what != "drop":
+            assert sent.count("x = 1") == json.dumps(whole).count("x = 1"), "what is written stays"
+        if shaped is pending:
+            assert '"e"' in sent or format == "gemini"
+            assert str(whole[FIELD[format]][-1]) == str(out.request[FIELD[format]][-1])
+    assert done or what in ("nothing", "drop reasoning")
+
+
+def leaning(given: Any, level: Any = "stub") -> Callable[[View, Policy], Iterator[Offer]]:
+    def lean(view: View, policy: Policy) -> Iterator[Offer]:
+        for offer in stubs(view, "lines"):
+            yield replace(offer, leans_on=given, level=level)
+
+    return lean
+
+
+@formats
+@pytest.mark.parametrize("given", [3, None, "0", ("0",), (None,), (-1,), (10**6,), (1.0,)])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_an_offer_leans_on_must_be_there(format: str, given: Any, at_once: bool) -> None:
+    whole, policy = session(format), eager(leaning(given)).replace(at_once=at_once)
+    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    assert out.request is whole
+    assert "is no tuple of positions" in out.report.failures["lean"]
+
+
+def test_a_level_must_be_one_that_there_is() -> None:
+    out = clew.compact(session(), policy=eager(leaning((), "deep")), memo=None)
+    assert "is none of trim, stub, drop" in out.report.failures["lean"]
+    for level in ("trim", "stub", "drop"):
+        sound = clew.compact(session(), policy=eager(leaning((0,), level)), memo=None)
+        assert sound.report.failures == {}
+        assert len(sound.report.edits) == 1
+
+
+UNSOUND = {
+    "a reason that is no text": ("stubbed", None, "no text"),
+    "clew's own word for what still says all": ("tidied", "", "has the reason tidied"),
+}
+
+
+@formats
+@pytest.mark.parametrize("case", UNSOUND)
+def test_words_that_clew_goes_by_are_refused(format: str, case: str) -> None:
+    reason, evidence, said = UNSOUND[case]
+
+    def stub(view: View, policy: Policy) -> Iterator[Offer]:
+        for offer in stubs(view, "lines"):
+            edit: Any = replace(offer.edit, reason=reason, evidence=evidence)
+            yield replace(offer, edit=edit)
+
+    out = clew.compact(session(format), format=format, policy=eager(stub), memo=None)
+    assert out.report.edits == ()
+    assert said in out.report.failures["stub"]
 
 
 # In packages.

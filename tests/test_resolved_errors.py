@@ -279,6 +279,14 @@ def test_words_of_runs() -> None:
     assert counts_failures("FAILED (failures=2)")
     assert counts_failures("make: *** [Makefile:3: all] Error 2")
     assert counts_failures("7 issues:\n* gosec: 1")
+    assert counts_failures("\x1b[2m Tests \x1b[22m \x1b[31m2 failed\x1b[39m")
+    assert not tells_success("\x1b[32m3 passed\x1b[39m \x1b[31m2 failed\x1b[39m")
+    assert tells_success("\x1b[32m3 passed\x1b[39m")
+    assert failed("\x1b[31mError: no loom\x1b[39m", False)
+    assert telling_line("all\n\x1b[31merror: no loom\x1b[39m") == "error: no loom"
+    assert counts_failures("src/a.ts(3,1): error TS2339: no 'x'")
+    assert counts_failures('npm error Missing script: "check"')
+    assert telling_line('all\nnpm error Missing script: "x"') == 'npm error Missing script: "x"'
     assert not counts_failures("0 failed, 13 passed")
     assert not counts_failures("1351 pass\n 0 fail")
     assert tells_success("1351 pass\n 0 fail")

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from clew.shapes.json_value import shape_json
 from tests.shape_rules import Case, holds
 
 USERS = [
@@ -526,3 +527,17 @@ This is line 20 of a text that has no headings at all.\
 @pytest.mark.parametrize("case", CASES, ids=[case.id for case in CASES])
 def test_exactly_this_stays(case: Case) -> None:
     holds(case)
+
+
+@pytest.mark.parametrize("said", ["😀", "é", "a😀", "C:\\u12", "\\", "x\\u00e9"])
+@pytest.mark.parametrize("room", range(600, 640))
+def test_a_string_is_never_cut_inside_an_escape(said: str, room: int) -> None:
+    text = json.dumps({"said": said * 2_000, "beside": said * 2_000})
+    shaped = shape_json(text, room)
+    assert shaped is not None
+    told = [line.partition("[… ")[0] for line in shaped.text.split("\n") if "[… " in line]
+    assert len(told) == 2
+    for line in told:
+        said_so_far = json.loads("{" + line.strip() + '"}')
+        ((_, value),) = said_so_far.items()
+        assert (said * 2_000).startswith(value)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clew.summaries.batch import least_told, told
-from clew.summaries.deeds import Deed, deed_of, first_sentences, hits_in, lines_read
+from clew.summaries.deeds import Deed, deed_of, first_sentences, lines_read
 from clew.summaries.outcomes import (
     _PLACE,
     _SUMS_UP,
@@ -77,11 +77,102 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
     ),
     "JSON of its own": ('{"name": "x"}', False, "read", (False, None, '{"name": "x"}')),
     "failed behind a pipe": ("--- FAIL: X\nFAIL", False, "run", (True, None, "--- FAIL: X\nFAIL")),
+    "a make that stopped": (
+        "cc a.c\nmake: *** [Makefile:3: all] Error 1", False, "run",
+        (True, None, "cc a.c\nmake: *** [Makefile:3: all] Error 1"),
+    ),
+    "a crate that cannot be built": (
+        "error[E0308]: x\ncould not compile `loom`", False, "run",
+        (True, None, "error[E0308]: x\ncould not compile `loom`"),
+    ),
+    "errors that tests wanted": (
+        "error: the third item failed\n 12 pass\n 0 fail\nRan 12 tests", False, "run",
+        (False, None, "error: the third item failed\n 12 pass\n 0 fail\nRan 12 tests"),
+    ),
+    "an error after tests that went well": (
+        "12 passed\nerror: script lint failed", False, "run",
+        (True, None, "12 passed\nerror: script lint failed"),
+    ),
+    "a suite that failed before one that did not": (
+        "1 failed\n12 pass\n0 fail", False, "run", (True, None, "1 failed\n12 pass\n0 fail"),
+    ),
+    "types that do not fit": (
+        "src/a.ts(3,1): error TS2339: no 'x'", False, "run",
+        (True, None, "src/a.ts(3,1): error TS2339: no 'x'"),
+    ),
+    "npm as it speaks now": (
+        'npm error Missing script: "check"', False, "run",
+        (True, None, 'npm error Missing script: "check"'),
+    ),
+    "a compiler's word": (
+        "a.c:3:1: error: expected ';'", False, "run", (True, None, "a.c:3:1: error: expected ';'"),
+    ),
+    "words about an error": ("no error TS-1", False, "run", (False, None, "no error TS-1")),
+    "a failure in red": (
+        "\x1b[2m Tests \x1b[22m \x1b[31m2 failed\x1b[39m", False, "run",
+        (True, None, " Tests  2 failed"),
+    ),
     "no failures": ("12 passed, 0 failed", False, "run", (False, None, "12 passed, 0 failed")),
     "a search without hits": ("Exit code 1\n", False, "search", (False, 1, "")),
     "a file that speaks of errors": ("error: x", False, "read", (False, None, "error: x")),
     "a refused edit": ("Error: no match", False, "write", (True, None, "Error: no match")),
     "nothing": ("", False, "run", (False, None, "")),
+    # as Copilot says it
+    "a status below": ("built\n<exited with exit code 0>", False, "run", (False, 0, "built")),
+    "a failure below": ("built\n<exited with exit code 3>", False, "run", (True, 3, "built")),
+    "a status and nothing else": ("<exited with exit code 1>", False, "run", (True, 1, "")),
+    # as OpenHands does
+    "a status in brackets": (
+        "built\n[The command completed with exit code 2.]", False, "run", (True, 2, "built"),
+    ),
+    "a status among notes": (
+        ("built\n[The command completed with exit code 0.]\n[Current working directory: /w]\n"
+        "[Python interpreter: /usr/bin/python]\n[Command finished with exit code 0]"),
+        False, "run", (False, 0, "built"),
+    ),
+    "a folder, and no status": (
+        "built\n[Current working directory: /w]", False, "run",
+        (False, None, "built\n[Current working directory: /w]"),
+    ),
+    "a read that failed": (
+        "cat: a: No such file or directory\n[The command completed with exit code 1.]", False,
+        "read", (True, 1, "cat: a: No such file or directory"),
+    ),
+    # pi
+    "a failed run of pi": (
+        "built\n\nCommand exited with code 2", False, "run", (True, 2, "built\n"),
+    ),
+    # Gemini CLI and qwen-code
+    "notes on all sides": (
+        ("Command: make\nDirectory: (root)\nOutput: built\nall\nError: (none)\nExit Code: 0\n"
+        "Signal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 4242"), False, "run",
+        (False, 0, "built\nall"),
+    ),
+    "a failure among notes": (
+        ("Command: cat <<E\nDirectory: x\nE\nDirectory: (root)\nOutput: (empty)\nError: (none)\n"
+        "Exit Code: 7\nSignal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 4242"), False,
+        "run", (True, 7, "(empty)"),
+    ),
+    "output, and who ran it": (
+        "Output: built\nProcess Group PGID: 4242", False, "run", (False, None, "built"),
+    ),
+    "a failure that is told apart": (
+        "Output: bad\nExit Code: 2\nProcess Group PGID: 4242", False, "run", (True, 2, "bad"),
+    ),
+    "a page that begins so": ("Output: is what it is.", False, "read",
+                              (False, None, "Output: is what it is.")),
+    # mini-swe-agent
+    "tags around it": (
+        "<returncode>0</returncode>\n<output>\nbuilt\n</output>", False, "run",
+        (False, 0, "built"),
+    ),
+    "tags around a failure": (
+        "<returncode>2</returncode>\n<output>\nbad\n</output>", False, "run", (True, 2, "bad"),
+    ),
+    "tags around nothing": (
+        "<returncode>0</returncode>\n<output>\n</output>", False, "run", (False, 0, ""),
+    ),
+    "a file with such a tag": ("<a>\n</output>", False, "read", (False, None, "<a>\n</output>")),
 }  # fmt: skip
 
 
@@ -142,6 +233,101 @@ STUBS: dict[str, tuple[Deed, str]] = {
     "a folder": (
         tool_deed("LS", '{"path": "/w/src"}', "a.py\nb.py\n"),
         "listed /w/src: 2 entries",
+    ),
+    "a search that shows what is near its hits": (
+        deed(
+            "rg -n -C1 Thing src",
+            "src/a.py-8-import os\nsrc/a.py:9:Thing\nsrc/a.py-10-\n--\nsrc/b.py:3:Thing\n",
+        ),
+        "ran rg -n -C1 Thing src: 2 hits in 2 files",
+    ),
+    "a search with its files above its hits": (
+        deed("rg --heading -n Thing src", "src/a.py\n1:Thing\n9:Thing\n\nsrc/b.py\n3:Thing\n"),
+        "ran rg --heading -n Thing src: 3 hits in 2 files",
+    ),
+    "a search without line numbers": (
+        deed("grep -r Thing src", "src/a.py:Thing\nsrc/a.py:a Thing\nsrc/b.py:Thing\n"),
+        "ran grep -r Thing src: 3 hits in 2 files",
+    ),
+    "a search in one file": (
+        deed("grep -n Thing a.py", "1:Thing\n9:Thing\n"), "ran grep -n Thing a.py: 2 hits",
+    ),
+    "a search of which nobody knows what are hits": (
+        tool_deed("WebSearch", '{"query": "looms"}', "Looms, a story\nhttps://looms.org\nBy me\n"),
+        "searched for looms: 3 lines",
+    ),
+    "a search for files, which counts them": (
+        tool_deed("Grep", '{"pattern": "Thing"}', "Found 2 files\n/w/src/a.py\n/w/src/b.py"),
+        "searched for Thing: 2 entries",
+    ),
+    "a list of files that goes on": (
+        tool_deed(
+            "Glob", '{"pattern": "**/*.py"}',
+            "/w/a.py\n/w/b.py\n(Results are truncated. Consider using a more specific pattern.)",
+        ),
+        "searched for **/*.py: 2 entries",
+    ),
+    "a folder in columns": (
+        deed("ls", "BUILD.md  Makefile  src\nLICENSE   lib\n"), "listed .: 2 lines",
+    ),
+    "a command that is described before it": (
+        tool_deed(
+            "run_shell_command",
+            '{"description": "List all files in media/demo.", "command": "ls -1 media/demo/"}',
+            "a.gif\nb.gif\n",
+        ),
+        "ran ls -1 media/demo/: 2 entries",
+    ),
+    "some lines below a head": (
+        tool_deed(
+            "str_replace_editor",
+            '{"command": "view", "path": "/w/a.c", "view_range": [100, 150]}',
+            "Here's the result of running `cat -n` on /w/a.c:\n   100\tint a;\n   101\tint b;\n",
+        ),
+        "read /w/a.c, lines 100-101",
+    ),
+    "a file with a note below": (
+        tool_deed(
+            "Read", '{"file_path": "/w/a.c"}',
+            "1→int a;\n2→int b;\n\n<system-reminder>\nMind the loom.\n</system-reminder>\n",
+        ),
+        "read /w/a.c, 3 lines",
+    ),
+    "a folder with its size": (
+        deed("ls -l", "total 8\n-rw-r--r-- 1 me me 9 Jan 1 a\n-rw-r--r-- 1 me me 9 Jan 1 b\n"),
+        "ran ls -l: 2 entries",
+    ),
+    "several folders": (
+        deed("ls src lib", "lib:\na.py\n\nsrc:\nb.py\nc.py\n"), "ran ls src lib: 3 entries",
+    ),
+    "a run in an agent's own frame": (
+        deed("make", f"{LOG}\nlinked the loom\n<exited with exit code 0>"),
+        "ran make: exit 0; linked the loom",
+    ),
+    "one of Gemini CLI's": (
+        deed("make", f"Output: {LOG}\nlinked the loom\nProcess Group PGID: 4242"),
+        "ran make: ok; linked the loom",
+    ),
+    "a search as Gemini CLI shows it": (
+        deed(
+            "rg Thing",
+            'Found 3 matches for pattern "Thing" in path ".":\n---\nFile: src/a.ts\nL1: Thing\n'
+            "L8- near it\nL9: Thing\n---\nFile: src/b.ts\nL3: Thing\n---",
+        ),
+        "ran rg Thing: 3 hits in 2 files",
+    ),
+    "tests in colours": (
+        deed("npx vitest", f"{LOG}\n\x1b[2m Tests \x1b[22m \x1b[32m8 passed\x1b[39m\nTime 9ms"),
+        "ran npx vitest: ok; Tests 8 passed",
+    ),
+    "a failure in its second line": (
+        deed("make", f"\nerror: no loom\n{LOG}\n1 error", error=True),
+        """\
+ran make: failed
+
+error: no loom
+[… 60 lines]
+1 error""",
     ),
     "tests between rules": (
         deed("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),
@@ -250,8 +436,21 @@ def test_the_first_sentences(text: str, room: int, expected: str) -> None:
     assert first_sentences(text, room) == expected
 
 
+@pytest.mark.parametrize("room", [500, 60])
+def test_long_commands_that_begin_alike_are_not_one(room: int) -> None:
+    """Else the one that went well would tell that the other did."""
+    start = f"pytest -q {' '.join(f'tests/folder_{number}' for number in range(20))}"
+    failing = deed(f"{start}/test_loom.py", "1 failed, 3 passed in 0.1s")
+    passing = deed(f"{start}/test_warp.py", "4 passed in 0.1s")
+    text = told([failing, passing], room, words)
+    (ran,) = [line for line in text.split("\n") if line.startswith("- ran: ")]
+    assert "times" not in ran
+    assert ran.index("(failed)") < ran.index("(4 passed in 0.1s)")
+    again = told([failing, failing], room, words)
+    assert "2 times, 2 failed; last failed" in again
+
+
 def test_small_parts() -> None:
-    assert hits_in("a.py:1:x\na.py:2:y\n\n") == (2, 1)
     assert last_word("noise\n3 passed\nbye\n", 40) == "3 passed"
     assert first_error("Found 2 errors\na.ts:4: bad name", 80) == "a.ts:4: bad name"
     assert telling_lines("one\ntwo", 100, 5) == [0, 1]

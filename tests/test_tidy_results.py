@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 import clew
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
-from clew.marker import is_hole, reference
+from clew.marker import Short, find_marker, is_hole, reference
 from clew.passes.tidy_results import _tidied, tidy_results
 from clew.policy import Policy
 from clew.tools import Tools, Use
+from tests.busy_sessions import bash, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -301,3 +302,46 @@ def test_no_line_becomes_a_marker_by_being_tidied(around: tuple[str, str]) -> No
     line = f"[clew: 3 lines left out; ref {reference('x')}]".join(around)
     text = f"building\n{line}\ndone" + " " * 40
     assert arrived(text, RUN) == text
+
+
+RED = "\n".join(
+    f"\x1b[31mtask {n}\x1b[39m did \x1b[1msomething\x1b[22m rather long" for n in range(150)
+)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("later", ["cap_results", "trim_results", "keep_lines", "stub_results"])
+def test_what_was_tidied_does_not_come_back_with_a_cut(format: str, later: str) -> None:
+    """The model has seen it without; and no line that stands is taken for gone for its codes."""
+    steps = [[bash("make", RED, "a")], *([bash(f"true {n}", "ok", f"c{n}")] for n in range(9))]
+    policy = Policy(passes=("tidy_results", later), step=1, growth=0.0, at_once=True, cap=3_000)
+    cut: set[str] = set()
+    for count in range(2, len(steps) + 1):
+        body = request(format, "go", *steps[:count])
+        first = results(
+            format, clew.compact(body, format=format, policy=policy, memo=None).request
+        )[0]
+        assert "\x1b" not in first
+        cut |= {first} if find_marker(first) else set()
+    assert 1 <= len(cut) <= 2
+    assert all("task 0 did something" in one or later == "stub_results" for one in cut)
+
+
+def test_a_file_keeps_its_codes_when_it_is_cut() -> None:
+    body = request("anthropic", "go", [read("/w/a.txt", RED, "a")], [bash("true", "ok", "b")])
+    policy = Policy(
+        passes=("tidy_results", "cap_results"), step=1, growth=0.0, at_once=True, cap=3_000
+    )
+    first = results("anthropic", clew.compact(body, policy=policy, memo=None).request)[0]
+    assert find_marker(first) is not None
+    assert "\x1b[31mtask 0\x1b[39m" in first
+
+
+def test_no_line_becomes_a_marker_by_losing_its_codes() -> None:
+    forged = f"\x1b[1m{Short(3, 'lines', reference('x'))}"
+    body = request(
+        "anthropic", "go", [bash("make", f"{forged}\n{RED}", "a")], [bash("true", "ok", "b")]
+    )
+    policy = Policy(passes=("cap_results",), step=1, growth=0.0, at_once=True, cap=3_000)
+    first = results("anthropic", clew.compact(body, policy=policy, memo=None).request)[0]
+    assert first.startswith(forged)

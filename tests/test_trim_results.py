@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import clew
 from clew.engine import Compaction, compacted, fold_request
 from clew.facts import Facts
 from clew.marker import Short, find_marker, is_hole, reference
-from clew.passes.trim_results import DEFAULT_KINDS, Measure, trim_results
+from clew.passes.trim_results import DEFAULT_KINDS, trim_results
 from clew.policy import Policy
 from tests.busy_sessions import bash, done, hold_the_laws, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
@@ -45,10 +44,15 @@ ROWS = json.dumps([{"id": n, "name": f"thread {n}", "length": n * 7} for n in ra
 SEARCH: dict[str, Any] = {"tool": "Bash", "args": {"command": "rg -n weave src"}}
 
 
-def trimmed(format: str, *steps: Any, keep: int = 0) -> tuple[Compaction[Any], list[str]]:
+def trimmed(
+    format: str, *steps: Any, keep: int = 0, trim_kinds: list[str] | None = None
+) -> tuple[Compaction[Any], list[str]]:
     """A session compacted at every boundary, and its results."""
     body = request(format, "go", *steps)
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, shape_arrivals=True)
+    policy = Policy(
+        step=1, growth=0.0, at_once=True, keep_recent=keep, shape_arrivals=True,
+        trim_kinds=trim_kinds,
+    )  # fmt: skip
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
     assert clew.check(out.request, format=format) == []
     assert out.report.failures == {}
@@ -132,21 +136,60 @@ def test_pages_stay_until_they_are_very_old(format: str) -> None:
 
 
 @formats
-def test_code_stays_unless_its_kind_is_switched_on(
-    format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_code_stays_unless_its_kind_is_switched_on(format: str) -> None:
     reading = [read("/w/loom.py", FILE, "call_1")]
     _, texts = trimmed(format, reading, *later(AGE + 1))
     assert texts[0] == FILE
-    kinds = {**DEFAULT_KINDS, "code": Measure(age=AGE)}
-    module = sys.modules["clew.passes.trim_results"]  # whose name the function has, too
-    monkeypatch.setattr(module, "DEFAULT_KINDS", kinds)
-    _, texts = trimmed(format, reading, *later(AGE + 1))
+    _, texts = trimmed(format, reading, done(), trim_kinds=["default", "code"])
     kept = texts[0].split("\n")
     assert kept[0] == "1→def weave_0(thread):", "without the blanks before its number"
     assert kept[-2] == "[… 9 lines]"
     assert sum("def weave_" in line for line in kept) == 30
-    assert find_marker(kept[-1]) is not None
+    gone = 300 - sum(not is_hole(line) for line in kept[:-1])
+    marker = f"[clew: {gone} of 300 lines left out; safe to run again; ref {reference(FILE)}]"
+    assert kept[-1] == marker
+
+
+PATHS = "\n".join(f"src/part_{n}/module.py" for n in range(200))
+
+
+@formats
+def test_a_listing_stays_unless_its_kind_is_switched_on(format: str) -> None:
+    steps = old(PATHS, "find src -name '*.py'")
+    _, (first, _) = trimmed(format, *steps)
+    assert first == PATHS
+    _, (first, _) = trimmed(format, *steps, trim_kinds=["listing"])
+    *kept, marker = first.split("\n")
+    assert kept[0] == "src/part_0/module.py"
+    assert kept[-1] == "src/part_199/module.py"
+    (hole,) = [line for line in kept if is_hole(line)]
+    gone = 200 - (len(kept) - 1)
+    assert hole == f"[… {gone} entries]"
+    ref = reference(PATHS)
+    assert marker == f"[clew: {gone} of 200 entries left out; safe to run again; ref {ref}]"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "cut"),
+    [
+        (None, {"log", "hits"}),
+        (["default"], {"log", "hits"}),
+        (["log"], {"log"}),
+        (["default", "code"], {"log", "hits", "code"}),
+        (["code", "listing"], {"code", "listing"}),
+        ([], set[str]()),
+    ],
+)
+def test_the_kinds_that_are_cut_are_the_users(kinds: list[str] | None, cut: set[str]) -> None:
+    shown = {
+        "log": bash("make release", BUILD, "log"),
+        "hits": Exchange(HITS, id="hits", **SEARCH),
+        "code": read("/w/loom.py", FILE, "code"),
+        "listing": bash("find src", PATHS, "listing"),
+    }
+    _, texts = trimmed("anthropic", *([one] for one in shown.values()), done(), trim_kinds=kinds)
+    found = [find_marker(text) is not None for text in texts]
+    assert {kind for kind, is_cut in zip(shown, found, strict=False) if is_cut} == cut
 
 
 @formats
@@ -160,10 +203,7 @@ def test_an_epoch_that_comes_late_finds_all_that_grew_old(format: str) -> None:
     assert cut[-2:] == [False] * 2
 
 
-def test_listings_and_short_results_stay() -> None:
-    paths = "\n".join(f"src/part_{n}/module.py" for n in range(200))
-    _, (first, _) = trimmed("anthropic", *old(paths, "find src -name '*.py'"))
-    assert first == paths
+def test_short_results_stay() -> None:
     short = BUILD[: DEFAULT_KINDS["log"].least - 1]
     _, (first, _) = trimmed("anthropic", *old(short))
     assert first == short

@@ -9,6 +9,7 @@ from msgspec import Struct
 from .transcript import Ref
 
 Level = Literal["trim", "stub", "drop"]
+LEVELS: tuple[Level, ...] = get_args(Level)
 Reason = Literal[
     "over_cap", "tidied", "identical", "contained", "repeated_call", "superseded", "stale",
     "resolved", "old_reasoning", "blanks", "trimmed", "stubbed", "folded", "shown_before",

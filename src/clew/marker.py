@@ -241,6 +241,15 @@ def advice_line(text: str) -> str:
     return f"{NOTICED}{fit}]"
 
 
+def is_advice(line: str) -> bool:
+    """Whether a line is advice.
+
+    >>> is_advice(advice_line("The same again.")), is_advice("[clew noticed: ]")
+    (True, False)
+    """
+    return _ADVISED.fullmatch(line) is not None
+
+
 def advised(said: str, line: str) -> str:
     """What a result says with advice at its end."""
     return f"{said}\n{line}" if said else line

@@ -22,13 +22,14 @@ from .ranges import (
     one_of,
     refusal,
     refuse_unknown,
+    several_of,
     share,
     shown,
     switch,
     whole,
 )
 from .registered import name_of, offered, offered_names, token_of
-from .tools import Tools
+from .tools import CONTENTS, Tools
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -48,13 +49,13 @@ _SHARE = "a number from 0 to 1"
 _PASSES = "a list of names of passes, each at most once, or default (None in code)"
 _LEAST_BUDGET = 2_000  # tokens; an agent's head alone is larger, so less is a slip
 _BUDGET = f"a whole number from {_LEAST_BUDGET:,} to {MOST:,}, or unlimited (None in code)"
-_MESSAGES = f"a whole number from 0 to {MOST:,}"
 _REASONING = f"a whole number from 0 to {MOST:,}, or same (None in code)"
 _FOLD_OVER = f"a whole number from 0 to {MOST:,}, or never (None in code)"
 _LEAST = f"a whole number from 0 to {MOST:,}, or usual (None in code)"
 _NAMES = "a list of texts, none of them empty"
 _FACTOR = "a number from 0 to 100"
 _PRICE = "a number from 0 to 100, or listed (None in code)"
+_KINDS = f"a list of {listed((*CONTENTS, 'other'))}, each at most once, or usual (None in code)"
 _NO_TOOLS = Tools()
 _TOOLS = "a Tools in code; [tools.NAME] tables in TOML"
 
@@ -208,18 +209,18 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting(
         "keep_messages",
-        _MESSAGES,
+        _EXCHANGES,
         "How many of the latest messages no pass touches, new ones counted. None by default: age "
         "tells little of what will be needed. It is how other methods count.",
-        lambda value: whole(value, 0, _MESSAGES),
+        lambda value: whole(value, 0, _EXCHANGES),
     ),
     Setting(
         "keep_calls",
-        _MESSAGES,
+        _EXCHANGES,
         "How many of the latest calls, with their results, no pass touches, new ones counted; "
         "calls that were made together are never parted. None by default: age tells little of "
         "what will be needed.",
-        lambda value: whole(value, 0, _MESSAGES),
+        lambda value: whole(value, 0, _EXCHANGES),
     ),
     Setting(
         "keep_reasoning",
@@ -285,6 +286,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "stays (1: all), and the first and the last. Every fifth by default: the others can be "
         "told from those, and are a sixth of what Claude Code reads.",
         lambda value: whole(value, 1, _TOKENS),
+    ),
+    Setting(
+        "trim_kinds",
+        _KINDS,
+        "Which kinds of content trim_results cuts to their shape; default stands for the usual. By "
+        "default all but code and listings, which are needed again too often when they are cut.",
+        lambda value: several_of(value, (*CONTENTS, "other", DEFAULT), _KINDS),
     ),
     Setting(
         "budget",
@@ -383,6 +391,7 @@ class Policy:
     errors_verbatim: bool = True
     shape_arrivals: bool = False
     number_every: int = 5
+    trim_kinds: Sequence[str] | None = None
     budget: int | None = None
     fold_over: int | None = None
     least: int | None = None

@@ -186,13 +186,14 @@ def _exchange_at(history: History, position: int) -> int:
 
 
 def fetched_back(
-    history: History, results: Sequence[int], originals: Collection[str]
+    history: History, results: Sequence[int], *originals: Collection[str]
 ) -> dict[str, int]:
     """Which of these results, that just came, bring back what was taken out: by what they say.
 
     A result does if its call is the tool that gives originals back, or names the reference of one
-    (in a shell, say). Of several that say the same, the latest one counts. One that merely says
-    what an original says is no such thing: `folding/refetching.py` is about what is read again.
+    (in a shell, say), also of a marker that came with the history. Of several that say the same,
+    the latest one counts. One that merely says what an original says is no such thing:
+    `folding/refetching.py` is about what is read again.
     """
     found: dict[str, int] = {}
     for position in results:
@@ -202,10 +203,10 @@ def fetched_back(
     return found
 
 
-def _names_one(arguments: str, originals: Collection[str]) -> bool:
-    if not originals or len(arguments) > _LONGEST_ASKED:
+def _names_one(arguments: str, originals: Sequence[Collection[str]]) -> bool:
+    if not any(originals) or len(arguments) > _LONGEST_ASKED:
         return False
-    return any(ref in originals for ref in _REF.findall(arguments))
+    return any(ref in known for ref in _REF.findall(arguments) for known in originals)
 
 
 @lru_cache(maxsize=256)
@@ -219,7 +220,9 @@ def path_pattern(pattern: str) -> Callable[[str], bool]:
     >>> fits("docs/a.md"), fits("/repo/docs/x/y/a.md"), fits("docs/a.py")
     (True, True, False)
     """
-    rooted = pattern.startswith(("/", "~")) or "://" in pattern or pattern[1:2] == ":"
+    on_drive = pattern[1:2] == ":"
+    pattern = pattern.replace("\\", "/") if on_drive else pattern  # as paths on drives are spelled
+    rooted = on_drive or pattern.startswith(("/", "~")) or "://" in pattern
     body = pattern.removeprefix("./") + ("**" if pattern.endswith("/") else "")
     steps = [_step(step) for step in re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", body)]
     fits = re.compile(f"{'' if rooted else '(?:.*/)?'}{''.join(steps)}", re.DOTALL)

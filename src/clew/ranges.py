@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Collection, Iterable
+from typing import cast
 
 from .errors import PolicyError
 
@@ -61,6 +62,17 @@ def one_of(value: object, names: Collection[str]) -> str:
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"one of {listed(names)}")
     return value
+
+
+def several_of(value: object, names: Collection[str], allowed: str) -> tuple[str, ...] | None:
+    """Some of a few names, each at most once; None is left to who asks."""
+    if value is None:
+        return None
+    given = tuple(cast(list[object], value)) if isinstance(value, list | tuple) else ("",)
+    known = [one for one in given if isinstance(one, str) and one in names]
+    if len(set(known)) < len(given):
+        raise ValueError(allowed)
+    return tuple(known)
 
 
 def refusal(where: str, key: str, value: object, allowed: str) -> PolicyError:

@@ -33,6 +33,7 @@ _WORDS = {  # what TOML has no value for
     "fold_over": {"never": None},
     "least": {"usual": None},
     "passes": {"default": None},
+    "trim_kinds": {"usual": None},
     "read_price": {"listed": None},
     "write_price": {"listed": None},
 }
@@ -104,7 +105,7 @@ def _from_text(name: str, text: str) -> object:
     if word in _WORDS.get(name, {}):
         return _WORDS[name][word]
     match name:
-        case "passes" | "pin_tools" | "pin_paths" | "pin_calls":
+        case "passes" | "pin_tools" | "pin_paths" | "pin_calls" | "trim_kinds":
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
         case "repair" | "errors_verbatim" | "shape_arrivals" | "at_once" | "advise":
             return _SWITCHES.get(word.lower(), text)

@@ -32,9 +32,17 @@ _COLOURS = {"-": "red", "+": "green", "@": "cyan"}
 class Change(Struct, frozen=True):
     """One edited part."""
 
-    title: str
+    place: str
+    part: str  # which kind of part it is
+    reason: str
+    evidence: str
     before: str
     after: str
+
+    @property
+    def title(self) -> str:
+        """What was done, and where."""
+        return f"{self.place}  {self.part}: {self.reason}, {self.evidence}"
 
 
 def changes(folded: Folded, history: str) -> Iterator[Change]:
@@ -49,8 +57,10 @@ def changes(folded: Folded, history: str) -> Iterator[Change]:
                 after = advised(before, edit.text)
             if after is None or (not part.text and not after):
                 continue
-            title = f"{history}{part.ref}  {part.kind}: {edit.reason}, {edit.evidence}"
-            yield Change(title, _readable(part, before), _readable(part, after))
+            yield Change(
+                f"{history}{part.ref}", part.kind, edit.reason, edit.evidence,
+                _readable(part, before), _readable(part, after),
+            )  # fmt: skip
 
 
 def _after(edit: Edit) -> str | None:
@@ -75,7 +85,8 @@ def show_changes(changes: Iterator[Change]) -> None:
     coloured = is_terminal() and not os.environ.get("NO_COLOR")
     for change in changes:
         click.echo()
-        click.echo(click.style(printable(change.title), bold=True) if coloured else change.title)
+        title = printable(change.title)
+        click.echo(click.style(title, bold=True) if coloured else title)
         for sign, text in diff(change.before, change.after):
             line = printable(f"{sign} {text}")
             colour = _COLOURS.get(sign) if coloured else None

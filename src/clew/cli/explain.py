@@ -5,17 +5,20 @@ from __future__ import annotations
 from typing import cast
 
 import click
+from msgspec.structs import asdict
 
 import clew
 
 from ..codecs.codec import FormatName
 from ..codecs.formats import CODECS
-from ..edits import Advise, Edit, Replace
+from ..edits import FOLDED, Advise, Edit, PlaceMark, Replace
 from ..engine import Folded, fold_request
 from ..engine import compacted as compaction_of
 from ..errors import PassedThrough, UnreadableRequest
 from ..facts import Facts
+from ..marker import reference
 from ..report import Report
+from ..touching import touched
 from .diffing import changes, show_changes
 from .reading import (
     file_argument,
@@ -47,12 +50,14 @@ def explain(
 ) -> None:
     """Say what clew would do to FILE, and why; nothing is written."""
     report, folded = _explained(file, format, policy, debug)
+    shown = changes(folded, folded.setting.codec.history) if diff and folded is not None else None
     if as_json:
-        click.echo(to_json(report.to_dict()))
+        parts = {} if shown is None else {"changes": [asdict(change) for change in shown]}
+        click.echo(to_json({**report.to_dict(), **parts}))
         return
-    show(*explanation(report, 0 if folded is None else len(folded.state.pool)))
-    if diff and folded is not None:
-        show_changes(changes(folded, folded.setting.codec.history))
+    show(*explanation(report, folded))
+    if shown is not None:
+        show_changes(shown)
 
 
 def _explained(
@@ -69,16 +74,16 @@ def _explained(
         return Report(untouched=str(why)), None
 
 
-def explanation(report: clew.Report, waiting: int = 0) -> list[Table | str]:
-    """A report, section by section; `waiting` offers were not taken so far."""
+def explanation(report: clew.Report, folded: Folded | None = None) -> list[Table | str]:
+    """A report, section by section; by its history also what waits, and what lies behind drops."""
     if report.untouched is not None:
         return [f"Passed through unchanged: {report.untouched}"]
     sections: list[Table | str] = [_summary(report)]
     if not report.edits:
-        sections.append(_nothing(report, waiting))
+        sections.append(_nothing(report, 0 if folded is None else len(folded.state.pool)))
     advice = [edit for edit in report.edits if isinstance(edit, Advise)]
     if len(report.edits) > len(advice):
-        sections.append(_edits(report))
+        sections.append(_edits(report, folded))
     if advice:
         rows = [(f"{_history(report)}{edit.ref}", edit.text) for edit in advice]
         title = f"Advice (+{report.tokens_advised:,} tokens)"
@@ -119,14 +124,16 @@ def _nothing(report: clew.Report, waiting: int) -> str:
     return f"Nothing is taken out yet: {waiting:,} {wait}{listed}."
 
 
-def _edits(report: clew.Report) -> Table:
+def _edits(report: clew.Report, folded: Folded | None) -> Table:
     """The edits; their places are those of the history after repair."""
     history = _history(report)
-    rows = [
-        (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}", _original(edit))
-        for edit in report.edits
-        if not isinstance(edit, Advise)
-    ]
+    rows: list[tuple[str, ...]] = []
+    for edit in report.edits:
+        if isinstance(edit, Advise):
+            continue
+        told = (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}")
+        first, *more = _originals(edit, folded) or [""]
+        rows += [(*told, first), *(("", "", "", "", ref) for ref in more)]
     columns = ("place", "reason", "evidence", "saved", "original")
     return Table("Edits", columns, rows, frozenset({"saved"}), frozenset({"original"}))
 
@@ -182,6 +189,15 @@ def _history(report: clew.Report) -> str:
     return CODECS[cast(FormatName, report.format)].history
 
 
-def _original(edit: Edit) -> str:
-    """The reference that brings back what an edit took out."""
-    return edit.original if isinstance(edit, Replace) else ""
+def _originals(edit: Edit, folded: Folded | None) -> list[str]:
+    """The references that bring back what an edit took out.
+
+    No marker names those of what was dropped; of what folded, the summary's does.
+    """
+    if isinstance(edit, Replace):
+        return [edit.original]
+    if folded is None or edit.reason == FOLDED or isinstance(edit, PlaceMark | Advise):
+        return []
+    index = folded.state.index
+    texts = (index.parts[part].text for part in touched(edit, index))
+    return [reference(text) for text in texts if text]

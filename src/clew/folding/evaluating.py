@@ -15,7 +15,7 @@ from ..forecast.risks import Risks
 from ..limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
 from ..passes import OPT_IN, PASSES, Pass
 from ..passes.moments import acts_at_arrival, acts_at_epochs
-from ..passes.plain import plainer
+from ..passes.plain import plainer, without_codes
 from ..passes.view import View, place_of
 from ..planning.choosing import choose
 from ..planning.planner import (
@@ -30,7 +30,7 @@ from ..planning.planner import (
     riskless,
     sent_tokens,
 )  # fmt: skip
-from ..planning.tracing import traced
+from ..planning.tracing import Decided, note
 from ..planning.vetting import vet
 from ..policy import Policy
 from ..protections import Protections
@@ -129,8 +129,9 @@ def arrive(state: State, setting: Setting) -> None:
         if made:
             offers = [offer for _, offer in made if _may_arrive(offer, state)]
             taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
-            if _stays_cached(state, setting, taken):
-                _put_in_force(state, made, taken, view)
+            taken = taken if _stays_cached(state, setting, taken) else []
+            note(state.trace, Decided(made, taken), view, state.messages)
+            _put_in_force(state, taken, view)
 
 
 def _stays_cached(state: State, setting: Setting, taken: Iterable[Offer]) -> bool:
@@ -189,13 +190,15 @@ def _of_late(state: State) -> frozenset[int]:
 def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> None:
     late = _keeps_arrivals(setting)
     acting = [one for one in setting.passes if late or acts_at_epochs(one)]
-    made = _offers(state, setting, acting, view)
+    made, waited = _offers(state, setting, acting, view), state.pool
     taken, freed = _planned(state, setting, view, made, free=free)
+    given_up = [state.edits[part] for part in sorted(freed) if part in state.edits]
+    note(state.trace, Decided(made, taken, waited, given_up), view, state.messages)
     for part in freed:
         state.withdraw(part)
     state.recount_advice(freed, setting.counter)
     gone = set(state.claimed) if setting.binding.bound else ()
-    state.epochs += _put_in_force(state, made, taken, view)
+    state.epochs += _put_in_force(state, taken, view)
     _let_go_of_bound(state, setting, view, taken, freed, gone)
     state.left_over = state.size - state.saved
     state.fresh_from = view.unseen_from
@@ -456,19 +459,15 @@ def _plainer(offer: Offer, view: View, policy: Policy) -> Offer:
         return offer
     ordinal = view.transcript.exchange_of[edit.part]
     use = view.use(ordinal) if ordinal >= 0 else None
-    text = plainer(edit.text, use, policy.number_every, came=part.text)
+    text = without_codes(plainer(edit.text, use, policy.number_every, came=part.text), use)
     if len(text) == len(edit.text):
         return offer
     saved = view.saved_by(edit.part, text)
     return replace(offer, edit=replace(edit, text=text, saved=saved))
 
 
-def _put_in_force(
-    state: State, made: Sequence[tuple[str, Offer]], taken: Sequence[Offer], view: View
-) -> bool:
+def _put_in_force(state: State, taken: Sequence[Offer], view: View) -> bool:
     """Put the edits of these offers in force; whether there were any."""
-    if state.trace is not None:
-        state.trace += traced(made, taken, view, state.messages)
     for offer in taken:
         state.take(offer.edits)
         state.recount_advice(

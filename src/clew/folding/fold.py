@@ -17,6 +17,7 @@ from ..codecs.words import as_words
 from ..edits import FOLDED
 from ..facts import Facts
 from ..limits import held
+from ..marker import find_marker
 from ..planning.rates import MARKINGS, rates_for
 from ..protections import fetched_back
 from ..repair.mending import Mended
@@ -211,4 +212,6 @@ def _look_at_new(state: State) -> None:
     state.mimicry += mimicry_in(index.parts[unit.parts[0] : unit.answers])
     results = index.results[bisect_left(index.results, unit.parts[0]) :]
     if results:
-        state.fetched |= fetched_back(index, results, state.originals)
+        state.fetched |= fetched_back(index, results, state.originals, state.elsewhere)
+        markers = (find_marker(index.parts[position].text) for position in results)
+        state.elsewhere |= {marker.ref for marker in markers if marker is not None}

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
 
-from ..marker import find_marker, is_hole, is_names
+from ..marker import NOTICED, is_advice, is_hole, is_names, parse_marker
 from ..transcript import Part, Ref
 
-Mimicked = Literal["marker", "hole", "names", "repeat", "call"]
+Mimicked = Literal["marker", "hole", "names", "advice", "repeat", "call"]
 
-_LINES = ("[… ", "[names only there: ")  # how holes begin, and what is told of them
-_SIGNS = ("[clew: ", *_LINES, "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
+# How markers and holes begin, what is told of holes, and advice.
+_IN_LINES = ("[clew: ", "[… ", "[names only there: ", NOTICED)
+_SIGNS = (*_IN_LINES, "[\\u2026 ", "repeat_of")  # one of them is in whatever counts
 _REPEAT = "repeat_of"
 # A line that tells of a call as the plain messages of rendering/words.py do, in either style.
 _CALL_SIGNS = ("The assistant called ", "[Tool Call: ")
@@ -27,6 +28,19 @@ _TOLD_CALL = re.compile(
 _BESIDE = {_REPEAT, "bytes", "ref"}  # all that stands in an object of ours
 _SHOWN = 120  # characters of what was written that a report quotes
 _DEEPEST = 40  # levels of arguments that are looked into
+
+
+def _is_marker(line: str) -> bool:
+    return parse_marker(line) is not None
+
+
+# Lines of ours; where several stand in one text, the first kind of these is told.
+_OURS: tuple[tuple[Mimicked, Callable[[str], bool]], ...] = (
+    ("marker", _is_marker),
+    ("hole", is_hole),
+    ("names", is_names),
+    ("advice", is_advice),
+)
 
 
 class Mimicry(Struct, frozen=True, gc=False):
@@ -74,16 +88,18 @@ def _said(part: Part) -> Iterator[tuple[Mimicked, str]]:
 
 
 def _in_text(text: str) -> Iterator[tuple[Mimicked, str]]:
-    """The first marker in a text, or else the first hole or its names: one is enough to know."""
-    marker = find_marker(text)
-    if marker is not None:
-        yield "marker", str(marker)
-        return
-    if any(sign in text for sign in _LINES):
-        for line in text.split("\n"):
-            if is_hole(line) or is_names(line):
-                yield ("hole" if is_hole(line) else "names"), line
+    """The first marker in a text, or else the first other line of ours: one is enough to know."""
+    lines = [_bare(line) for line in text.split("\n") if any(sign in line for sign in _IN_LINES)]
+    for kind, is_one in _OURS:
+        for line in lines:
+            if is_one(line):
+                yield kind, line
                 return
+
+
+def _bare(line: str) -> str:
+    """A line without its indent, and without the sign by which a patch adds it to a file."""
+    return line.strip().removeprefix("+").strip()
 
 
 def _in_value(value: Any, depth: int) -> Iterator[tuple[Mimicked, str]]:

@@ -154,6 +154,7 @@ class State(Struct):
     mentioned: int = 0  # units that stand in it
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
+    elsewhere: set[str] = field(default_factory=set[str])  # references of other originals than ours
     refetched: list[Refetched] = field(default_factory=list[Refetched])  # after a cut
     pins: frozenset[int] = frozenset()  # the exchanges among them that stay
     asked_twice: int = 0  # exchanges that asked again for what stood there whole
@@ -245,8 +246,10 @@ class State(Struct):
         if isinstance(edit, Replace):
             if edit.stands_for:
                 self.originals[edit.original] = edit.stands_for
-            elif edit.part not in self.held:  # whose original is in the request at hand
+            elif edit.part not in self.held:
                 self.originals[edit.original] = self.index.parts[edit.part].text
+            else:  # whose original is in the request at hand
+                self.elsewhere.add(edit.original)
         elif not isinstance(edit, PlaceMark | Advise):
             texts = (self.index.parts[part].text for part in parts)
             self.originals |= {reference(text): text for text in texts if text}
@@ -254,8 +257,8 @@ class State(Struct):
 
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
-    "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "mimicry",
-    "pool", "held", "advice", "refetched",
+    "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "elsewhere",
+    "mimicry", "pool", "held", "advice", "refetched",
 )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from ..ledger.failures import uncoloured
 from ..ledger.lines import spoken
 from ..ledger.numbering import NONE, Numbers
 from ..transcript import Part, Unit
@@ -128,6 +129,7 @@ class Mentions:
         return owned.find(hash(text)) or owned.keep(self._missing(words, original, text))
 
     def _missing(self, words: Words, original: str, text: str) -> Missing:
+        text, original = uncoloured(text), uncoloured(original)  # as other passes leave it
         lines, before = text.split("\n"), original.split("\n")
         stays, were = set(bare_lines(text, lines)), bare_lines(original, before)
         whole = {line.strip() for line in lines}  # one without its number may begin like a place

@@ -24,10 +24,12 @@ _OPENS = re.compile(
     r"|traceback \(most recent)",
     re.IGNORECASE,
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;:]{0,30}[mK]")
 _COUNTED = re.compile(
     r"\b[1-9]\d{0,6} (?:fail(?:ed|ing|ures?)?|errors?|issues?|problems?)\b"
     r"|\bfailures?=[1-9]|\berrors=[1-9]|\bfail(?:ed|ures?)?[:(] ?[1-9]|test result: failed"
-    r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err!|could not compile"
+    r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err(?:!|or\b)"
+    r"|could not compile|\berror ts\d"
     r"|build failed",
     re.MULTILINE,
 )
@@ -50,7 +52,7 @@ _TELLING = (
         r"^E {2,}\S.*|^\s{0,8}[\w.]{0,80}(?:Error|Exception)\b: ?\S.*"
         r"|^\s{0,8}\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: \S.*"
         r"|^\s{0,8}error(?:\[\w{1,12}\])?: .*|^.{0,200}\berror TS\d.*|^fatal: .*|^panic: .*"
-        r"|^\s{0,8}(?:--- )?FAIL(?:ED)?:?\s+\S.*|^\s{0,8}[×✗✘✖] \S.*|^npm ERR! \S.*"
+        r"|^\s{0,8}(?:--- )?FAIL(?:ED)?:?\s+\S.*|^\s{0,8}[×✗✘✖] \S.*|^npm (?:ERR!|error) \S.*"
         r"|^.{0,200}(?:command not found|No such file or directory).*",
         re.MULTILINE,
     ),
@@ -73,7 +75,7 @@ def failed(text: str, error: bool) -> bool:
     if error:
         return True
     code = exit_code(text)
-    return _OPENS.match(text) is not None if code is None else code != 0
+    return _OPENS.match(uncoloured(text[:_HEAD])) is not None if code is None else code != 0
 
 
 def exit_code(text: str) -> int | None:
@@ -89,15 +91,25 @@ def exit_code(text: str) -> int | None:
     return None if found is None else int(found[1] or found[2] or found[3])
 
 
+def uncoloured(text: str) -> str:
+    """A text without the codes that colour it: they would hide where a word begins.
+
+    >>> uncoloured("\\x1b[31m2 failed\\x1b[39m")
+    '2 failed'
+    """
+    return _COLOUR.sub("", text) if "\x1b" in text else text
+
+
 def counts_failures(text: str) -> bool:
     """Whether the end of a run's output counts failures: a pipe may have hidden its exit code."""
-    tail = text[-_TAIL:].lower()
+    tail = uncoloured(text[-_TAIL:]).lower()
     return any(word in tail for word in _FAILURE_WORDS) and _COUNTED.search(tail) is not None
 
 
 def tells_success(text: str) -> bool:
     """Whether the end of a run's output says that all is well."""
-    return _SUCCESS.search(text[-_TAIL:]) is not None and not counts_failures(text)
+    said = uncoloured(text[-_TAIL:])
+    return _SUCCESS.search(said) is not None and not counts_failures(text)
 
 
 def left_running(text: str) -> str | None:
@@ -119,7 +131,7 @@ def is_refusal(text: str) -> bool:
 
 def telling_line(text: str) -> str:
     """The first line that says what went wrong, or else the first that says anything."""
-    seen = text if len(text) <= 2 * _FAR else f"{text[:_FAR]}\n{text[-_FAR:]}"
+    seen = uncoloured(text if len(text) <= 2 * _FAR else f"{text[:_FAR]}\n{text[-_FAR:]}")
     for pattern in _TELLING:
         for found in pattern.finditer(seen):
             line = found[0].strip()

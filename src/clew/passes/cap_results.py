@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import failed
+from ..ledger.failures import clipped, failed, telling_line, uncoloured
 from ..marker import MOST, Marker, find_marker, reference
 from ..policy import Policy
 from ..transcript import Part
@@ -91,9 +91,8 @@ class _Clip(Struct, frozen=True, gc=False):
     fetch: str | None = None  # the tool of this request that gives originals back
 
     def of(self, text: str, failed: bool) -> str:
-        """The text with its middle replaced by a marker; just the marker when nothing else fits."""
-        room = self.cap - MOST - 2
-        kept = _keep(text, room, failed) if room > 0 else _Kept(0, len(text))
+        """The text with its middle replaced by a marker; where no more fits, that and the error."""
+        kept = _keep(text, max(0, self.cap - MOST - 2), failed)
         marker = str(self._marker(text, kept))
         head, tail = text[: kept.head].removesuffix("\n"), text[kept.tail :]
         said = [*([head] if kept.head else []), marker, *kept.lines, *([tail] if tail else [])]
@@ -111,11 +110,13 @@ def _keep(text: str, room: int, failed: bool) -> _Kept:
     """The head and the tail that fit, and for a failed call the lines between that tell why."""
     for_lines = room // 4 if failed else 0
     half = (room - for_lines) // 2
-    head = _end_of_line(text, half)
-    tail = _start_of_line(text, len(text) - half)
-    if not for_lines:
+    head = _end_of_line(text, half) if half else 0
+    tail = _start_of_line(text, len(text) - half) if half else len(text)
+    if not failed:
         return _Kept(head, tail)
-    return _Kept(head, tail, _failures(text[head:tail], for_lines))
+    main = telling_line(text)
+    told = main in uncoloured(text[:head]) or main in uncoloured(text[tail:])
+    return _Kept(head, tail, _failures(text[head:tail], for_lines, "" if told else main))
 
 
 def _end_of_line(text: str, at: int) -> int:
@@ -142,16 +143,24 @@ def _character_border(text: str, at: int) -> int:
     return at
 
 
-def _failures(text: str, room: int) -> tuple[str, ...]:
-    """The lines that tell of a failure, the last ones first chosen, in their order."""
-    chosen: list[str] = []
-    for line in reversed(text.split("\n")):
-        if _FAILURE.search(line, 0, _LONGEST_LINE_READ) and len(line) < _LONGEST_LINE_READ:
+def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
+    """The lines that tell of a failure, the last ones first chosen, in their order.
+
+    The main one stays in any case, if need be without its end.
+    """
+    lines = text.split("\n")
+    chosen: dict[int, str] = {}
+    if main:
+        at = next((at for at, line in enumerate(lines) if main in uncoloured(line)), -1)
+        chosen[at] = lines[at] if at >= 0 and len(lines[at]) < room else clipped(main)
+        room -= len(chosen[at]) + 1
+    for at in range(len(lines) - 1, -1, -1):
+        line = lines[at]
+        fits = len(line) < min(room, _LONGEST_LINE_READ)
+        if fits and at not in chosen and _FAILURE.search(line):
+            chosen[at] = line
             room -= len(line) + 1
-            if room < 0:
-                break
-            chosen.append(line)
-    return tuple(reversed(chosen))
+    return tuple(chosen[at] for at in sorted(chosen))
 
 
 def _left_out(text: str, kept: _Kept) -> tuple[int, int, str]:

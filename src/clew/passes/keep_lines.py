@@ -13,7 +13,7 @@ from ..forecast.keeping import Kept, kept_of
 from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
 from ..forecast.risks import missed_of_lines
-from ..ledger.failures import VERBATIM, telling_line
+from ..ledger.failures import VERBATIM, telling_line, uncoloured
 from ..marker import Short, has_gaps, reference
 from ..policy import Policy
 from ..summaries.outcomes import ending_of
@@ -96,22 +96,22 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
     kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
-    if kept is None or not _tells_why(part, use, kept):
-        return None
+    if kept is None or len(gone) >= kept.all or not _tells_why(part, use, kept):
+        return None  # where all lines went before, what stands there says more than a hole
     ref, rerun = reference(part.text), use.rerun
     marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
     text = f"{kept.text}\n{marker}"
     saved = view.saved_by(position, text) if len(text) <= len(part.text) - _LEAST_SAVED else 0
     if saved < _LEAST_SAVED:
         return None
-    evidence = f"{kept.gone:,} of {kept.all:,} lines, {kept.risk:.3f} turns may miss one"
+    evidence = f"{kept.gone:,} of {kept.all:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
     return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
 
 
 def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
     """Whether what remains of a failure still says what went wrong."""
     ending = ending_of(part.text, part.error, use.kind)
-    return not ending.failed or telling_line(ending.body) in kept.text
+    return not ending.failed or telling_line(ending.body) in uncoloured(kept.text)
 
 
 def _gone(view: View, position: int, found: Known) -> frozenset[int]:

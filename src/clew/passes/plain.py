@@ -36,6 +36,37 @@ _NO_NUMBER: Final = -1
 _ROWS: Final = frozenset(("table", "log"))
 
 
+# Every escape code that moves, colours or names something, finished or not. Nothing that is left
+# can become one when others go: an introducer always goes, and so do all escapes in front of it.
+CODE: Final = re.compile(
+    r"(?<!\x1b)\x1b++(?:"
+    r"\[[0-?]*+[ -/]*+[@-~]?"
+    r"|\](?:[^\x07\x1b\n]{0,4096}+(?:\x07|\x1b\\))?"
+    r"|[()][0-9AB]?"
+    r"|[=>78\\])"
+)
+_OURS: Final = ("[clew", "[… ", "[names only there: ")  # how lines begin that clew puts in
+
+
+def is_exact(use: Use) -> bool:
+    """Whether a result is a file as it is: agents edit by exact text, and it may hold anything."""
+    whole = any(not span.part for span in use.reads)
+    return use.kind == "read" and whole and use.content != "log"
+
+
+def without_codes(text: str, use: Use | None) -> str:
+    """What is left of a result without the codes that tidying took out of it; files keep theirs.
+
+    No line may become one of clew's by that.
+    """
+    if "\x1b" not in text or use is None or is_exact(use):
+        return text
+    lines = text.split("\n")
+    if any("\x1b" in line and any(sign in line for sign in _OURS) for line in lines):
+        return text
+    return CODE.sub("", text)
+
+
 def plain(text: str, came: str | None = None) -> str:
     """A result without blanks before line numbers, and without what a shell tool notes for itself.
 

@@ -16,7 +16,7 @@ from ..policy import Policy
 from ..shapes.grouped import by_file
 from ..tools.use import Use
 from .moments import acts
-from .plain import plainer
+from .plain import CODE, is_exact, plainer
 from .view import View
 
 _LEAST = 16  # characters; what takes out less is not counted any further
@@ -25,15 +25,6 @@ _PRINTED = frozenset(("log", "test", "listing", "table"))  # made by a program, 
 _RUN = 4  # so many identical lines and more are counted
 _HOLE_OPEN = "[… "
 
-# Every escape code that moves, colours or names something, finished or not. Nothing that is left
-# can become one when others go: an introducer always goes, and so do all escapes in front of it.
-_CODE = re.compile(
-    r"(?<!\x1b)\x1b++(?:"
-    r"\[[0-?]*+[ -/]*+[@-~]?"
-    r"|\](?:[^\x07\x1b\n]{0,4096}+(?:\x07|\x1b\\))?"
-    r"|[()][0-9AB]?"
-    r"|[=>78\\])"
-)
 _ERASES = re.compile(r"\x1b\[0?K")  # from here to the end of the line
 _ERASES_ALL = re.compile(r"\x1b\[2K")
 _TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\r?(?:\n|\Z))")
@@ -63,7 +54,7 @@ def _tidied(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
     """A result without what nobody misses in it, and what that was."""
     done: list[str] = []
     text = _noted(text, plainer(text, use, number_every), "numbering and notes", done)
-    if _is_exact(use):
+    if is_exact(use):
         return text, done
     if use.content == "hits":
         text = _noted(text, by_file(text), "paths that come again", done)
@@ -71,18 +62,12 @@ def _tidied(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
     if printed and "\r" in text and text.count("\r") > text.count("\r\n"):
         text = _noted(text, _redrawn(text), "redrawn lines", done)
     if "\x1b" in text:
-        text = _noted(text, _CODE.sub("", text), "escape codes", done)
+        text = _noted(text, CODE.sub("", text), "escape codes", done)
     if printed:
         text = _noted(text, _without_trailing(text), "trailing blanks", done)
         text = _counted(text, done)
         text = _noted(text, _with_fewer_blank_lines(text), "blank lines", done)
     return text, done
-
-
-def _is_exact(use: Use) -> bool:
-    """Whether a result is a file as it is: agents edit by exact text, and it may hold anything."""
-    whole = any(not span.part for span in use.reads)
-    return use.kind == "read" and whole and use.content != "log"
 
 
 def _is_printed(use: Use) -> bool:
@@ -109,7 +94,7 @@ def _shown(line: str) -> str:
     shown = ""
     for over in drawn.split("\r"):
         *erased, left = _ERASES_ALL.split(over)
-        plain = _CODE.sub("", left)
+        plain = CODE.sub("", left)
         if not erased and not _ERASES.search(left) and len(plain) < len(shown):
             return line  # drawn over in part: data that holds the sign, and no progress
         shown = plain

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from ..edits import Offer, Replace
 from ..marker import Short, reference
-from ..policy import Policy
-from ..shapes import Shape, Shaped, kind_of, may_be, shape
+from ..policy import DEFAULT, Policy
+from ..shapes import SHAPES, Shape, Shaped, kind_of, may_be, shape
 from ..tools.use import Use
 from ..transcript import Exchange, Part
 from .view import View
@@ -32,8 +32,8 @@ class Measure(Struct, frozen=True, gc=False):
 
 Measures = Mapping[Shape, Measure]
 
-# By replay of recorded sessions: code and listings are needed again too often, so they stay whole;
-# pages are cut only when they are very old.
+# By replay of recorded sessions: code and listings are needed again too often, so they stay whole
+# unless a policy names them; pages are cut only when they are very old.
 DEFAULT_KINDS: Final[Measures] = {
     **dict.fromkeys(("hits", "log", "test", "diff", "json", "table", "edit", "other"), Measure()),
     "page": Measure(age=34),
@@ -42,9 +42,19 @@ DEFAULT_KINDS: Final[Measures] = {
 
 def trim_results(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut results that left the recent window."""
-    for age in sorted({measure.age for measure in DEFAULT_KINDS.values()}):
-        measures: Measures = {kind: one for kind, one in DEFAULT_KINDS.items() if one.age == age}
+    wanted = _wanted(policy)
+    for age in sorted({measure.age for measure in wanted.values()}):
+        measures: Measures = {kind: one for kind, one in wanted.items() if one.age == age}
         yield from _offers(view, _came_of(view, age), measures)
+
+
+def _wanted(policy: Policy) -> Measures:
+    """The kinds that a policy wants cut, each with its measure."""
+    if policy.trim_kinds is None:
+        return DEFAULT_KINDS
+    usual = DEFAULT_KINDS if DEFAULT in policy.trim_kinds else {}
+    named: list[Shape] = [kind for kind in SHAPES if kind in policy.trim_kinds]
+    return {**usual, **{kind: DEFAULT_KINDS.get(kind, Measure()) for kind in named}}
 
 
 def _came_of(view: View, age: int) -> Iterator[Exchange]:

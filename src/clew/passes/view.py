@@ -69,7 +69,13 @@ class View(Struct, frozen=True, dict=True):
             or part.server
             or first <= position < end
             or (self.kept_from is not None and position >= self.kept_from)
+            or self._is_pending(position)
         )
+
+    def _is_pending(self, position: int) -> bool:
+        """Whether this is a call without a result: somebody may still be asked about it."""
+        ordinal = self.transcript.exchange_of[position]
+        return ordinal >= 0 and self.transcript.exchanges[ordinal].result is None
 
     def may_rewrite(self, position: int) -> bool:
         """Whether a pass may change what this part says: not what must stay intact, or go."""

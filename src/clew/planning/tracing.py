@@ -1,22 +1,22 @@
-"""Every offer that passes made, taken or not, and what they were kept from: for debugging."""
+"""Every offer that passes made, taken at once, later or not, and what they were kept from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from ..edits import Level, Offer
+from ..edits import Edit, Level, Offer
 from ..passes.view import View
 from ..protections import Protections
 from ..transcript import Ref
 
-Outcome = Literal["taken", "not taken", "protected"]
+Outcome = Literal["taken", "not taken", "taken back", "protected"]
 
 
 class Traced(Struct, frozen=True, gc=False, kw_only=True):
-    """One offer at one boundary, or one exchange that a protection kept whole there."""
+    """One offer at one boundary, one edit given up there, or one exchange that was protected."""
 
     boundary: int  # how many messages had come
     arrival: bool  # on what had just come, before it was sent
@@ -29,11 +29,27 @@ class Traced(Struct, frozen=True, gc=False, kw_only=True):
     saved: int = 0
 
 
-def traced(
-    made: Iterable[tuple[str, Offer]], taken: Sequence[Offer], view: View, boundary: int
-) -> list[Traced]:
-    """What passes offered at a boundary, in their order, then what they asked for in vain."""
-    chosen = {id(offer) for offer in taken}
+class Decided(Struct, frozen=True):
+    """What came of the offers at one boundary."""
+
+    made: Sequence[tuple[str, Offer]]  # by the name of the pass, in their order
+    taken: Sequence[Offer]
+    waited: Mapping[tuple[str, int], Sequence[Offer]] = {}  # since earlier boundaries
+    given_up: Sequence[Edit] = ()  # that were in force: their parts say again what they said
+
+
+def note(trace: list[Traced] | None, decided: Decided, view: View, boundary: int) -> None:
+    """Add what was decided at a boundary to a trace, where someone wants to know."""
+    if trace is not None:
+        trace += _traced(decided, view, boundary)
+
+
+def _traced(decided: Decided, view: View, boundary: int) -> list[Traced]:
+    """What passes offered and what was taken, also of what had waited; then what was kept."""
+    chosen = {id(offer) for offer in decided.taken}
+    new = {id(offer) for _, offer in decided.made}
+    waited = [(name, one) for (name, _), offers in decided.waited.items() for one in offers]
+    late = [(name, one) for name, one in waited if id(one) in chosen - new]
     offers = [
         Traced(
             boundary=boundary,
@@ -46,9 +62,24 @@ def traced(
             evidence=offer.edit.evidence,
             saved=offer.saved,
         )
-        for name, offer in made
+        for name, offer in (*decided.made, *late)
     ]
-    return [*offers, *_kept(view, boundary)]
+    return [*offers, *_given_up(decided.given_up, boundary), *_kept(view, boundary)]
+
+
+def _given_up(edits: Iterable[Edit], boundary: int) -> list[Traced]:
+    return [
+        Traced(
+            boundary=boundary,
+            arrival=False,
+            outcome="taken back",
+            ref=edit.ref,
+            reason=edit.reason,
+            evidence=edit.evidence,
+            saved=edit.saved,
+        )
+        for edit in edits
+    ]
 
 
 def _kept(view: View, boundary: int) -> list[Traced]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -11,11 +12,12 @@ from .shaped import Shaped
 
 _CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
 _LINE = re.compile(
-    r"\d+(?:(?P<here>:)|-)"  # below its file's name, or in the one file: a hit, or what is near one
+    r"L?\d+(?:(?P<here>:)|-)"  # below its file's name, or in the one file: a hit, or what is near
     r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
     rf"|{_CONTEXT.pattern}"
-    r"|(?P<unnumbered>(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
+    r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
 )
+_NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # said beside hits
 
 
 class _Found(Struct):
@@ -34,6 +36,43 @@ def shape_hits(text: str, room: int) -> Shaped | None:
         return _of_one_file(text, found, room)
     chosen, _ = pick([found.first, found.second, found.rest], room)
     return cut(text, chosen, room, "hits", found.others)
+
+
+def count_hits(text: str) -> tuple[int, int] | None:
+    """How many hits a search shows, and in how many files it says they are.
+
+    None where lines stand among them of which nobody knows whether they are hits.
+
+    >>> count_hits("a.py-1-import os\\na.py:2:weave()\\n--\\nb.py:7:weave()")
+    (2, 2)
+    """
+    hits, files, heading = 0, set[str](), ""
+    for line in filter(None, map(str.strip, text.split("\n"))):
+        match _role(line):
+            case ("hit", path):
+                hits += 1
+                files.add(path or heading)
+            case ("file", path):
+                heading = path
+            case ("beside", _):
+                pass
+            case None:
+                return None
+    return (hits, len(files - {""})) if hits else None
+
+
+def _role(line: str) -> tuple[Literal["hit", "file", "beside"], str] | None:
+    """What a line of a search's result is, and the file that it names; None: nobody knows."""
+    found = _LINE.match(line)
+    if found is None:
+        if _names_a_file(line):
+            return "file", line
+        return ("beside", "") if _NOTE.match(line) else None
+    if found.lastgroup is None:
+        return "beside", ""  # a line near a hit
+    path = "" if found.lastgroup == "here" else found[found.lastgroup]
+    is_hit = found.lastgroup != "unnumbered" or _names_a_file(path)
+    return ("hit", path) if is_hit else None
 
 
 def _of_one_file(text: str, found: _Found, room: int) -> Shaped | None:
@@ -73,7 +112,7 @@ def _path(line: str) -> str | None:
 
 
 def _names_a_file(line: str) -> bool:
-    name = line.strip()
+    name = line.strip().removeprefix("File: ")
     return (
         " " not in name
         and 0 < len(name) < 300

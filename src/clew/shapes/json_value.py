@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 from msgspec import Raw, Struct, field
 
@@ -13,6 +15,8 @@ _DEEPEST = 8  # levels that are opened
 _SMALL = 100  # characters of a value that is shown on one line
 _LEAST_STRING = 60  # characters of a string that stay in any case
 _DECODER = msgspec.json.Decoder(Raw)
+_TORN = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\u[0-9a-fA-F]{0,3})?\Z")
+_LONGEST_TORN = 16  # characters; of two escapes that make one sign, all but one
 
 
 class _Shape(Struct):
@@ -90,10 +94,17 @@ def _clipped(shape: _Shape, written: str) -> str:
     short, gone = clip(written, shape.string)
     if not gone:
         return written
-    short = short.rstrip("\\")  # never inside an escape
+    short = _without_torn(short)
     unsaid = len(written) - len(short)
     shape.chars += unsaid
     return f"{short}{hole(unsaid, 'chars')}"
+
+
+def _without_torn(short: str) -> str:
+    """The beginning of a string, ending neither in an escape nor between two for one sign."""
+    short = short.rstrip("\\")
+    torn = _TORN.search(short, max(0, len(short) - _LONGEST_TORN))
+    return short[: torn.start()].rstrip("\\") if torn else short
 
 
 def _members(raw: bytes) -> int:

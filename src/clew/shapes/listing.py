@@ -8,8 +8,10 @@ from .cutting import Span, cut, head_of, line_at, line_end, lines_in, pick, tail
 from .shaped import Shaped
 
 _FOLDER = re.compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
+_COLUMNS = re.compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
 _NO_ENTRY = re.compile(
-    r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|\(Results are|\d+ director"
+    r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|No \w+ found|Directory listing for |\(Results are"
+    r"|\d+ director"
     r"|\.{0,2}[\w/.-]*:\r?(?=\n|$))"
 )
 
@@ -25,6 +27,20 @@ def shape_listing(text: str, room: int) -> Shaped | None:
     ]
     chosen, left = pick(ranks, room)
     return cut(text, [*chosen, head_of(text, room // 4 + left)], room, "entries", others)
+
+
+def count_entries(text: str) -> int | None:
+    """How many entries a listing has: not its counts, nor the names of folders above them.
+
+    None where several may stand in one line.
+
+    >>> count_entries("total 8\\na.py\\nb.py\\n"), count_entries("a.py  b.py  lib")
+    (2, None)
+    """
+    if any(_COLUMNS.fullmatch(line.strip()) for line in text.split("\n")):
+        return None
+    lines = text.count("\n") + (text[-1:] not in ("", "\n"))
+    return lines - sum(found.start() < len(text) for found in _NO_ENTRY.finditer(f"\n{text}"))
 
 
 def _blank(text: str, at: int) -> bool:

@@ -205,12 +205,14 @@ def _ran(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     runs: dict[str, _Runs] = {}
     for deed in deeds:
         if deed.kind == "run":
-            run = runs.setdefault(_what(deed, below, detail), _Runs())
+            run = runs.setdefault(deed.what, _Runs())
             run.times, run.failed, run.last = run.times + 1, run.failed + deed.ending.failed, deed
     if not runs:
         return []
-    shown = list(runs.items())[-detail.things :]
-    items = [f"{what} ({_went(run, detail)})" for what, run in shown]
+    shown = list(runs.values())[-detail.things :]
+    items = [
+        f"{_what(run.last, below, detail)} ({_went(run, detail)})" for run in shown if run.last
+    ]
     left = len(runs) - len(shown)
     more = f"{left} other commands; " if left else ""
     return [f"- ran: {more}{'; '.join(items)}"]

@@ -12,9 +12,13 @@ from ..transcript import Part
 from .outcomes import Ending, clip, ending_of, strings_in
 
 _ASKED: Final = ("pattern", "query", "regex", "search", "q", "glob")  # arguments that say for what
+_COMMANDS: Final = (
+    "command",
+    "cmd",
+    "commands",
+)  # those that hold one; beside them it is described
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
-_HIT = re.compile(r"([^\s:][^:\n]{0,300}):\d+[:-]")
 
 
 KnownBy = Literal["name", "command", "pattern"]
@@ -70,7 +74,8 @@ def _asked(call: Part, use: Use) -> tuple[str, KnownBy]:
                 return texts[name], "pattern"
     target = use.target or ""
     program = target.partition(" ")[0].rpartition("/")[2]
-    spoken = [text for text in texts.values() if " " in text.strip()]
+    named = sorted(texts, key=lambda name: name not in _COMMANDS)
+    spoken = [texts[name] for name in named if " " in texts[name].strip()]
     for text in spoken:
         if program and program in text:
             return _SHELL.sub("", text).strip("'\""), "command"
@@ -88,13 +93,6 @@ def lines_read(span: Span, shown: int) -> str:
     if first == 1 and there < last:
         return ""  # the file ended before what was asked for did
     return f"{first}-{min(last, there) if last < TO_THE_END else there}"
-
-
-def hits_in(body: str) -> tuple[int, int]:
-    """How many lines a search found, and in how many files; 0 files: it does not say."""
-    lines = [line for line in body.split("\n") if line and not line.isspace()]
-    files = {found[1] for line in lines if ":" in line and (found := _HIT.match(line))}
-    return len(lines), len(files)
 
 
 def first_sentences(text: str, room: int) -> str:

@@ -8,7 +8,8 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
-from ..ledger.failures import telling_line
+from ..ledger.failures import telling_line, uncoloured
+from ..shapes.frame import framed
 from ..tools.use import Kind
 
 _HEAD: Final = 2_000  # characters in which a frame around the output begins, if there is one
@@ -24,15 +25,44 @@ _STATUS = re.compile(
     r"|\bexit status (\d{1,3})\b",
     re.IGNORECASE | re.MULTILINE,
 )
+# How agents say below an output how the run ended: Copilot, OpenHands, pi.
+_CLOSED = re.compile(
+    r"(?:(?:\n|\A)(?:[<\[][^\n<>\[\]]{1,120}\bexit code -?\d{1,10}\.?[>\]]"
+    r"|\[(?:Current working directory|Python interpreter): [^\n]{1,500}\]"
+    r"|Command exited with code -?\d{1,10})){1,4}\s{0,4}\Z"
+)
+# And around it: Gemini CLI and qwen-code, mini-swe-agent.
+_OPENED = re.compile(
+    r"(?:Command: (?:[^\n]*+\n)+?Directory: [^\n]*+\n)?(?:Output|Stdout): "
+    r"|<returncode>-?\d{1,10}</returncode>\s{0,4}<output>\n?"
+)
+_NOTED = re.compile(
+    r"(?:(?:\n|\A)(?:</output>|Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}"
+    r"|Signal: [^\n]{1,20}|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}"
+    r"\s{0,4}\Z"
+)
+_ENDED = re.compile(
+    r"exit(?:ed with)?(?: exit)? code:? (-?\d{1,10})|<returncode>(-?\d{1,10})<", re.IGNORECASE
+)
+_SHOWN = re.compile(r"Here's the result of running `cat -n` on [^\n]{1,500}:\n")  # above a file
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
-_BROKE = re.compile(
-    r"^(?:error|fatal|panic|traceback)\b|^error\[|^(?:--- )?FAIL(?:ED|URES)?\b|command not found"
-    r"|\b[1-9]\d* (?:failed|failures?|failing|fail|errors?)\b|command failed|build failed"
-    r"|ERROR task failed",
+_COUNTED = re.compile(
+    r"^(?:--- )?FAIL(?:ED|URES)?\b|\b[1-9]\d* (?:failed|failures?|failing|fail|errors?)\b",
     re.IGNORECASE | re.MULTILINE,
 )
-_BROKEN = ("error", "fatal", "panic", "traceback", "fail", "not found")  # one is in each of those
+_BROKE = re.compile(
+    r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
+    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
+    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:",
+    re.IGNORECASE | re.MULTILINE,
+)
+# What tests say that all went well with; lines above it may be errors that they wanted.
+_WENT_WELL = re.compile(
+    r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
+)
+# One is in each of those.
+_BROKEN = ("error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile")
 _REFUSED = re.compile(
     r"^(?:error|failed|failure|fatal|cannot|could not)\b|verification failed", re.I
 )
@@ -107,11 +137,19 @@ def count_lines(text: str) -> int:
 
 def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     """How a call of this kind ended that printed this; `flagged`: its sender marked it failed."""
-    opened = _unwrapped(text) if text.startswith("{") else None
+    text = _without_notes(text) if kind == "read" else uncoloured(text)
+    opened = _unwrapped(text) if text.startswith("{") else _enclosed(text)
     if opened is None:
         opened = _unframed(text)
     failed = flagged or _failed(opened, kind)
     return Ending(opened.body, failed, opened.status, opened.running, opened.command)
+
+
+def _without_notes(text: str) -> str:
+    """A file without what its tool says above it, and its agent below."""
+    shown = _SHOWN.match(text)
+    start = shown.end() if shown else 0
+    return text[start : len(text) - len(framed(text).note)]
 
 
 def _unwrapped(text: str) -> _Opened | None:
@@ -123,6 +161,19 @@ def _unwrapped(text: str) -> _Opened | None:
     except (msgspec.DecodeError, UnicodeError):
         return None
     return _Opened(found.output, found.metadata.exit_code if found.metadata else None)
+
+
+def _enclosed(text: str) -> _Opened | None:
+    """Output above lines that say how it ended, or between such lines."""
+    opened = _OPENED.match(text)
+    closed = (_NOTED if opened else _CLOSED).search(text, max(0, len(text) - _TAIL))
+    if closed is None:
+        return None
+    said = _ENDED.search(closed[0]) or (_ENDED.search(opened[0]) if opened else None)
+    if opened is None and said is None:
+        return None
+    start = 0 if opened is None else min(opened.end(), closed.start())
+    return _Opened(text[start : closed.start()], _status(said))
 
 
 def _unframed(text: str) -> _Opened:
@@ -164,7 +215,10 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     last = _STATUS.search(tail) if "exit" in lower else None
     if last and _status(last):
         return True
-    return any(word in lower for word in _BROKEN) and _BROKE.search(tail) is not None
+    if not any(word in lower for word in _BROKEN):
+        return False
+    well = max((found.end() for found in _WENT_WELL.finditer(tail)), default=0)
+    return _COUNTED.search(tail) is not None or _BROKE.search(tail, well) is not None
 
 
 def telling_lines(body: str, room: int, most: int) -> list[int]:

@@ -7,7 +7,9 @@ from typing import Final
 from msgspec import Struct
 
 from ..marker import hole
-from .deeds import Deed, hits_in, lines_read
+from ..shapes.hits import count_hits
+from ..shapes.listing import count_entries
+from .deeds import Deed, lines_read
 from .outcomes import clip, first_error, last_word, opening, sum_line, telling_lines
 
 _NAMED: Final = 80  # characters of a command or a pattern
@@ -69,7 +71,8 @@ def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
         told = first_error(body, _SAID)
         return Stub(head + (told and f": {told}"))
     lines = body.split("\n")
-    numbers = _with_lines_between(telling_lines(body, _ERRORS, _ERROR_LINES))
+    found = telling_lines(body, _ERRORS, _ERROR_LINES)
+    numbers = _with_lines_between([0, *found] if found[:1] == [1] and not framed else found)
     told = _with_holes(lines, numbers, deed.ending.lines, framed)
     return Stub("\n".join([head, *told]), len(numbers))
 
@@ -138,9 +141,16 @@ def _sought(deed: Deed) -> str:
 
 
 def _found(deed: Deed) -> str:
-    hits, files = hits_in(deed.ending.body)
-    unit = "entries" if deed.content == "listing" else "hits"
-    return f"{hits:,} {unit}" + (f" in {files:,} files" if files > 1 else "")
+    """How much a search found; in lines where these may be hits or not."""
+    body = deed.ending.body
+    entries = count_entries(body) if deed.content == "listing" else None
+    if entries is not None:
+        return f"{entries:,} entries"
+    counted = None if deed.content == "listing" else count_hits(body)
+    if counted is None:
+        return f"{deed.ending.lines:,} lines"
+    hits, files = counted
+    return f"{hits:,} hits" + (f" in {files:,} files" if files > 1 else "")
 
 
 def _short(path: str) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from .declaration import TOOL_KEYS, UNLIMITED, Tool
 from .registry import Tools
-from .use import Content, Identity, Kind, Span, Use
+from .use import CONTENTS, Content, Identity, Kind, Span, Use
 
 __all__ = [
-    "Content", "Identity", "Kind", "Span", "TOOL_KEYS", "Tool", "Tools", "UNLIMITED", "Use",
+    "CONTENTS", "Content", "Identity", "Kind", "Span", "TOOL_KEYS", "Tool", "Tools", "UNLIMITED",
+    "Use",
 ]  # fmt: skip
