@@ -15,7 +15,7 @@ from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
-from clew.folding import evaluating
+from clew.folding import evaluating, room
 from clew.folding.state import State
 from clew.limits import Held, Limits
 from clew.marker import Short, reference
@@ -553,18 +553,18 @@ def test_when_an_evaluation_is_due(case: str) -> None:
     setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).setting
     setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
     about: dict[str, Any] = {"size": 1_000} | known
-    assert evaluating.is_due(State(**about), setting) is due
+    assert room.is_due(State(**about), setting) is due
 
 
 def test_the_system_prompt_and_the_tools_count_too() -> None:
     setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
     setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
-    assert [evaluating.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
+    assert [room.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
 
 
 def test_a_window_that_an_overflow_named_counts() -> None:
     setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
     setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
-    assert evaluating.limits_of(State(), setting) is LISTED
-    named = evaluating.limits_of(State(window=1_000), setting)
+    assert room.limits_of(State(), setting) is LISTED
+    named = room.limits_of(State(window=1_000), setting)
     assert (named.tokens, named.low, named.source) == (950, 665, "window")

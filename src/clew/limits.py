@@ -112,8 +112,12 @@ def limits_for(
 
 def reserved(fields: Fields | None, window: int) -> int:
     """The tokens of the window that a request keeps free for its output, thinking included."""
-    asked = max(_outputs(fields or {}), default=0)
-    return min(asked, int(MOST_RESERVED * window))
+    return min(output_of(fields), int(MOST_RESERVED * window))
+
+
+def output_of(fields: Fields | None) -> int:
+    """How many tokens of output a request asks for at most; 0: it does not say."""
+    return max(_outputs(fields or {}), default=0)
 
 
 _OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")

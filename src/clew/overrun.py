@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .engine import Folded
-from .folding.evaluating import limits_of, view_of
+from .folding.evaluating import view_of
+from .folding.room import limits_of
 from .folding.state import count_all
 from .limits import in_the_way, pressure, why_it_stays
 from .passes.view import View

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..binding import cut_from, cut_of, reasoning_behind
 from ..edits import FOLDED, KEPT_LINES, TIDIED, Offer, PlaceMark, Replace
 from ..forecast.risks import Risks
-from ..limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
+from ..limits import Limits
 from ..passes import OPT_IN, PASSES, Pass
 from ..passes.moments import acts_at_arrival, acts_at_epochs
 from ..passes.plain import plainer
@@ -38,83 +38,12 @@ from ..recent import kept_from
 from ..registered import name_of
 from ..touching import touched
 from .noting import words_noted
-from .state import Setting, State, count_all
+from .room import is_over, limits_of, tokens_near
+from .state import Setting, State
 
-_MORE = 1.03  # times what was left at the last look
-_NEAR = 0.8  # of a window; from there on tokens are counted exactly
-_DOUBT = 0.1  # of all that came: so far the estimate may be off
 _LATE = 8  # requests for which what was fetched again stays where there is no room
 _LATER = 50_000  # tokens at least, of a request that asks again for what was never shown
 _SHORT = 1.25  # times the shortest prompt that is cached: so far the count may be off
-_NO_PRESSURE = Pressure()
-
-
-def is_due(state: State, setting: Setting) -> bool:
-    """Whether another evaluation is worth its time: enough is new, or a limit is exceeded.
-
-    A window that is only listed has slack: where all that may go has gone and it is still
-    exceeded, the next look waits until a little more has come.
-    """
-    projection = state.size - state.saved
-    if state.since >= max(setting.policy.step, setting.policy.growth * projection):
-        return True
-    over = _pressure(state, setting)
-    tokens = over.of("tokens")
-    if tokens is None or limits_of(state, setting).source != "window":
-        return bool(over)
-    return len(over.over) > 1 or projection >= _MORE * state.left_over
-
-
-def is_over(state: State, setting: Setting) -> bool:
-    """Whether the projection has more tokens than fit."""
-    return _pressure(state, setting).of("tokens") is not None
-
-
-def limits_of(state: State, setting: Setting) -> Limits:
-    """How much this conversation's requests may hold, by all that is known of its window."""
-    if state.window is None:
-        return setting.limits
-    return limits_for(setting.policy, setting.codec.name, setting.fields, state.window)
-
-
-def _pressure(state: State, setting: Setting) -> Pressure:
-    """Which limits the projection exceeds; its bytes are only estimated."""
-    limits = limits_of(state, setting)
-    tokens = _tokens_near(limits, state, setting) + _seams(state)
-    if not state.held and _is_far_from(limits, tokens + setting.head):
-        return _NO_PRESSURE  # most boundaries
-    standing = [one for one in state.held.values() if one.part not in state.claimed]
-    return pressure(
-        limits,
-        tokens=tokens + setting.head,
-        bytes=BYTES_A_TOKEN * tokens + sum(one.bytes for one in standing),
-        images=sum(one.unit == "image" for one in standing),
-        side=max((one.side for one in standing), default=0),
-    )
-
-
-def _seams(state: State) -> int:
-    """The tokens that it may take to join what stood around parts that are gone, at most."""
-    return len(state.claimed) - len(state.edits)
-
-
-def _is_far_from(limits: Limits, tokens: int) -> bool:
-    """Whether a request of so many tokens, without images and files, exceeds no limit."""
-    return (limits.tokens is None or tokens <= limits.tokens) and (
-        limits.bytes is None or BYTES_A_TOKEN * tokens <= limits.bytes
-    )
-
-
-def _tokens_near(limits: Limits, state: State, setting: Setting) -> int:
-    """The tokens of the projection without its head: exact under a budget, or near a window."""
-    about = state.size - state.saved
-    if limits.tokens is None or setting.sizer is setting.counter:
-        return about
-    doubt = _DOUBT * state.size  # sizes are estimated, and savings are not
-    near = about + doubt + setting.head > _NEAR * limits.tokens
-    if not near and limits.source == "window":
-        return about
-    return count_all(state, setting.counter) - state.saved
 
 
 def arrive(state: State, setting: Setting) -> None:
@@ -215,7 +144,7 @@ def _planned(
         offers = [offer for _, offer in made if _may_break(state, offer, floor)]
         return choose(offers, state.edits, state.claimed, state.leaned_on(), history), set()
     fresh = [offer for _, offer in made]
-    pressed = _pressure(state, setting).of("tokens") is not None
+    pressed = is_over(state, setting)
     moment = _moment(state, setting, view.limits, view.projected, free=free, pressed=pressed)
     risks = Risks(view, view.mentions)
     found = _found(state, setting, view, moment, fresh, risks, floor)
@@ -406,7 +335,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     fetched = frozenset(state.fetched.values())
     again = frozenset[int]() if arrival else state.pins
     limits = limits_of(state, setting)
-    projected = setting.head + _tokens_near(limits, state, setting)
+    projected = setting.head + tokens_near(limits, state, setting)
     asking = max(projected, _LATER) if arrival else projected
     kept = None if arrival else kept_from(state.index, setting.policy)
     protections = Protections(

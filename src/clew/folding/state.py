@@ -54,6 +54,7 @@ class Setting(Struct, frozen=True):
     rates: Rates = NO_CACHE
     binding: Binding = _UNBOUND
     limits: Limits = _NO_LIMITS
+    output: int = 0  # tokens that the request asks for, for which room is kept
     start: bytes = b""  # the memo's key of a history without a message, where it is known already
 
 
@@ -141,6 +142,9 @@ class State(Struct):
     )
     held: dict[int, Held] = field(default_factory=dict[int, Held])  # images and files, by part
     window: int | None = None  # what an overflow error said would fit
+    fullest: float = 0  # tokens that a request had so far, head and doubt counted
+    crowded: bool = False  # at some time they were so many that it mattered what fits
+    output: int = 0  # tokens that the last request asked for
     marks: Marks | None = None  # how the client marked by now, where a fact tells
     cut: int = -1  # the part before which the last epoch began; -1: there was none
     left_alone: bool = False
