@@ -24,6 +24,7 @@ from ..planning.planner import (
     Priced,
     best_cut,
     fair_risk,
+    is_demanded,
     priced,
     reasoning_lost,
     risked,
@@ -152,9 +153,10 @@ def _planned(
         moment = replace(moment, caution=0.0)
         found = _found(state, setting, view, moment, fresh, risks, floor)
     cut = _cut(state, setting, view, found, moment)
-    taken = [one for one in found if cut is not None and one.start >= cut.start]
+    taken = _behind(cut, found)
     if not (moment.pressed or _stays_cached(state, setting, [one.offer for one in taken])):
-        cut, taken = None, []
+        cut = _cut(state, setting, view, [one for one in taken if is_demanded(one.offer)], moment)
+        taken = [one for one in _behind(cut, taken) if is_demanded(one.offer)]
     state.cut = state.cut if cut is None else cut.start
     _let_wait(state, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
@@ -162,6 +164,11 @@ def _planned(
     if cut is not None and taken and not moment.pressed:
         freed |= _regretted(state, setting, moment, taken, cut, risks)
     return [*(one.offer for one in taken), *marks], freed
+
+
+def _behind(cut: Cut | None, found: Sequence[Priced]) -> list[Priced]:
+    """The offers that change nothing in front of a cut."""
+    return [] if cut is None else [one for one in found if one.start >= cut.start]
 
 
 def _found(

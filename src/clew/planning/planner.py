@@ -90,12 +90,17 @@ def riskless(
         freed = {one for part in parts for one in leaners.get(part, ())}.difference(parts)
         more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
         value = gain = more * kept if more > 0 and parts else 0.0
-        if more > 0 and offer.edit.reason in _MUST:
+        if more > 0 and is_demanded(offer):
             value = max(value, 1.0)
         if value > 0:
             start = min((*parts, *freed))
             found.append(Priced(offer, value, start, tuple(sorted(freed)), gain))
     return found
+
+
+def is_demanded(offer: Offer) -> bool:
+    """Whether a limit demands an offer, whatever it costs."""
+    return offer.edit.reason in _MUST
 
 
 def _touched_by(offer: Offer, history: History) -> Collection[int]:
@@ -113,7 +118,7 @@ def risked(
     left: list[Priced] = []
     for one in found:
         value = one.gain - _more_risk(one.offer, edits, risk) * again
-        if one.offer.edit.reason in _MUST:
+        if is_demanded(one.offer):
             value = max(value, 1.0)
         if value > 0:
             left.append(Priced(one.offer, value, one.start, one.freed, one.gain))
@@ -152,7 +157,7 @@ def best_cut(
     if moment.pressed:
         first = min((one.start for one in offers), default=-1)
         return None if first < 0 else Cut(first, sum(one.worth for one in offers), 0.0)
-    must = min((one.start for one in offers if one.offer.edit.reason in _MUST), default=None)
+    must = min((one.start for one in offers if is_demanded(one.offer)), default=None)
     spared = moment.free or not rates.caches
     best: Cut | None = None
     gain = total = 0.0
