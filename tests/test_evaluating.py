@@ -360,14 +360,43 @@ HEADS: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
+@acts(at_arrival=False, at_epochs=True)
+def cut_large(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut large results when they were just seen."""
+    for position in view.fresh_results():
+        if view.tokens_of(position) > 2_000 and view.may_rewrite(position):
+            yield short(view, position)
+
+
+@pytest.mark.parametrize("far", [1, 6])
+def test_a_cut_among_what_an_epoch_wrote_begins_where_that_did(far: int) -> None:
+    """All behind the first cut was written in one go: between its ends nothing can be found."""
+
+    @acts(at_arrival=False, at_epochs=True)
+    def cut_two(view: View, policy: Policy) -> Iterator[Offer]:
+        found = view.transcript.results
+        for at, since in ((2, 9), (4 + far, 12)):
+            if len(found) == since and view.may_rewrite(found[at]):
+                yield short(view, found[at])
+
+    policy = PRICED.replace(passes=(cut_two,), read_price=0.9, write_price=1.0)
+    rows = [
+        row
+        for calls in range(9, 14)
+        for row, _ in marks(compact("anthropic", marked(calls, 2, 4 + far), policy).request)
+        if row < 2 * calls
+    ]
+    assert rows == [4] * 3 + [4 if far == 1 else 20] * 2
+
+
 @pytest.mark.parametrize(("count", "head"), HEADS, ids=["none", "one", "three"])
 def test_own_mark_moves_with_the_epoch_and_never_makes_a_fifth(
     count: int, head: dict[str, Any]
 ) -> None:
     own: list[tuple[int, set[tuple[int, int]]]] = []
     for calls in range(3, 24):
-        body = marked(calls, 1, 8, 15, **head)
-        out = compact("anthropic", body)
+        body = marked(calls, 1, 11, 16, **head)
+        out = compact("anthropic", body, PRICED.replace(passes=(cut_large,)))
         added = marks(out.request) - marks(body)
         assert len(added) <= 1
         assert len(marks(out.request)) + len(marks_of_head(body)) <= MOST_MARKS
@@ -382,7 +411,7 @@ def test_own_mark_moves_with_the_epoch_and_never_makes_a_fifth(
             by_epoch.setdefault(epochs, added)
             assert by_epoch[epochs] == added, "it moved between epochs"
     places = [next(iter(place)) for _, place in sorted(by_epoch.items())]
-    assert len(set(places)) > 1, "it never moved"
+    assert [row for row, _ in places] == [2, 22, 32], "before the call of each large result"
 
 
 # Reasoning that is bound to what stands before it.

@@ -158,12 +158,25 @@ def _planned(
         cut = _cut(state, setting, view, [one for one in taken if is_demanded(one.offer)], moment)
         taken = [one for one in _behind(cut, taken) if is_demanded(one.offer)]
     state.cut = state.cut if cut is None else cut.start
+    if cut is not None or free:
+        _write_anew(state, setting, free=free)
     _let_wait(state, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
     freed = _freed(state, taken)
     if cut is not None and taken and not moment.pressed:
         freed |= _regretted(state, setting, moment, taken, cut, risks)
     return [*(one.offer for one in taken), *marks], freed
+
+
+def _write_anew(state: State, setting: Setting, *, free: bool) -> None:
+    """Forget the prefixes that the cache no longer has: those behind a cut, or all that had.
+
+    What is written in one go is found where a mark of our own stands, and where it ends.
+    """
+    before = [end for end in state.ends if end <= state.cut]
+    if free:
+        before = [state.cut] if setting.rates.room and state.cut > 0 else []
+    state.ends = [*before, len(state.index.parts)]
 
 
 def _behind(cut: Cut | None, found: Sequence[Priced]) -> list[Priced]:
@@ -222,11 +235,11 @@ def _cut(
     if not found:
         return None
     if moment.pressed:
-        return best_cut(found, state.index, (), setting.rates, moment)
+        return best_cut(found, state.index, (), setting.rates, moment, (), state.ends)
     edits = chain(state.edits.items(), state.advice.items())
     sent = sent_tokens(state.sizes, edits, state.index.units[-1].parts[0])
     lost = _reasoning_lost(state, setting, view, moment)
-    return best_cut(found, state.index, sent, setting.rates, moment, lost)
+    return best_cut(found, state.index, sent, setting.rates, moment, lost, state.ends)
 
 
 def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[Priced]) -> None:

@@ -89,6 +89,8 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
         state.left_alone = True
     sent = len(step.messages) > step.split
     state.requests += sent
+    if sent:
+        state.ends.append(len(state.index.parts))
     # Where it did not fit as it was, nothing was answered that an evaluation could contradict.
     skipped = prefix in setting.facts.skipped and window is None
     if not sent or skipped or state.left_alone:

@@ -147,6 +147,7 @@ class State(Struct):
     output: int = 0  # tokens that the last request asked for
     marks: Marks | None = None  # how the client marked by now, where a fact tells
     cut: int = -1  # the part before which the last epoch began; -1: there was none
+    ends: list[int] = field(default_factory=list[int])  # parts before which a cached prefix ends
     left_alone: bool = False
     prefix: bytes = b""  # the chained hash of the history so far, the same on every machine
     boundaries: list[bytes] = field(default_factory=list[bytes])  # that hash after each step
@@ -259,7 +260,7 @@ class State(Struct):
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
     "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "mimicry",
-    "pool", "held", "advice", "refetched",
+    "pool", "held", "advice", "refetched", "ends",
 )  # fmt: skip
 
 

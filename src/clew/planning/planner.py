@@ -147,23 +147,25 @@ def fair_risk(rates: Rates, moment: Moment) -> float:
 
 def best_cut(
     offers: Sequence[Priced], history: History, sent: Sequence[int], rates: Rates, moment: Moment,
-    lost: Sequence[float] = (),
+    lost: Sequence[float] = (), ends: Sequence[int] | None = None,
 ) -> Cut | None:  # fmt: skip
     """The cut behind which the offers are worth most above its price; None: there is none.
 
     `sent` are the tokens of the projection before each part of what was sent, and of all of it;
-    `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit.
+    `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit;
+    `ends` are the parts before which a prefix ends that the cache has; None: before all units.
     """
     if moment.pressed:
         first = min((one.start for one in offers), default=-1)
-        return None if first < 0 else Cut(first, sum(one.worth for one in offers), 0.0)
+        start = first if rates.exact else _last_end(first, ends)
+        return None if first < 0 else Cut(start, sum(one.worth for one in offers), 0.0)
     must = min((one.start for one in offers if is_demanded(one.offer)), default=None)
     spared = moment.free or not rates.caches
     best: Cut | None = None
     gain = total = 0.0
     for one in sorted(offers, key=_place, reverse=True):
         total += one.worth
-        start = cut_start(one.start, history, rates)
+        start = cut_start(one.start, history, rates, ends)
         price = 0.0 if spared else _MARGIN * _price(start, history, sent, rates)
         if lost:
             price += lost[_unit_of(start, history)]
@@ -191,9 +193,19 @@ def _place(one: Priced) -> int:
     return one.start
 
 
-def cut_start(part: int, history: History, rates: Rates) -> int:
+def cut_start(part: int, history: History, rates: Rates, ends: Sequence[int] | None = None) -> int:
     """The first part that is written again when this one changes."""
-    return part if rates.exact else history.units[_unit_of(part, history)].parts[0]
+    if rates.exact:
+        return part
+    return _last_end(history.units[_unit_of(part, history)].parts[0], ends)
+
+
+def _last_end(part: int, ends: Sequence[int] | None) -> int:
+    """Where the last prefix before a part ends that the cache has."""
+    if ends is None:
+        return part
+    at = bisect_right(ends, part)
+    return ends[at - 1] if at else 0
 
 
 def _unit_of(part: int, history: History) -> int:
