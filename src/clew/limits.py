@@ -120,6 +120,18 @@ def output_of(fields: Fields | None) -> int:
     return max(_outputs(fields or {}), default=0)
 
 
+def window_around(prompt: int, fields: Fields | None) -> int:
+    """The window in which a request has room for so long a prompt beside the output it asks for.
+
+    >>> limits_for(Policy(), "anthropic", {"max_tokens": 500}, 1_000).tokens
+    475
+    >>> asking = {"max_tokens": 500}
+    >>> limits_for(Policy(), "anthropic", asking, window_around(1_000, asking)).tokens
+    950
+    """
+    return prompt + min(output_of(fields), prompt)
+
+
 _OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
 _NESTED = ("generationConfig", "generation_config", "config")  # of Gemini, and of its SDK
 

@@ -32,6 +32,7 @@ from ...facts import Facts
 from ...fallback import Fallback, as_it_came, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
+from ...limits import window_around
 from ...marker import reference
 from ...policy import Policy
 from ...prices import terms_for
@@ -196,10 +197,11 @@ class Deciding:
         self._keeping.learn(known, here, owed=not self._observe)
         return lambda: self._keeping.settle(known)
 
-    def fits(self, asked: Asked, tokens: int) -> None:
-        """No more than so many tokens fit, as the provider has just said."""
+    def fits(self, asked: Asked, tokens: int, *, beside_output: bool) -> None:
+        """No more than so many tokens fit, as the provider has just said; or beside the output."""
         read = self._read(asked)
-        self._note(read.conversation, Facts(windows=((read.here(), tokens),)))
+        window = window_around(tokens, read.body.fields) if beside_output else tokens
+        self._note(read.conversation, Facts(windows=((read.here(), window),)))
 
     def close(self) -> None:
         """Leave nothing untold that the store can still be told."""
@@ -324,8 +326,9 @@ class Deciding:
             kind="projection", body=None if request is read.asked.body else request,
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
-            model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=seen.moment, marks=state.marks, last=self._before(read, state.boundaries),
+            model=read.model, before=before, after=before - state.saved,
+            epochs=state.epochs, moment=seen.moment, marks=state.marks,
+            last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
             terms=read.terms(), noticed=noticed(state),
