@@ -149,6 +149,11 @@ def marking(*back: int, head: bool = True, system: str = SYSTEM, **fields: Any) 
     return ask
 
 
+def marking_first(messages: list[Message]) -> dict[str, Any]:
+    """A client that marks its head and its first message, whatever comes behind that."""
+    return marking(len(messages))(messages)
+
+
 CLIENTS: dict[str, Client] = {
     "the newest message": marking(1),
     "the newest message, and no head": marking(1, head=False),
@@ -156,6 +161,7 @@ CLIENTS: dict[str, Client] = {
     "the four newest of the user": marking(1, 3, 5, 7, head=False),
     "as the provider likes": marking(head=False, cache_control=MARK),
     "the head alone": marking(),
+    "the head and the first message": marking_first,
     "nothing": marking(head=False),
 }
 
