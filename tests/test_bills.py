@@ -226,6 +226,29 @@ def _marks(request: dict[str, Any], sent: dict[str, Any]) -> Iterator[tuple[bool
     return ((came, went) for (_, _, came), (_, _, went) in pairs)
 
 
+def behind(request: dict[str, Any]) -> dict[str, Any]:
+    """What a gateway makes of a request that has no marks: its head is marked, and its end."""
+    system = [{**request["system"][0], "cache_control": MARK}]
+    *before, last = request["messages"]
+    content = [*last["content"][:-1], {**last["content"][-1], "cache_control": MARK}]
+    return {**request, "system": system, "messages": [*before, {**last, "content": content}]}
+
+
+def test_marks_that_a_gateway_sets_are_a_fact() -> None:
+    messages = anthropic(turns(3, 60, 40, 150))
+    requests = [
+        CLIENTS["nothing"](messages[:end]) | {"model": "claude-opus-4-8"}
+        for end in range(1, len(messages) + 1, 2)
+    ]
+    first = clew.compact(requests[0], memo=None).report.prefix
+    assert first is not None
+    known = clew.Facts(marks=((first, "behind"),))
+    told, untold = (
+        ratio(requests, Policy(), 1_024, facts=one, sent=behind) for one in (known, None)
+    )
+    assert told < 0.7 < 1.0 < untold
+
+
 @pytest.mark.parametrize("first", range(180, 421, 30))
 def test_a_prompt_that_is_cached_is_not_made_too_short_for_it(first: int) -> None:
     """With a short head and short results, all of it has about as much as a prompt must have."""

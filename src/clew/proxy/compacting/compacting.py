@@ -258,7 +258,7 @@ class Compacting:
         light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(
             asked=replace(asked, body=b""), decision=light, milliseconds=took, observed=observe,
-            untold=self._deciding.untold, about=about,
+            untold=self._deciding.untold, about=about, heard=self._deciding.heard,
         )  # fmt: skip
 
         def taken() -> None:

@@ -39,13 +39,21 @@ from ...prices import terms_for
 from ...repair.mending import Repair
 from ...store import Latest, Store
 from ...touching import touched
+from ..answers.usage import Told
 from .conversations import Conversation, Conversations, Last, told_as
 from .decision import LEFT_ALONE, Decision, alters, shown_instead
 from .keeping import NO_FACTS, Keeping
 from .noticing import noticed
 from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
-from .telling import comes_back, first_marks, is_cold, marks_seen
+from .telling import (
+    comes_back,
+    first_marks,
+    is_cached_behind,
+    is_cold,
+    marks_seen,
+    own_cache,
+)
 
 _FAR: Final = 16  # boundaries back that are looked at for a request that is known
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
@@ -169,6 +177,12 @@ class Deciding:
         )  # fmt: skip
         if decision.prefix:
             known.note_sent(decision.prefix, latest, decision.parent)
+
+    def heard(self, decision: Decision, told: Told) -> None:
+        """What the provider charged for this may show a cache of which the client knows nothing."""
+        known = self._conversations.get(decision.conversation)
+        if known is not None and is_cached_behind(decision, told.usage):
+            known.cached_behind = True
 
     def untold(self, decision: Decision) -> tuple[Edit, ...]:
         """The edits of a decision that none before it had."""
@@ -327,7 +341,7 @@ class Deciding:
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved,
-            epochs=state.epochs, moment=seen.moment, marks=state.marks,
+            own=own_cache(read, folded), epochs=state.epochs, moment=seen.moment, marks=state.marks,
             last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,

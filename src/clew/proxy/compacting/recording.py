@@ -46,6 +46,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     # Which of its edits no request of the conversation had before; asked once, when it is over.
     untold: Callable[[Decision], tuple[Edit, ...]] = lambda decision: decision.edits
     about: About | None = None  # what is logged of it
+    heard: Callable[[Decision, Told], None] | None = None  # who else wants to know of the answer
 
 
 def _ids() -> Iterator[str]:
@@ -85,6 +86,8 @@ class Recording:
     def over(self, doing: Doing, status: int, how: How, answer: UsageReader | None) -> None:
         """A request has had its answer; it is written down aside."""
         told = Told() if answer is None else answer.end()
+        if doing.heard is not None and not doing.asked.counting:
+            doing.heard(doing.decision, told)
         if doing.about is not None:
             doing.about.usage = _usage(told)
             doing.about.answered_by, doing.about.stop = told.model or "", told.stop or ""
