@@ -125,8 +125,9 @@ def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> Non
         state.withdraw(part)
     state.recount_advice(freed, setting.counter)
     gone = set(state.claimed) if setting.binding.bound else ()
-    state.epochs += _put_in_force(state, made, taken, view)
-    _let_go_of_bound(state, setting, view, taken, freed, gone)
+    changed = _put_in_force(state, made, taken, view)
+    lost = _let_go_of_bound(state, setting, view, taken, freed, gone)
+    state.epochs += changed or lost
     state.left_over = state.size - state.saved
     state.fresh_from = view.unseen_from
     state.due_from = (
@@ -285,18 +286,20 @@ def _reasoning_lost(state: State, setting: Setting, view: View, moment: Moment) 
 def _let_go_of_bound(
     state: State, setting: Setting, view: View, taken: Sequence[Offer], freed: Collection[int],
     gone: Collection[int],
-) -> None:  # fmt: skip
+) -> bool:  # fmt: skip
     """Drop all reasoning that is signed for what these edits changed, as a part of them."""
     if not setting.binding.bound:
-        return
-    if state.prefix.hex() in setting.facts.changed:  # it was signed by another model, or for it
-        state.take(reasoning_behind(state.index, -1, state.claimed, view.tokens_of))
-        return
+        return False
     edits = [edit for offer in taken for edit in offer.edits]
     first = cut_of(state.index, edits, gone)
     first = min((one for one in (first, *freed) if one is not None), default=None)
-    if first is not None:
-        state.take(reasoning_behind(state.index, first, state.claimed, view.tokens_of))
+    if state.prefix.hex() in setting.facts.changed:  # it was signed by another model, or for it
+        first = -1
+    if first is None:
+        return False
+    dropped = reasoning_behind(state.index, first, state.claimed, view.tokens_of)
+    state.take(dropped)
+    return len(dropped) > 0
 
 
 def _moment(
