@@ -50,8 +50,8 @@ ORDER = {
     "ledger": ("__init__", "failures", "numbering", "lines", "ledger"),
     "planning": ("__init__", "choosing", "rates", "marking", "planner", "tracing", "vetting"),
     "folding": (
-        "__init__", "mimicry", "originals", "refetching", "state", "memo", "noting", "evaluating",
-        "advising", "fold",
+        "__init__", "mimicry", "originals", "refetching", "state", "memo", "noting", "room",
+        "evaluating", "advising", "fold",
     ),
 }  # fmt: skip
 # And the proxy's rooms: each may import from those before it.

@@ -22,7 +22,7 @@ SYSTEM = "You are careful, and look at everything twice before you say that it i
 WORDS = ("thread", "loom", "weave", "spin", "turn", "knot", "shuttle", "warp", "weft", "yarn")
 
 Message = dict[str, Any]
-Client = Callable[[list[Message]], dict[str, Any]]
+Client = Callable[[Any], dict[str, Any]]
 
 
 class Blocks:
@@ -31,6 +31,7 @@ class Blocks:
     def __init__(self, minimum: int) -> None:
         self._minimum = minimum
         self._entries: set[int] = set()
+        self.found = 0  # blocks of the last request that were read from it
 
     def bill(self, request: dict[str, Any]) -> float:
         """What one request costs, in tokens of plain input; a token is four characters."""
@@ -46,7 +47,7 @@ class Blocks:
                 marks.append(len(chain) - 1)
         assert len(marks) <= MOST_MARKS
         marks = [at for at in marks if sums[at] >= self._minimum]
-        found = max((self._found(at, chain, places) for at in marks), default=0)
+        self.found = found = max((self._found(at, chain, places) for at in marks), default=0)
         self._entries |= {chain[at] for at in marks}
         last = sums[marks[-1]] if marks else 0
         written = max(0, last - sums[found])
@@ -148,6 +149,11 @@ def marking(*back: int, head: bool = True, system: str = SYSTEM, **fields: Any) 
     return ask
 
 
+def marking_first(messages: list[Message]) -> dict[str, Any]:
+    """A client that marks its head and its first message, whatever comes behind that."""
+    return marking(len(messages))(messages)
+
+
 CLIENTS: dict[str, Client] = {
     "the newest message": marking(1),
     "the newest message, and no head": marking(1, head=False),
@@ -155,20 +161,22 @@ CLIENTS: dict[str, Client] = {
     "the four newest of the user": marking(1, 3, 5, 7, head=False),
     "as the provider likes": marking(head=False, cache_control=MARK),
     "the head alone": marking(),
+    "the head and the first message": marking_first,
     "nothing": marking(head=False),
 }
 
 
 def ratio(
-    requests: list[dict[str, Any]], policy: Policy, minimum: int, format: str = "anthropic"
-) -> float:
-    """The bill with clew, next to that without."""
+    requests: list[dict[str, Any]], policy: Policy, minimum: int, format: str = "anthropic", *,
+    facts: clew.Facts | None = None, sent: Client | None = None,
+) -> float:  # fmt: skip
+    """The bill with clew, next to that without; `sent` is what becomes of a request behind it."""
     without, paid, memo = Blocks(minimum), Blocks(minimum), Memo()
     plain = spent = 0.0
     for request in requests:
-        out = clew.compact(request, format=format, policy=policy, memo=memo)
-        plain += without.bill(request)
-        spent += paid.bill(out.request)
+        out = clew.compact(request, format=format, policy=policy, facts=facts, memo=memo).request
+        plain += without.bill(sent(request) if sent else request)
+        spent += paid.bill(sent(out) if sent else out)
     return spent / plain
 
 
@@ -191,6 +199,54 @@ def test_claude_through_a_gateway_is_cheaper_too() -> None:
         for end in range(2, len(messages) + 1, 2)
     ]
     assert ratio(requests, Policy(), 1_024, "openai-chat") < 0.95
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
+    """Also where the cut before it has written what stands around it in one go."""
+    messages = anthropic(turns(seed, 150, 40, 120))
+    cache, memo, epochs, looked = Blocks(1_024), Memo(), 0, 0
+    for end in range(1, len(messages) + 1, 2):
+        request = CLIENTS["the newest message"](messages[:end]) | {"model": "claude-opus-4-8"}
+        out = clew.compact(request, policy=Policy(step=1_500, growth=0.02, caution=1.0), memo=memo)
+        cache.bill(out.request)
+        ours = [
+            at for at, (came, went) in enumerate(_marks(request, out.request), 1) if went > came
+        ]
+        if ours and out.report.epochs > epochs:
+            assert ours == [cache.found], f"request {end // 2}"
+            looked += 1
+        epochs = out.report.epochs
+    assert looked > 2, "there were hardly any, so this shows nothing"
+
+
+def _marks(request: dict[str, Any], sent: dict[str, Any]) -> Iterator[tuple[bool, bool]]:
+    """Which blocks are marked, as they came and as they went."""
+    pairs = zip(_blocks(request), _blocks(sent), strict=True)
+    return ((came, went) for (_, _, came), (_, _, went) in pairs)
+
+
+def behind(request: dict[str, Any]) -> dict[str, Any]:
+    """What a gateway makes of a request that has no marks: its head is marked, and its end."""
+    system = [{**request["system"][0], "cache_control": MARK}]
+    *before, last = request["messages"]
+    content = [*last["content"][:-1], {**last["content"][-1], "cache_control": MARK}]
+    return {**request, "system": system, "messages": [*before, {**last, "content": content}]}
+
+
+def test_marks_that_a_gateway_sets_are_a_fact() -> None:
+    messages = anthropic(turns(3, 60, 40, 150))
+    requests = [
+        CLIENTS["nothing"](messages[:end]) | {"model": "claude-opus-4-8"}
+        for end in range(1, len(messages) + 1, 2)
+    ]
+    first = clew.compact(requests[0], memo=None).report.prefix
+    assert first is not None
+    known = clew.Facts(marks=((first, "behind"),))
+    told, untold = (
+        ratio(requests, Policy(), 1_024, facts=one, sent=behind) for one in (known, None)
+    )
+    assert told < 0.7 < 1.0 < untold
 
 
 @pytest.mark.parametrize("first", range(180, 421, 30))

@@ -15,7 +15,7 @@ from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
-from clew.folding import evaluating
+from clew.folding import evaluating, room
 from clew.folding.state import State
 from clew.limits import Held, Limits
 from clew.marker import Short, reference
@@ -360,14 +360,43 @@ HEADS: list[tuple[int, dict[str, Any]]] = [
 ]
 
 
+@acts(at_arrival=False, at_epochs=True)
+def cut_large(view: View, policy: Policy) -> Iterator[Offer]:
+    """Offer to cut large results when they were just seen."""
+    for position in view.fresh_results():
+        if view.tokens_of(position) > 2_000 and view.may_rewrite(position):
+            yield short(view, position)
+
+
+@pytest.mark.parametrize("far", [1, 6])
+def test_a_cut_among_what_an_epoch_wrote_begins_where_that_did(far: int) -> None:
+    """All behind the first cut was written in one go: between its ends nothing can be found."""
+
+    @acts(at_arrival=False, at_epochs=True)
+    def cut_two(view: View, policy: Policy) -> Iterator[Offer]:
+        found = view.transcript.results
+        for at, since in ((2, 9), (4 + far, 12)):
+            if len(found) == since and view.may_rewrite(found[at]):
+                yield short(view, found[at])
+
+    policy = PRICED.replace(passes=(cut_two,), read_price=0.9, write_price=1.0)
+    rows = [
+        row
+        for calls in range(9, 14)
+        for row, _ in marks(compact("anthropic", marked(calls, 2, 4 + far), policy).request)
+        if row < 2 * calls
+    ]
+    assert rows == [4] * 3 + [4 if far == 1 else 20] * 2
+
+
 @pytest.mark.parametrize(("count", "head"), HEADS, ids=["none", "one", "three"])
 def test_own_mark_moves_with_the_epoch_and_never_makes_a_fifth(
     count: int, head: dict[str, Any]
 ) -> None:
     own: list[tuple[int, set[tuple[int, int]]]] = []
     for calls in range(3, 24):
-        body = marked(calls, 1, 8, 15, **head)
-        out = compact("anthropic", body)
+        body = marked(calls, 1, 11, 16, **head)
+        out = compact("anthropic", body, PRICED.replace(passes=(cut_large,)))
         added = marks(out.request) - marks(body)
         assert len(added) <= 1
         assert len(marks(out.request)) + len(marks_of_head(body)) <= MOST_MARKS
@@ -382,7 +411,7 @@ def test_own_mark_moves_with_the_epoch_and_never_makes_a_fifth(
             by_epoch.setdefault(epochs, added)
             assert by_epoch[epochs] == added, "it moved between epochs"
     places = [next(iter(place)) for _, place in sorted(by_epoch.items())]
-    assert len(set(places)) > 1, "it never moved"
+    assert [row for row, _ in places] == [2, 22, 32], "before the call of each large result"
 
 
 # Reasoning that is bound to what stands before it.
@@ -553,18 +582,18 @@ def test_when_an_evaluation_is_due(case: str) -> None:
     setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).setting
     setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
     about: dict[str, Any] = {"size": 1_000} | known
-    assert evaluating.is_due(State(**about), setting) is due
+    assert room.is_due(State(**about), setting) is due
 
 
 def test_the_system_prompt_and_the_tools_count_too() -> None:
     setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
     setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
-    assert [evaluating.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
+    assert [room.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
 
 
 def test_a_window_that_an_overflow_named_counts() -> None:
     setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
     setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
-    assert evaluating.limits_of(State(), setting) is LISTED
-    named = evaluating.limits_of(State(window=1_000), setting)
+    assert room.limits_of(State(), setting) is LISTED
+    named = room.limits_of(State(window=1_000), setting)
     assert (named.tokens, named.low, named.source) == (950, 665, "window")

@@ -15,9 +15,10 @@ import clew.folding.fold
 from clew.edits import DropReasoning, Offer, Replace
 from clew.engine import Folded, compacted, fold_request
 from clew.facts import Facts
-from clew.folding.evaluating import evaluate, is_due
+from clew.folding.evaluating import evaluate
 from clew.folding.fold import agrees, first_prefix
 from clew.folding.memo import Memo
+from clew.folding.room import is_due
 from clew.folding.state import State
 from clew.passes import Pass
 from clew.passes.cap_results import cap_results

@@ -189,6 +189,14 @@ MARKINGS: dict[str, tuple[dict[str, Any], Marking]] = {
     "automatic as the fourth": (
         asked(marked(CUT, (8, MARK)), cache_control=MARK, system=SYSTEM, tools=TWO), Marking(300),
     ),
+    "one that moves on, if slowly": (
+        asked(marked(session(*["one"] * 20), (21, MARK))), Marking(300, room=True),
+    ),
+    "one that stays where it is": (asked(marked(session(*["one"] * 20), (20, MARK))), Marking()),
+    "one that stays, and one that the provider is asked to place": (
+        asked(marked(session(*["one"] * 20), (0, MARK)), cache_control=MARK),
+        Marking(300, room=True),
+    ),
     "a mark that is null": (asked(marked(CUT, (8, None))), Marking()),
 }  # fmt: skip
 

@@ -230,3 +230,60 @@ def test_what_was_taken_in_one_state_does_not_go_out_in_another() -> None:
     skipped = clew.Facts(skipped=frozenset({prefix}))
     warm = clew.compact(body, policy=POLICY, facts=skipped, memo=memo)
     assert warm.request == clew.compact(body, policy=POLICY, facts=skipped, memo=None).request
+
+
+# How much output a request asks for: that much of the window is kept free.
+
+ASKING: dict[str, Any] = {
+    "anthropic": lambda tokens: {"max_tokens": tokens},
+    "openai-chat": lambda tokens: {"max_completion_tokens": tokens},
+    "openai-responses": lambda tokens: {"max_output_tokens": tokens},
+    "gemini": lambda tokens: {"generationConfig": {"maxOutputTokens": tokens}},
+}
+
+
+def asking(format: str, count: int, tokens: int | None) -> str:
+    """A request after so many calls, that asks for so much output; None: it says nothing of it."""
+    step = 3 if format == "openai-responses" else 2
+    whole = long_session(format, 40, result=1_500)
+    whole.pop("max_tokens", None)
+    told = {} if tokens is None else ASKING[format](tokens)
+    return json.dumps({**whole, **told, FIELD[format]: whole[FIELD[format]][: 1 + step * count]})
+
+
+@pytest.mark.parametrize("format", FIELD)
+@pytest.mark.parametrize("less", [None, 500])
+def test_how_much_output_was_asked_for_before_changes_nothing(
+    format: str, less: int | None
+) -> None:
+    """A client counts before it asks, or asks for more now and then: each as if it came alone."""
+    first = clew.compact(asking(format, 0, None), format=format, memo=None).report.prefix
+    assert first is not None
+    facts, memo, differ = clew.Facts(windows=((first, 14_000),)), Memo(), 0
+    for count in range(8, 36):
+        made: list[Any] = []
+        for output in (less, 6_000) if count % 3 else (6_000, less):
+            body = asking(format, count, output)
+            warm = clew.compact(body, format=format, facts=facts, memo=memo)
+            cold = clew.compact(body, format=format, facts=facts, memo=None)
+            assert (warm.request, warm.report) == (cold.request, cold.report), (count, output)
+            made.append(cold.report.edits)
+        differ += made[0] != made[1]
+    assert differ > 3, "it never mattered, so this shows nothing"
+
+
+def test_far_from_a_window_other_outputs_cost_nothing(monkeypatch: Any) -> None:
+    read: list[int] = []
+    fold_step = clew.engine.fold_step
+
+    def watched(state: Any, step: Any, *rest: Any) -> None:
+        read.append(step.at)
+        fold_step(state, step, *rest)
+
+    monkeypatch.setattr(clew.engine, "fold_step", watched)
+    for policy in (POLICY, POLICY.replace(budget=10_000)):
+        memo = Memo()
+        clew.compact(grown(20) | {"max_tokens": 1}, policy=policy, memo=memo)
+        read.clear()
+        clew.compact(grown(21) | {"max_tokens": 9_000}, policy=policy, memo=memo)
+        assert read == [41]

@@ -140,13 +140,14 @@ def test_nor_does_one_that_an_overflow_error_named(format: str) -> None:
 
 
 @formats
-def test_a_conversation_that_is_left_alone_is_never_refused(format: str) -> None:
+def test_what_is_left_alone_or_passed_over_is_never_refused(format: str) -> None:
     body = request(format, WORDS * 400)
     prefix = clew.compact(body, format=format, memo=None).report.prefix
     assert prefix is not None
-    facts = Facts(left_alone=frozenset({prefix}))
     policy = Policy(budget=2_000)
-    assert clew.compact(body, format=format, policy=policy, facts=facts, memo=None).request is body
+    for facts in (Facts(left_alone=frozenset({prefix})), Facts(skipped=frozenset({prefix}))):
+        out = clew.compact(body, format=format, policy=policy, facts=facts, memo=None)
+        assert out.request is body
     assert refused(format, body, policy).allowed == 2_000
 
 

@@ -486,6 +486,44 @@ def test_where_a_change_starts(rates: Rates, starts: Sequence[int]) -> None:
     assert [cut_start(at, history(3), rates) for at in range(len(starts))] == starts
 
 
+# An epoch wrote parts 4 to 9 in one go: no prefix that ends between them is in any cache.
+
+ENDS = [0, 2, 4, 10]
+
+
+@pytest.mark.parametrize(
+    ("rates", "starts"),
+    [
+        (PREFIX, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]),
+        (FOR_MINUTES, [0, 0, 2, 2, 4, 4, 4, 4, 4, 4, 10, 10]),
+        (NO_ROOM, [0, 0, 2, 2, 4, 4, 4, 4, 4, 4, 10, 10]),
+        (BREAKPOINTS, [0, 0, 2, 2, 4, 4, 4, 4, 4, 4, 10, 10]),
+    ],
+)
+def test_where_a_change_starts_behind_an_epoch(rates: Rates, starts: Sequence[int]) -> None:
+    assert [cut_start(at, SIX, rates, ENDS) for at in range(12)] == starts
+    assert rates.exact or cut_start(9, SIX, rates, []) == cut_start(9, SIX, rates, [10]) == 0
+
+
+def test_a_cut_among_what_was_written_in_one_go_writes_all_of_it_again() -> None:
+    offers = [worth(7, 8_000.0), worth(5, 1.0), worth(3, 1.0)]
+    for rates, expected in (
+        (FOR_MINUTES, (4, 8_001.0, 1.15 * 6_000)),
+        (BREAKPOINTS, (4, 8_001.0, 1.15 * 6_000)),
+        (PREFIX, (7, 8_000.0, 0.9 * 3_000)),
+    ):
+        same(best_cut(offers, SIX, THOUSANDS, rates, TEN, (), ENDS), expected)
+    less = [worth(7, 6_000.0)]
+    assert best_cut(less, SIX, THOUSANDS, FOR_MINUTES, TEN) is not None
+    assert best_cut(less, SIX, THOUSANDS, FOR_MINUTES, TEN, (), ENDS) is None
+
+
+@pytest.mark.parametrize(("rates", "start"), [(FOR_MINUTES, 4), (NO_ROOM, 4), (PREFIX, 7)])
+def test_under_pressure_the_mark_stands_where_it_is_found(rates: Rates, start: int) -> None:
+    moment = Moment(10, 20_000, pressed=True)
+    same(best_cut([worth(7, 1.0)], SIX, THOUSANDS, rates, moment, (), ENDS), (start, 1.0, 0.0))
+
+
 # Reasoning that is bound to what stands before it goes with a cut.
 
 

@@ -15,9 +15,11 @@ import pytest
 from msgspec.structs import replace
 
 from clew.facts import Facts
+from clew.proxy.answers.usage import Told
 from clew.proxy.compacting.deciding import Deciding
 from clew.proxy.compacting.decision import Decision
 from clew.proxy.compacting.reading import Asked
+from clew.sessions.session import Usage
 from clew.store import SQLiteStore, StoreUnavailable
 from tests.driving import KEEN, PLANNED
 from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer
@@ -218,6 +220,59 @@ class TestMarks:
 
     def test_one_message_decides_nothing(self, store: SQLiteStore):
         assert not self.ask_all([self.MINUTES], store, restarted=False)[0].facts.marks
+
+    def test_a_retry_that_is_marked_otherwise_gets_what_it_got(self, store: SQLiteStore):
+        """The model has answered already, and what it thought was signed for that."""
+        one, talk = self.worker(store), Talk(Signer(), BOUND)
+        talk.mark = self.MINUTES
+        for n in range(11):
+            one.ask(talk, START + 5 * n)
+        held = talk.messages
+        first = one.ask(talk, START + 60)
+        answered, talk.messages, talk.mark = talk.messages, held, self.NONE
+        again = one.ask(talk, START + 61)
+        assert (again.edits, again.facts.marks) == (first.edits, first.facts.marks)
+        talk.messages = answered
+        assert one.ask(talk, START + 62).marks == "none"
+
+
+class TestMarksOfOthers:
+    """A gateway behind clew may mark what a client does not: what it is charged for tells that."""
+
+    CACHED, HEAD_ONLY = Usage(input=9, cache_read=90_000), Usage(input=60_000, cache_read=30_000)
+
+    def ask_all(self, store: SQLiteStore, usage: Usage | None, *, count: int = 6) -> list[Decision]:
+        one, talk, made = Worker(store), Talk(Signer()), list[Decision]()
+        one.deciding = Deciding(PLANNED, store)
+        for n in range(count):
+            made.append(one.ask(talk, START + n))
+            one.deciding.heard(made[-1], Told(usage=usage))
+        return made
+
+    def test_a_history_that_is_cached_counts_as_marked(self, store: SQLiteStore):
+        made = self.ask_all(store, self.CACHED)
+        assert [each.marks for each in made] == [None, "none", *["behind"] * 4]
+        known = made[-1].facts
+        assert [known.marks_at(each.prefix) for each in made[1:4]] == [None, "behind", None]
+        assert store.facts(made[-1].conversation).marks == known.marks
+
+    def test_who_comes_after_knows_it(self, store: SQLiteStore):
+        one, talk = Worker(store), Talk(Signer())
+        made = one.ask(talk, START)
+        for n in range(1, 5):
+            one.deciding.heard(made, Told(usage=self.CACHED))
+            one.record(made, START + n - 1)
+            made = one.ask(talk, START + n)
+        one.record(made, START + 4)
+        assert made.marks == "behind"
+        again = Worker(store).ask(talk, START + 9)
+        assert (again.marks, again.facts.marks) == ("behind", made.facts.marks)
+        talk.mark = TestMarks.MINUTES
+        assert Worker(store).ask(talk, START + 12).marks == "5m"
+
+    @pytest.mark.parametrize("usage", [None, Usage(), HEAD_ONLY, Usage(input=90_000)])
+    def test_nothing_else_tells_that(self, store: SQLiteStore, usage: Usage | None):
+        assert {each.marks for each in self.ask_all(store, usage)} == {None, "none"}
 
 
 class TestSeveralProcesses:

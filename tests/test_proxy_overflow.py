@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 import clew
-from clew.proxy.compacting.compacting import Compacting
+from clew.limits import HIGH, limits_for
+from clew.proxy.compacting.compacting import Compacting, Sending
 from clew.proxy.compacting.deciding import Deciding
 from clew.proxy.compacting.options import Options
 from clew.proxy.compacting.recording import Recording
+from clew.proxy.forwarding.handling import Answer, Incoming
 from clew.store import SQLiteStore
 from tests.compacting import PATHS
 from tests.formats import FORMATS, Exchange, request, results
@@ -70,3 +72,39 @@ def test_an_unchanged_request_that_is_refused_for_another_reason_is_not_sent_aga
             assert len(standing.behind.heard) == 1
 
     run(case)
+
+
+ROOM = 0.8  # of the prompt that was refused, as the errors below say, or as is tried unless they do
+OUTPUTS = {
+    "with the output": "input length and `max_tokens` exceed context limit: {n} + 20000 > {both}",
+    "with no number": "prompt is too long",
+}
+
+
+@pytest.mark.parametrize("case", OUTPUTS)
+def test_room_for_the_output_is_made_once(case: str, tmp_path: Path):
+    """What an error leaves for the prompt is left, whatever output the request asks for."""
+    store = SQLiteStore(tmp_path / "clew.db")
+    handling = Compacting(
+        Deciding(WAITING, store), Recording(store), Options(policy=WAITING), salt_of(store)
+    )
+    asked = {**request("anthropic", "go on", *STEPS), "max_tokens": 20_000}
+    body = json.dumps(asked).encode()
+    count = clew.compact(body, policy=WAITING, memo=None).report.tokens_before
+    both = int(ROOM * count) + 20_000
+    said = OUTPUTS[case].format(n=count, both=both)
+
+    async def case_of() -> None:
+        incoming = Incoming(
+            "POST", "/v1/messages", "", (), "anthropic", "generate", None, None, body
+        )
+        sent = await handling.outgoing(incoming)
+        told = json.dumps({"error": {"message": said}}).encode()
+        again = await handling.again(incoming, sent, Answer(400, (), told))
+        assert isinstance(again, Sending)
+        ((_, window),) = again.decision.facts.windows
+        allowed = limits_for(WAITING, "anthropic", asked, window).tokens
+        assert allowed == pytest.approx(HIGH * ROOM * count, rel=0.01)
+        await handling.stop()
+
+    run(case_of)

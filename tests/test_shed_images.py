@@ -137,6 +137,18 @@ def test_with_the_default_policy_too(case: str) -> None:
     assert shed(session(shots), Policy()) == expected
 
 
+@pytest.mark.parametrize("case", MANY)
+@pytest.mark.parametrize("policy", [ALONE, Policy()], ids=["alone", "default"])
+def test_what_a_limit_demands_goes_though_the_rest_is_too_short_to_be_cached(
+    case: str, policy: Policy
+) -> None:
+    shots, expected = MANY[case]
+    request = session(shots)
+    request["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    assert shed(request, policy) == expected
+    assert clew.check(clew.compact(request, policy=policy, memo=None).request) == []
+
+
 ICON, SMALL = (64, 64), (120, 120)  # 6 tokens, which no marker is worth; 20, which the shortest is
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 import clew
-from clew import Memo, Policy
+from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS
 from clew.engine import Compaction
 from clew.policy import PRESETS
@@ -198,31 +198,141 @@ def test_forks_and_edited_turns(format: str, name: str) -> None:
             before[which] = warm
 
 
-FRESH = """
-from tests.test_stability import told
-print(told())
-"""
+def compacted(case: str, kept: int) -> list[bytes]:
+    """What a client sends that has told all but its latest exchanges in a few words of its own."""
+    whole, format = session(case), wire(case)
+    history = whole[FIELD[format]]
+    told = [history[0], *_said_other(format, copy.deepcopy(history[0]))]
+    left = [*told, *history[-kept * (3 if format == "openai-responses" else 2) :]]
+    ends = [at for at, one in enumerate(left, 1) if _is_answer(one)]
+    return [_marked(case, {**whole, FIELD[format]: left[:end]}) for end in ends]
 
 
-def told() -> str:
-    """What comes out of the last request of each session, under each policy."""
-    found: list[str] = []
-    for case in (*FORMATS, "anthropic, marked", "anthropic, bound"):
-        body = bodies(case)[-1]
+@cases
+@pytest.mark.parametrize("name", ["default", "tight, folding", "keen"])
+def test_a_clients_own_compaction(format: str, name: str) -> None:
+    """What it keeps is known from before, behind another beginning: it is decided as if it came."""
+    policy, memo = POLICIES[name], Memo()
+    for body in bodies(format)[20::4]:
+        clew.compact(body, format=wire(format), policy=policy, memo=memo)
+    before: Compaction[bytes] | None = None
+    for number, body in enumerate(compacted(format, 16)):
+        warm = clew.compact(body, format=wire(format), policy=policy, memo=memo)
+        cold = clew.compact(body, format=wire(format), policy=policy, memo=None)
+        assert (warm.request, warm.report) == (cold.request, cold.report)
+        assert_sound(format, warm, body)
+        if before is not None:
+            assert_extends(before, warm, f"request {number}")
+        before = warm
+
+
+# Facts of every kind, each told when its request came.
+
+NOTED = {
+    6: "cold", 10: "changed", 13: "skipped", 16: "windows", 20: "marks", 24: "marks", 28: "cold",
+    32: "left_alone",
+}  # fmt: skip
+
+
+def noted(number: int, here: str) -> Facts:
+    """What is seen with this request."""
+    kind = NOTED[number]
+    if kind == "windows":
+        return Facts(windows=((here, 24_000),))
+    if kind == "marks":
+        return Facts(marks=((here, "1h" if number == 20 else "5m full"),))
+    told: dict[str, Any] = {kind: frozenset({here})}
+    return Facts(**told)
+
+
+def sum_up(record: str) -> str:
+    return f"{len(record)} characters of work, summed up."
+
+
+@cache
+def with_facts(case: str, name: str) -> tuple[list[Compaction[bytes]], list[Facts]]:
+    """Every request of the session, and the facts under which it was compacted."""
+    how: Any = {"format": wire(case), "policy": POLICIES[name], "memo": Memo()}
+    outs, known = list[Compaction[bytes]](), [Facts()]
+    for number, body in enumerate(bodies(case)):
+        facts = known[-1]
+        if number in NOTED:
+            before = clew.compact(body, facts=facts, **how)  # so that the memo knows it otherwise
+            assert before.report.prefix is not None
+            facts = facts.merge(noted(number, before.report.prefix))
+        outs.append(clew.compact(body, facts=facts, summarize=sum_up, **how))
+        known.append(outs[-1].facts)
+    return outs, known[1:]
+
+
+@cases
+@policies
+def test_facts_of_every_kind(format: str, name: str) -> None:
+    outs, known = with_facts(format, name)
+    for number, (body, out, facts) in enumerate(zip(bodies(format), outs, known, strict=True)):
+        if number % 12 == 0 or number - 1 in NOTED:
+            how: Any = {"format": wire(format), "policy": POLICIES[name], "memo": None}
+            cold = clew.compact(body, facts=facts, **how)
+            assert (out.request, out.report) == (cold.request, cold.report), f"request {number}"
+            assert_sound(format, out, body)
+    for number, (before, after) in enumerate(pairwise(outs)):
+        assert_extends(before, after, f"request {number + 1}")
+
+
+@pytest.mark.parametrize("kind", [*dict.fromkeys(NOTED.values()), "summaries"])
+def test_each_kind_of_fact_matters(kind: str) -> None:
+    """Without it something else goes out: so what was shown above was shown of it, too."""
+    differ: list[bool] = []
+    for case in ("anthropic, marked", "anthropic, bound"):
         for name in ("default", "tight, folding", "keen"):
-            out = clew.compact(body, format=wire(case), policy=POLICIES[name], memo=None)
-            edits = json.dumps(out.report.to_dict(), sort_keys=True).encode()
-            print_of = hashlib.sha256(out.request + edits).hexdigest()
-            found.append(f"{case} {print_of} {len(out.report.edits)}")
-    return "\n".join(found)
+            outs, known = with_facts(case, name)
+            told: dict[str, Any] = {**known[-1].to_dict(), kind: Facts().to_dict().get(kind, {})}
+            how: Any = {"format": wire(case), "policy": POLICIES[name], "memo": None}
+            without = clew.compact(bodies(case)[-1], facts=Facts.from_dict(told), **how)
+            differ.append(without.request != outs[-1].request)
+    assert any(differ)
 
 
-def test_another_process_gives_the_same_bytes() -> None:
-    outputs: set[str] = set()
-    for seed in ("0", "4711"):
-        run = subprocess.run(
-            [sys.executable, "-c", FRESH], capture_output=True, text=True, check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-        )  # fmt: skip
-        outputs.add(run.stdout)
-    assert len(outputs) == 1
+FRESH = """
+import json, sys
+from tests.test_stability import told
+print(json.dumps(told(json.load(sys.stdin))))
+"""
+CASES = (*FORMATS, "anthropic, marked", "anthropic, bound")
+Known = dict[str, dict[str, Any]]
+
+
+def told(known: Known) -> dict[str, str]:
+    """What comes out of the last request of each session under these facts, by policy."""
+    found: dict[str, str] = {}
+    for case, policies in known.items():
+        for name, facts in policies.items():
+            how: Any = {"format": wire(case), "policy": POLICIES[name], "memo": None}
+            out = clew.compact(bodies(case)[-1], facts=Facts.from_dict(facts), **how)
+            found[f"{case}, {name}"] = printed(out)
+    return found
+
+
+def printed(out: Compaction[bytes]) -> str:
+    edits = json.dumps(out.report.to_dict(), sort_keys=True).encode()
+    return f"{hashlib.sha256(out.request + edits).hexdigest()} {len(out.report.edits)}"
+
+
+@pytest.mark.parametrize("seed", ["0", "4711"])
+def test_another_process_gives_the_same_bytes(seed: str) -> None:
+    """With nothing but the request, the policy and the facts, and with another order of hashes."""
+    found = {case: {name: with_facts(case, name) for name in POLICIES} for case in CASES}
+    known = {
+        case: {name: facts[-1].to_dict() for name, (_, facts) in each.items()}
+        for case, each in found.items()
+    }
+    run = subprocess.run(
+        [sys.executable, "-c", FRESH], capture_output=True, text=True, check=True,
+        input=json.dumps(known),
+        env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert json.loads(run.stdout) == {
+        f"{case}, {name}": printed(outs[-1])
+        for case, each in found.items()
+        for name, (outs, _) in each.items()
+    }

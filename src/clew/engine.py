@@ -30,8 +30,9 @@ from .folding.evaluating import chosen_passes
 from .folding.fold import agrees, first_prefix, fold_step, next_prefix
 from .folding.memo import Memo
 from .folding.originals import Originals
+from .folding.room import fits_alike
 from .folding.state import Setting, State, count_all
-from .limits import limits_for
+from .limits import limits_for, output_of
 from .passes import Pass
 from .planning.marking import marking_of
 from .planning.rates import Marking, rates_for
@@ -211,7 +212,7 @@ def _worked_out(
         codec, RULES[format], MENDERS[format], counter, sizer, policy,
         chosen_passes(policy) if passes is None else passes, definitions, _NO_FACTS, fields,
         _no_bytes, fetching_tool(definitions), head, rates_for(policy, format, fields, marking),
-        binding_of(format, fields), limits_for(policy, format, fields),
+        binding_of(format, fields), limits_for(policy, format, fields), output_of(fields),
     )  # fmt: skip
 
 
@@ -270,7 +271,7 @@ def _resume(
     """The state of the longest known prefix that ends where a step ends."""
     for count in range(len(body), 0, -1):
         state = memo.get(keys[count])
-        if state is None or not agrees(state, setting.facts):
+        if state is None or not (agrees(state, setting.facts) and fits_alike(state, setting)):
             continue
         if count == len(body):  # nothing extends it: it may go on sharing all that grows
             return replace(state), keys[count]

@@ -17,8 +17,9 @@ _HASH = re.compile(r"[0-9a-f]+", re.ASCII)
 _REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _SETS = ("skipped", "left_alone", "cold", "changed")
 _KINDS = (*_SETS, "windows", "marks", "summaries")
-# How a client marks its history: not at all, or for so long; full: with all the marks there may be.
-Marks = Literal["none", "5m", "5m full", "1h", "1h full"]
+# How a client marks its history: not at all, or for so long; full: with all the marks there may be;
+# behind: not at all, but somebody behind it does, for five minutes.
+Marks = Literal["none", "5m", "5m full", "1h", "1h full", "behind"]
 MARKS: Final[tuple[Marks, ...]] = get_args(Marks)
 _ALLOWED = "prefix hashes in lower-case hex"
 _LONGEST = 100_000  # characters of one summary

@@ -112,8 +112,24 @@ def limits_for(
 
 def reserved(fields: Fields | None, window: int) -> int:
     """The tokens of the window that a request keeps free for its output, thinking included."""
-    asked = max(_outputs(fields or {}), default=0)
-    return min(asked, int(MOST_RESERVED * window))
+    return min(output_of(fields), int(MOST_RESERVED * window))
+
+
+def output_of(fields: Fields | None) -> int:
+    """How many tokens of output a request asks for at most; 0: it does not say."""
+    return max(_outputs(fields or {}), default=0)
+
+
+def window_around(prompt: int, fields: Fields | None) -> int:
+    """The window in which a request has room for so long a prompt beside the output it asks for.
+
+    >>> limits_for(Policy(), "anthropic", {"max_tokens": 500}, 1_000).tokens
+    475
+    >>> asking = {"max_tokens": 500}
+    >>> limits_for(Policy(), "anthropic", asking, window_around(1_000, asking)).tokens
+    950
+    """
+    return prompt + min(output_of(fields), prompt)
 
 
 _OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")

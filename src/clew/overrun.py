@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from .engine import Folded
-from .folding.evaluating import limits_of, view_of
+from .folding.evaluating import view_of
+from .folding.room import limits_of
 from .folding.state import count_all
 from .limits import in_the_way, pressure, why_it_stays
 from .passes.view import View
@@ -21,7 +22,7 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
     """
     state, setting = folded.state, folded.setting
     limits = limits_of(state, setting)
-    if limits.source != "budget" or limits.tokens is None or state.left_alone:
+    if limits.source != "budget" or limits.tokens is None or _is_passed_over(folded):
         return
     if setting.head + count_all(state, setting.counter) - state.saved <= _SURELY * limits.tokens:
         return  # what goes out is counted anew only where it may matter
@@ -29,6 +30,12 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
     over = pressure(limits, tokens=sent).of("tokens")
     if over is not None:
         raise over.error(_all_of(sent, _in_the_way(folded)))
+
+
+def _is_passed_over(folded: Folded) -> bool:
+    """Whether facts say that nothing more is taken out here."""
+    state, facts = folded.state, folded.setting.facts
+    return state.left_alone or state.prefix.hex() in facts.skipped
 
 
 def _all_of(sent: int, found: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:

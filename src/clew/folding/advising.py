@@ -11,7 +11,7 @@ from ..edits import ADVISED, Advise
 from ..loops import advice
 from ..marker import advice_line, advised, without_advice
 from ..transcript import Exchange, History, Part, Unit
-from .evaluating import is_over
+from .room import is_over
 from .state import Setting, State
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ..binding import cut_from, cut_of, reasoning_behind
 from ..edits import FOLDED, KEPT_LINES, TIDIED, Offer, PlaceMark, Replace
 from ..forecast.risks import Risks
-from ..limits import BYTES_A_TOKEN, Limits, Pressure, limits_for, pressure
+from ..limits import Limits
 from ..passes import OPT_IN, PASSES, Pass
 from ..passes.moments import acts_at_arrival, acts_at_epochs
 from ..passes.plain import plainer, without_codes
@@ -24,6 +24,7 @@ from ..planning.planner import (
     Priced,
     best_cut,
     fair_risk,
+    is_demanded,
     priced,
     reasoning_lost,
     risked,
@@ -38,83 +39,12 @@ from ..recent import kept_from
 from ..registered import name_of
 from ..touching import touched
 from .noting import words_noted
-from .state import Setting, State, count_all
+from .room import is_over, limits_of, tokens_near
+from .state import Setting, State
 
-_MORE = 1.03  # times what was left at the last look
-_NEAR = 0.8  # of a window; from there on tokens are counted exactly
-_DOUBT = 0.1  # of all that came: so far the estimate may be off
 _LATE = 8  # requests for which what was fetched again stays where there is no room
 _LATER = 50_000  # tokens at least, of a request that asks again for what was never shown
 _SHORT = 1.25  # times the shortest prompt that is cached: so far the count may be off
-_NO_PRESSURE = Pressure()
-
-
-def is_due(state: State, setting: Setting) -> bool:
-    """Whether another evaluation is worth its time: enough is new, or a limit is exceeded.
-
-    A window that is only listed has slack: where all that may go has gone and it is still
-    exceeded, the next look waits until a little more has come.
-    """
-    projection = state.size - state.saved
-    if state.since >= max(setting.policy.step, setting.policy.growth * projection):
-        return True
-    over = _pressure(state, setting)
-    tokens = over.of("tokens")
-    if tokens is None or limits_of(state, setting).source != "window":
-        return bool(over)
-    return len(over.over) > 1 or projection >= _MORE * state.left_over
-
-
-def is_over(state: State, setting: Setting) -> bool:
-    """Whether the projection has more tokens than fit."""
-    return _pressure(state, setting).of("tokens") is not None
-
-
-def limits_of(state: State, setting: Setting) -> Limits:
-    """How much this conversation's requests may hold, by all that is known of its window."""
-    if state.window is None:
-        return setting.limits
-    return limits_for(setting.policy, setting.codec.name, setting.fields, state.window)
-
-
-def _pressure(state: State, setting: Setting) -> Pressure:
-    """Which limits the projection exceeds; its bytes are only estimated."""
-    limits = limits_of(state, setting)
-    tokens = _tokens_near(limits, state, setting) + _seams(state)
-    if not state.held and _is_far_from(limits, tokens + setting.head):
-        return _NO_PRESSURE  # most boundaries
-    standing = [one for one in state.held.values() if one.part not in state.claimed]
-    return pressure(
-        limits,
-        tokens=tokens + setting.head,
-        bytes=BYTES_A_TOKEN * tokens + sum(one.bytes for one in standing),
-        images=sum(one.unit == "image" for one in standing),
-        side=max((one.side for one in standing), default=0),
-    )
-
-
-def _seams(state: State) -> int:
-    """The tokens that it may take to join what stood around parts that are gone, at most."""
-    return len(state.claimed) - len(state.edits)
-
-
-def _is_far_from(limits: Limits, tokens: int) -> bool:
-    """Whether a request of so many tokens, without images and files, exceeds no limit."""
-    return (limits.tokens is None or tokens <= limits.tokens) and (
-        limits.bytes is None or BYTES_A_TOKEN * tokens <= limits.bytes
-    )
-
-
-def _tokens_near(limits: Limits, state: State, setting: Setting) -> int:
-    """The tokens of the projection without its head: exact under a budget, or near a window."""
-    about = state.size - state.saved
-    if limits.tokens is None or setting.sizer is setting.counter:
-        return about
-    doubt = _DOUBT * state.size  # sizes are estimated, and savings are not
-    near = about + doubt + setting.head > _NEAR * limits.tokens
-    if not near and limits.source == "window":
-        return about
-    return count_all(state, setting.counter) - state.saved
 
 
 def arrive(state: State, setting: Setting) -> None:
@@ -198,8 +128,9 @@ def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> Non
         state.withdraw(part)
     state.recount_advice(freed, setting.counter)
     gone = set(state.claimed) if setting.binding.bound else ()
-    state.epochs += _put_in_force(state, taken, view)
-    _let_go_of_bound(state, setting, view, taken, freed, gone)
+    changed = _put_in_force(state, taken, view)
+    lost = _let_go_of_bound(state, setting, view, taken, freed, gone)
+    state.epochs += changed or lost
     state.left_over = state.size - state.saved
     state.fresh_from = view.unseen_from
     state.due_from = (
@@ -218,7 +149,7 @@ def _planned(
         offers = [offer for _, offer in made if _may_break(state, offer, floor)]
         return choose(offers, state.edits, state.claimed, state.leaned_on(), history), set()
     fresh = [offer for _, offer in made]
-    pressed = _pressure(state, setting).of("tokens") is not None
+    pressed = is_over(state, setting)
     moment = _moment(state, setting, view.limits, view.projected, free=free, pressed=pressed)
     risks = Risks(view, view.mentions)
     found = _found(state, setting, view, moment, fresh, risks, floor)
@@ -226,16 +157,35 @@ def _planned(
         moment = replace(moment, caution=0.0)
         found = _found(state, setting, view, moment, fresh, risks, floor)
     cut = _cut(state, setting, view, found, moment)
-    taken = [one for one in found if cut is not None and one.start >= cut.start]
+    taken = _behind(cut, found)
     if not (moment.pressed or _stays_cached(state, setting, [one.offer for one in taken])):
-        cut, taken = None, []
+        cut = _cut(state, setting, view, [one for one in taken if is_demanded(one.offer)], moment)
+        taken = [one for one in _behind(cut, taken) if is_demanded(one.offer)]
     state.cut = state.cut if cut is None else cut.start
+    if cut is not None or free:
+        _write_anew(state, setting, free=free)
     _let_wait(state, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
     freed = _freed(state, taken)
     if cut is not None and taken and not moment.pressed:
         freed |= _regretted(state, setting, moment, taken, cut, risks)
     return [*(one.offer for one in taken), *marks], freed
+
+
+def _write_anew(state: State, setting: Setting, *, free: bool) -> None:
+    """Forget the prefixes that the cache no longer has: those behind a cut, or all that had.
+
+    What is written in one go is found where a mark of our own stands, and where it ends.
+    """
+    before = [end for end in state.ends if end <= state.cut]
+    if free:
+        before = [state.cut] if setting.rates.room and state.cut > 0 else []
+    state.ends = [*before, len(state.index.parts)]
+
+
+def _behind(cut: Cut | None, found: Sequence[Priced]) -> list[Priced]:
+    """The offers that change nothing in front of a cut."""
+    return [] if cut is None else [one for one in found if one.start >= cut.start]
 
 
 def _found(
@@ -289,11 +239,11 @@ def _cut(
     if not found:
         return None
     if moment.pressed:
-        return best_cut(found, state.index, (), setting.rates, moment)
+        return best_cut(found, state.index, (), setting.rates, moment, (), state.ends)
     edits = chain(state.edits.items(), state.advice.items())
     sent = sent_tokens(state.sizes, edits, state.index.units[-1].parts[0])
     lost = _reasoning_lost(state, setting, view, moment)
-    return best_cut(found, state.index, sent, setting.rates, moment, lost)
+    return best_cut(found, state.index, sent, setting.rates, moment, lost, state.ends)
 
 
 def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[Priced]) -> None:
@@ -339,18 +289,20 @@ def _reasoning_lost(state: State, setting: Setting, view: View, moment: Moment) 
 def _let_go_of_bound(
     state: State, setting: Setting, view: View, taken: Sequence[Offer], freed: Collection[int],
     gone: Collection[int],
-) -> None:  # fmt: skip
+) -> bool:  # fmt: skip
     """Drop all reasoning that is signed for what these edits changed, as a part of them."""
     if not setting.binding.bound:
-        return
-    if state.prefix.hex() in setting.facts.changed:  # it was signed by another model, or for it
-        state.take(reasoning_behind(state.index, -1, state.claimed, view.tokens_of))
-        return
+        return False
     edits = [edit for offer in taken for edit in offer.edits]
     first = cut_of(state.index, edits, gone)
     first = min((one for one in (first, *freed) if one is not None), default=None)
-    if first is not None:
-        state.take(reasoning_behind(state.index, first, state.claimed, view.tokens_of))
+    if state.prefix.hex() in setting.facts.changed:  # it was signed by another model, or for it
+        first = -1
+    if first is None:
+        return False
+    dropped = reasoning_behind(state.index, first, state.claimed, view.tokens_of)
+    state.take(dropped)
+    return len(dropped) > 0
 
 
 def _moment(
@@ -409,7 +361,7 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     fetched = frozenset(state.fetched.values())
     again = frozenset[int]() if arrival else state.pins
     limits = limits_of(state, setting)
-    projected = setting.head + _tokens_near(limits, state, setting)
+    projected = setting.head + tokens_near(limits, state, setting)
     asking = max(projected, _LATER) if arrival else projected
     kept = None if arrival else kept_from(state.index, setting.policy)
     protections = Protections(

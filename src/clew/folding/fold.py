@@ -24,9 +24,10 @@ from ..repair.mending import Mended
 from ..tokens import part_tokens
 from ..transcript import Part
 from .advising import advise, take_back_if_over
-from .evaluating import arrive, evaluate, is_due
+from .evaluating import arrive, evaluate
 from .mimicry import mimicry_in
 from .noting import note_refetched, note_uses
+from .room import is_due, note_fullness
 from .state import MendedStep, Setting, State
 
 _WORDED = ("user", "system", "developer")  # the roles whose messages may be only words
@@ -83,11 +84,14 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     window = setting.facts.window_at(prefix)
     if window is not None:
         state.window = min(window, state.window or window)
+    note_fullness(state, setting)
     state.marks = setting.facts.marks_at(prefix) or state.marks
     if prefix in setting.facts.left_alone:
         state.left_alone = True
     sent = len(step.messages) > step.split
     state.requests += sent
+    if sent:
+        state.ends.append(len(state.index.parts))
     # Where it did not fit as it was, nothing was answered that an evaluation could contradict.
     skipped = prefix in setting.facts.skipped and window is None
     if not sent or skipped or state.left_alone:
@@ -102,6 +106,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     if free or is_due(state, setting):
         evaluate(state, setting, free=free)
     take_back_if_over(state, setting, given)
+    note_fullness(state, setting)
 
 
 def _as_marked(state: State, setting: Setting) -> Setting:

@@ -54,6 +54,7 @@ class Setting(Struct, frozen=True):
     rates: Rates = NO_CACHE
     binding: Binding = _UNBOUND
     limits: Limits = _NO_LIMITS
+    output: int = 0  # tokens that the request asks for, for which room is kept
     start: bytes = b""  # the memo's key of a history without a message, where it is known already
 
 
@@ -141,8 +142,12 @@ class State(Struct):
     )
     held: dict[int, Held] = field(default_factory=dict[int, Held])  # images and files, by part
     window: int | None = None  # what an overflow error said would fit
+    fullest: float = 0  # tokens that a request had so far, head and doubt counted
+    crowded: bool = False  # at some time they were so many that it mattered what fits
+    output: int = 0  # tokens that the last request asked for
     marks: Marks | None = None  # how the client marked by now, where a fact tells
     cut: int = -1  # the part before which the last epoch began; -1: there was none
+    ends: list[int] = field(default_factory=list[int])  # parts before which a cached prefix ends
     left_alone: bool = False
     prefix: bytes = b""  # the chained hash of the history so far, the same on every machine
     boundaries: list[bytes] = field(default_factory=list[bytes])  # that hash after each step
@@ -258,7 +263,7 @@ class State(Struct):
 _GROWING = (
     "index", "seen", "sizes", "tokens", "sources", "mended", "repairs", "edits", "claimed",
     "leans", "originals", "failures", "encoded", "ended", "boundaries", "fetched", "elsewhere",
-    "mimicry", "pool", "held", "advice", "refetched",
+    "mimicry", "pool", "held", "advice", "refetched", "ends",
 )  # fmt: skip
 
 

@@ -18,21 +18,26 @@ from ..edits import PlaceMark
 from ..transcript import History
 from .rates import HOUR, MINUTES, Marking
 
+_FAR = 20  # messages: from a mark that far behind the last one, that would not be found
 _CARRIERS = ("text", "call", "result")  # the parts whose blocks can be marked
 
 
 def marking_of(body: Body, format: str) -> Marking:
-    """How a client marks the history of a request; only Anthropic's are looked at."""
+    """How a client marks the history of a request; only Anthropic's are looked at.
+
+    A mark that stays where it is has all that comes behind it cached nowhere.
+    """
     if format != "anthropic":
         return Marking()
     fields = body.fields or {}
-    marks = [mark for at in body.marked() for _, mark in marks_of_message(body.message(at))]
+    marked = [(at, mark) for at in body.marked() for _, mark in marks_of_message(body.message(at))]
     automatic = is_automatic(fields)
-    if not marks and not automatic:
+    newest = max((at for at, _ in marked), default=-_FAR)
+    if len(body) - newest > _FAR and not automatic:
         return Marking()
-    asked: list[Object] = [*marks, *_automatic_mark(fields)]
+    asked: list[Object] = [*(mark for _, mark in marked), *_automatic_mark(fields)]
     lifetime = HOUR if any(map(is_long, asked)) else MINUTES
-    count = len(marks_of_head(fields)) + len(marks) + automatic
+    count = len(marks_of_head(fields)) + len(marked) + automatic
     return Marking(lifetime, room=count < MOST_MARKS)
 
 

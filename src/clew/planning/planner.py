@@ -90,12 +90,17 @@ def riskless(
         freed = {one for part in parts for one in leaners.get(part, ())}.difference(parts)
         more = offer.saved - sum([edits[one].saved for one in (*parts, *freed) if one in edits])
         value = gain = more * kept if more > 0 and parts else 0.0
-        if more > 0 and offer.edit.reason in _MUST:
+        if more > 0 and is_demanded(offer):
             value = max(value, 1.0)
         if value > 0:
             start = min((*parts, *freed))
             found.append(Priced(offer, value, start, tuple(sorted(freed)), gain))
     return found
+
+
+def is_demanded(offer: Offer) -> bool:
+    """Whether a limit demands an offer, whatever it costs."""
+    return offer.edit.reason in _MUST
 
 
 def _touched_by(offer: Offer, history: History) -> Collection[int]:
@@ -113,7 +118,7 @@ def risked(
     left: list[Priced] = []
     for one in found:
         value = one.gain - _more_risk(one.offer, edits, risk) * again
-        if one.offer.edit.reason in _MUST:
+        if is_demanded(one.offer):
             value = max(value, 1.0)
         if value > 0:
             left.append(Priced(one.offer, value, one.start, one.freed, one.gain))
@@ -142,23 +147,25 @@ def fair_risk(rates: Rates, moment: Moment) -> float:
 
 def best_cut(
     offers: Sequence[Priced], history: History, sent: Sequence[int], rates: Rates, moment: Moment,
-    lost: Sequence[float] = (),
+    lost: Sequence[float] = (), ends: Sequence[int] | None = None,
 ) -> Cut | None:  # fmt: skip
     """The cut behind which the offers are worth most above its price; None: there is none.
 
     `sent` are the tokens of the projection before each part of what was sent, and of all of it;
-    `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit.
+    `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit;
+    `ends` are the parts before which a prefix ends that the cache has; None: before all units.
     """
     if moment.pressed:
         first = min((one.start for one in offers), default=-1)
-        return None if first < 0 else Cut(first, sum(one.worth for one in offers), 0.0)
-    must = min((one.start for one in offers if one.offer.edit.reason in _MUST), default=None)
+        start = first if rates.exact else _last_end(first, ends)
+        return None if first < 0 else Cut(start, sum(one.worth for one in offers), 0.0)
+    must = min((one.start for one in offers if is_demanded(one.offer)), default=None)
     spared = moment.free or not rates.caches
     best: Cut | None = None
     gain = total = 0.0
     for one in sorted(offers, key=_place, reverse=True):
         total += one.worth
-        start = cut_start(one.start, history, rates)
+        start = cut_start(one.start, history, rates, ends)
         price = 0.0 if spared else _MARGIN * _price(start, history, sent, rates)
         if lost:
             price += lost[_unit_of(start, history)]
@@ -186,9 +193,19 @@ def _place(one: Priced) -> int:
     return one.start
 
 
-def cut_start(part: int, history: History, rates: Rates) -> int:
+def cut_start(part: int, history: History, rates: Rates, ends: Sequence[int] | None = None) -> int:
     """The first part that is written again when this one changes."""
-    return part if rates.exact else history.units[_unit_of(part, history)].parts[0]
+    if rates.exact:
+        return part
+    return _last_end(history.units[_unit_of(part, history)].parts[0], ends)
+
+
+def _last_end(part: int, ends: Sequence[int] | None) -> int:
+    """Where the last prefix before a part ends that the cache has."""
+    if ends is None:
+        return part
+    at = bisect_right(ends, part)
+    return ends[at - 1] if at else 0
 
 
 def _unit_of(part: int, history: History) -> int:

@@ -34,6 +34,7 @@ MARKINGS: dict[Marks, Marking] = {
     "5m full": Marking(MINUTES),
     "1h": Marking(HOUR, room=True),
     "1h full": Marking(HOUR),
+    "behind": Marking(MINUTES),  # how many marks that sets does not show
 }
 
 

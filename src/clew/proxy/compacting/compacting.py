@@ -202,11 +202,14 @@ class Compacting:
     async def _smaller(self, sending: Sending, objection: Objection) -> Outgoing | None:
         """The request under the limit that the provider has just named."""
         asked, before = sending.asked, sending.decision
-        fits = objection.fitting(before.after) or int(_LESS * before.after)
+        named = objection.fitting(before.after)
+        fits = named or int(_LESS * before.after)
         if self._options.observe or fits < 1:
             return None
         began = time.monotonic()
-        await self._run_spare(self._deciding.fits, asked, fits)
+        # A window that is named alone holds the output, too; else it is off already.
+        alone = not named or objection.output > 0
+        await self._run_spare(partial(self._deciding.fits, asked, fits, beside_output=alone))
         decision = await self._run(self._pool, self._deciding.decide, asked)
         if decision.body is None or decision.body == before.body:
             return None
@@ -257,6 +260,7 @@ class Compacting:
         doing = Doing(
             asked=replace(asked, body=b""), decision=light, milliseconds=took, observed=observe,
             untold=self._deciding.untold, owed=self._deciding.owed, about=about,
+            heard=self._deciding.heard,
         )  # fmt: skip
 
         def taken() -> None:

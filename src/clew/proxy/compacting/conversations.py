@@ -43,6 +43,7 @@ class Conversation(Struct):
     owner: str
     facts: Facts = Facts()
     edited: bool = False  # projections were sent that say less than the client holds
+    cached_behind: bool = False  # by answers: its history is cached, though the client marks none
     # Requests that were taken, by the history that they ended: the last, and that on these terms.
     sent: dict[bytes, Latest] = field(default_factory=dict[bytes, Latest])
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept

@@ -32,12 +32,14 @@ from ...facts import FAR_BACK, Facts
 from ...fallback import Fallback, as_it_came, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
+from ...limits import window_around
 from ...marker import reference
 from ...policy import Policy
 from ...prices import terms_for
 from ...repair.mending import Repair
 from ...store import Latest, Store
 from ...touching import touched
+from ..answers.usage import Told
 from .board import Board
 from .conversations import Conversation, Conversations, Last, told_as
 from .decision import BYPASSED, LEFT_ALONE, Decision, alters, shown_instead
@@ -45,7 +47,14 @@ from .keeping import NO_FACTS, Keeping
 from .noticing import noticed
 from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
-from .telling import comes_back, first_marks, is_cold, marks_seen
+from .telling import (
+    comes_back,
+    first_marks,
+    is_cached_behind,
+    is_cold,
+    marks_seen,
+    own_cache,
+)
 
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
@@ -170,6 +179,12 @@ class Deciding:
         if decision.prefix:
             known.note_sent(decision.prefix, latest, decision.parent)
 
+    def heard(self, decision: Decision, told: Told) -> None:
+        """What the provider charged for this may show a cache of which the client knows nothing."""
+        known = self._conversations.get(decision.conversation)
+        if known is not None and is_cached_behind(decision, told.usage):
+            known.cached_behind = True
+
     def untold(self, decision: Decision) -> tuple[Edit, ...]:
         """The edits of a decision that none before it had."""
         known = self._conversations.get(decision.conversation)
@@ -206,10 +221,11 @@ class Deciding:
         self._keeping.learn(known, here, owed=not self._observe)
         return lambda: self._keeping.settle(known)
 
-    def fits(self, asked: Asked, tokens: int) -> None:
-        """No more than so many tokens fit, as the provider has just said."""
+    def fits(self, asked: Asked, tokens: int, *, beside_output: bool) -> None:
+        """No more than so many tokens fit, as the provider has just said; or beside the output."""
         read = self._read(asked)
-        self._note(read.conversation, Facts(windows=((read.here(), tokens),)))
+        window = window_around(tokens, read.body.fields) if beside_output else tokens
+        self._note(read.conversation, Facts(windows=((read.here(), window),)))
 
     def close(self) -> None:
         """Leave nothing untold that the store can still be told."""
@@ -334,8 +350,9 @@ class Deciding:
             kind="projection", body=None if request is read.asked.body else request,
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
-            model=read.model, before=before, after=before - state.saved, epochs=state.epochs,
-            moment=seen.moment, marks=state.marks, last=self._before(read, state.boundaries),
+            model=read.model, before=before, after=before - state.saved,
+            own=own_cache(read, folded), epochs=state.epochs, moment=seen.moment, marks=state.marks,
+            last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
             terms=read.terms(), noticed=noticed(state),

@@ -34,6 +34,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     model: str = ""
     before: int = 0  # tokens, about
     after: int = 0
+    own: int = 0  # of them, what the client may have cached itself, where it marks no new message
     epochs: int = 0
     moment: str = ""  # a free moment: "cold", "changed"
     marks: Marks | None = None  # how the client marks, where that is known

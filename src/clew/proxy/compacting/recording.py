@@ -49,6 +49,7 @@ class Doing(Struct, frozen=True, kw_only=True):
     untold: Callable[[Decision], tuple[Edit, ...]] = lambda decision: decision.edits
     owed: Callable[[Decision], Facts] = lambda _: NO_FACTS  # what the store was not told yet
     about: About | None = None  # what is logged of it
+    heard: Callable[[Decision, Told], None] | None = None  # who else wants to know of the answer
 
 
 def _ids() -> Iterator[str]:
@@ -88,6 +89,8 @@ class Recording:
     def over(self, doing: Doing, status: int, how: How, answer: UsageReader | None) -> None:
         """A request has had its answer; it is written down aside."""
         told = Told() if answer is None else answer.end()
+        if doing.heard is not None and not doing.asked.counting:
+            doing.heard(doing.decision, told)
         if doing.about is not None:
             doing.about.usage = _usage(told)
             doing.about.answered_by, doing.about.stop = told.model or "", told.stop or ""

@@ -6,14 +6,19 @@ from typing import Final
 
 from ...codecs.body import Body
 from ...codecs.codec import FormatName
-from ...facts import FAR_BACK, Facts
+from ...engine import Folded
+from ...facts import FAR_BACK, Facts, Marks
 from ...folding.state import State
 from ...planning.marking import marking_of
 from ...prices import terms_for
+from ...sessions.session import Usage
+from .decision import Decision
 from .reading import Read
 
 _NO_FACTS: Final = Facts()
 _ALWAYS_WARM: Final = 60.0  # seconds: no provider's cache lives shorter
+_LEAST_UNMARKED: Final = 1_000  # tokens: of less, an estimate tells nothing
+_MOSTLY: Final = 0.5
 
 
 def lifetime(body: Body, format: FormatName, model: str) -> float:
@@ -46,11 +51,40 @@ def marks_seen(read: Read, state: State) -> Facts:
     What was decided before was decided by how it marked then, and stays so.
     """
     passed = state.boundaries
-    told = marking_of(read.body, read.format).told
+    told = _marks_of(read, state.marks)
     if len(passed) < 2 or told == state.marks or not _tells_marks(read):
         return _NO_FACTS
-    since = passed[0] if state.marks is None else passed[-1]
-    return Facts(marks=((since.hex(), told),))
+    if state.marks is None:
+        return Facts(marks=((passed[0].hex(), told),))
+    here = passed[-1].hex()
+    if read.conversation.was_answered(here):
+        return _NO_FACTS  # a retry, which gets what it got
+    return Facts(marks=((here, told),))
+
+
+def _marks_of(read: Read, before: Marks | None) -> Marks:
+    """How a request is marked, by its client or by who is behind that."""
+    told = marking_of(read.body, read.format).told
+    behind = read.conversation.cached_behind or before == "behind"
+    return "behind" if told == "none" and behind else told
+
+
+def own_cache(read: Read, folded: Folded) -> int:
+    """The tokens that a client may have cached itself which marks none of its latest messages."""
+    state, marked = folded.state, read.body.marked()
+    if state.marks != "none" or not marked:
+        return folded.setting.head
+    sources = (state.sources[part.ref.row] for part in state.index.parts)
+    sizes = zip(sources, state.sizes, strict=True)
+    return folded.setting.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
+
+
+def is_cached_behind(decision: Decision, usage: Usage | None) -> bool:
+    """Whether an answer tells that most of what the client has not marked is cached."""
+    unmarked = decision.after - decision.own
+    if decision.marks != "none" or usage is None or unmarked < _LEAST_UNMARKED:
+        return False
+    return usage.input < _MOSTLY * usage.prompt * unmarked / decision.after
 
 
 def _tells_marks(read: Read) -> bool:
