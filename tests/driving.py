@@ -239,6 +239,7 @@ class Driver:
                 branch.forgotten = True
         at = self.chance.randrange(len(self.workers))
         handling, deciding, store = self.workers[at]
+        deciding._keeping._board = None  # what stands there stands there
         deciding._keeping._owing.clear()
         handling._recording._over.clear()
         with store._recorder._changed:

@@ -136,10 +136,20 @@ def test_a_refused_count_is_tried_again_inside_another_too(tmp_path: Path):
     drive(tmp_path, act, script=says(lambda body: answer(200, {}) if body == raw else INVALID))
 
 
-def test_counting_is_forwarded_with_the_projection_and_is_no_request(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("format", "path"),
+    [
+        ("anthropic", "/v1/messages/count_tokens"),
+        ("openai-responses", "/v1/responses/input_tokens"),
+    ],
+)
+def test_counting_is_forwarded_with_the_projection_and_is_no_request(
+    tmp_path: Path, format: str, path: str
+):
     async def act(one: Compacted) -> None:
-        await one.ask("anthropic", 3)
-        counting = post("/v1/messages/count_tokens", said("anthropic", 3), "x-api-key: one")
+        await one.ask(format, 3)
+        assert one.shortened(format)[:2] == [True, True]
+        counting = post(path, said(format, 3), "x-api-key: one")
         assert (await ask(one.standing.port, counting)).status == 200
         assert one.bodies[1] == one.bodies[0]
         assert len(await one.records(1)) == 1

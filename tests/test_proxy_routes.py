@@ -24,6 +24,8 @@ ROUTES = [
     ("POST", "/v1/messages/count_tokens", Route("anthropic", "anthropic", "count")),
     ("POST", "/v1/chat/completions", Route("openai", "openai-chat")),
     ("POST", "/v1/responses", Route("openai", "openai-responses")),
+    ("POST", "/v1/responses/input_tokens", Route("openai", "openai-responses", "count")),
+    ("POST", "/v1/responses/compact", Route("openai")),
     (
         "POST",
         f"{GEMINI}:generateContent",

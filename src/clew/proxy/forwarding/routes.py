@@ -17,6 +17,7 @@ _BY_PATH: dict[str, tuple[FormatName, Operation]] = {
     "/v1/messages/count_tokens": ("anthropic", "count"),
     "/v1/chat/completions": ("openai-chat", "generate"),
     "/v1/responses": ("openai-responses", "generate"),
+    "/v1/responses/input_tokens": ("openai-responses", "count"),
 }
 _GEMINI = re.compile(
     r"/v1(?:alpha|beta)?/models/([^/:]{1,200}):(generateContent|streamGenerateContent|countTokens)"
