@@ -101,6 +101,35 @@ cmd/main.go:5:	err := run(os.Args)\
     ),
     Case(
         "hits",
+        "files named above their hits, as Gemini CLI shows them",
+        300,
+        'Found 9 matches for pattern "weave" in path "src":\n---\nFile: src/loom.ts\n'
+        + "".join(
+            f"L{n}: weave(thread, {n});\nL{n + 1}- // near it, and nothing else\n"
+            for n in (3, 9, 40, 77, 90)
+        )
+        + "---\nFile: src/warp.ts\n"
+        + "".join(f"L{n}: const cloth_{n} = weave(warp, {n});\n" for n in (5, 18, 33))
+        + "---\nFile: src/knot.ts\nL2: weave(knot);\n---\n",
+        """\
+Found 9 matches for pattern "weave" in path "src":
+---
+File: src/loom.ts
+L3: weave(thread, 3);
+L4- // near it, and nothing else
+L9: weave(thread, 9);
+[… 8 lines]
+File: src/warp.ts
+L5: const cloth_5 = weave(warp, 5);
+[… 3 lines]
+File: src/knot.ts
+L2: weave(knot);
+---\
+""",
+        (11, 22, "lines"),
+    ),
+    Case(
+        "hits",
         "grep with context",
         330,
         """\

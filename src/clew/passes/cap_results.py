@@ -152,7 +152,7 @@ def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
     chosen: dict[int, str] = {}
     if main:
         at = next((at for at, line in enumerate(lines) if main in uncoloured(line)), -1)
-        chosen[at] = lines[at] if at >= 0 and len(lines[at]) < room else clipped(main)
+        chosen[at] = lines[at] if at >= 0 and len(lines[at]) < room else _start_of(main)
         room -= len(chosen[at]) + 1
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
@@ -161,6 +161,11 @@ def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
             chosen[at] = line
             room -= len(line) + 1
     return tuple(chosen[at] for at in sorted(chosen))
+
+
+def _start_of(line: str) -> str:
+    """How a long line begins, word for word."""
+    return clipped(line).removesuffix("…")
 
 
 def _left_out(text: str, kept: _Kept) -> tuple[int, int, str]:

@@ -17,13 +17,14 @@ _LINE = re.compile(
     rf"|{_CONTEXT.pattern}"
     r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
 )
+_COUNT = re.compile(r"Found \d")  # what a tool says above its hits
 _NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # said beside hits
 
 
 class _Found(Struct):
     """The lines of a result, by what they are."""
 
-    first: list[Span] = field(default_factory=list[Span])  # of each file, and names of files
+    first: list[Span] = field(default_factory=list[Span])  # of each file, their names, the count
     second: list[Span] = field(default_factory=list[Span])
     rest: list[Span] = field(default_factory=list[Span])
     others: list[int] = field(default_factory=list[int])  # no hits: context, names, blank
@@ -90,8 +91,10 @@ def _sorted_out(text: str) -> _Found:
         if path is None:
             found.others.append(start)
             if _names_a_file(line):
-                found.first.append((start, min(end, len(text))))
                 file, begins, count = "", "", 0
+            elif not _COUNT.match(line):
+                continue
+            found.first.append((start, min(end, len(text))))
             continue
         if path != file:
             file, begins, count = path, f"{path}:", 0
