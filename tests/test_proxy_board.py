@@ -108,3 +108,19 @@ def test_who_takes_a_dead_ones_place_tells_the_store(store: SQLiteStore):
     assert store.facts("c") == ALL
     assert Board(memory, 0).own() == {}
     store.close()
+
+
+def test_what_must_hold_at_once_is_seen_before_the_store_is_told(store: SQLiteStore):
+    memory = memory_for(2)
+    one, other = (Keeping(store, board=Board(memory, row)) for row in range(2))
+    known, elsewhere = Conversation("c", "owner"), Conversation("c", "owner")
+    one.hold(known, ALL)
+    assert store.facts("c") == Facts()
+    other.read_up(elsewhere)
+    assert elsewhere.facts == ALL
+    one.settle(known)
+    assert store.facts("c") == ALL
+    assert Board(memory, 0).own() == {}
+    one.close()
+    other.close()
+    store.close()

@@ -218,7 +218,10 @@ class Deciding:
         """
         known = self._conversations.add(Conversation(decision.conversation, owner))
         here = Facts(left_alone=frozenset({decision.prefix}))
-        self._keeping.learn(known, here, owed=not self._observe)
+        if self._observe:
+            self._keeping.learn(known, here)
+        else:
+            self._keeping.hold(known, here)
         return lambda: self._keeping.settle(known)
 
     def fits(self, asked: Asked, tokens: int, *, beside_output: bool) -> None:

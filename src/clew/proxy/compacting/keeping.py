@@ -106,6 +106,13 @@ class Keeping:
             self.learn(known, new, owed=True)
         self.settle(known)
 
+    def hold(self, known: Conversation, new: Facts) -> None:
+        """Hold facts from now on, in all processes at once; the store is to hear of them."""
+        self.learn(known, new, owed=True)
+        with self._lock:
+            self._waits = True
+            self._show()
+
     def settle(self, known: Conversation) -> None:
         """Tell the store what it could not be told before; else that is tried again, aside."""
         owed = known.owed
