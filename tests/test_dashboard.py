@@ -67,11 +67,12 @@ class TestData:
 
     def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
         """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
-        policy = KEEN.replace(passes=("keep_lines", "stub_results"))
+        policy = KEEN.replace(passes=("keep_lines", "stub_results"), keep_recent=2)
         steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
-        steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in (1, 2)]
+        later = range(1, 5)
+        steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in later]
         with dashboarded(tmp_path, policy=policy) as one:
-            for end in (1, 2, 3):
+            for end in range(1, len(steps) + 1):
                 one.send(*steps[:end])
             told = [
                 one.data(f"edit?request={x['id']}&at={at}")
