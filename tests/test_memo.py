@@ -87,17 +87,21 @@ def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
     assert bound / 2 < held < 1.5 * bound
 
 
-def test_a_warm_request_reads_only_what_is_new(monkeypatch: Any) -> None:
-    import clew.engine
-
-    read: list[int] = []
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first messages of the steps that are folded from now on."""
+    found: list[int] = []
     fold_step = clew.engine.fold_step
 
     def watched(state: Any, step: Any, *rest: Any) -> None:
-        read.append(step.at)
+        found.append(step.at)
         fold_step(state, step, *rest)
 
     monkeypatch.setattr(clew.engine, "fold_step", watched)
+    return found
+
+
+def test_a_warm_request_reads_only_what_is_new(read: list[int]) -> None:
     memo = Memo()
     clew.compact(grown(20), policy=POLICY, memo=memo)
     assert len(read) == 21
@@ -152,16 +156,8 @@ def spelled(format: str, count: int, marked: int) -> dict[str, Any]:
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat"])
 @pytest.mark.parametrize("indent", [None, 1])
 def test_words_are_the_same_as_a_string_and_as_a_marked_block(
-    format: str, indent: int | None, monkeypatch: Any
+    format: str, indent: int | None, read: list[int]
 ) -> None:
-    read: list[int] = []
-    fold_step = clew.engine.fold_step
-
-    def watched(state: Any, step: Any, *rest: Any) -> None:
-        read.append(step.at)
-        fold_step(state, step, *rest)
-
-    monkeypatch.setattr(clew.engine, "fold_step", watched)
     for given in (lambda request: json.dumps(request, indent=indent).encode(), lambda one: one):
         memo = Memo()
         prefixes = []
@@ -272,15 +268,7 @@ def test_how_much_output_was_asked_for_before_changes_nothing(
     assert differ > 3, "it never mattered, so this shows nothing"
 
 
-def test_far_from_a_window_other_outputs_cost_nothing(monkeypatch: Any) -> None:
-    read: list[int] = []
-    fold_step = clew.engine.fold_step
-
-    def watched(state: Any, step: Any, *rest: Any) -> None:
-        read.append(step.at)
-        fold_step(state, step, *rest)
-
-    monkeypatch.setattr(clew.engine, "fold_step", watched)
+def test_far_from_a_window_other_outputs_cost_nothing(read: list[int]) -> None:
     for policy in (POLICY, POLICY.replace(budget=10_000)):
         memo = Memo()
         clew.compact(grown(20) | {"max_tokens": 1}, policy=policy, memo=memo)

@@ -24,9 +24,7 @@ MARKS: Final[tuple[Marks, ...]] = get_args(Marks)
 _ALLOWED = "prefix hashes in lower-case hex"
 _LONGEST = 100_000  # characters of one summary
 _TOLD = f"the words for a record, at most {_LONGEST:,} characters; none: clew's own stay"
-FAR_BACK: Final = (
-    16  # requests that are looked back for one on the same terms: before, little stood
-)
+FAR_BACK: Final = 16  # requests that are looked back for one on the same terms
 _TOKENS = f"a whole number of tokens from 1 to {MOST:,}"
 
 

@@ -164,7 +164,7 @@ def _planned(
     state.cut = state.cut if cut is None else cut.start
     if cut is not None or free:
         _write_anew(state, setting, free=free)
-    _let_wait(state, made, taken)
+    _let_wait(state, view, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
     freed = _freed(state, taken)
     if cut is not None and taken and not moment.pressed:
@@ -246,7 +246,9 @@ def _cut(
     return best_cut(found, state.index, sent, setting.rates, moment, lost, state.ends)
 
 
-def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[Priced]) -> None:
+def _let_wait(
+    state: State, view: View, made: Iterable[tuple[str, Offer]], taken: Iterable[Priced]
+) -> None:
     """Keep what was not taken for later; what a pass offers anew stands for what it offered."""
     fresh: dict[tuple[str, int], list[Offer]] = {}
     for name, offer in made:
@@ -254,15 +256,10 @@ def _let_wait(state: State, made: Iterable[tuple[str, Offer]], taken: Iterable[P
             key = name, touched(offer.edit, state.index)[0]
             fresh.setdefault(key, []).append(offer)
     done = {id(one.offer) for one in taken}
-    pool = {key: offers for key, offers in state.pool.items() if not _is_gone(state, key[1])}
+    pool = {key: offers for key, offers in state.pool.items() if not view.is_gone(key[1])}
     pool |= {key: tuple(offers) for key, offers in fresh.items()}
     left = ((key, tuple(o for o in offers if id(o) not in done)) for key, offers in pool.items())
     state.pool = {key: offers for key, offers in left if offers}
-
-
-def _is_gone(state: State, part: int) -> bool:
-    """Whether a part went with another one: nothing that is offered on it can be taken."""
-    return part in state.claimed and part not in state.edits
 
 
 def _is_of_the_moment(offer: Offer) -> bool:
@@ -321,7 +318,7 @@ def _worthwhile(
     waited = [
         offer
         for (_, part), offers in state.pool.items()
-        if not _is_gone(state, part)
+        if not view.is_gone(part)
         for offer in offers
         if _may_be_taken(offer, view)
     ]

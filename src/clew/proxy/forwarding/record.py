@@ -36,9 +36,7 @@ class Record(msgspec.Struct, omit_defaults=True):
     worker: int = 0  # which of several processes; 0: there is one
     trace: str | None = None  # the client's own `traceparent`
     clew: About | None = None  # what was done about it, where it was looked at
-    began: float = (
-        0.0  # while it goes on, by a clock that nobody sets; at its end nothing: not told
-    )
+    began: float = 0.0  # by a clock that nobody sets; put back at the end, so it is not told
 
 
 Log = Callable[[Record], None]
