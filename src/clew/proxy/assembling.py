@@ -17,6 +17,7 @@ from .app import App
 from .compacting.board import Board, Memory, memory_for
 from .compacting.compacting import Compacting
 from .compacting.deciding import Deciding
+from .compacting.journal import Journal, Ring, ring_for
 from .compacting.options import Options
 from .compacting.recording import Heard, Recording
 from .forwarding.config import Config
@@ -46,12 +47,14 @@ class Shared(Struct, frozen=True):
 
     cells: Cells  # their numbers
     memory: Memory  # for facts that wait for the store
+    ring: Ring  # for what was taken of late
     salt: bytes  # of a store that they begin: so they agree on names from the start
 
 
 def shared_by(processes: int) -> Shared:
     """What so many processes share."""
-    return Shared(cells_for(processes), memory_for(processes), secrets.token_bytes(32))
+    salt = secrets.token_bytes(32)
+    return Shared(cells_for(processes), memory_for(processes), ring_for(processes), salt)
 
 
 def compacting_app(
@@ -69,7 +72,8 @@ def compacting_app(
     store = store or SQLiteStore(store_path(), retention=Retention.from_env(), salt=shared.salt)
     deciding = Deciding(
         options.policy, store, observe=options.observe, shared=options.shared,
-        board=Board(shared.memory, row) if options.shared else None, texts=options.texts,
+        board=Board(shared.memory, row) if options.shared else None,
+        journal=Journal(shared.ring, row) if options.shared else None, texts=options.texts,
     )  # fmt: skip
     recording = Recording(store, heard)
     _open(store)

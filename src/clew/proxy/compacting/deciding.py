@@ -43,6 +43,7 @@ from ..answers.usage import Told
 from .board import Board
 from .conversations import Conversation, Conversations, Last, told_as
 from .decision import BYPASSED, LEFT_ALONE, Decision, alters, shown_instead
+from .journal import Journal
 from .keeping import NO_FACTS, Keeping
 from .noticing import noticed
 from .owners import opening_of
@@ -78,12 +79,13 @@ class Deciding:
         observe: bool = False,
         shared: bool = False,
         board: Board | None = None,
+        journal: Journal | None = None,
         texts: Collection[FormatName] = (),
     ) -> None:
         self.policy = policy
         told = policy.replace(rendering="text")
         self._policies = dict.fromkeys(texts, told)  # of upstreams that refuse calls
-        self._keeping = Keeping(store, board=board)
+        self._keeping = Keeping(store, board=board, journal=journal)
         self._observe = observe
         self._shared = shared  # other processes decide on the same conversations
         self._memo = Memo()
@@ -177,7 +179,7 @@ class Deciding:
             decision.before, decision.epochs,
         )  # fmt: skip
         if decision.prefix:
-            known.note_sent(decision.prefix, latest, decision.parent)
+            self._keeping.took(known, decision.prefix, latest, decision.parent)
 
     def heard(self, decision: Decision, told: Told) -> None:
         """What the provider charged for this may show a cache of which the client knows nothing."""

@@ -17,9 +17,10 @@ from typing import Final, TypeVar
 
 from ...errors import ClewError
 from ...facts import Facts
-from ...store import Store, StoreUnavailable
+from ...store import Latest, Store, StoreUnavailable
 from .board import Board, Waiting
 from .conversations import Conversation
+from .journal import Journal, Taken
 
 T = TypeVar("T")
 
@@ -36,11 +37,16 @@ class Keeping:
     """The store as the request path sees it; safe to share by threads."""
 
     def __init__(
-        self, store: Store, clock: Callable[[], float] = time.monotonic, board: Board | None = None
+        self,
+        store: Store,
+        clock: Callable[[], float] = time.monotonic,
+        board: Board | None = None,
+        journal: Journal | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._board = board
+        self._journal = journal
         self._lock = Lock()
         self._failed: ClewError | None = None
         self._warned = False  # that it cannot be written to
@@ -87,8 +93,24 @@ class Keeping:
         self.learn(known, facts)
         known.read_up = True
 
+    def took(self, known: Conversation, prefix: str, latest: Latest, parent: str) -> None:
+        """A provider took the request that ended this history: all processes know at once."""
+        known.note_sent(prefix, latest, parent)
+        if self._journal is not None:
+            self._journal.note(Taken(known.id, prefix, parent, latest, known.edited))
+
     def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
-        """Learn what the store knows of the requests that ended these histories; if it can."""
+        """Learn what is known elsewhere of requests that ended these histories; if it all can be.
+
+        The journal last: of what was taken meanwhile, it alone tells.
+        """
+        asked = self._look_into_store(known, prefixes)
+        for one in self._journal.of(known.id) if self._journal is not None else ():
+            known.edited |= one.edited
+            known.note_sent(one.prefix, one.latest, one.parent)
+        return asked
+
+    def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
         try:
             found = self._asked(lambda store: store.sent(known.id, prefixes, known.told_until))
         except ClewError:

@@ -1,0 +1,113 @@
+"""What providers took of late, seen by all processes that serve one port."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+from clew.proxy.compacting import journal
+from clew.proxy.compacting.conversations import Conversation
+from clew.proxy.compacting.journal import Journal, Ring, Taken, ring_for
+from clew.proxy.compacting.keeping import Keeping
+from clew.store import Latest, SQLiteStore
+
+
+def taken(number: int, conversation: str = "c", model: str = "m") -> Taken:
+    latest = Latest(float(number), f"{model} tools", "projection", 10 * number, number)
+    return Taken(conversation, f"{number:032x}", f"{number - 1:032x}", latest, number % 2 == 1)
+
+
+def test_what_one_notes_all_others_read_once():
+    ring = ring_for(3)
+    one, other, third = (Journal(ring, row) for row in range(3))
+    one.note(taken(1))
+    third.note(taken(2))
+    third.note(taken(3, "d"))
+    assert other.of("c") == [taken(1), taken(2)]
+    assert other.of("c") == []
+    one.note(taken(4))
+    assert other.of("c") == [taken(4)]
+    assert other.of("d") == [taken(3, "d")]
+    assert third.of("c") == [taken(1), taken(4), taken(2)]
+
+
+def test_who_takes_a_dead_ones_place_reads_what_it_had_and_goes_on_behind_it():
+    ring = ring_for(2)
+    Journal(ring, 0).note(taken(1))
+    after = Journal(ring, 0)
+    after.note(taken(2))
+    assert after.of("c") == [taken(1), taken(2)]
+    assert Journal(ring, 1).of("c") == [taken(1), taken(2)]
+
+
+def test_who_reads_seldom_gets_the_latest():
+    ring = ring_for(2)
+    writer, reader = Journal(ring, 0), Journal(ring, 1)
+    count = 3 * journal._SLOTS + 7
+    for number in range(1, count + 1):
+        writer.note(taken(number))
+    assert reader.of("c") == [
+        taken(number) for number in range(count + 1 - journal._SLOTS, count + 1)
+    ]
+
+
+def test_conversations_that_nobody_asks_for_are_not_held_for_ever():
+    ring = ring_for(2)
+    writer, reader = Journal(ring, 0), Journal(ring, 1)
+    for number in range(1, journal._MOST_HELD + 2):
+        writer.note(taken(number, f"c{number}"))
+        if number % journal._SLOTS == 0:
+            reader.of("another")
+    assert reader.of("c1") == []
+    assert len(reader._held) == journal._MOST_HELD
+    assert reader.of("c2") == [taken(2, "c2")]
+
+
+def test_what_is_too_long_for_its_place_harms_nobody():
+    ring = ring_for(2)
+    writer, reader = Journal(ring, 0), Journal(ring, 1)
+    longest = journal._SLOT - journal._HEAD - len(journal._encode(taken(1, model="")))
+    for model in ("m" * (longest - 8), "m" * longest * 2, "m"):
+        writer.note(taken(1, model=model))
+    assert [len(one.latest.terms) for one in reader.of("c")] == [longest - 2, 7]
+
+
+def write_many(ring: Ring, count: int) -> None:
+    one = Journal(ring, 0)
+    for number in range(1, count + 1):
+        one.note(taken(number, model="m" * (number % 97)))
+
+
+def test_what_is_read_while_it_is_written_is_whole():
+    ring, count = ring_for(2), 60_000
+    writer = multiprocessing.get_context("spawn").Process(target=write_many, args=(ring, count))
+    writer.start()
+    reader, last, read = Journal(ring, 1), 0, 0
+    while last < count:
+        running = writer.is_alive()
+        for one in reader.of("c"):
+            number = one.latest.epochs
+            assert one == taken(number, model="m" * (number % 97))
+            assert number > last
+            last, read = number, read + 1
+        assert running or last == count
+    writer.join()
+    assert writer.exitcode == 0
+    assert read > journal._SLOTS
+
+
+def test_another_process_knows_what_was_taken_before_the_store_does(tmp_path: Path):
+    ring = ring_for(2)
+    store = SQLiteStore(tmp_path / "clew.db")
+    one, other = (Keeping(store, journal=Journal(ring, row)) for row in range(2))
+    here, there = Conversation("c", "owner", edited=True), Conversation("c", "owner")
+    for number in (1, 2):
+        told = taken(number)
+        one.took(here, told.prefix, told.latest, told.parent)
+    assert other.look_up(there, [taken(2).prefix])
+    assert there.sent == here.sent
+    assert there.edited
+    assert there.was_answered(taken(1).prefix)
+    for keeping in (one, other):
+        keeping.close()
+    store.close()
