@@ -124,3 +124,20 @@ def test_what_must_hold_at_once_is_seen_before_the_store_is_told(store: SQLiteSt
     one.close()
     other.close()
     store.close()
+
+
+def test_who_could_not_write_still_reads_what_others_have_written(store: SQLiteStore):
+    """A lock is over, one process has not found out yet, and another has told the store."""
+    memory = memory_for(2)
+    one, other = (Keeping(store, board=Board(memory, row)) for row in range(2))
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        other.note(Conversation("d", "owner"), skipped(1))
+        lock.execute("ROLLBACK")
+    one.note(Conversation("c", "owner"), ALL)
+    elsewhere = Conversation("c", "owner")
+    other.read_up(elsewhere)
+    assert elsewhere.facts == ALL
+    one.close()
+    other.close()
+    store.close()
