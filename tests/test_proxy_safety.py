@@ -8,6 +8,7 @@ import socket
 
 import msgspec
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from clew.proxy import protocol
 from clew.proxy.app import App
@@ -307,6 +308,29 @@ def test_a_head_behind_another_request_has_its_limits_too():
             writer.close()
 
     run(case)
+
+
+def test_a_head_that_goes_on_behind_its_end_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):
+    """That of HTTP/2 does; behind a body, the server was busy with no bytes at all for ever."""
+    feed, fed = HttpToolsProtocol.data_received, list[bytes]()
+
+    def counted(self: HttpToolsProtocol, data: bytes) -> None:
+        fed.append(data)
+        assert len(fed) < 50
+        feed(self, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", counted)
+
+    async def case() -> None:
+        async with proxy() as standing:
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(post("/v1/a", b"1") + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            await asyncio.wait_for(reader.read(), SOON)
+            assert (await ask(standing.port, get("/healthz"))).status == 200
+            writer.close()
+
+    run(case)
+    assert b"" not in fed
 
 
 def test_a_body_that_never_comes_is_not_waited_for_for_ever():
