@@ -56,6 +56,7 @@ class Keeping:
         self._board = board
         self._journal = journal
         self._lock = Lock()
+        self._learning = Lock()
         self._reads, self._writes = _Rest(), _Rest()
         self._warned = False  # that it cannot be written to
         # By one that died, whose place this process takes.
@@ -112,9 +113,11 @@ class Keeping:
         The journal last: of what was taken meanwhile, it alone tells.
         """
         asked = self._look_into_store(known, prefixes)
-        for one in self._journal.of(known.id) if self._journal is not None else ():
-            known.edited |= one.edited
-            known.note_sent(one.prefix, one.latest, one.parent)
+        if self._journal is not None:
+            with self._learning:  # it tells once: another request waits until that is known here
+                for one in self._journal.of(known.id):
+                    known.edited |= one.edited
+                    known.note_sent(one.prefix, one.latest, one.parent)
         return asked
 
     def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
