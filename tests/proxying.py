@@ -211,7 +211,7 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
     )
 
 
-async def ask(port: int, raw: bytes, quiet: float = 0.3) -> Reply:
+async def ask(port: int, raw: bytes, quiet: float = SOON) -> Reply:
     """Send bytes; read until a framed body is whole, or the other end closes, or is quiet."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(raw)
@@ -219,7 +219,7 @@ async def ask(port: int, raw: bytes, quiet: float = 0.3) -> Reply:
     still_open = True
     try:
         while not _whole(got, raw.startswith(b"HEAD")):
-            wait = SOON if not got else max(quiet, 0.3)
+            wait = max(quiet, SOON) if not got else quiet
             data = await asyncio.wait_for(reader.read(1 << 16), wait)
             if not data:
                 still_open = False

@@ -361,6 +361,7 @@ def test_a_client_that_does_not_read_stops_upstream_and_fills_no_memory():
             connection = socket.create_connection(("127.0.0.1", standing.port))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
             connection.sendall(post("/v1/messages"))
+            await until(lambda: taken)
             before = -1
             while taken != before:  # until nothing moves any more
                 before = taken
@@ -368,7 +369,7 @@ def test_a_client_that_does_not_read_stops_upstream_and_fills_no_memory():
             assert 0 < taken < 40_000_000  # what sockets hold; all of it would be 262 MB
             assert (await ask(standing.port, get("/healthz"))).status == 200
             connection.close()
-            await asyncio.wait_for(standing.behind.lost.wait(), 2.0)
+            await asyncio.wait_for(standing.behind.lost.wait(), SOON)
 
     run(case)
 
