@@ -17,7 +17,7 @@ from clew.proxy.forwarding.upstreams import Upstreams, upstreams_of
 from clew.proxy.own import Own
 from clew.proxy.running import Running, serving
 
-SOON = 10.0  # seconds after which a test gives up
+SOON = 20.0  # seconds after which a test gives up
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
