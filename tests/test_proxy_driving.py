@@ -89,3 +89,24 @@ def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thought
         asyncio.run(asyncio.wait_for(play(), 60))
     finally:
         logging.disable(logging.NOTSET)
+
+
+def test_what_went_up_as_it_came_and_did_not_fit_is_cut_though_thoughts_are_bound(tmp_path: Path):
+    async def play() -> None:
+        driver = Driver(tmp_path, 0)
+        driver.policy = KEEN
+        driver.workers = [driver._worker(0)]
+        branch = driver.branches[0]
+        branch.model = BOUND
+        for _ in range(8):
+            await driver.grow(branch)
+        await driver.restart(branch)  # who begins anew knows no edits, and is late
+        driver.kinds, count = {}, len(branch.messages)
+        with driver._all(slow=True):
+            await driver.overflow(branch)
+        assert (len(branch.messages), driver.kinds) == (count + 2, {"projection": 1})
+        await driver._rest()
+        await driver.grow(branch)
+        await driver.close()
+
+    asyncio.run(asyncio.wait_for(play(), 60))
