@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 import clew
 from clew.proxy.compacting.compacting import Compacting
@@ -21,12 +24,13 @@ from clew.proxy.compacting.recording import Recording
 from clew.proxy.forwarding.config import Limits
 from clew.store import Record, SQLiteStore
 from tests.formats import Exchange, request, results
-from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say
+from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say, until
 from tests.storing import salt_of
 
 KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
+DEADLINE = 0.4  # seconds, where something is late; else nothing is, however slow the machine
 PATHS = {
     "anthropic": "/v1/messages",
     "openai-chat": "/v1/chat/completions",
@@ -68,17 +72,27 @@ def says(judge: Callable[[bytes], bytes]) -> Script:
 class Unsteady(Deciding):
     """Decides late, or fails, while it is told to."""
 
-    pause = 0.0
+    held: threading.Event | None = None  # decisions wait for it, so long at most
+    at_most = SOON
     fault: Exception | None = None
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.running: list[Asked] = []
 
     def decide(self, asked: Asked, late: Any = None) -> Decision:
         if self.fault is not None:
             raise self.fault
-        time.sleep(self.pause)
-        return super().decide(asked, late)
+        self.running.append(asked)
+        try:
+            if self.held is not None:
+                self.held.wait(self.at_most)
+            return super().decide(asked, late)
+        finally:
+            self.running.remove(asked)
 
     def decide_at_once(self, asked: Asked) -> Decision | None:
-        held = self.pause or self.fault is not None
+        held = self.held is not None or self.fault is not None
         return None if held else super().decide_at_once(asked)
 
 
@@ -94,9 +108,9 @@ class Compacted:
     async def ask(self, format: str, steps: int, *headers: str) -> Reply:
         return await self.send(format, said(format, steps), *headers)
 
-    async def send(self, format: str, body: bytes, *headers: str) -> Reply:
+    async def send(self, format: str, body: bytes, *headers: str, patience: float = SOON) -> Reply:
         key = KEYS.get(format, "authorization: Bearer one")
-        return await ask(self.standing.port, post(PATHS[format], body, key, *headers), SOON)
+        return await ask(self.standing.port, post(PATHS[format], body, key, *headers), patience)
 
     def heard(self, format: str, at: int = -1) -> list[str]:
         """The results that a request held when it came to the provider."""
@@ -109,9 +123,23 @@ class Compacted:
     def shortened(self, format: str, at: int = -1) -> list[bool]:
         return [len(text) < 1_000 for text in self.heard(format, at)]
 
+    @asynccontextmanager
+    async def late(self, at_most: float = SOON) -> AsyncGenerator[threading.Event]:
+        """Every decision is late in here, until the event or its end; then all have come."""
+        options, go = self.handling._options, threading.Event()
+        self.handling._options = replace(options, deadline=DEADLINE)
+        self.deciding.held, self.deciding.at_most = go, at_most
+        try:
+            yield go
+        finally:
+            self.handling._options, self.deciding.held = options, None
+            go.set()
+            await until(lambda: not self.deciding.running)
+
     async def records(self, count: int) -> list[Record]:
         """What is written down, once there is so much of it."""
-        for _ in range(200):
+        over = time.monotonic() + SOON
+        while time.monotonic() < over:
             await asyncio.sleep(0.02)  # what is over is written down aside
             self.store.flush()
             for conversation in self.store.conversations(None):
@@ -131,10 +159,10 @@ async def compacting(
     script: Script | None = None,
     clock: Callable[[], float] = time.time,
     limits: Limits = Limits(drain=1.0),  # noqa: B008 - a frozen value
-    wait: float = 0.3,
+    wait: float = SOON,  # for a slow disk
     **given: Any,
 ) -> AsyncGenerator[Compacted]:
-    options = Options(**{"policy": KEEN, **given})
+    options = Options(**{"policy": KEEN, "deadline": SOON, **given})
     store = SQLiteStore(folder / "clew.db", wait=wait)
     deciding = Unsteady(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts

@@ -19,6 +19,7 @@ from clew.proxy.compacting.breaker import Breaker, Rules
 from clew.proxy.compacting.compacting import Compacting, Sending
 from clew.proxy.compacting.deciding import Deciding
 from clew.proxy.compacting.decision import Decision
+from clew.proxy.compacting.journal import Journal, ring_for
 from clew.proxy.compacting.options import Options
 from clew.proxy.compacting.reading import Asked
 from clew.proxy.compacting.recording import Recording
@@ -82,7 +83,7 @@ class Driver:
         self.policy = self.chance.choice([KEEN, KEEN, PLANNED, BUDGET])
         self.shared = workers > 1
         self.provider = Signer()
-        self.memory = memory_for(workers)
+        self.memory, self.ring = memory_for(workers), ring_for(workers)
         self.workers = [self._worker(row) for row in range(workers)]
         model = self.chance.choice([BOUND, BOUND, BOUND, UNBOUND])
         self.branches = [Branch([{"role": "user", "content": f"task {seed}"}], model)]
@@ -94,7 +95,8 @@ class Driver:
     def _worker(self, row: int) -> tuple[Compacting, Unsteady, SQLiteStore]:
         store = SQLiteStore(self.path, wait=0.01)
         board = Board(self.memory, row) if self.shared else None
-        deciding = Unsteady(self.policy, store, shared=self.shared, board=board)
+        journal = Journal(self.ring, row) if self.shared else None
+        deciding = Unsteady(self.policy, store, shared=self.shared, board=board, journal=journal)
         options = Options(policy=self.policy, deadline=DEADLINE, shared=self.shared)
         made = Compacting(
             deciding, Recording(store), options, salt_of(store), clock=lambda: self.now
@@ -179,7 +181,6 @@ class Driver:
     async def refuse(self, branch: Branch) -> None:
         """The provider finds fault with clew's work; seldom, for that ends it."""
         await self.grow(branch, error="changed" if self.chance.random() < 0.2 else "")
-        await asyncio.sleep(0.03)  # as long as an answer takes at least
 
     async def overflow(self, branch: Branch) -> None:
         await self.grow(branch, error="overflow")

@@ -17,7 +17,7 @@ from clew.proxy.forwarding.upstreams import Upstreams, upstreams_of
 from clew.proxy.own import Own
 from clew.proxy.running import Running, serving
 
-SOON = 10.0  # seconds after which a test gives up
+SOON = 20.0  # seconds after which a test gives up
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -211,7 +211,7 @@ def get(path: str, *headers: str, method: str = "GET") -> bytes:
     )
 
 
-async def ask(port: int, raw: bytes, quiet: float = 0.3) -> Reply:
+async def ask(port: int, raw: bytes, quiet: float = SOON) -> Reply:
     """Send bytes; read until a framed body is whole, or the other end closes, or is quiet."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(raw)
@@ -219,7 +219,7 @@ async def ask(port: int, raw: bytes, quiet: float = 0.3) -> Reply:
     still_open = True
     try:
         while not _whole(got, raw.startswith(b"HEAD")):
-            wait = SOON if not got else max(quiet, 0.3)
+            wait = max(quiet, SOON) if not got else quiet
             data = await asyncio.wait_for(reader.read(1 << 16), wait)
             if not data:
                 still_open = False

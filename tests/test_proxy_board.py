@@ -124,3 +124,67 @@ def test_what_must_hold_at_once_is_seen_before_the_store_is_told(store: SQLiteSt
     one.close()
     other.close()
     store.close()
+
+
+def test_who_could_not_write_still_reads_what_others_have_written(store: SQLiteStore):
+    """A lock is over, one process has not found out yet, and another has told the store."""
+    memory = memory_for(2)
+    one, other = (Keeping(store, board=Board(memory, row)) for row in range(2))
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as lock:
+        lock.execute("BEGIN IMMEDIATE")
+        other.note(Conversation("d", "owner"), skipped(1))
+        lock.execute("ROLLBACK")
+    one.note(Conversation("c", "owner"), ALL)
+    elsewhere = Conversation("c", "owner")
+    other.read_up(elsewhere)
+    assert elsewhere.facts == ALL
+    one.close()
+    other.close()
+    store.close()
+
+
+class Killed(Exception):
+    """The process is gone in the middle of what it was doing."""
+
+
+class Torn:
+    """Memory of one that is killed when half of what it writes is written."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    def __getitem__(self, at: slice) -> bytes:
+        return self.memory[at]
+
+    def __setitem__(self, at: slice, data: bytes) -> None:
+        half = len(data) // 2
+        self.memory[at.start : at.start + half] = data[:half]
+        raise Killed
+
+
+@pytest.mark.parametrize("puts", [1, 2, 3])
+def test_one_that_is_killed_while_it_writes_leaves_what_stood_there(puts: int):
+    memory = memory_for(2)
+    reader = Board(memory, 1)
+    for number in range(puts):
+        Board(memory, 0).put({"c": Waiting("owner", skipped(number))})
+        assert reader.facts("c") == skipped(number)
+    with pytest.raises(Killed):
+        Board(Torn(memory), 0).put({"c": Waiting("owner", ALL), "d": Waiting("owner", ALL)})
+    left = {"c": Waiting("owner", skipped(puts - 1))}
+    assert Board(memory, 0).own() == left
+    for one in (reader, Board(memory, 1)):
+        assert (one.facts("c"), one.facts("d")) == (skipped(puts - 1), None)
+    Board(memory, 0).put({"d": Waiting("owner", ALL)})
+    assert (reader.facts("c"), reader.facts("d")) == (None, ALL)
+
+
+def test_one_with_too_many_facts_takes_the_room_of_no_other():
+    memory = memory_for(1)
+    many = Facts(skipped=frozenset(f"{number:032x}" for number in range(9_000)))
+    some = {f"c{number}": Waiting("owner", skipped(number)) for number in range(50)}
+    Board(memory, 0).put({**some, "many": Waiting("owner", many), "last": Waiting("owner", ALL)})
+    assert Board(memory, 0).own() == {**some, "last": Waiting("owner", ALL)}

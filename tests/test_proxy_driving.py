@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.driving import BOUND, DEADLINE, PLANNED, TOOLS, Driver
+import clew
+from tests.driving import BOUND, BUDGET, DEADLINE, KEEN, PLANNED, TOOLS, Driver
 
 RUNS = int(os.environ.get("FUZZ", "4"))  # `FUZZ=200` for some minutes
 
@@ -54,5 +55,58 @@ def test_edits_known_for_other_tools_do_not_go_up_with_what_was_signed_for_these
         await driver.grow(branch)
         await driver.close()
         assert driver.kinds.get("original", 0) >= 1
+
+    asyncio.run(asyncio.wait_for(play(), 60))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("policy", [KEEN, PLANNED, BUDGET], ids=["keen", "planned", "budget"])
+@pytest.mark.parametrize("first", ["grow", "grow_slowly", "bypass"])
+def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thoughts(
+    tmp_path: Path, workers: int, policy: clew.Policy, first: str
+):
+    """Two go on from one history: the one is answered, the other is too long, and cut there."""
+
+    async def play() -> None:
+        driver = Driver(tmp_path, 0, workers)
+        driver.policy = policy
+        driver.workers = [driver._worker(row) for row in range(workers)]
+        branch = driver.branches[0]
+        branch.model = BOUND
+        for _ in range(8):
+            await driver.grow(branch)
+        other = branch.fork()
+        await getattr(driver, first)(branch)
+        await driver._rest()
+        await driver.overflow(other)
+        for one in (branch, other, branch, other):
+            one.went = None
+            await driver.grow(one)  # judged by the provider: no thought meets what it is not for
+        await driver.close()
+
+    logging.disable(logging.CRITICAL)  # the faults are wanted
+    try:
+        asyncio.run(asyncio.wait_for(play(), 60))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def test_what_went_up_as_it_came_and_did_not_fit_is_cut_though_thoughts_are_bound(tmp_path: Path):
+    async def play() -> None:
+        driver = Driver(tmp_path, 0)
+        driver.policy = KEEN
+        driver.workers = [driver._worker(0)]
+        branch = driver.branches[0]
+        branch.model = BOUND
+        for _ in range(8):
+            await driver.grow(branch)
+        await driver.restart(branch)  # who begins anew knows no edits, and is late
+        driver.kinds, count = {}, len(branch.messages)
+        with driver._all(slow=True):
+            await driver.overflow(branch)
+        assert (len(branch.messages), driver.kinds) == (count + 2, {"projection": 1})
+        await driver._rest()
+        await driver.grow(branch)
+        await driver.close()
 
     asyncio.run(asyncio.wait_for(play(), 60))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from clew.proxy.compacting.deciding import Deciding
 from clew.proxy.compacting.reading import Asked
 from clew.proxy.compacting.reproducing import made_again, policy_of, settings_in
 from tests.compacting import (
+    DEADLINE,
     INVALID,
     KEEN,
     OVERFLOW,
@@ -35,7 +37,6 @@ from tests.test_fallback import thought, thoughts
 
 formats = pytest.mark.parametrize("format", FORMATS)
 OK = answer(200, {})
-LATE: dict[str, Any] = {"deadline": 0.4}
 
 
 @pytest.fixture(autouse=True)
@@ -54,51 +55,49 @@ class TestLate:
     def test_edits_in_force_go_up_and_no_others(self, tmp_path: Path, format: str):
         async def act(one: Compacted) -> None:
             await one.ask(format, 3)
-            one.deciding.pause = 0.8
-            reply = await one.ask(format, 5)
-            assert told(reply, "x-clew-sent") == "known-edits"
-            assert one.heard(format)[:2] == one.heard(format, 0)[:2]
-            assert one.shortened(format) == [True, True, False, False, False]
-            facts = one.store.facts((await one.records(2))[0].conversation)
-            assert len(facts.skipped) == 2
-            one.deciding.pause = 0.0
-            await asyncio.sleep(0.9)  # the late one has come
+            async with one.late():
+                reply = await one.ask(format, 5)
+                assert told(reply, "x-clew-sent") == "known-edits"
+                assert one.heard(format)[:2] == one.heard(format, 0)[:2]
+                assert one.shortened(format) == [True, True, False, False, False]
+                facts = one.store.facts((await one.records(2))[0].conversation)
+                assert len(facts.skipped) == 2
             assert told(await one.ask(format, 6), "x-clew-sent") == "projection"
             assert one.heard(format)[:2] == one.heard(format, 0)[:2]
             assert one.shortened(format) == [True] * 5 + [False]
 
-        drive(tmp_path, act, **LATE)
+        drive(tmp_path, act)
 
     @formats
     def test_without_any_the_original_goes_up(self, tmp_path: Path, format: str):
         async def act(one: Compacted) -> None:
-            one.deciding.pause = 0.8
-            reply = await one.ask(format, 3)
+            async with one.late():
+                reply = await one.ask(format, 3)
             assert told(reply, "x-clew-sent") == "original"
             assert one.bodies == [said(format, 3)]
             (record,) = await one.records(1)
             assert record.fallback == "late: over 0.4 s"
             assert len(one.store.facts(record.conversation).skipped) == 1
 
-        drive(tmp_path, act, **LATE)
+        drive(tmp_path, act)
 
     def test_where_that_might_not_fit_the_request_waits(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
             asked = {**json.loads(said("anthropic", 3)), "system": "x" * 500_000}
-            one.deciding.pause = 0.8
-            reply = await one.send("anthropic", json.dumps(asked).encode())
+            async with one.late(2 * DEADLINE):
+                reply = await one.send("anthropic", json.dumps(asked).encode())
             assert told(reply, "x-clew-sent") == "projection"
             assert one.shortened("anthropic") == [True, True, False]
 
-        drive(tmp_path, act, **LATE)
+        drive(tmp_path, act)
 
     def test_a_limit_that_was_named_makes_it_wait_too(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
             await one.ask("anthropic", 3)
             assert one.store.facts(name_of(one)).windows
             one.deciding._memo.clear()
-            one.deciding.pause = 0.8
-            assert told(await one.ask("anthropic", 4), "x-clew-sent") == "projection"
+            async with one.late(2 * DEADLINE):
+                assert told(await one.ask("anthropic", 4), "x-clew-sent") == "projection"
 
         heard: list[bytes] = []
 
@@ -106,28 +105,26 @@ class TestLate:
             heard.append(body)
             return OVERFLOW if len(heard) == 1 else OK
 
-        drive(tmp_path, act, script=says(judge), **LATE)
+        drive(tmp_path, act, script=says(judge))
 
     def test_what_came_late_is_remembered(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
-            one.deciding.pause = 0.8
-            await one.ask("anthropic", 3)
-            await asyncio.sleep(0.9)
+            async with one.late():
+                await one.ask("anthropic", 3)
             assert len(one.deciding._memo) == 2
-            reply = await one.ask("anthropic", 4)  # late again, but now something is known
+            async with one.late():
+                reply = await one.ask("anthropic", 4)  # again, but now something is known
             assert told(reply, "x-clew-sent") == "known-edits"
             assert one.shortened("anthropic")[:2] == [True, False]
 
-        drive(tmp_path, act, **LATE)
+        drive(tmp_path, act)
 
     @formats
     def test_a_new_process_agrees_with_what_was_sent(self, tmp_path: Path, format: str):
         async def act(one: Compacted) -> None:
             await one.ask(format, 3)
-            one.deciding.pause = 0.8
-            await one.ask(format, 4)
-            one.deciding.pause = 0.0
-            await asyncio.sleep(0.9)
+            async with one.late():
+                await one.ask(format, 4)
             await one.ask(format, 5)
             (record, *_) = await one.records(3)
             model = "gemini-2.5-pro" if format == "gemini" else None
@@ -137,7 +134,7 @@ class TestLate:
                 decision = anew.decide(asked)
                 assert (decision.body or asked.body) == body
 
-        drive(tmp_path, act, **LATE)
+        drive(tmp_path, act)
 
 
 class TestAFaultOfClews:
@@ -307,18 +304,19 @@ class TestOverflow:
         seen: list[bytes] = []
 
         async def act(one: Compacted) -> None:
-            one.deciding.pause = 0.8
-            reply = await one.ask("anthropic", 6)
+            async with one.late() as go:
+                asking = asyncio.ensure_future(one.ask("anthropic", 6))
+                await until(lambda: seen)
+                go.set()
+                reply = await asking
             assert seen[0] == said("anthropic", 6)
             assert reply.status == 200
             assert len(seen) == 2
-            one.deciding.pause = 0.0
-            await asyncio.sleep(0.9)
             await one.ask("anthropic", 7)
             before, after = (json.loads(body)["messages"] for body in seen[1:])
             assert after[: len(before) - 1] == before[:-1]
 
-        drive(tmp_path, act, script=self.judged(seen), **LATE)
+        drive(tmp_path, act, script=self.judged(seen))
 
     def test_once_only(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
@@ -364,22 +362,22 @@ class TestSigned:
         async def act(one: Compacted) -> None:
             one.handling.breaker = Breaker(lambda: 0.0, Rules(troubles=50))
             messages: list[Any] = [{"role": "user", "content": "go on"}]
-            calm, sent = (0.0, None, ()), list[str]()
-            late, fault = (0.8, None, ()), (0.0, RuntimeError(), ())
-            bypass = (0.0, None, ("x-clew-bypass: 1",))
+            calm, sent = (False, None, ()), list[str]()
+            late, fault = (True, None, ()), (False, RuntimeError(), ())
+            bypass = (False, None, ("x-clew-bypass: 1",))
             plan = [
                 calm, calm, calm, late, calm, late, late, calm, calm, fault, calm, bypass, bypass,
                 calm, fault, calm, bypass, late, calm, calm,
             ]  # fmt: skip
-            for pause, broken, headers in plan:
-                one.deciding.pause, one.deciding.fault = pause, broken
+            for is_late, broken, headers in plan:
+                one.deciding.fault = broken
                 body = {"model": BOUND, "max_tokens": 9, "tools": TOOLS, "messages": messages}
-                reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
+                async with one.late() if is_late else nullcontext():
+                    reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
                 assert reply.status == 200, reply.body
                 sent.append(told(reply, "x-clew-sent"))
                 made = json.loads(reply.body)["content"]
                 messages += [{"role": "assistant", "content": made}, _result(made[-1]["id"])]
-                await asyncio.sleep(pause)
             assert {"projection", "known-edits", "original"} == set(sent)
             assert sent[-1] == "projection"
             assert any(b'"thinking"' in body for body in one.bodies)
@@ -388,7 +386,7 @@ class TestSigned:
             found = provider.problems(body)
             return refusal(found[0]) if found else answer(200, {"content": provider.answer(body)})
 
-        drive(tmp_path, act, script=says(judge), deadline=0.4)
+        drive(tmp_path, act, script=says(judge))
 
     @pytest.mark.parametrize("bypass", [(), ("x-clew-bypass: 1",)], ids=["failing", "bypassed"])
     def test_thoughts_whose_projections_nobody_knows_any_more_are_left_behind(

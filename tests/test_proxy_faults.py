@@ -14,7 +14,7 @@ import pytest
 
 from clew.codecs.bodies import Bodies
 from tests.compacting import PATHS, Compacted, answer, drive, said, told
-from tests.proxying import CHUNKED, Heard, ask, post
+from tests.proxying import CHUNKED, SOON, Heard, ask, post, until
 
 KEY = "x-api-key: one"
 OK = answer(200, {})
@@ -113,9 +113,9 @@ class TestUpstream:
         async def act(one: Compacted) -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", one.standing.port)
             writer.write(post(PATHS["anthropic"], said("anthropic", 3), KEY))
-            await asyncio.sleep(0.3)
+            await until(lambda: one.bodies)
             writer.close()
-            await asyncio.wait_for(one.standing.behind.lost.wait(), 5)
+            await asyncio.wait_for(one.standing.behind.lost.wait(), SOON)
             hangs[0] = False
             assert (await one.ask("anthropic", 4)).status == 200
 
@@ -137,7 +137,7 @@ def test_two_hundred_streams_at_once(tmp_path: Path):
     async def talk(one: Compacted, number: int) -> None:
         body = json.loads(said("anthropic", 4))
         body["messages"][0]["content"] = f"task {number}"
-        reply = await one.send("anthropic", json.dumps(body).encode())
+        reply = await one.send("anthropic", json.dumps(body).encode(), patience=50.0)
         assert reply.status == 200
         assert reply.joined == whole
         assert told(reply, "x-clew-sent") == "projection"
@@ -163,7 +163,8 @@ def test_memory_is_flat(tmp_path: Path):
             one.standing.behind.heard.clear()
             one.standing.behind.writers.clear()
             one.standing.records.clear()
-            await asyncio.sleep(0.6)
+            await until(lambda: not one.handling._recording._over)
+            assert one.store.flush(SOON)
             gc.collect()
 
         one.deciding._memo._most = 16
@@ -171,11 +172,11 @@ def test_memory_is_flat(tmp_path: Path):
         one.deciding._conversations._most = 16
         await some(0)
         tracemalloc.start()
+        await some(100)  # by then each thread has what it needs
         before = tracemalloc.get_traced_memory()[0]
-        await some(100)
         await some(200)
         after = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()
-        assert after - before < 2_000_000
+        assert after - before < 1_000_000
 
     drive(tmp_path, act)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from threading import Event, Thread
 
 from clew.proxy.compacting import journal
 from clew.proxy.compacting.conversations import Conversation
 from clew.proxy.compacting.journal import Journal, Ring, Taken, ring_for
 from clew.proxy.compacting.keeping import Keeping
 from clew.store import Latest, SQLiteStore
+from tests.proxying import SOON
 
 
 def taken(number: int, conversation: str = "c", model: str = "m") -> Taken:
@@ -45,10 +47,10 @@ def test_who_reads_seldom_gets_the_latest():
     writer, reader = Journal(ring, 0), Journal(ring, 1)
     count = 3 * journal._SLOTS + 7
     for number in range(1, count + 1):
-        writer.note(taken(number))
-    assert reader.of("c") == [
-        taken(number) for number in range(count + 1 - journal._SLOTS, count + 1)
-    ]
+        writer.note(taken(number, f"c{number % 16}"))
+    for at in range(16):
+        latest = range(count + 1 - journal._SLOTS, count + 1)
+        assert reader.of(f"c{at}") == [taken(n, f"c{at}") for n in latest if n % 16 == at]
 
 
 def test_conversations_that_nobody_asks_for_are_not_held_for_ever():
@@ -108,6 +110,52 @@ def test_another_process_knows_what_was_taken_before_the_store_does(tmp_path: Pa
     assert there.sent == here.sent
     assert there.edited
     assert there.was_answered(taken(1).prefix)
+    for keeping in (one, other):
+        keeping.close()
+    store.close()
+
+
+def test_a_conversation_that_nobody_asks_for_is_not_held_for_ever_longer():
+    """One process may have a conversation to itself, for months; the others hear of it, too."""
+    ring = ring_for(2)
+    writer, reader = Journal(ring, 0), Journal(ring, 1)
+    for number in range(1, 1_001):
+        writer.note(taken(number))
+        reader.of("another")
+    latest = range(1_001 - journal._MOST_OF_ONE, 1_001)
+    assert reader.of("c") == [taken(number) for number in latest]
+
+
+def test_two_requests_at_once_both_know_what_was_taken(tmp_path: Path):
+    """While one is being told, another must not go on as if there were nothing."""
+    ring = ring_for(2)
+    store = SQLiteStore(tmp_path / "clew.db")
+    one, other = (Keeping(store, journal=Journal(ring, row)) for row in range(2))
+    told = taken(1)
+    one.took(Conversation("c", "owner"), told.prefix, told.latest, told.parent)
+    asked, go, knows = Event(), Event(), list[bool]()
+
+    class Slow(Conversation):
+        def note_sent(self, prefix: str, latest: Latest, parent: str = "") -> None:
+            asked.set()
+            go.wait(SOON)
+            super().note_sent(prefix, latest, parent)
+
+    there = Slow("c", "owner")
+
+    def ask() -> None:
+        other.look_up(there, [told.prefix])
+        knows.append(there.was_answered(told.prefix))
+
+    threads = [Thread(target=ask) for _ in range(2)]
+    threads[0].start()
+    assert asked.wait(SOON)
+    threads[1].start()
+    threads[1].join(0.2)  # it waits, or has gone on without knowing
+    go.set()
+    for thread in threads:
+        thread.join(SOON)
+    assert knows == [True, True]
     for keeping in (one, other):
         keeping.close()
     store.close()

@@ -381,13 +381,14 @@ def test_what_is_written_down_of_a_request_is_so_with_what_it_rests_on(
     tmp_path: Path, later: float
 ):
     """The store cannot be written to for a while, then the request's record can, and all ends."""
-    store = SQLiteStore(tmp_path / "clew.db", wait=0.05)
+    store = SQLiteStore(tmp_path / "clew.db")
     one, talk = Worker(store), Talk(Signer(), BOUND)
     for n in range(4):
         talk.result = LONG if n < 3 else "ok"  # of which nothing is cut, so no thought goes
         one.record(one.ask(talk, START + n), START + n)
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        store._database.wait = 0.05
         made = one.ask(talk, START + 5 + later)
         assert (made.kind, made.why[:8]) == ("known edits", "not kept")
         other.execute("ROLLBACK")
@@ -422,13 +423,14 @@ def test_a_branch_that_went_on_from_a_projection_is_left_alone_without_its_thoug
 
 def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Path):
     """It cannot be kept either: but not this went up as it came, something else did."""
-    store = SQLiteStore(tmp_path / "clew.db", wait=0.05)
+    store = SQLiteStore(tmp_path / "clew.db")
     one, talk, late = Worker(store), Talk(Signer(), BOUND), Event()
     one.ask(talk, START)
     name = one.ask(talk, START + 1).conversation
     late.set()
     with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
+        store._database.wait = 0.05
         with pytest.raises(StoreUnavailable):
             one.deciding.decide(Asked(talk.body(), *made_of(START + 2)), late)
         other.execute("ROLLBACK")

@@ -61,7 +61,8 @@ def test_one_thread_does_for_those_that_come_one_after_another():
     names: set[str] = set()
     for _ in range(20):
         names.add(pool.submit(lambda: threading.current_thread().name).result(SOON))
-        time.sleep(0.002)  # so that it is idle again
+        while pool._busy:  # until it is idle again
+            time.sleep(0.001)
     assert names == {"t-0"}
     pool.close()
 

@@ -8,6 +8,7 @@ import socket
 
 import msgspec
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from clew.proxy import protocol
 from clew.proxy.app import App
@@ -309,6 +310,29 @@ def test_a_head_behind_another_request_has_its_limits_too():
     run(case)
 
 
+def test_a_head_that_goes_on_behind_its_end_holds_up_nobody(monkeypatch: pytest.MonkeyPatch):
+    """That of HTTP/2 does; behind a body, the server was busy with no bytes at all for ever."""
+    feed, fed = HttpToolsProtocol.data_received, list[bytes]()
+
+    def counted(self: HttpToolsProtocol, data: bytes) -> None:
+        fed.append(data)
+        assert len(fed) < 50
+        feed(self, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", counted)
+
+    async def case() -> None:
+        async with proxy() as standing:
+            reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
+            writer.write(post("/v1/a", b"1") + b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            await asyncio.wait_for(reader.read(), SOON)
+            assert (await ask(standing.port, get("/healthz"))).status == 200
+            writer.close()
+
+    run(case)
+    assert b"" not in fed
+
+
 def test_a_body_that_never_comes_is_not_waited_for_for_ever():
     async def case() -> None:
         async with proxy(limits=Limits(silence=0.3, drain=1.0)) as standing:
@@ -337,6 +361,7 @@ def test_a_client_that_does_not_read_stops_upstream_and_fills_no_memory():
             connection = socket.create_connection(("127.0.0.1", standing.port))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
             connection.sendall(post("/v1/messages"))
+            await until(lambda: taken)
             before = -1
             while taken != before:  # until nothing moves any more
                 before = taken
@@ -344,7 +369,7 @@ def test_a_client_that_does_not_read_stops_upstream_and_fills_no_memory():
             assert 0 < taken < 40_000_000  # what sockets hold; all of it would be 262 MB
             assert (await ask(standing.port, get("/healthz"))).status == 200
             connection.close()
-            await asyncio.wait_for(standing.behind.lost.wait(), 2.0)
+            await asyncio.wait_for(standing.behind.lost.wait(), SOON)
 
     run(case)
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from click.testing import CliRunner
@@ -28,7 +29,7 @@ from clew.proxy.forwarding.upstreams import Unservable
 from clew.proxy.running import bound
 
 SOURCE = Path(__file__).parents[1] / "src"
-SOON = 20.0
+SOON = 60.0  # seconds after which a test gives up, on a slow machine too
 TOKEN = "a-token-of-enough-length"
 
 
@@ -36,8 +37,10 @@ class Slow(BaseHTTPRequestHandler):
     """Answers with the process that asked, after as many seconds as the path says."""
 
     protocol_version = "HTTP/1.1"
+    heard: ClassVar[list[str]] = []
 
     def do_GET(self) -> None:
+        self.heard.append(self.path)
         time.sleep(float(self.path.removeprefix("/")))
         self.send_response(200)
         self.send_header("Content-Length", "2")
@@ -110,8 +113,10 @@ def test_it_serves_logs_and_ends_when_told(behind: int, number: signal.Signals):
         assert asked(port, "/0", Authorization="Bearer secret") == (200, b"ok")
         answers: list[tuple[int, bytes]] = []
         waiting = threading.Thread(target=lambda: answers.append(asked(port, "/1")))
+        Slow.heard.clear()
         waiting.start()
-        time.sleep(0.4)
+        while not Slow.heard:
+            time.sleep(0.01)
         process.send_signal(number)
         _, logged = process.communicate(timeout=SOON)
         waiting.join()

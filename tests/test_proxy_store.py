@@ -11,7 +11,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,13 +29,15 @@ BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
 
 @contextlib.contextmanager
 def locked(store: SQLiteStore, how: str) -> Iterator[None]:
-    other = child("lock", str(store.path), how)
+    other, patience = child("lock", str(store.path), how), store._database.wait
     assert other.stdout is not None
     assert other.stdout.readline() == "locked\n"
+    store._database.wait = 0.3
     try:
         yield
     finally:
-        other.communicate("go\n", timeout=10)
+        other.communicate("go\n", timeout=20)
+        store._database.wait = patience
 
 
 @contextlib.contextmanager
@@ -78,6 +79,11 @@ def refs_in(bodies: list[bytes]) -> set[str]:
     return {ref for body in bodies for ref in REF.findall(body.decode())}
 
 
+async def told_all(one: Compacted) -> None:
+    """The store was told what it could not be told before: it is found to be well."""
+    await until(lambda: not one.deciding._keeping._owing)
+
+
 async def timed(asking: Any) -> float:
     begun = time.monotonic()
     reply = await asking
@@ -96,7 +102,7 @@ def test_no_new_edit_is_made_and_those_in_force_stay(tmp_path: Path, fault: Any,
             for at in (1, 2, 3):
                 assert one.shortened("anthropic", at)[:3] == [True, True, False]
                 assert one.heard("anthropic", at)[:2] == before[:2]
-        await asyncio.sleep(1.2)
+        await told_all(one)
         reply = await one.ask("anthropic", 7)
         assert told(reply, "x-clew-sent") == "projection"
         assert one.shortened("anthropic") == [True] * 6 + [False]
@@ -117,7 +123,7 @@ def test_a_new_conversation_goes_up_as_it_came(tmp_path: Path, fault: Any, how: 
             assert await timed(one.ask("openai-chat", 3)) < BOUNDED
             assert await timed(one.ask("openai-chat", 4)) < BOUNDED
             assert one.bodies == [said("openai-chat", 3), said("openai-chat", 4)]
-        await asyncio.sleep(1.2)
+        await told_all(one)
         assert told(await one.ask("openai-chat", 5), "x-clew-sent") == "projection"
 
     drive(tmp_path, act)
@@ -172,7 +178,7 @@ async def fact_while_locked(one: Compacted) -> str:
 def test_facts_that_could_not_be_kept_are_kept_later(tmp_path: Path):
     async def act(one: Compacted) -> None:
         conversation = await fact_while_locked(one)
-        await asyncio.sleep(1.2)
+        await told_all(one)
         one.deciding.fault = RuntimeError()
         await one.ask("anthropic", 5)
         assert len(one.store.facts(conversation).skipped) == 2
@@ -217,7 +223,7 @@ def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path:
             await one.ask("openai-chat", 1)
             await one.ask("anthropic", 5)
             assert one.heard("anthropic")[:3] == one.heard("anthropic", 1)[:3]
-        await asyncio.sleep(1.2)
+        await told_all(one)
         await one.ask("anthropic", 6)
         one.deciding._keeping.close()
         names = {found.name for found in one.store.conversations(None)}
@@ -230,6 +236,7 @@ def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path:
 def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """`clew serve` in a process of its own, that clips whatever was seen."""
     command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", "--quiet"]
+    command += ["--deadline", "30"]  # nothing is late, however slow the machine
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
     settings = store.parent / "clew.toml"
     settings.write_text(
@@ -314,13 +321,13 @@ def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path
         async with upstream() as behind:
             for rounds in range(4):
                 with serving(store, behind.port) as (process, port):
-                    kill = threading.Timer(
-                        0.25 + 0.2 * rounds, process.send_signal, [signal.SIGKILL]
-                    )
-                    kill.start()
+                    enough = len(behind.heard) + 5 + 8 * rounds
                     talks = (talk(port, f"task {n}", rounds) for n in range(6))
-                    await asyncio.wait_for(asyncio.gather(*talks), 60)
-                    kill.join()
+                    talking = asyncio.gather(*talks)
+                    heard = until(lambda enough=enough: len(behind.heard) > enough)
+                    await asyncio.wait_for(heard, 60)
+                    process.send_signal(signal.SIGKILL)
+                    await asyncio.wait_for(talking, 60)
             return refs_in([one.body for one in behind.heard])
 
     refs = asyncio.run(play())

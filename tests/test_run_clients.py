@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from clew.proxy.agents import client_settings
 from clew.proxy.agents.clients import VARIABLES, Setup, setup_of
+from clew.proxy.agents.settings_files import object_in
 from clew.proxy.forwarding.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
 
 URL = "http://127.0.0.1:4711"
@@ -22,7 +24,8 @@ def setup(
     for name, held in (files or {}).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(held if isinstance(held, str) else json.dumps(held))
+        text = held if isinstance(held, str | bytes) else json.dumps(held)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     own, here = folder / "own", folder / "here"
     for place in (own, here):
         place.mkdir(exist_ok=True)
@@ -415,14 +418,18 @@ OPENAI_BASE_URL = "{GATE_URL}"  # ours
 OPENAI_API_BASE={GATE_URL} # too
 GOOGLE_GEMINI_BASE_URL={GATE_URL}
 """
+BY_SETTINGS = {"env": {"OPENAI_BASE_URL": GATE_URL}}
 FILES = [
     ("qwen", ".qwen/.env", DOTENV),
     ("qwen", ".env", DOTENV),
-    ("qwen", ".qwen/settings.json", {"env": {"OPENAI_BASE_URL": GATE_URL}}),
+    ("qwen", ".qwen/settings.json", BY_SETTINGS),
     ("qwen", ".qwen/settings.json", {"security": {"auth": {"apiKey": "k", "baseUrl": GATE_URL}}}),
     ("gemini", ".gemini/.env", DOTENV),
     ("gemini", ".env", DOTENV),
     ("mini", ".config/mini-swe-agent/.env", DOTENV),
+    ("gemini", ".gemini/.env", b"# cl\xe9\n" + DOTENV.encode()),
+    ("qwen", ".qwen/.env", b"# cl\xe9\n" + DOTENV.encode()),
+    ("qwen", ".qwen/settings.json", b"// cl\xe9\n" + json.dumps(BY_SETTINGS).encode()),
 ]
 
 
@@ -484,3 +491,108 @@ def test_a_folder_that_cannot_be_looked_into_says_nothing(
 def test_a_value_that_is_no_url_is_left_as_it_is(tmp_path: Path):
     files = {".qwen/.env": "OPENAI_BASE_URL=${GATE}/v1\n"}
     assert setup(tmp_path, "qwen", files=files)[1].told == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"GOOGLE_GEMINI_BASE_URL: {GATE_URL}\n",
+        f"#{'x' * 1_000_000}\nGOOGLE_GEMINI_BASE_URL={GATE_URL}\n",
+    ],
+    ids=["a colon", "too large to be read"],
+)
+def test_what_only_some_would_find_in_a_file_is_left_as_it_is(tmp_path: Path, text: str):
+    files = {".gemini/.env": text}
+    _, found = setup(tmp_path, "gemini", files=files, GEMINI_API_KEY="k")
+    assert (found.told, found.upstreams) == ((), {})
+    assert str(tmp_path / ".gemini" / ".env") in found.note
+
+
+def test_gemini_cli_may_have_another_home(tmp_path: Path):
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    files: dict[str, Any] = {"third/.gemini/settings.json": settings}
+    _, found = setup(tmp_path, "gemini", files=files, GEMINI_CLI_HOME=str(tmp_path / "third"))
+    assert (bool(found.told), found.upstreams) == (True, {})
+    files = {"other/.gemini/.env": f"GEMINI_API_KEY=k\n{DOTENV}"}
+    _, found = setup(tmp_path, "gemini", files=files, GEMINI_CLI_HOME=str(tmp_path / "other"))
+    assert found.upstreams == {"gemini": upstream_at(GATE_URL)}
+
+
+def gate(number: int) -> dict[str, Any]:
+    return {"provider": {"anthropic": {"options": {"baseURL": f"http://gate{number}/v1"}}}}
+
+
+OPENCODES = (  # each holds before those above it, as opencode 1.18.33 has it
+    ".config/opencode/config.json", ".config/opencode/opencode.json", "opencode.json",
+    "here/opencode.json", "here/.opencode/opencode.json", ".opencode/opencode.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("count", range(1, len(OPENCODES) + 1))
+def test_which_of_opencodes_files_holds(tmp_path: Path, count: int):
+    files = {name: gate(number) for number, name in enumerate(OPENCODES[:count])}
+    _, found = setup(tmp_path, "opencode", files={".git/HEAD": "", **files})
+    assert found.upstreams["anthropic"].origin == f"http://gate{count - 1}"
+
+
+def test_opencodes_home_is_looked_into_from_anywhere(tmp_path: Path):
+    files = {"here/.git/HEAD": "", "here/.opencode/opencode.json": gate(1)}
+    _, found = setup(tmp_path, "opencode", files={**files, ".opencode/opencode.jsonc": gate(2)})
+    assert found.upstreams["anthropic"].origin == "http://gate2"
+
+
+@pytest.mark.parametrize(("flag", "origin"), [("1", "http://gate1"), ("0", "http://gate2")])
+def test_a_projects_files_are_left_where_opencode_leaves_them(
+    tmp_path: Path, flag: str, origin: str
+):
+    """A key would go to where a folder says that its agent does not even look into."""
+    files = {
+        ".config/opencode/opencode.json": gate(1), "here/.git/HEAD": "",
+        "here/opencode.json": gate(2), "here/.opencode/opencode.json": gate(2),
+    }  # fmt: skip
+    world = {"OPENCODE_DISABLE_PROJECT_CONFIG": flag}
+    _, found = setup(tmp_path, "opencode", files=files, **world)
+    assert found.upstreams["anthropic"].origin == origin
+
+
+def test_opencode_with_settings_that_it_fetches_is_left_as_it_is(tmp_path: Path):
+    login = {"https://work.example": {"type": "wellknown", "key": "K", "token": "t"}}
+    files = {".local/share/opencode/auth.json": login}
+    words, found = setup(tmp_path, "opencode", "run", files=files)
+    assert (words, found.environment, found.told) == (("opencode", "run"), {}, ())
+    assert "https://work.example" in found.note
+
+
+def test_codex_has_settings_for_the_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    machine = tmp_path / "etc" / "config.toml"
+    monkeypatch.setattr(client_settings, "_CODEX_MACHINE", machine)
+    files = {"etc/config.toml": f'openai_base_url = "{GATE_URL}"'}
+    _, found = setup(tmp_path, "codex", files=files)
+    assert found.upstreams == {"openai": upstream_at(GATE_URL, whole=True)}
+    files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
+    _, found = setup(tmp_path, "codex", files=files)
+    assert found.upstreams == {"openai": upstream_at("http://own/v1", whole=True)}
+
+
+def test_codex_may_have_a_usual_profile(tmp_path: Path):
+    files = {
+        ".codex/config.toml": f'profile = "old"\n[profiles.old]\nmodel_provider = "mine"\n{CODEX}'
+    }
+    given, _ = setup(tmp_path, "codex", files=files)
+    assert given == ("codex", "-c", f'model_providers.mine.base_url="{V1}"')
+
+
+def test_a_variable_that_only_older_versions_of_codex_go_by_is_left_to_them(tmp_path: Path):
+    world = {"OPENAI_BASE_URL": GATE_URL}
+    given, found = setup(tmp_path, "codex", **world)
+    assert (given, found.told, found.upstreams) == (("codex",), (), {})
+    assert "OPENAI_BASE_URL" in found.note
+    login = {"OPENAI_API_KEY": None, "tokens": {"id_token": "x"}}
+    assert setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)[1].told
+    files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
+    assert setup(tmp_path, "codex", files=files, **world)[1].told
+
+
+@pytest.mark.parametrize("text", ["/*" * 300_000, '"' + '\\"' * 300_000, '"' + "\\" * 300_001])
+def test_a_hostile_file_is_read_to_its_end_once(text: str):
+    assert object_in(text) is None

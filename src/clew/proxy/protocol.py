@@ -77,8 +77,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return rest
 
     def on_message_begin(self) -> None:
-        """The parser reads a head."""
-        self._begun, self._fed = True, 0
+        """The parser reads a head; what was left of a body before it says nothing of this one."""
+        self._begun, self._fed, self._left = True, 0, None
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:

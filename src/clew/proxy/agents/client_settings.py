@@ -26,6 +26,8 @@ from .settings_files import (
 )
 
 _CODEX_OWN: Final = "openai_base_url"  # the setting of Codex's own provider
+_CODEX_MACHINE: Final = Path("/etc/codex/config.toml")  # for all users of a machine
+CODEX_OLDER: Final = "OPENAI_BASE_URL"  # by which older versions go, and newer ones do not
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"  # where Codex goes with ChatGPT's login
 
 
@@ -45,17 +47,18 @@ class Provider(Struct, frozen=True):
 def codex_provider(world: Mapping[str, str], words: Sequence[str]) -> Provider:
     """The provider that Codex will use."""
     home = folder_of(world, "CODEX_HOME", ".codex")
-    settings = toml_at(home / "config.toml")
+    settings = merged([toml_at(_CODEX_MACHINE), toml_at(home / "config.toml")])
     profile = after(words, "--profile", "-p")
+    older = object_of(inside(settings, "profiles", profile or text_of(settings.get("profile"))))
+    settings = merged([settings, older])
     if profile:  # a file of its own; a table in versions before
-        older = object_of(inside(settings, "profiles", profile))
-        settings = merged([settings, older, toml_at(home / f"{profile}.config.toml")])
+        settings = merged([settings, toml_at(home / f"{profile}.config.toml")])
     options = _options(words)
     name = options.get("model_provider") or text_of(settings.get("model_provider")) or "openai"
     if name == "openai":
         key, known = _CODEX_OWN, text_of(settings.get(_CODEX_OWN))
         known = known or (CHATGPT if _has_chatgpt_login(home, world) else "")
-        placed = not _has_hidden_login(home, world, settings)
+        placed = not _has_hidden_login(home, world, settings) and not world.get(CODEX_OLDER)
     else:
         key, placed = f"model_providers.{name}.base_url", False
         known = text_of(inside(settings, "model_providers", name, "base_url"))
@@ -124,19 +127,34 @@ def _with_variables(text: str, world: Mapping[str, str]) -> str:
 
 
 def _opencode_files(world: Mapping[str, str], here: Path) -> Iterator[Path]:
-    """Its settings, each over those before it: the user's, then from the project's root on."""
+    """Its settings, each over those before it: the user's, the project's, then `.opencode`."""
     names = ("opencode.json", "opencode.jsonc")
     folder = folder_of(world, "XDG_CONFIG_HOME", ".config") / "opencode"
-    yield from (folder / name for name in names)
+    yield from (folder / name for name in ("config.json", *names))
     if known := world.get("OPENCODE_CONFIG"):
         yield Path(known)
+    outward = _opencode_project(world, here)
+    yield from (one / name for one in reversed(outward) for name in names)
+    folders = [one / ".opencode" for one in (*outward, folder_of(world, "", ""))]
+    if known := world.get("OPENCODE_CONFIG_DIR"):
+        folders.append(Path(known))
+    yield from (one / name for one in dict.fromkeys(folders) for name in names)
+
+
+def _opencode_project(world: Mapping[str, str], here: Path) -> list[Path]:
+    """The folders of a project, from here to its root; none where they are not to be read."""
+    if world.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() in ("1", "true"):
+        return []
     above = [here, *here.parents]
     root = next((at for at, one in enumerate(above) if is_there(one / ".git")), len(above) - 1)
-    inward = above[root::-1]
-    yield from (one / name for one in inward for name in names)
-    yield from (one / ".opencode" / name for one in inward for name in names)
-    if known := world.get("OPENCODE_CONFIG_DIR"):
-        yield from (Path(known) / name for name in names)
+    return above[: root + 1]
+
+
+def opencode_fetches(world: Mapping[str, str]) -> str:
+    """From where opencode fetches settings that nobody can know here; empty: from nowhere."""
+    path = folder_of(world, "XDG_DATA_HOME", str(Path(".local", "share"))) / "opencode"
+    login = object_in(world.get("OPENCODE_AUTH_CONTENT", "")) or object_at(path / "auth.json")
+    return next((url for url, one in login.items() if inside(one, "type") == "wellknown"), "")
 
 
 def _opencode_provider(id: str, about: Any, world: Mapping[str, str]) -> Provider | None:
@@ -189,7 +207,7 @@ def pi_providers(world: Mapping[str, str], words: Sequence[str]) -> list[Provide
 
 def gemini_has_key(world: Mapping[str, str]) -> bool:
     """Whether Gemini CLI was told to use an API key, which it may keep where nobody can look."""
-    settings = object_at(folder_of(world, "", ".gemini") / "settings.json")
+    settings = object_at(folder_of(world, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json")
     chosen = text_of(inside(settings, "security", "auth", "selectedType"))
     return chosen in ("gemini-api-key", "gateway")
 

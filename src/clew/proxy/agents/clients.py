@@ -14,10 +14,12 @@ from msgspec.structs import replace
 from ..forwarding.upstreams import Name, Upstream, upstream_at
 from .client_settings import (
     CHATGPT,
+    CODEX_OLDER,
     Provider,
     after,
     codex_provider,
     gemini_has_key,
+    opencode_fetches,
     opencode_providers,
     pi_providers,
 )
@@ -254,6 +256,8 @@ def _codex(place: Place) -> Setup:
     provider = codex_provider(place.world, place.words)
     if not provider.placed:
         note = f"where its requests go, {provider.id} does not say"
+        if place.world.get(CODEX_OLDER):
+            note += f", and not all versions go by {CODEX_OLDER}"
         return Setup(client="Codex", words=place.words, note=note)
     setting = f"{provider.id}={json.dumps(base_url(place.url, 'openai', versioned=True))}"
     upstreams: dict[Name, Upstream] = {}
@@ -279,8 +283,11 @@ def _opencode(place: Place) -> Setup:
     """By a variable that is merged over all of its files."""
     known = place.world.get("OPENCODE_CONFIG_CONTENT", "")
     content = object_in(known) if known.strip() else {}
-    if content is None:
-        note = "OPENCODE_CONFIG_CONTENT is set to what is no JSON object"
+    fetched = opencode_fetches(place.world)
+    if content is None or fetched:
+        note = f"what it fetches from {fetched} may say where its requests go"
+        if content is None:
+            note = "OPENCODE_CONFIG_CONTENT is set to what is no JSON object"
         return Setup(client="opencode", words=place.words, note=note)
     taken, upstreams = _taken(opencode_providers(place.world, place.here, place.words, content))
     providers = dict(object_of(content.get("provider")))

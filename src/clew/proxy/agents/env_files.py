@@ -14,14 +14,14 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from .settings_files import folder_of, inside, is_address, is_there, object_at, text_of
+from .settings_files import folder_of, inside, is_address, is_there, object_at, text_at, text_of
 
 _LINE: Final = re.compile(
-    r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*"""
+    r"""^[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)(?:[ \t]*=|(:)[ \t])[ \t]*"""
     r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^#\r\n]*?))[ \t]*(?:\#[^\r\n]*)?\r?$""",
     re.MULTILINE,
 )
-_LARGEST: Final = 1_000_000  # bytes; a larger file is none of these
+_LARGEST: Final = 1_000_000  # bytes; a larger file may say anything
 
 
 class Named(Struct, frozen=True):
@@ -53,7 +53,8 @@ def near(here: Path) -> Find:
 
 def gemini_file(world: Mapping[str, str], here: Path) -> Find:
     """The one `.env` that Gemini CLI reads."""
-    return _nearest(folder_of(world, "", ""), folder_of(world, "", ".gemini"), here)
+    home = folder_of(world, "GEMINI_CLI_HOME", "")
+    return _nearest(home, home / ".gemini", here)
 
 
 def mini_file(world: Mapping[str, str]) -> Find:
@@ -104,22 +105,28 @@ def _in(file: Path | None, *, own: bool) -> Find:
     held = _variables(file) if file is not None else {}
 
     def find(name: str) -> Named | None:
-        value = held.get(name, "")
-        return Named(value, file, own and is_address(value)) if file is not None and value else None
+        if file is None:
+            return None
+        if held is None:
+            return Named("", file, own=False)
+        value, plain = held.get(name, ("", True))
+        return Named(value, file, own and plain and is_address(value)) if value else None
 
     return find
 
 
-def _variables(file: Path) -> dict[str, str]:
-    """The variables of a file; none where it cannot be read."""
+def _variables(file: Path) -> dict[str, tuple[str, bool]] | None:
+    """The variables of a file, and whether all who read such files would find them.
+
+    There are none where it cannot be read; None: it is too large to be looked at.
+    """
     try:
         if file.stat().st_size > _LARGEST:
-            return {}
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError):
+            return None
+    except OSError:
         return {}
-    found = (line.groups() for line in _LINE.finditer(text))
+    found = (line.groups() for line in _LINE.finditer(text_at(file)))
     return {
-        name: next(value for value in (*values, "") if value is not None).strip()
-        for name, *values in found
+        name: (next(value for value in (*values, "") if value is not None).strip(), not colon)
+        for name, colon, *values in found
     }

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-_STRING: Final = r'"(?:[^"\\]|\\.)*"'
-_COMMENTS: Final = re.compile(rf"({_STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+# What has no end goes on to that of the text: so each is looked at once, whatever a file holds.
+_STRING: Final = r'"(?:[^"\\]|\\.?)*(?:"|\Z)'
+_COMMENTS: Final = re.compile(rf"({_STRING})|//[^\r\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
@@ -35,9 +36,12 @@ def is_there(path: Path) -> bool:
 
 
 def text_at(path: Path) -> str:
-    """What a file says; nothing where it cannot be read."""
+    """What a file says, as agents read it: a byte that is wrong harms that character alone.
+
+    Nothing where it cannot be read.
+    """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return path.read_text(encoding="utf-8-sig", errors="replace")
     except (OSError, ValueError):
         return ""
 

@@ -2,7 +2,8 @@
 
 While the store cannot be written to, no process can tell another by it what went up. So each has a
 stretch of memory that all of them read and it alone writes. One that dies leaves what stands there
-to the one that takes its place.
+to the one that takes its place. It writes into one half of it and into the other in turn: whenever
+it dies, one of them is whole.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ from msgspec import Struct
 
 from ...facts import Facts
 
-_STRETCH: Final = 128 * 1024  # bytes of one process: the facts of some hundred conversations
-_HEAD: Final = 12  # bytes before them: their length, and a hash that tells whether they are whole
-_TRIES: Final = 50  # to read what is being written just then
+_HALF: Final = 128 * 1024  # bytes: the facts of some hundred conversations
+_STRETCH: Final = 2 * _HALF  # of one process
+_NUMBER: Final = 8  # bytes: how often it was written; the half with the higher one counts
+_HEAD: Final = _NUMBER + 12  # with a hash that tells whether the facts are whole, and their length
+_LEAST: Final = 128  # bytes: no conversation takes less
+_TRIES: Final = 50  # to read what is written over just then
 
 Memory = Any  # an array that processes share; `multiprocessing` has no name for its type
 
@@ -32,7 +36,7 @@ class Waiting(Struct, frozen=True):
     facts: Facts
 
 
-_NONE: Final[Mapping[str, Waiting]] = {}
+_NOTHING: Final[tuple[bytes, Mapping[str, Waiting]]] = (bytes(_HEAD), {})
 
 
 def memory_for(processes: int) -> Memory:
@@ -47,21 +51,16 @@ class Board:
         self._memory = memory
         self._row = row
         self._seen: dict[int, tuple[bytes, Mapping[str, Waiting]]] = {}  # by process: head, content
+        self._read(row)
+        self._number = _number(self._seen.get(row, _NOTHING)[0])
 
     def put(self, waiting: Mapping[str, Waiting]) -> None:
         """Let all see what waits here now; the oldest that there is no room for is left out."""
-        pieces: list[bytes] = []
-        left = _STRETCH - _HEAD - 2
-        for name, one in reversed(list(waiting.items())):
-            told = [one.owner, one.facts.to_dict()]
-            piece = msgspec.json.encode(name) + b":" + msgspec.json.encode(told)
-            left -= len(piece) + 1
-            if left < 0:
-                break
-            pieces.append(piece)
-        content = b"{" + b",".join(pieces) + b"}"
-        at = self._row * _STRETCH
-        self._memory[at : at + _HEAD + len(content)] = _head(content) + content
+        content = b"{" + b",".join(_pieces(waiting)) + b"}"
+        number = self._number + 1
+        at = self._row * _STRETCH + number % 2 * _HALF
+        self._memory[at : at + _HEAD + len(content)] = _head(number, content) + content
+        self._number = number
 
     def own(self) -> Mapping[str, Waiting]:
         """What stands in this process's own stretch: at its start, what one that died had there."""
@@ -85,24 +84,44 @@ class Board:
                     yield found
 
     def _read(self, row: int) -> Mapping[str, Waiting]:
-        """What a process has put there; what was read of it before, where it is never whole."""
-        before, known = self._seen.get(row, (bytes(_HEAD), _NONE))
-        at = row * _STRETCH
+        """What a process has put there last; what was read of it before, where none is whole."""
+        seen, known = self._seen.get(row, _NOTHING)
         for _ in range(_TRIES):
-            head: bytes = self._memory[at : at + _HEAD]
-            if head == before:
-                break
-            end = at + _HEAD + min(int.from_bytes(head[8:]), _STRETCH - _HEAD)
-            content: bytes = self._memory[at + _HEAD : end]
-            if _head(content) == head:
-                known = _content(content)
-                self._seen[row] = (head, known)
-                break
+            for head, at in sorted(self._halves(row), reverse=True):
+                if head == seen:
+                    return known
+                end = at + _HEAD + min(int.from_bytes(head[-4:]), _HALF - _HEAD)
+                content: bytes = self._memory[at + _HEAD : end]
+                if _head(_number(head), content) == head:
+                    self._seen[row] = (head, _content(content))
+                    return self._seen[row][1]
         return known
 
+    def _halves(self, row: int) -> Iterator[tuple[bytes, int]]:
+        for at in (row * _STRETCH, row * _STRETCH + _HALF):
+            yield self._memory[at : at + _HEAD], at
 
-def _head(content: bytes) -> bytes:
-    return xxhash.xxh3_64_digest(content) + len(content).to_bytes(4)
+
+def _pieces(waiting: Mapping[str, Waiting]) -> Iterator[bytes]:
+    """The members of an object, as many as there is room for, the latest first."""
+    left = _HALF - _HEAD - 2
+    for name, one in reversed(list(waiting.items())):
+        told = [one.owner, one.facts.to_dict()]
+        piece = msgspec.json.encode(name) + b":" + msgspec.json.encode(told)
+        if len(piece) < left:
+            left -= len(piece) + 1
+            yield piece
+        if left < _LEAST:
+            return
+
+
+def _number(head: bytes) -> int:
+    return int.from_bytes(head[:_NUMBER])
+
+
+def _head(number: int, content: bytes) -> bytes:
+    told = xxhash.xxh3_64_digest(content, seed=number)
+    return number.to_bytes(_NUMBER) + told + len(content).to_bytes(4)
 
 
 def _content(content: bytes) -> Mapping[str, Waiting]:

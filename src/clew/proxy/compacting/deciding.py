@@ -32,7 +32,6 @@ from ...facts import FAR_BACK, Facts
 from ...fallback import Fallback, as_it_came, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
-from ...limits import window_around
 from ...marker import reference
 from ...policy import Policy
 from ...prices import terms_for
@@ -51,10 +50,12 @@ from .reading import Asked, Read, parent_of, taken_apart
 from .telling import (
     comes_back,
     first_marks,
+    has_reasoning,
     is_cached_behind,
     is_cold,
     marks_seen,
     own_cache,
+    window_seen,
 )
 
 _FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
@@ -229,8 +230,8 @@ class Deciding:
     def fits(self, asked: Asked, tokens: int, *, beside_output: bool) -> None:
         """No more than so many tokens fit, as the provider has just said; or beside the output."""
         read = self._read(asked)
-        window = window_around(tokens, read.body.fields) if beside_output else tokens
-        self._note(read.conversation, Facts(windows=((read.here(), window),)))
+        new = window_seen(read, tokens, beside_output=beside_output, bound=self._is_bound(read))
+        self._note(read.conversation, new)
 
     def close(self) -> None:
         """Leave nothing untold that the store can still be told."""
@@ -334,7 +335,7 @@ class Deciding:
         state = folded.state
         if not folded.setting.binding.bound or state.prefix.hex() in facts.changed - facts.skipped:
             return False
-        if not _has_reasoning(folded):
+        if not has_reasoning(folded):
             return False
         last, altered = self._last(read, state.boundaries), alters(edits_of(state))
         passed = (prefix.hex() for prefix in reversed(state.boundaries))
@@ -486,14 +487,7 @@ class Deciding:
 
 
 def _is_settled(folded: Folded, seen: _Seen) -> bool:
-    """Whether the original went up at this very boundary, so that nothing can be changed there."""
-    here = folded.state.prefix.hex()
-    return folded.setting.binding.bound and here in seen.facts.skipped & seen.facts.changed
-
-
-def _has_reasoning(folded: Folded) -> bool:
-    """Whether there is reasoning in the history that no edit has taken out yet."""
-    state = folded.state
-    return any(
-        unit.reasoning and unit.reasoning[0] not in state.claimed for unit in state.index.units
-    )
+    """Whether the original went up at this very boundary, and fitted: nothing can be changed."""
+    here, facts = folded.state.prefix.hex(), seen.facts
+    passed = here in facts.skipped & facts.changed and facts.window_at(here) is None
+    return folded.setting.binding.bound and passed

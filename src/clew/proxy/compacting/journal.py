@@ -8,7 +8,7 @@ from. So each process has a ring of memory that all of them read and it alone wr
 from __future__ import annotations
 
 import ctypes
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from multiprocessing import sharedctypes
 from threading import Lock
@@ -26,6 +26,7 @@ _COUNT: Final = 8  # bytes: how many were written so far
 _HEAD: Final = 10  # bytes of a slot: a hash that tells whether it is whole, and the length
 _ROW: Final = _COUNT + _SLOTS * _SLOT
 _MOST_HELD: Final = 2_048  # conversations nobody has asked for here yet
+_MOST_OF_ONE: Final = 64  # requests of one of them; those before are in the store, as a rule
 
 Ring = Any  # an array that processes share; `multiprocessing` has no name for its type
 
@@ -56,7 +57,7 @@ class Journal:
         self._ring = memoryview(ring).cast("B")
         self._row = row
         self._read = [0] * (len(self._ring) // _ROW)  # of each process, how many are read
-        self._held: OrderedDict[str, list[Taken]] = OrderedDict()
+        self._held: OrderedDict[str, deque[Taken]] = OrderedDict()
         self._lock = Lock()
 
     def note(self, taken: Taken) -> None:
@@ -78,10 +79,11 @@ class Journal:
             for row in range(len(self._read)):
                 for taken in self._new(row):
                     self._hold(taken)
-            return self._held.pop(conversation, [])
+            return list(self._held.pop(conversation, ()))
 
     def _hold(self, taken: Taken) -> None:
-        self._held.setdefault(taken.conversation, []).append(taken)
+        held = self._held.setdefault(taken.conversation, deque(maxlen=_MOST_OF_ONE))
+        held.append(taken)
         self._held.move_to_end(taken.conversation)
         if len(self._held) > _MOST_HELD:
             self._held.popitem(last=False)

@@ -1,8 +1,9 @@
 """What the store is asked and told on the way up, and what holds while it cannot be had.
 
 A store that is locked or gone costs each request its whole patience. So once it has failed, it is
-left alone for a moment, and requests go on with what this process knows. Facts that it could not be
-told then are told as soon as it can be had, and at the end: who comes after must not miss them.
+left alone for a moment, and requests go on with what this process knows. One that cannot be written
+to is still read: others may have told it something meanwhile. Facts that it could not be told then
+are told as soon as it can be had, and at the end: who comes after must not miss them.
 Until then they stand where the other processes that serve the same port see them, if there are any.
 """
 
@@ -33,6 +34,13 @@ _MOST_SHOWN: Final = 64  # editions of one conversation that are remembered as k
 _SURE: Final = 2.0  # seconds for which originals that were there are taken to be there
 
 
+class _Rest:
+    """Until when a store is left alone that has failed."""
+
+    error: ClewError | None = None
+    until = 0.0
+
+
 class Keeping:
     """The store as the request path sees it; safe to share by threads."""
 
@@ -48,9 +56,9 @@ class Keeping:
         self._board = board
         self._journal = journal
         self._lock = Lock()
-        self._failed: ClewError | None = None
+        self._learning = Lock()
+        self._reads, self._writes = _Rest(), _Rest()
         self._warned = False  # that it cannot be written to
-        self._until = 0.0  # when it may be asked again
         # By one that died, whose place this process takes.
         left: Mapping[str, Waiting] = board.own() if board is not None else {}
         self._owing: dict[str, Conversation] = {  # those whose facts the store has yet to hear of
@@ -75,7 +83,7 @@ class Keeping:
             settling = self._settling
         if settling is not None:
             settling.join()
-        self._until = 0.0  # it is the last time to ask
+        self._writes.error = None  # it is the last time to ask
         self._settle_all()
 
     def read_up(self, known: Conversation) -> None:
@@ -105,9 +113,11 @@ class Keeping:
         The journal last: of what was taken meanwhile, it alone tells.
         """
         asked = self._look_into_store(known, prefixes)
-        for one in self._journal.of(known.id) if self._journal is not None else ():
-            known.edited |= one.edited
-            known.note_sent(one.prefix, one.latest, one.parent)
+        if self._journal is not None:
+            with self._learning:  # it tells once: another request waits until that is known here
+                for one in self._journal.of(known.id):
+                    known.edited |= one.edited
+                    known.note_sent(one.prefix, one.latest, one.parent)
         return asked
 
     def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
@@ -141,7 +151,7 @@ class Keeping:
         if owed == NO_FACTS:
             return
         try:
-            self._asked(lambda store: store.note(known.id, owed))
+            self._told(lambda store: store.note(known.id, owed))
         except ClewError:
             self._owe(known)
             return
@@ -214,13 +224,13 @@ class Keeping:
         new = {} if seen else {ref: originals[ref] for ref in originals if ref not in known.durable}
         if new:
             both = new | beside()
-            self._asked(lambda store: store.keep(known.owner, known.id, both))
+            self._told(lambda store: store.keep(known.owner, known.id, both))
             self._is_well()
             known.durable.update(new)
         elif originals and not seen:
             with suppress(ClewError):  # it is only to be shown
                 texts = beside()
-                self._asked(lambda store: store.keep(known.owner, known.id, texts))
+                self._told(lambda store: store.keep(known.owner, known.id, texts))
         _note_shown(known, edition)
         if originals and self._clock() - known.seen_kept >= _SURE:
             self._look_after(known, originals)
@@ -239,7 +249,7 @@ class Keeping:
 
     def _look_after(self, known: Conversation, originals: Mapping[str, str]) -> None:
         try:
-            self._asked(lambda store: store.keep(known.owner, known.id, originals))
+            self._told(lambda store: store.keep(known.owner, known.id, originals))
         except ClewError:
             return  # they were durable when they were first left out
         known.seen_kept = self._clock()
@@ -255,15 +265,25 @@ class Keeping:
                 self._remember(known)  # at the end they are told, if nobody came to it before
 
     def _asked(self, work: Callable[[Store], T]) -> T:
-        if self._failed is not None and self._clock() < self._until:
-            raise self._failed
+        """What the store knows; who cannot even read it does not try to write."""
+        return self._tried(work, self._reads, self._writes)
+
+    def _told(self, work: Callable[[Store], T]) -> T:
+        """Something is written down in the store."""
+        return self._tried(work, self._writes)
+
+    def _tried(self, work: Callable[[Store], T], rest: _Rest, *more: _Rest) -> T:
+        failed = rest.error  # another thread may have it well again at any moment
+        if failed is not None and self._clock() < rest.until:
+            raise failed
         try:
             found = work(self._store)
         except ClewError as error:
             self._warn(error)
-            self._failed, self._until = error, self._clock() + _PAUSE
+            for one in (rest, *more):
+                one.error, one.until = error, self._clock() + _PAUSE
             raise
-        self._failed = None
+        rest.error = None
         return found
 
     def _warn(self, error: ClewError) -> None:

@@ -9,6 +9,7 @@ from ...codecs.codec import FormatName
 from ...engine import Folded
 from ...facts import FAR_BACK, Facts, Marks
 from ...folding.state import State
+from ...limits import window_around
 from ...planning.marking import marking_of
 from ...prices import terms_for
 from ...sessions.session import Usage
@@ -62,11 +63,30 @@ def marks_seen(read: Read, state: State) -> Facts:
     return Facts(marks=((here, told),))
 
 
+def window_seen(read: Read, tokens: int, *, beside_output: bool, bound: bool) -> Facts:
+    """No more than so many tokens fit from here on, or beside the output.
+
+    An answer to the same may be signed for more than that: who goes on from it cannot know.
+    """
+    here = read.here()
+    tokens = window_around(tokens, read.body.fields) if beside_output else tokens
+    doubted = frozenset({here} if bound and read.conversation.was_answered(here) else ())
+    return Facts(windows=((here, tokens),), skipped=doubted, changed=doubted)
+
+
 def _marks_of(read: Read, before: Marks | None) -> Marks:
     """How a request is marked, by its client or by who is behind that."""
     told = marking_of(read.body, read.format).told
     behind = read.conversation.cached_behind or before == "behind"
     return "behind" if told == "none" and behind else told
+
+
+def has_reasoning(folded: Folded) -> bool:
+    """Whether there is reasoning in the history that no edit has taken out yet."""
+    state = folded.state
+    return any(
+        unit.reasoning and unit.reasoning[0] not in state.claimed for unit in state.index.units
+    )
 
 
 def own_cache(read: Read, folded: Folded) -> int:
