@@ -413,7 +413,7 @@ def enough(found: Sequence[Found]) -> Table:
             growths = one.result.samples
             if one.result.agent == "codex" or len(growths) < 26:  # the same sessions in every row
                 continue
-            factor = calibration.calibrations(growths[:count])[0].factor
+            factor = calibration.factor_of(growths[:count])
             own += [factor / growth.ratio - 1 for growth in growths[21:]]
             family += [default(growth.model) / growth.ratio - 1 for growth in growths[21:]]
         if own:

@@ -108,6 +108,7 @@ def test_what_gemini_accepts_is_no_problem(contents: list[Any]) -> None:
 
 BROKEN: list[tuple[list[Any], Found, list[Any]]] = [
     (["Go."], [("G0", "contents[0]")], [ASK]),
+    ([text("Go.")], [("G0", "contents[0]")], [ASK]),
     ([{"role": "user", "parts": "Go."}], [("G0", "contents[0].parts")], [ASK]),
     ([user("Go.")], [("G0", "contents[0].parts[0]")], [ASK]),
     ([user({"text": 3})], [("G0", "contents[0].parts[0].text")], [ASK]),

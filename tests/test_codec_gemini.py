@@ -233,6 +233,8 @@ def test_what_is_no_content_is_carried_along(message: Any) -> None:
         ({"role": "user", "parts": [{"function_call": {"name": "f"}}]}, True),
         ({"role": "model", "parts": [{"functionResponse": {"name": "f"}}]}, False),
         ({"role": "function", "parts": [{"functionResponse": {"name": "f"}}]}, False),
+        ({"functionCall": {"name": "f"}}, True),
+        ({"functionResponse": {"name": "f"}}, False),
         ("model", False),
     ],
 )

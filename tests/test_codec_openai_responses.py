@@ -235,6 +235,14 @@ def test_reasoning_is_signed_by_its_encrypted_content():
     assert (plain.text, plain.signed, plain.weight) == ("", False, 0)
 
 
+@pytest.mark.parametrize("kind", ["mcp_list_tools", "dream_call"])
+def test_what_is_unbound_counts_as_much_as_before(kind: str):
+    """Its id may be given anew when reasoning before it goes: that must not undo the saving."""
+    item = {"type": kind, "id": "mcpl_1", "server_label": "docs", "tools": []}
+    assert CODEC.unbind(item) != item
+    assert CODEC.read(0, CODEC.unbind(item)) == CODEC.read(0, item)
+
+
 def test_compaction_is_opaque_and_weighed():
     (part,) = read({"type": "compaction", "encrypted_content": "x" * 800})
     assert (part.kind, part.text, part.signed, part.weight) == ("opaque", "", True, 100)

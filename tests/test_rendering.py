@@ -15,6 +15,7 @@ from clew.rendering.definitions import DEFINING
 from clew.rendering.words import STYLES as HOW
 from clew.rendering.words import Answered, Called, fenced
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request
+from tests.judges import judge
 
 formats = pytest.mark.parametrize("format", FORMATS)
 OPENING = (
@@ -262,6 +263,26 @@ def test_what_the_assistant_said_stays_its_own() -> None:
     ]
 
 
+SILENT: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "two that said nothing": (
+        [{"role": "assistant", "content": ""}, {"role": "assistant", "content": ""}],
+        {"role": "assistant", "content": ""},
+    ),
+    "two that refused": (
+        [{"role": "assistant", "content": None, "refusal": one} for one in ("no", "never")],
+        {"role": "assistant", "content": None, "refusal": "no\n\nnever"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SILENT)
+def test_neighbours_that_said_nothing_become_one_that_is_valid(case: str) -> None:
+    silent, joined = SILENT[case]
+    out = told([ASK, *silent, ASK, chat(None, "c1"), answer("c1")], "openai-chat")
+    assert out[1] == joined
+    assert clew.check(out, format="openai-chat") == []
+
+
 def test_rfc_013_leaves_calls_in_the_assistants_turn() -> None:
     history = [ASK, chat("I look.", "c1", "c2"), answer("c1"), answer("c2", "red"), ASK]
     calls = "[Tool Call: run({}) -> call_id: c1]\n[Tool Call: run({}) -> call_id: c2]"
@@ -389,6 +410,90 @@ def test_pictures_that_a_tool_drew_stay_pictures() -> None:
     assert message["content"][-1] == {
         "type": "input_image", "detail": "auto", "image_url": "https://a/b.png"
     }  # fmt: skip
+
+
+OUTPUTS_WITH_MEDIA: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a file, nulls for what it has not": (
+        {"type": "input_file", "file_id": "file_1", "file_data": None, "filename": None},
+        {"type": "input_file", "file_id": "file_1"},
+    ),
+    "an image without a detail": (
+        {"type": "input_image", "image_url": "https://a/b.png"},
+        {"type": "input_image", "image_url": "https://a/b.png", "detail": "auto"},
+    ),
+    "an image with a null for one": (
+        {"type": "input_image", "file_id": "file_1", "image_url": None, "detail": None},
+        {"type": "input_image", "file_id": "file_1", "detail": "auto"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUTPUTS_WITH_MEDIA)
+def test_media_that_move_into_a_message_are_what_a_message_takes(case: str) -> None:
+    """An output may leave out, or set to null, what the content of a message must have or not."""
+    block, moved = OUTPUTS_WITH_MEDIA[case]
+    call = {"type": "function_call", "call_id": "c1", "name": "see", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c1", "output": [block]}
+    asked = {"model": "gpt-5.6", "input": [ASK, call, output]}
+    assert judge("openai-responses", asked) == []
+    out = told(asked)
+    assert out["input"][0]["content"][-1] == moved
+    assert judge("openai-responses", out) == []
+
+
+CHECK = {"id": "s1", "code": "malicious", "message": "This site may harm."}
+BESIDE: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "checks": (
+        [
+            {"type": "computer_call", "id": "cu_1", "call_id": "c1", "status": "completed",
+             "action": {"type": "click"}, "pending_safety_checks": [CHECK]},
+            {"type": "computer_call_output", "call_id": "c1",
+             "output": {"type": "computer_screenshot", "image_url": "https://a/b.png"},
+             "acknowledged_safety_checks": [CHECK]},
+        ],
+        [
+            'It was given {"pending_safety_checks":' + json.dumps([CHECK], separators=(",", ":")),
+            'returned {"acknowledged_safety_checks":' + json.dumps([CHECK], separators=(",", ":")),
+        ],
+    ),
+    "a container": (
+        [
+            {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]},
+             "environment": {"type": "container_reference", "container_id": "cntr_7"}},
+            {"type": "shell_call_output", "call_id": "c1",
+             "output": [{"stdout": "a", "stderr": "", "outcome": {"type": "timeout"}}]},
+        ],
+        ['It was given {"environment":{"type":"container_reference","container_id":"cntr_7"}}'],
+    ),
+    "a namespace": (
+        [
+            {"type": "function_call", "call_id": "c1", "name": "ask", "arguments": "{}",
+             "namespace": "docs", "caller": None},
+            {"type": "function_call_output", "call_id": "c1", "output": "ok"},
+        ],
+        ['It was given {"namespace":"docs"}'],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_what_a_call_was_given_beside_its_arguments_is_told(case: str) -> None:
+    items, lines = BESIDE[case]
+    out = told({"model": "gpt-5.6", "input": [ASK, *items]})["input"]
+    said = "\n".join(block.get("text", "") for block in out[0]["content"])
+    assert [line for line in lines if line not in said] == []
+
+
+def test_whose_tool_the_provider_ran_is_told() -> None:
+    turn = [
+        {"type": "mcp_tool_use", "id": "m1", "name": "ask", "server_name": "docs", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": "yes"},
+    ]
+    out = told(anthropic(BLOCK, turn, [{"type": "text", "text": "More?"}]))["messages"]
+    assert out[0]["content"][1]["text"] == (
+        f"{OPENING}\nThe assistant called ask (id m1), run by the provider, with {{}}\n"
+        'It was given {"server_name":"docs"}\nask returned\n```\nyes\n```'
+    )
 
 
 def test_how_a_shell_ended_is_told() -> None:

@@ -6,6 +6,8 @@ import copy
 
 import pytest
 
+import clew
+from clew.check.anthropic_server import RESULT_TYPES
 from clew.check.formats import problems_in
 from clew.repair.mending import Repair
 from clew.repair.words import BLANK, CONTINUE, EARLIER, unpaired_result
@@ -411,3 +413,18 @@ def test_untouched_blocks_and_messages_are_the_same_objects() -> None:
     assert rows[2]["content"][1] is messages[2]["content"][1]
     assert rows[3] is messages[3]
     assert rows[4] is messages[4]
+
+
+def test_many_lost_results_get_stand_ins_in_the_order_of_their_calls() -> None:
+    """Mended a second time from what the first looked at, and that in its order."""
+    tools = [tool for tool in RESULT_TYPES if tool != "mcp"]
+    asked = [
+        {"type": "server_tool_use", "id": f"srvtoolu_{tool}", "name": tool, "input": {}}
+        for tool in tools
+    ]
+    history = [u(), m(*asked, use()), u(res()), m(text("so")), u(text("and?"))]
+    mended = clew.repair(history, format="anthropic").request
+    put = [block for block in mended[3]["content"] if block["type"] != "text"]
+    assert [block["tool_use_id"] for block in put] == [f"srvtoolu_{tool}" for tool in tools]
+    assert [block["type"] for block in put] == [RESULT_TYPES[tool] for tool in tools]
+    assert clew.check(mended, format="anthropic") == []

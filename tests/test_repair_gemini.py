@@ -225,6 +225,10 @@ COMPLIANCE: dict[str, tuple[list[Any], list[Any]]] = {
         ["Go.", {"role": "user", "parts": "Go."}, user("Go.", None, 3)],
         [ASK, ASK, user(text("Go."), text("3"))],
     ),
+    "parts in place of contents": (
+        [text("Go."), call("a"), answer("a"), {"role": "user", **text("More.")}],
+        [ASK, model(call("a")), user(answer("a")), user(text("More."))],
+    ),
     "two kinds of data in one part": (
         [ASK, model({"text": "so", **call("a", **SIGNED)}), user(answer("a"))],
         [ASK, model(text("so"), call("a", **SIGNED)), user(answer("a"))],

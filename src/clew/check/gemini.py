@@ -18,6 +18,7 @@ from ..codecs.gemini import (
     data_of,
     fits,
     kind_of,
+    lone_part,
     made_by_model,
     parts_of,
     signature_of,
@@ -389,7 +390,7 @@ def _missing(at: int, call: Mention) -> Problem:
 
 
 def _content_faults(content: JSON, made: bool) -> Iterator[Fault]:
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or lone_part(content) is not None:
         yield Fault("G0", "", "A content must be an object with role and parts.")
         return
     holder = cast(Object, content)

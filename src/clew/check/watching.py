@@ -15,6 +15,7 @@ class _Watched(dict[str, int]):
         super().__init__()
         self._source = source
         self._asked: set[str] = set()
+        self._whole = False  # whether it was gone through, in its order
 
     def __contains__(self, key: object) -> bool:
         self._asked.add(str(key))
@@ -29,31 +30,33 @@ class _Watched(dict[str, int]):
         return self._source.get(key, default)
 
     def __iter__(self) -> Iterator[str]:
-        self._asked.update(self._source)
+        self._whole = True
         return iter(self._source)
 
     def __len__(self) -> int:
-        self._asked.update(self._source)
+        self._whole = True
         return len(self._source)
 
     def keys(self) -> Any:
-        self._asked.update(self._source)
+        self._whole = True
         return self._source.keys()
 
     def values(self) -> Any:
-        self._asked.update(self._source)
+        self._whole = True
         return self._source.values()
 
     def items(self) -> Any:
-        self._asked.update(self._source)
+        self._whole = True
         return self._source.items()
 
     def copy(self) -> dict[str, int]:
-        self._asked.update(self._source)
+        self._whole = True
         return self._source.copy()
 
     def asked(self) -> dict[str, int]:
-        """The entries that were asked for and are there."""
+        """The entries that were asked for and are there; all, in their order, where that counts."""
+        if self._whole:
+            return self._source.copy()
         return {key: self._source[key] for key in self._asked if key in self._source}
 
 

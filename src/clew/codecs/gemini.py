@@ -118,6 +118,16 @@ def parts_of(content: JSON) -> list[JSON]:
     return [] if parts is None and isinstance(content, dict) else [parts]
 
 
+def lone_part(content: JSON) -> Object | None:
+    """The part that stands where a content should: Google's SDK takes one, the API does not."""
+    holder: Object = content
+    if not isinstance(content, dict) or holder.get("parts") is not None:
+        return None
+    if not any(key in KINDS and value is not None for key, value in holder.items()):
+        return None
+    return {key: value for key, value in holder.items() if key not in ("role", "parts")}
+
+
 def fits(kind: DataKind, value: JSON) -> bool:
     """Whether a part's data has the type that the API asks for."""
     return isinstance(value, str if kind == "text" else dict)
@@ -164,7 +174,7 @@ def string_of(holder: Mapping[str, Any], name: str) -> str:
 def made_by_model(content: JSON) -> bool:
     """Whether the model wrote this content: what it holds counts more than what its role says."""
     answers = False
-    for part in parts_of(content):
+    for part in parts_of(content) or (content,):
         held: Object = part
         if not isinstance(part, dict):
             continue

@@ -152,8 +152,9 @@ class OpenAIResponsesCodec:
             return _read_output(ref, message, kind)
         if read := _READERS.get(kind):
             return [read(ref, message, kind)]
-        speaker: Speaker = "model" if is_model_made(message) else "user"
-        return [_opaque(ref, "system" if kind in _SETTINGS else speaker, message)]
+        if is_model_made(message):
+            return [_opaque(ref, "model", without(message, ("id",)))]  # which `unbind` rewrites
+        return [_opaque(ref, "system" if kind in _SETTINGS else "user", message)]
 
     def read_head(self, fields: Fields) -> list[Part]:
         """Instructions and tool definitions."""

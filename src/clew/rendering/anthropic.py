@@ -11,6 +11,7 @@ from ..transcript import Part
 from .wire import Role, Turn, without_marks
 
 _ROLES: dict[object, Role] = {"user": "user", "assistant": "model"}
+_BESIDE = ("server_name", "toolset_name")  # whose tool a call is of
 _SEALED = ("encrypted_content", "encrypted_index", "encrypted_stdout")  # for the provider alone
 
 
@@ -45,7 +46,11 @@ class AnthropicWire:
 
     def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """Its text; what only the provider can read in its own results is left out."""
-        if part.kind != "result" or not part.server:
+        if part.kind == "call":
+            block = cast(Object, get(message, part.ref.path))
+            whose = {key: block[key] for key in _BESIDE if block.get(key)}
+            return part.text, (compact_text(whose),) if whose else ()
+        if not part.server:
             return part.text, ()
         return compact_text(_unsealed(get(message, (*part.ref.path, "content")), 40)), ()
 

@@ -7,6 +7,7 @@ from typing import cast
 
 from msgspec import Struct
 
+from ..check.openai_chat import may_lack_content
 from ..codecs.json_tree import JSON, Object, get
 from ..codecs.openai_chat import REASONING
 from ..transcript import Part
@@ -83,11 +84,10 @@ class OpenAIChatWire(Struct, frozen=True):
         """The message; neighbouring strings become one."""
         role = "assistant" if turn.role == "model" else "user"
         fields = {key: one for key, one in turn.fields.items() if key != "role"}
-        return {"role": role, "content": self._content(turn.blocks), **fields}
+        said = {"role": role, "content": self._content(turn.blocks), **fields}
+        return {**said, "content": None} if not turn.blocks and may_lack_content(said) else said
 
     def _content(self, blocks: list[JSON]) -> JSON:
-        if not blocks:
-            return None
         if not self.apart and all(isinstance(one, str) for one in blocks):
             return "\n\n".join(cast(list[str], blocks))
         parts: list[JSON] = []

@@ -16,6 +16,9 @@ _ROLES: dict[object, Role] = {"user": "user", "assistant": "model"}
 _NAMED = frozenset({"type", "id", "call_id", "status", "name", *MARKS})
 _APPROVALS = ("mcp_approval_request", "mcp_approval_response")
 _SEALED = ("encrypted_content", "fingerprint")
+# What belongs to a call or an output and is not its text.
+_BESIDE = ("namespace", "environment", "pending_safety_checks")
+_BESIDE_OUTPUT = ("acknowledged_safety_checks",)
 _OF_MESSAGE = ("type", "role", "content", "id", "status")
 
 
@@ -62,9 +65,8 @@ class OpenAIResponsesWire:
             return compact_text(_without(item)), ()
         if kind == "shell_call_output":
             return self._shell_output(item, part)
-        if kind in OUTPUTS:
-            return part.text, ()
-        return part.text, _told({"namespace": item["namespace"]} if item.get("namespace") else {})
+        beside = _BESIDE_OUTPUT if kind in OUTPUTS else _BESIDE
+        return part.text, _told({key: item[key] for key in beside if item.get(key)})
 
     def _shell_output(self, item: Object, part: Part) -> tuple[str, tuple[str, ...]]:
         """What a shell wrote, with how it ended; both streams of several commands as JSON."""
@@ -80,11 +82,7 @@ class OpenAIResponsesWire:
         if part.kind == "call":
             return [_picture(url) for url in _drawn(cast(Object, message))]
         block = without_marks(get(message, part.ref.path))
-        if get(block, ("type",)) != "computer_screenshot":
-            return [block]
-        shown = cast(Object, block)
-        kept = {key: shown[key] for key in ("image_url", "file_id") if shown.get(key)}
-        return [{"type": "input_image", "detail": shown.get("detail") or "auto", **kept}]
+        return [_as_said(cast(Object, block)) if isinstance(block, dict) else block]
 
     def needs_words(self, before: JSON) -> bool:
         """Items may follow one another in any order."""
@@ -104,6 +102,14 @@ def _without(item: Object, *names: str) -> Object:
 
 def _told(rest: Object) -> tuple[str, ...]:
     return (compact_text(rest),) if rest else ()
+
+
+def _as_said(block: Object) -> Object:
+    """An image or a file of an output as a message holds it: without nulls, with its detail."""
+    held = {key: one for key, one in block.items() if one is not None}
+    if held.get("type") == "computer_screenshot":
+        held["type"] = "input_image"
+    return {"detail": "auto", **held} if held.get("type") == "input_image" else held
 
 
 def _drawn(item: Object) -> list[str]:

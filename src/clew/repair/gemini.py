@@ -28,6 +28,7 @@ from ..codecs.gemini import (
     fits,
     kind_of,
     let_through,
+    lone_part,
     parts_of,
     response_text,
     signature_of,
@@ -123,7 +124,7 @@ def _signed(content: JSON, at: int) -> JSON:
 def _content(content: JSON, parts: Sequence[JSON], role: Role) -> JSON:
     """The content with these parts and a role the API knows; the same object if it had them."""
     held = parts or [{"text": BLANK}]
-    if not isinstance(content, dict):
+    if not isinstance(content, dict) or lone_part(content) is not None:
         return {"role": role, "parts": list(held)}
     changed = cast(Object, content)
     told = changed.get("role")
@@ -140,7 +141,9 @@ def _content(content: JSON, parts: Sequence[JSON], role: Role) -> JSON:
 
 def _sound_parts(content: JSON, role: Role) -> list[JSON]:
     """The content's parts, each of them one that the API can read."""
-    return [sound for part in parts_of(content) for sound in _sound(part, role)]
+    lone = lone_part(content)
+    parts = parts_of(content) if lone is None else [lone]
+    return [sound for part in parts for sound in _sound(part, role)]
 
 
 def _sound(part: JSON, role: Role) -> list[JSON]:

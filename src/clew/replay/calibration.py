@@ -108,7 +108,7 @@ def evidence_of(session: Session) -> Evidence | None:
     steps = _steps(session, family)
     framing = FRAMING.get(family, Framing())
     growths = _growths(steps, framing)
-    factor = _factor(growths)
+    factor = factor_of(growths)
     known = family != "openai" and len(growths) >= ENOUGH and is_sane(factor)
     bare = Scale(
         factor if known else PERMILLE[family] / 1000, framing, 0, len(growths) if known else 0
@@ -251,7 +251,7 @@ def _growth(step: _Step, framing: Framing) -> Growth | None:
     return Growth(step.sent.model or "", counted, longer)
 
 
-def _factor(growths: Sequence[Growth]) -> float:
+def factor_of(growths: Sequence[Growth]) -> float:
     """The median ratio, each growth as weighty as it is long."""
     ordered = sorted(growths, key=lambda growth: growth.ratio)
     left = sum(growth.counted for growth in ordered) / 2
@@ -325,5 +325,5 @@ def _calibration(model: str, growths: Sequence[Growth]) -> Calibration:
     last = len(ratios) - 1
     low, high = ratios[round(0.05 * last)], ratios[round(0.95 * last)]
     return Calibration(
-        model, round(_factor(growths), 3), round(low, 3), round(high, 3), len(ratios)
+        model, round(factor_of(growths), 3), round(low, 3), round(high, 3), len(ratios)
     )
