@@ -17,12 +17,13 @@ from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.codecs.reading import read_body
 from clew.engine import Folded, fold_request
-from clew.planning.marking import marking_of, own_mark
+from clew.planning.marking import marking_all_along, marking_of, own_mark
 from clew.planning.rates import HOUR, Marking
 from tests.anthropic_messages import HOUR as AN_HOUR
 from tests.anthropic_messages import MARK, OLD, THINKING, m, res, text, u, use
 from tests.judges.anthropic import judge
 from tests.laws.spans import unmarked
+from tests.signing import BOUND, TOOLS, Signer
 
 LARGE = "\n".join(f"line {number} of what the tool printed" for number in range(900))
 POLICY = Policy(cap=500, step=1, growth=0.0, caution=0.0, passes=("cap_results",))
@@ -206,6 +207,48 @@ def test_how_a_client_marks(case: str) -> None:
     request, expected = MARKINGS[case]
     assert marking_of(read_body(request), "anthropic") == expected
     assert marking_of(read_body(json.dumps(request).encode()), "anthropic") == expected
+
+
+# Where no fact tells how earlier requests were marked: what holds for all of them.
+
+LONG = session(*["one"] * 20)
+FAR: dict[str, tuple[dict[str, Any], Marking]] = {
+    "none": (asked(LONG), Marking()),
+    "in front of all answers": (asked(marked(LONG, (0, MARK))), Marking()),
+    "reasoning is signed for what was sent": (
+        asked(marked(LONG, (0, MARK)), model=BOUND), Marking(300, room=True),
+    ),
+    "behind an answer, far": (asked(marked(LONG, (2, MARK))), Marking(300, room=True)),
+    "behind an answer, near": (asked(marked(LONG, (40, MARK))), Marking(300, room=True)),
+    "asked of the provider": (
+        asked(marked(LONG, (0, MARK)), cache_control=MARK), Marking(300, room=True),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FAR)
+def test_how_a_client_marked_all_along(case: str) -> None:
+    request, expected = FAR[case]
+    for body in (read_body(request), read_body(json.dumps(request).encode())):
+        assert marking_all_along(body, "anthropic", body.fields) == expected
+
+
+def _newest_words(messages: Sequence[Any]) -> int:
+    """The last message in which the user says something."""
+    said = (any(one["type"] == "text" for one in message["content"]) for message in messages)
+    return max(at for at, says in enumerate(said) if says and messages[at]["role"] == "user")
+
+
+def test_decisions_do_not_turn_with_how_far_a_mark_is() -> None:
+    """What is signed stays valid when a client marks what its user says, and no fact tells that."""
+    provider, memo, messages = Signer(), Memo(), [u(text("go"))]
+    for number in range(20):
+        request = asked(marked(messages, (_newest_words(messages), MARK)), model=BOUND, tools=TOOLS)
+        out = clew.compact(json.dumps(request).encode(), policy=POLICY, memo=memo)
+        assert provider.problems(out.request) == [], f"request {number}"
+        answer = provider.answer(out.request)
+        told = [res(answer[-1]["id"], "\n".join(f"{number}: {n} of it" for n in range(300)))]
+        messages += [m(*answer), u(*told, *[text("And on.")] * (number % 15 == 14))]
 
 
 # Which block can carry it, wherever a cut may come to stand.

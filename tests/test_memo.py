@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
+import time
 import tracemalloc
+from collections.abc import Iterator
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -12,6 +15,8 @@ import pytest
 import clew
 import clew.engine
 from clew import Memo, Policy
+from clew.edits import Offer
+from clew.passes.view import View
 from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
@@ -275,3 +280,41 @@ def test_far_from_a_window_other_outputs_cost_nothing(read: list[int]) -> None:
         read.clear()
         clew.compact(grown(21) | {"max_tokens": 9_000}, policy=policy, memo=memo)
         assert read == [41]
+
+
+# Two branches at once, which go on from the same state.
+
+FILE = {"file_path": "a.py", "content": "b"}
+WRITES = {"type": "tool_use", "id": "w", "name": "Write", "input": FILE}
+WRITTEN = {"type": "tool_result", "tool_use_id": "w", "content": "done"}
+BRANCHES = (
+    [{"role": "assistant", "content": "I see."}, {"role": "user", "content": "And now? " * 50}],
+    [{"role": "assistant", "content": [WRITES]}, {"role": "user", "content": [WRITTEN]}],
+)
+
+
+def test_what_another_branch_does_meanwhile_changes_nothing() -> None:
+    memo, others = Memo(), list[Thread]()
+    start = {**SESSION, "messages": SESSION["messages"][:41]}
+    one, other = ({**start, "messages": [*start["messages"], *branch]} for branch in BRANCHES)
+
+    def meanwhile(view: View, policy: Policy) -> Iterator[Offer]:
+        """While the first branch is looked at, the other one's calls are noted."""
+        noted = len(view.ledger.uses)
+        for thread in others:
+            others.remove(thread)
+            thread.start()
+            while len(view.ledger.uses) == noted and thread.is_alive():
+                time.sleep(0.001)
+            assert len(view.ledger.uses) > noted, "it came too late, so this shows nothing"
+        return iter(())
+
+    policy = Policy(passes=(meanwhile, "keep_lines"), step=1, growth=0.0)
+    clew.compact(start, policy=policy, memo=memo)
+    rival = Thread(target=clew.compact, args=(other,), kwargs={"policy": policy, "memo": memo})
+    others.append(rival)
+    warm = clew.compact(one, policy=policy, memo=memo)
+    rival.join()
+    cold = clew.compact(one, policy=policy, memo=None)
+    assert (warm.request, warm.report) == (cold.request, cold.report)
+    assert warm.report.failures == {}

@@ -122,6 +122,19 @@ WINDOWED = {
 }
 
 
+def test_a_budget_below_what_is_cached_is_met_at_arrival_too() -> None:
+    """Copies that just came go, though what is left is too short to be cached."""
+    said = "\n".join(f"{n}: {WORDS}" for n in range(120))
+    body = request("anthropic", "go", [Exchange(said, id="a"), Exchange(said, id="b")])
+    body |= {"model": "claude-opus-4-5"}
+    body["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
+    budget = tokens("anthropic", body) - 500
+    assert budget < 4_096  # tokens: a shorter prompt is not cached
+    out = clew.compact(body, policy=Policy(budget=budget), memo=None)
+    assert "identical" in [edit.reason for edit in out.report.edits]
+    assert out.report.tokens_after <= budget
+
+
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses"])
 def test_a_window_that_is_only_listed_never_raises(format: str) -> None:
     body = {**request(format, WORDS * 30_000), "model": WINDOWED[format]}

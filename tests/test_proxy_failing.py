@@ -31,7 +31,7 @@ from tests.compacting import (
     told,
 )
 from tests.formats import FORMATS
-from tests.proxying import until
+from tests.proxying import ask, post, until
 from tests.signing import BOUND, TOOLS, Signer
 from tests.test_fallback import thought, thoughts
 
@@ -200,6 +200,24 @@ class TestRefused:
                 assert other.decide(asked).why == "left alone"
 
         drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))
+
+    def test_a_count_that_is_refused_leaves_nothing_alone(self, tmp_path: Path):
+        """Near a window it may be another projection than is sent, and its thoughts not fit."""
+        originals, counted = {said("anthropic", steps) for steps in range(1, 9)}, list[bytes]()
+
+        async def act(one: Compacted) -> None:
+            count = post("/v1/messages/count_tokens", said("anthropic", 3), "x-api-key: one")
+            assert (await ask(one.standing.port, count)).status == 200
+            assert len(one.bodies) == 2
+            counted.append(one.bodies[0])
+            await until(lambda: one.store.reproductions(None))
+            assert told(await one.ask("anthropic", 4), "x-clew-sent") == "projection"
+            assert one.handling.breaker.standing().phase == "closed"
+
+        def judge(body: bytes) -> bytes:
+            return OK if counted or body in originals else INVALID
+
+        drive(tmp_path, act, script=says(judge))
 
     @pytest.mark.parametrize(
         "policy",

@@ -34,7 +34,7 @@ from .folding.room import fits_alike
 from .folding.state import Setting, State, count_all
 from .limits import limits_for, output_of
 from .passes import Pass
-from .planning.marking import marking_of
+from .planning.marking import marking_all_along
 from .planning.rates import Marking, rates_for
 from .policy import Policy
 from .projection import project
@@ -185,7 +185,8 @@ def _setting(
     passes: tuple[Pass, ...] | None, head: int | None = None, model: str | None = None,
 ) -> Setting:  # fmt: skip
     """All that a fold depends on; what follows from fields that came before is known."""
-    fields, marking = fields_with(body.fields, model), marking_of(body, format)
+    fields = fields_with(body.fields, model)
+    marking = marking_all_along(body, format, fields)
     if not isinstance(fields, LazyFields) or passes is not None or head is not None:
         made = _worked_out(body, format, policy, fields, marking, passes, head)
         return replace(made, facts=facts, encode=body.encode)

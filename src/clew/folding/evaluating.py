@@ -59,7 +59,8 @@ def arrive(state: State, setting: Setting) -> None:
         if made:
             offers = [offer for _, offer in made if _may_arrive(offer, state)]
             taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
-            taken = taken if _stays_cached(state, setting, taken) else []
+            if not (_stays_cached(state, setting, taken) or is_over(state, setting)):
+                taken = []
             note(state.trace, Decided(made, taken), view, state.messages)
             _put_in_force(state, taken, view)
 

@@ -158,15 +158,21 @@ class Session(Struct, frozen=True, gc=False):
 
 def session_of(history: History, ledger: Ledger, mentions: Mentions) -> Session:
     """How a session stands at its end."""
-    now, uses, last = len(history.units) - 1, ledger.uses, ledger.last_write
+    now, noted = len(history.units) - 1, _noted(history, ledger)
+    last, latest = ledger.last_write(noted), ledger.uses[max(0, noted - _LATEST) : noted]
     edited = 0 if last is None else 1 + bisect_left(_ANY, now - history.exchanges[last].unit)
     return Session(
-        bisect_left(_RECENT, sum(bool(one.writes) for one in uses[-_LATEST:])),
+        bisect_left(_RECENT, sum(bool(one.writes) for one in latest)),
         bisect_left(_REQUESTS, now + 1),
         0 if last is None else 2 if mentions.patched else 1,
         edited,
         bisect_left(_REUSE, mentions.late / max(1, now + 1)),
     )
+
+
+def _noted(history: History, ledger: Ledger) -> int:
+    """How many exchanges of a history a ledger knows; on a fork it may know others behind them."""
+    return min(len(ledger.uses), len(history.exchanges))
 
 
 def known(
@@ -297,7 +303,7 @@ def _file(ordinal: int, use: Use, history: History, ledger: Ledger) -> tuple[int
     span = use.reads[0]
     if span.part:
         return 2, 0, 0
-    events = ledger.events(span.path, len(ledger.uses))
+    events = ledger.events(span.path, _noted(history, ledger))
     before = any(event.wrote and event.ordinal < ordinal for event in events)
     later = [event for event in events if event.ordinal > ordinal]
     writes = [event.ordinal for event in later if event.wrote]

@@ -112,10 +112,10 @@ class Ledger:
         self._paths.setdefault(span.path, []).append(Event(ordinal, span, True, replaces))
         self._written.append((ordinal, span.path))
 
-    @property
-    def last_write(self) -> int | None:
-        """The last exchange of all that names a file which it writes."""
-        return self._written[-1][0] if self._written else None
+    def last_write(self, until: int) -> int | None:
+        """The last exchange before `until` that names a file which it writes."""
+        at = bisect_left(self._written, until, key=_first)
+        return self._written[at - 1][0] if at else None
 
     def events(self, path: str, until: int) -> Sequence[Event]:
         """All dealings with exactly this path before exchange `until`, in order."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..binding import binding_of
 from ..check.anthropic_request import (
     MOST_MARKS,
-    is_automatic,
     is_long,
     marks_of_head,
     marks_of_message,
 )
 from ..codecs.body import Body
+from ..codecs.formats import CODECS
 from ..codecs.json_tree import Object
 from ..edits import PlaceMark
 from ..transcript import History
@@ -27,17 +28,44 @@ def marking_of(body: Body, format: str) -> Marking:
 
     A mark that stays where it is has all that comes behind it cached nowhere.
     """
+    marks = _marks_in(body, format)
+    return _marking(body, marks) if marks and not _are_far(body, marks) else Marking()
+
+
+def marking_all_along(body: Body, format: str, fields: Mapping[str, Any] | None) -> Marking:
+    """How it marked earlier requests, too, as far as this one tells: for want of a fact.
+
+    A client that marks what its user says comes far away from its mark, and near again with the
+    next word. What was decided must not turn with that: all that is cached up to the mark would
+    be written again, and reasoning that is signed for what was sent would be rejected. Only a mark
+    in front of all answers has nothing worth the name cached up to it.
+    """
+    marks = _marks_in(body, format)
+    if marks and _are_far(body, marks) and _precede_answers(body, marks):
+        return _marking(body, marks) if binding_of(format, fields).bound else Marking()
+    return _marking(body, marks) if marks else Marking()
+
+
+def _marks_in(body: Body, format: str) -> list[tuple[int, Object]]:
+    """The marks of a history, each with its message; what the provider places is in the last."""
     if format != "anthropic":
-        return Marking()
-    fields = body.fields or {}
-    marked = [(at, mark) for at in body.marked() for _, mark in marks_of_message(body.message(at))]
-    automatic = is_automatic(fields)
-    newest = max((at for at, _ in marked), default=-_FAR)
-    if len(body) - newest > _FAR and not automatic:
-        return Marking()
-    asked: list[Object] = [*(mark for _, mark in marked), *_automatic_mark(fields)]
-    lifetime = HOUR if any(map(is_long, asked)) else MINUTES
-    count = len(marks_of_head(fields)) + len(marked) + automatic
+        return []
+    own = [(at, mark) for at in body.marked() for _, mark in marks_of_message(body.message(at))]
+    return [*own, *((len(body) - 1, mark) for mark in _automatic_mark(body.fields or {}))]
+
+
+def _are_far(body: Body, marks: Sequence[tuple[int, Object]]) -> bool:
+    return len(body) - marks[-1][0] > _FAR
+
+
+def _precede_answers(body: Body, marks: Sequence[tuple[int, Object]]) -> bool:
+    before = range(marks[-1][0] + 1)
+    return not any(CODECS["anthropic"].model_made(body.message(at)) for at in before)
+
+
+def _marking(body: Body, marks: Sequence[tuple[int, Object]]) -> Marking:
+    lifetime = HOUR if any(is_long(mark) for _, mark in marks) else MINUTES
+    count = len(marks_of_head(body.fields or {})) + len(marks)
     return Marking(lifetime, room=count < MOST_MARKS)
 
 

@@ -228,10 +228,12 @@ class Compacting:
         attempt = sending.attempt
 
         def passed() -> None:
+            self._recording.refused(case)
+            if asked.counting:
+                return  # it asked for no output, and near a window that makes it another projection
             if attempt is not None:
                 self.breaker.trouble(attempt, f"a projection was refused: {case.status}")
             self._spare.submit(self._deciding.leave_alone(told, case.owner))
-            self._recording.refused(case)
 
         told = replace(decision, body=None, facts=NO_FACTS)
         original = self._sending(asked, decision, 0.0, None, passed, again="invalid")
