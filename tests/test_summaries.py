@@ -112,6 +112,10 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
         "\x1b[2m Tests \x1b[22m \x1b[31m2 failed\x1b[39m", False, "run",
         (True, None, " Tests  2 failed"),
     ),
+    "errors of Go's compiler": (
+        "# loom\nloom/a.go:8:1: undefined: warp\n", False, "run",
+        (True, None, "# loom\nloom/a.go:8:1: undefined: warp\n"),
+    ),
     "no failures": ("12 passed, 0 failed", False, "run", (False, None, "12 passed, 0 failed")),
     "a search without hits": ("Exit code 1\n", False, "search", (False, 1, "")),
     "a file that speaks of errors": ("error: x", False, "read", (False, None, "error: x")),
@@ -212,12 +216,51 @@ STUBS: dict[str, tuple[Deed, str]] = {
         deed("git diff --stat", " a.py | 2 +-\n 1 file changed, 1 insertion(+)"),
         "looked at git diff --stat, 2 lines; 1 file changed, 1 insertion(+)",
     ),
-    "a change": (deed("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py, ok"),
+    "a change of which it is not told how it ended": (
+        deed("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py",
+    ),
+    "a change": (
+        deed("sed -i s/a/b/ src/app.py", f"{LOG}\n<exited with exit code 0>"),
+        "changed src/app.py, ok",
+    ),
+    "a change that is not done": (
+        deed(
+            "sed -i s/a/b/ src/app.py",
+            "Wall time: 1 seconds\nProcess running with session ID 77\nOutput:\n",
+        ),
+        "changed src/app.py: still running, session 77",
+    ),
+    "a change by a tool of its own": (
+        tool_deed(
+            "Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}',
+            "The file /w/a.py has been updated.",
+        ),
+        "changed /w/a.py, ok",
+    ),
+    "a command that changes nobody knows what": (
+        deed("git stash pop", f"{LOG}\nDropped refs/stash"),
+        "ran git stash pop; Dropped refs/stash",
+    ),
+    "a push that failed after what went well": (
+        deed(
+            "git stash && git push",
+            f"{LOG}\nfatal: no remote\n\nand it exists.", resolved=True,
+        ),
+        "ran git stash && git push: failed; the same succeeded later: fatal: no remote",
+    ),
     "a run": (
-        deed("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make: ok; BUILD SUCCESSFUL",
+        deed("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make; BUILD SUCCESSFUL",
+    ),
+    "a build whose errors a pipe lets through": (
+        deed("go build | head", "# loom\na.go:8:1: undefined: warp\n", resolved=True),
+        "ran go build | head: failed; the same succeeded later: a.go:8:1: undefined: warp",
+    ),
+    "a run whose last lines say nothing": (
+        deed("make docs", f"{LOG}\n```\n\n> tsc --noEmit\n</output>\n}}"),
+        "ran make docs; compiling unit 59",
     ),
     "tests": (
-        deed("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q: ok; 41 passed in 3.1s",
+        deed("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q; 41 passed in 3.1s",
     ),
     "a search": (
         deed("rg -n Thing src", "src/a.py:1:Thing\nsrc/a.py:9:Thing\nsrc/b.py:3:Thing\n"),
@@ -306,7 +349,7 @@ STUBS: dict[str, tuple[Deed, str]] = {
     ),
     "one of Gemini CLI's": (
         deed("make", f"Output: {LOG}\nlinked the loom\nProcess Group PGID: 4242"),
-        "ran make: ok; linked the loom",
+        "ran make; linked the loom",
     ),
     "a search as Gemini CLI shows it": (
         deed(
@@ -318,7 +361,7 @@ STUBS: dict[str, tuple[Deed, str]] = {
     ),
     "tests in colours": (
         deed("npx vitest", f"{LOG}\n\x1b[2m Tests \x1b[22m \x1b[32m8 passed\x1b[39m\nTime 9ms"),
-        "ran npx vitest: ok; Tests 8 passed",
+        "ran npx vitest; Tests 8 passed",
     ),
     "a failure in its second line": (
         deed("make", f"\nerror: no loom\n{LOG}\n1 error", error=True),
@@ -331,14 +374,14 @@ error: no loom
     ),
     "tests between rules": (
         deed("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),
-        "ran pytest: ok; 41 passed in 3.1s",
+        "ran pytest; 41 passed in 3.1s",
     ),
     "a report": (
         tool_deed(
             "Task", '{"prompt": "look", "description": "Look"}',
             "## Findings\n\nThe loom is **not** bound.\n\n- x",
         ),
-        "ran Look: ok; Findings: The loom is **not** bound.",
+        "ran Look; Findings: The loom is **not** bound.",
     ),
     "a failure among names that tell of none": (
         deed("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}"),
@@ -367,7 +410,7 @@ FAIL""",
         deed("go test ./...", GO_TEST, resolved=True),
         "ran go test ./...: failed; the same succeeded later: --- FAIL: TestParse (0.00s)",
     ),
-    "nothing printed": (deed("make", ""), "ran make: ok"),
+    "nothing printed": (deed("make", ""), "ran make"),
 }  # fmt: skip
 
 
@@ -538,6 +581,20 @@ def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
     )  # fmt: skip
     assert ended.session == "77"
     assert "- ran: make all (ok)" in told([started, ended], 500, words).split("\n")
+
+
+def test_how_runs_ended_is_told_where_it_is_known() -> None:
+    made = deed("make", LOG)
+    done = deed("make dist", f"{LOG}\n<exited with exit code 0>")
+    broke = deed("make", "Exit code 2\nerror: no loom", resolved=True)
+    (ran,) = [
+        line
+        for line in told(
+            [broke, made, made, done, done, deed("make clean", LOG)], 500, words
+        ).split("\n")
+        if line.startswith("- ran: ")
+    ]
+    assert ran == "- ran: make (3 times, 1 failed); make dist (2 times; last ok); make clean"
 
 
 FRAGMENTS = (

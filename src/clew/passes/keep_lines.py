@@ -61,7 +61,7 @@ def _arriving(view: View) -> Iterator[int]:
         part = view.transcript.parts[exchange.result]
         if len(part.text) < least:
             continue
-        failed = ending_of(part.text, part.error, use.kind).failed
+        failed = ending_of(part.text, part.error, use.ends_as).failed
         if not failed or len(part.text) > VERBATIM:
             yield exchange.result
 
@@ -110,7 +110,7 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
 
 def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
     """Whether what remains of a failure still says what went wrong."""
-    ending = ending_of(part.text, part.error, use.kind)
+    ending = ending_of(part.text, part.error, use.ends_as)
     return not ending.failed or telling_line(ending.body) in uncoloured(kept.text)
 
 

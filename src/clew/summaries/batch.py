@@ -210,26 +210,30 @@ def _ran(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     if not runs:
         return []
     shown = list(runs.values())[-detail.things :]
-    items = [
-        f"{_what(run.last, below, detail)} ({_went(run, detail)})" for run in shown if run.last
-    ]
+    items = [_run(run.last, run, below, detail) for run in shown if run.last]
     left = len(runs) - len(shown)
     more = f"{left} other commands; " if left else ""
     return [f"- ran: {more}{'; '.join(items)}"]
 
 
-def _went(run: _Runs, detail: Detail) -> str:
-    deed = run.last
-    assert deed is not None
-    failed = f", {run.failed} failed" if run.failed else ""
-    times = f"{run.times} times{failed}; last " if run.times > 1 else ""
+def _run(last: Deed, run: _Runs, below: str, detail: Detail) -> str:
+    """One command, and of how it went what is known."""
+    what, went = _what(last, below, detail), _went(last, detail)
+    if run.times > 1:
+        failed = f", {run.failed} failed" if run.failed else ""
+        went = f"{run.times} times{failed}{went and f'; last {went}'}"
+    return what + (went and f" ({went})")
+
+
+def _went(deed: Deed, detail: Detail) -> str:
+    """How a run went, as far as it says so."""
     if deed.ending.failed:
-        return f"{times}failed"
+        return "failed"
     if deed.content == "page":
-        return f"{times}{opening(deed.ending.body, 2 * detail.words)}"
+        return opening(deed.ending.body, 2 * detail.words)
     said = last_word(deed.ending.body, detail.words // 2) if deed.content == "test" else ""
-    ended = "still running" if deed.ending.running else "ok"
-    return f"{times}{said or ended}"
+    ended = "still running" if deed.ending.running else "ok" if deed.ending.well else ""
+    return said or ended
 
 
 def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:

@@ -44,7 +44,7 @@ class Deed(Struct, frozen=True):
 
 def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False) -> Deed:
     """The facts of one call and its result."""
-    ending = ending_of(result.text, result.error, use.kind)
+    ending = ending_of(result.text, result.error, use.ends_as)
     session = use.target if use.target and use.target.isdigit() else ""
     what, known_by = _named(call, use)
     if session and ending.command:

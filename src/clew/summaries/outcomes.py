@@ -54,7 +54,8 @@ _COUNTED = re.compile(
 _BROKE = re.compile(
     r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
     r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
-    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:",
+    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
+    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S",  # Go's compiler says no more
     re.IGNORECASE | re.MULTILINE,
 )
 # What tests say that all went well with; lines above it may be errors that they wanted.
@@ -62,7 +63,9 @@ _WENT_WELL = re.compile(
     r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
 )
 # One is in each of those.
-_BROKEN = ("error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile")
+_BROKEN = (
+    "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
+)  # fmt: skip
 _REFUSED = re.compile(
     r"^(?:error|failed|failure|fatal|cannot|could not)\b|verification failed", re.I
 )
@@ -80,6 +83,7 @@ _TELLING_WORDS = (
 )  # fmt: skip
 _PROGRESS = re.compile(r"\S{1,300} [.sx]+ *(?:\[ *\d{1,3}%\])?")
 _RULES = "=-─━═_*~ "  # what lines are drawn with
+_UNSAYING = re.compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
 _PLACE = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
 _SUMS_UP = re.compile(
     r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
@@ -102,6 +106,7 @@ class Ending(Struct, frozen=True, gc=False):
     status: int | None = None
     running: str = ""  # the session in which it still runs
     command: str = ""  # what ran, where the frame says so
+    well: bool = False  # it is known to have ended well; else nothing may tell how it ended
 
     @property
     def lines(self) -> int:
@@ -142,7 +147,9 @@ def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     if opened is None:
         opened = _unframed(text)
     failed = flagged or _failed(opened, kind)
-    return Ending(opened.body, failed, opened.status, opened.running, opened.command)
+    known = opened.status == 0 or (kind == "write" and not opened.running)
+    well = known and not failed
+    return Ending(opened.body, failed, opened.status, opened.running, opened.command, well)
 
 
 def _without_notes(text: str) -> str:
@@ -285,8 +292,9 @@ def errors_in(body: str, room: int, most: int) -> list[str]:
 
 
 def last_word(body: str, room: int) -> str:
-    """The line that sums a run up: of its last lines the one with counts, else the very last."""
-    tail = [line.strip(_RULES) for line in body[-_TAIL:].split("\n") if line.strip(_RULES)]
+    """The line that sums a run up: of its last lines the one with counts, else the last to tell."""
+    lines = [line.strip(_RULES) for line in body[-_TAIL:].split("\n")]
+    tail = [line for line in lines if not _UNSAYING.fullmatch(line)]
     if not tail:
         return ""
     for line in reversed(tail[-_LAST_LINES:]):

@@ -38,17 +38,31 @@ def _done(deed: Deed) -> str:
         case "read":
             return _looked(deed)
         case "write":
-            said = "" if deed.content == "edit" else _said(deed)
-            return f"{'wrote' if deed.replaces else 'changed'} {_files(deed)}, ok{said}"
+            return _wrote(deed)
         case "search":
             return f"{_sought(deed)} {clip(deed.what, _NAMED)}: {_found(deed)}"
         case "run":
-            return f"ran {clip(deed.what, _NAMED)}: {_ended(deed)}{_said(deed)}"
+            return _ran(deed)
         case _:
             first = opening(deed.ending.body, _SAID)
             return f"{deed.tool or 'a call'}, {deed.ending.lines:,} lines" + (
                 first and f": {first}"
             )
+
+
+def _ran(deed: Deed) -> str:
+    ended = _ended(deed)
+    return f"ran {clip(deed.what, _NAMED)}{ended and f': {ended}'}{_said(deed)}"
+
+
+def _wrote(deed: Deed) -> str:
+    """What was written; of a command that may write anything, what ran."""
+    if deed.known_by == "command":
+        return _ran(deed)
+    ended = _ended(deed)
+    how = ", ok" if deed.ending.well else ended and f": {ended}"
+    said = "" if deed.content == "edit" else _said(deed)
+    return f"{'wrote' if deed.replaces else 'changed'} {_files(deed)}{how}{said}"
 
 
 def _looked(deed: Deed) -> str:
@@ -62,7 +76,8 @@ def _looked(deed: Deed) -> str:
 
 def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
     """A failed call: its telling lines as they stand, or one of them when it was mended since."""
-    verbs = {"read": "read", "write": "changed", "search": _sought(deed)}
+    changed = "ran" if deed.known_by == "command" else "changed"
+    verbs = {"read": "read", "write": changed, "search": _sought(deed)}
     verb = verbs.get(deed.kind, "ran")
     since = "; the same succeeded later" if deed.resolved else ""
     head = f"{verb} {clip(_short(deed.what), _NAMED)}: {_ended(deed)}{since}"
@@ -100,12 +115,13 @@ def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> 
 
 
 def _ended(deed: Deed) -> str:
+    """How a call ended, as far as it is known."""
     ending = deed.ending
     if ending.running:
         return f"still running, session {ending.running}"
     if ending.failed:
         return f"failed, exit {ending.status}" if ending.status else "failed"
-    return "ok" if ending.status is None else f"exit {ending.status}"
+    return "" if ending.status is None else f"exit {ending.status}"
 
 
 def _said(deed: Deed) -> str:
