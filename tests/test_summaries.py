@@ -308,7 +308,69 @@ STUBS: dict[str, tuple[Deed, str]] = {
             "Glob", '{"pattern": "**/*.py"}',
             "/w/a.py\n/w/b.py\n(Results are truncated. Consider using a more specific pattern.)",
         ),
-        "searched for **/*.py: 2 entries",
+        "searched for **/*.py: 2 entries and more",
+    ),
+    "a search as opencode shows it": (
+        tool_deed(
+            "grep", '{"pattern": "Thing"}',
+            "Found 3 matches\n/w/src/a.ts:\n  Line 1: Thing\n\n  Line 9: Thing\n\n\n/w/src/b.ts:\n"
+            "  Line 3: Thing\n\n\n(Results truncated: showing 3 of 9 matches (6 hidden).)",
+        ),
+        "searched for Thing: 3 hits in 2 files and more",
+    ),
+    "a search of which Codex shows the ends": (
+        deed(
+            "rg -n Thing src",
+            "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+            "Total output lines: 4395\n\nsrc/a.py:1:Thing\nsrc/b…4 tokens truncated…c.py:3:Thing\n",
+        ),
+        "ran rg -n Thing src: 2 of 4,395 lines",
+    ),
+    "a command of which Codex shows the ends": (
+        deed(
+            "git diff --stat",
+            "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+            "Total output lines: 90\n\n a.py | 2 +-\n 9 files changed\n",
+        ),
+        "looked at git diff --stat, 2 of 90 lines; 9 files changed",
+    ),
+    "a file of which Codex shows the ends": (
+        deed(
+            "sed -n '1,90p' src/app.py",
+            "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+            "Total output lines: 90\n\nimport a\n…9 tokens truncated…\nend()\n",
+        ),
+        "read src/app.py, lines 1-90 in part",
+    ),
+    "a file as opencode shows it": (
+        tool_deed(
+            "read", '{"filePath": "/w/a.c"}',
+            "<path>/w/a.c</path>\n<type>file</type>\n<content>\n1: int a;\n2: int b;\n\n"
+            "(End of file - total 2 lines)\n</content>",
+        ),
+        "read /w/a.c, 2 lines",
+    ),
+    "the rest of a file as opencode shows it": (
+        tool_deed(
+            "read", '{"filePath": "/w/a.c", "offset": 101, "limit": 50}',
+            "<path>/w/a.c</path>\n<type>file</type>\n<content>\n101: int a;\n102: int b;\n\n"
+            "(End of file - total 102 lines)\n</content>",
+        ),
+        "read /w/a.c, lines 101-102",
+    ),
+    "a file as pi shows it": (
+        tool_deed(
+            "read", '{"path": "/w/a.c"}',
+            "int a;\nint b;\n\n[481 more lines in file. Use offset=3 to continue]",
+        ),
+        "read /w/a.c, 2 lines",
+    ),
+    "a command that ends in a quote": (
+        deed("rg -n Thing -g '*.py'", "src/a.py:1:Thing\n"),
+        "ran rg -n Thing -g '*.py': 1 hits",
+    ),
+    "a command in a shell's quotes": (
+        deed("bash -lc 'make \"all\"'", f"{LOG}\nmade"), 'ran make "all"; made',
     ),
     "a folder in columns": (
         deed("ls", "BUILD.md  Makefile  src\nLICENSE   lib\n"), "listed .: 2 lines",
@@ -409,6 +471,16 @@ FAIL""",
     "a failure that was mended since": (
         deed("go test ./...", GO_TEST, resolved=True),
         "ran go test ./...: failed; the same succeeded later: --- FAIL: TestParse (0.00s)",
+    ),
+    "a failure with a line that is long": (
+        deed("push", f"Pushing\nerror: failed: {'/ up ' * 900}\nhint: x\n" * 2, error=True),
+        f"""\
+ran push: failed
+Pushing
+error: failed: {'/ up ' * 60}/ up[… 4,195 chars]
+[… 2 lines]
+error: failed: {'/ up ' * 60}/ up[… 4,195 chars]
+[… 1 lines]""",
     ),
     "nothing printed": (deed("make", ""), "ran make"),
 }  # fmt: skip

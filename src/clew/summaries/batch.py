@@ -255,7 +255,7 @@ def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
 
 
 def _range(span: Span, deed: Deed) -> str:
-    if span.part:
+    if span.part or deed.ending.in_part:
         return "in part"
     return lines_read(span, deed.ending.lines)
 

@@ -44,7 +44,18 @@ _NOTED = re.compile(
 _ENDED = re.compile(
     r"exit(?:ed with)?(?: exit)? code:? (-?\d{1,10})|<returncode>(-?\d{1,10})<", re.IGNORECASE
 )
-_SHOWN = re.compile(r"Here's the result of running `cat -n` on [^\n]{1,500}:\n")  # above a file
+# Above a file that is shown, and below it: OpenHands, opencode, pi, Copilot.
+_SHOWN = re.compile(
+    r"Here's the result of running `cat -n` on [^\n]{1,500}:\n|<file>\n"
+    r"|<path>[^\n]{1,1000}</path>\n<type>\w{1,20}</type>\n<(?:content|entries)>\n"
+)
+_BELOW = re.compile(
+    r"\n{1,2}(?:\((?:End of file|Showing lines|Output capped|\d{1,9} entries)[^\n]{0,200}\)\n"
+    r"</(?:content|entries|file)>"
+    r"|\[(?:\d{1,9} more lines in file|Showing lines \d|Output truncated)[^\n]{0,300}\]"
+    r"|\.\.\. \(\d{1,9} more lines not shown[^\n]{0,100}\))\s{0,4}\Z"
+)
+_TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above what it shows in part
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
 _COUNTED = re.compile(
@@ -107,11 +118,17 @@ class Ending(Struct, frozen=True, gc=False):
     running: str = ""  # the session in which it still runs
     command: str = ""  # what ran, where the frame says so
     well: bool = False  # it is known to have ended well; else nothing may tell how it ended
+    printed: int | None = None  # how many lines it printed, where the body is only some of them
 
     @property
     def lines(self) -> int:
-        """How many lines it printed."""
+        """How many lines are shown of it."""
         return count_lines(self.body)
+
+    @property
+    def in_part(self) -> bool:
+        """Whether its agent showed only some of its lines."""
+        return self.printed is not None and self.printed > self.lines
 
 
 class _Opened(Struct, frozen=True, gc=False):
@@ -121,6 +138,7 @@ class _Opened(Struct, frozen=True, gc=False):
     status: int | None
     running: str = ""
     command: str = ""
+    printed: int | None = None
 
 
 class _Metadata(Struct):
@@ -149,14 +167,17 @@ def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     failed = flagged or _failed(opened, kind)
     known = opened.status == 0 or (kind == "write" and not opened.running)
     well = known and not failed
-    return Ending(opened.body, failed, opened.status, opened.running, opened.command, well)
+    return Ending(
+        opened.body, failed, opened.status, opened.running, opened.command, well, opened.printed
+    )  # fmt: skip
 
 
 def _without_notes(text: str) -> str:
     """A file without what its tool says above it, and its agent below."""
     shown = _SHOWN.match(text)
-    start = shown.end() if shown else 0
-    return text[start : len(text) - len(framed(text).note)]
+    start, end = shown.end() if shown else 0, len(text) - len(framed(text).note)
+    below = _BELOW.search(text, max(start, end - _HEAD), end)
+    return text[start : below.start() if below else end]
 
 
 def _unwrapped(text: str) -> _Opened | None:
@@ -195,11 +216,13 @@ def _unframed(text: str) -> _Opened:
     said = _STATUS.search(text, 0, begins.start())
     running = _RUNNING.search(text, 0, begins.start())
     command = _COMMAND.match(text)
+    total = _TOTAL.match(text, begins.end())
     return _Opened(
-        text[begins.end() :],
+        text[total.end() if total else begins.end() :],
         _status(said),
         running[1] if running else "",
         command[1] if command else "",
+        int(total[1]) if total else None,
     )
 
 
@@ -228,14 +251,19 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     return _COUNTED.search(tail) is not None or _BROKE.search(tail, well) is not None
 
 
-def telling_lines(body: str, room: int, most: int) -> list[int]:
-    """The numbers of the first lines that say what went wrong, or else of the last lines."""
+def telling_lines(
+    body: str, room: int, most: int, longest: int = _LONGEST_LINE
+) -> list[int]:  # fmt: skip
+    """The numbers of the first lines that say what went wrong, or else of the last lines.
+
+    As many as there is room for; of a line at most `longest` characters will be said.
+    """
     lines = body.split("\n")[:_MOST_LINES]
     found: list[int] = []
     for tells in (_tells, _names_a_place):
         for number, line in enumerate(lines):
             if tells(line[:_LONGEST_LINE]) and number not in found and not _progress(line):
-                room -= min(len(line), _LONGEST_LINE) + 1
+                room -= min(len(line), longest) + 1
                 if len(found) == most or (room < 0 and found):
                     return sorted(found)
                 found.append(number)
