@@ -157,6 +157,10 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
         "Exit Code: 7\nSignal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 4242"), False,
         "run", (True, 7, "(empty)"),
     ),
+    "a read that failed, among notes": (
+        "Output: cat: a: No such file\nExit Code: 1\nProcess Group PGID: 4242", False, "read",
+        (True, 1, "cat: a: No such file"),
+    ),
     "output, and who ran it": (
         "Output: built\nProcess Group PGID: 4242", False, "run", (False, None, "built"),
     ),

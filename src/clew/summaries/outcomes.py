@@ -173,7 +173,9 @@ def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
 
 
 def _without_notes(text: str) -> str:
-    """A file without what its tool says above it, and its agent below."""
+    """A file without what its tool says above it, and its agent below; not how a command ended."""
+    if _OPENED.match(text):
+        return text
     shown = _SHOWN.match(text)
     start, end = shown.end() if shown else 0, len(text) - len(framed(text).note)
     below = _BELOW.search(text, max(start, end - _HEAD), end)
