@@ -571,6 +571,10 @@ def test_long_commands_that_begin_alike_are_not_one(room: int) -> None:
 
 def test_small_parts() -> None:
     assert last_word("noise\n3 passed\nbye\n", 40) == "3 passed"
+    assert (
+        last_word(" 12 pass\n 0 fail\n 30 expect() calls\nRan 12 tests in 2 files", 40) == "0 fail"
+    )
+    assert last_word(f"noise\nit {'grows ' * 900}", 20) == "it grows grows…"
     assert first_error("Found 2 errors\na.ts:4: bad name", 80) == "a.ts:4: bad name"
     assert telling_lines("one\ntwo", 100, 5) == [0, 1]
     assert clip("a word too many", 12) == "a word too…"
@@ -605,6 +609,22 @@ Earlier in this session, 10 tool calls of the assistant, in short:
 
 def test_a_batch_by_what_it_did() -> None:
     assert told(BATCH, 500, words) == EXPECTED
+
+
+def test_what_a_command_that_failed_may_have_changed_is_told() -> None:
+    deeds = [
+        deed("sed -i s/1/2/ a.py && make", "Exit code 2\nerror: no loom"),
+        deed("sed -i s/1/2/ b.py && make", "error: no loom"),
+        deed("sed -i s/1/2/ b.py && make", ""),
+        tool_deed("Edit", '{"file_path": "/w/c.py", "old_string": "a"}', "Error: no match"),
+    ]
+    lines = told(deeds, 500, words).split("\n")
+    assert lines[1:4] == [
+        "- changed:",
+        "  a.py (by a command that failed), b.py (2 edits)",
+        lines[3],
+    ]
+    assert lines[3].startswith("- failed")
 
 
 def test_a_reason_is_told_once() -> None:

@@ -118,6 +118,7 @@ class _Changes(Struct):
     """How often a file was changed, and what was said before."""
 
     edits: int = 0
+    failed: int = 0  # of them, by commands that failed, perhaps before
     whys: dict[str, None] = {}
 
 
@@ -125,21 +126,28 @@ def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """Which files were changed, and in the assistant's own words why."""
     changes: dict[str, _Changes] = {}
     for deed in deeds:
-        for span in deed.writes if not deed.ending.failed else ():
+        failed = deed.ending.failed
+        for span in deed.writes if deed.in_shell or not failed else ():
             change = changes.setdefault(span.path, _Changes())
-            change.edits += 1
+            change.edits, change.failed = change.edits + 1, change.failed + failed
             if deed.why:
                 change.whys[first_sentences(deed.why, detail.words)] = None
     groups: dict[tuple[str, ...], list[str]] = {}
     for path, change in changes.items():
-        times = f" ({change.edits} edits)" if change.edits > 1 else ""
-        groups.setdefault(tuple(change.whys), []).append(_below(path, below) + times)
+        groups.setdefault(tuple(change.whys), []).append(_below(path, below) + _edited(change))
     all = list(groups.items())
     lines = list(_each_change(all[-detail.things :], detail))
     left = [name for _, files in all[: -detail.things] for name in files]
     if left:
         lines.append(f"also {', '.join(left)}")
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
+
+
+def _edited(change: _Changes) -> str:
+    """How often, or that it may not have been."""
+    if change.failed == change.edits:
+        return " (by a command that failed)"
+    return f" ({change.edits} edits)" if change.edits > 1 else ""
 
 
 def _each_change(

@@ -40,6 +40,7 @@ class Deed(Struct, frozen=True):
     why: str = ""  # the assistant's own words before it
     session: str = ""  # what still ran and was asked about again
     known_by: KnownBy = "name"  # what `what` is
+    in_shell: bool = False  # a command may have done a part of it before it failed
 
 
 def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False) -> Deed:
@@ -51,7 +52,7 @@ def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool
         what = _unquoted(ending.command)
     return Deed(
         use.kind, what, call.name, ending, use.reads, use.writes, use.replaces, use.content,
-        use.rerun, resolved, why, session, known_by,
+        use.rerun, resolved, why, session, known_by, use.in_shell,
     )  # fmt: skip
 
 

@@ -102,6 +102,8 @@ _SUMS_UP = re.compile(
     r"|\bFinished\b|files? changed",
     re.MULTILINE,
 )
+# Of several such lines, the one that says most of how a run ended.
+_TESTED = (re.compile(r"\b\d+ fail"), re.compile(r"\b\d+ pass"), _SUMS_UP)
 # One of these is in each line that sums up.
 _SUMMING = (
     "pass", "fail", "test", "example", "skipped", "error", "warning", "issue", "problem", "ok",
@@ -323,14 +325,14 @@ def errors_in(body: str, room: int, most: int) -> list[str]:
 
 def last_word(body: str, room: int) -> str:
     """The line that sums a run up: of its last lines the one with counts, else the last to tell."""
-    lines = [line.strip(_RULES) for line in body[-_TAIL:].split("\n")]
+    start = body.rfind("\n", 0, max(0, len(body) - _TAIL)) + 1
+    lines = [line[:_LONGEST_LINE].strip(_RULES) for line in body[start:].split("\n")]
     tail = [line for line in lines if not _UNSAYING.fullmatch(line)]
     if not tail:
         return ""
-    for line in reversed(tail[-_LAST_LINES:]):
-        if _sums_up(line):
-            return clip(" ".join(line.split()), room)
-    return clip(" ".join(tail[-1].split()), room)
+    sums = [line for line in reversed(tail[-_LAST_LINES:]) if _sums_up(line)]
+    best = (line for tells in _TESTED for line in sums if tells.search(line))
+    return clip(" ".join(next(best, tail[-1]).split()), room)
 
 
 def opening(body: str, room: int) -> str:
