@@ -234,6 +234,12 @@ def another_exchange(view: View, policy: Policy) -> Iterator[Offer]:
     yield Offer("drop", DropExchange(-len(view.transcript.exchanges), ref, "mine", "", 5))
 
 
+def boasting(view: View, policy: Policy) -> Iterator[Offer]:
+    ref = view.transcript.parts[view.transcript.exchanges[0].call].ref
+    if not view.arrival:
+        yield Offer("drop", DropExchange(0, ref, "mine", "", 10**9))
+
+
 def strange_mark(view: View, policy: Policy) -> Iterator[Offer]:
     part = view.transcript.parts[0]
     yield Offer("trim", PlaceMark(0, part.ref, {"type": "for ever"}, "mine", ""))
@@ -244,6 +250,7 @@ FAULTS = {
     from_the_end: "is of no part",
     another_exchange: "is of no part",
     strange_mark: "no cache mark",
+    boasting: "tokens, not 1,000,000,000",
     wrong_type: "is no Offer",
     no_list: "TypeError",
     unseen: "touches what is protected",

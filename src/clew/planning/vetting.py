@@ -111,6 +111,8 @@ def _vet(edit: Edit, view: View) -> None:
         raise UnsoundOffer(f"The edit at {edit.ref} touches what is protected there.")
     if isinstance(edit, Replace):
         _vet_replaced(edit, view)
+    elif edit.saved > (gone := sum(view.tokens_of(part) for part in parts)):
+        raise UnsoundOffer(f"The edit at {edit.ref} takes out {gone:,} tokens, not {edit.saved:,}.")
 
 
 def _vet_reasoning(drops: Sequence[DropReasoning], view: View) -> None:
