@@ -133,7 +133,7 @@ Earlier in this session, 7 tool calls of the assistant, in short:
 - failed, exit 1: pytest -q
   E assert 1 == 2
   1 failed
-- ran: make (2 times, 1 failed; last ok); pytest -q (failed)
+- ran: make (2 times, 1 failed); pytest -q (failed)
 - read: docs/loom.md
 - failed at first, then succeeded: make: loom.c:7: error: no spool
 - searched once

@@ -222,6 +222,17 @@ class TestPass:
         again = [offer.edit for offer in offers(history, in_force={at: first})]
         assert all(isinstance(edit, Replace) and "step 5:" not in edit.text for edit in again)
 
+    def test_what_a_tool_notes_for_itself_is_not_told_as_left_out(self):
+        frame = "Chunk ID: 1f2e3d\nWall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+        history = told(runs("make", f"{frame}{LOG}"), *[OTHER] * 16)
+        at = result(history)
+        some = "\n".join(LOG.split("\n")[:20])
+        tidied = f"Process exited with code 0\nOutput:\n{some}"
+        first = Replace(at, history.transcript.parts[at].ref, tidied, "r", "unlikely_needed", "", 9)
+        again = [offer.edit for offer in offers(history, in_force={at: first})]
+        assert again
+        assert all(isinstance(edit, Replace) and edit.text.startswith(frame) for edit in again)
+
     def test_of_a_diff_more_stays(self):
         changed = [f"{'+-'[n % 2]}{line}" for n, line in enumerate(LOG.split("\n"))]
         text = "\n".join(["diff --git a/loom b/loom", "@@ -1,80 +1,80 @@", *changed])

@@ -50,6 +50,11 @@ CIRCLES: dict[str, tuple[list[Step], str, int]] = {
         "repeat",
         3,
     ),
+    "results that differ in who ran them only, as Gemini CLI says it": (
+        [run("git status", f"Output: no loom\nProcess Group PGID: {n}") for n in (4242, 4301, 7)],
+        "repeat",
+        3,
+    ),
     "the same arguments in another order": (
         [read(offset=1, limit=9), call("Read", LOOM, limit=9, file_path="loom.py", offset=1)] * 2,
         "repeat",

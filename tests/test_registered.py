@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 import clew
 from clew import Memo, Policy, PolicyError
-from clew.edits import DropExchange, DropReasoning, Offer, Replace
+from clew.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
 from clew.marker import Short, find_marker, reference
 from clew.passes.cap_results import cap_results
 from clew.passes.view import View
@@ -213,14 +213,51 @@ def nothing_there(view: View, policy: Policy) -> Iterator[Offer]:
     yield Offer("drop", DropReasoning(0, view.transcript.parts[0].ref, "stubbed", "", 5))
 
 
+def _stub(view: View, text: str, behind: int = 0) -> Iterator[Offer]:
+    """An offer that is sound but for what is asked for."""
+    for position in view.fresh_results()[:1] if not view.arrival else ():
+        part = view.transcript.parts[position]
+        saved, ref = view.saved_by(position, text), reference(part.text)
+        yield Offer("stub", Replace(position - behind, part.ref, text, ref, "mine", "", saved))
+
+
+def no_text(view: View, policy: Policy) -> Iterator[Offer]:
+    return _stub(view, "half a sign \ud83d")
+
+
+def from_the_end(view: View, policy: Policy) -> Iterator[Offer]:
+    return _stub(view, "gone", len(view.transcript.parts))
+
+
+def another_exchange(view: View, policy: Policy) -> Iterator[Offer]:
+    ref = view.transcript.parts[view.transcript.exchanges[0].call].ref
+    yield Offer("drop", DropExchange(-len(view.transcript.exchanges), ref, "mine", "", 5))
+
+
+def boasting(view: View, policy: Policy) -> Iterator[Offer]:
+    ref = view.transcript.parts[view.transcript.exchanges[0].call].ref
+    if not view.arrival:
+        yield Offer("drop", DropExchange(0, ref, "mine", "", 10**9))
+
+
+def strange_mark(view: View, policy: Policy) -> Iterator[Offer]:
+    part = view.transcript.parts[0]
+    yield Offer("trim", PlaceMark(0, part.ref, {"type": "for ever"}, "mine", ""))
+
+
 FAULTS = {
+    no_text: "cannot be written",
+    from_the_end: "is of no part",
+    another_exchange: "is of no part",
+    strange_mark: "no cache mark",
+    boasting: "tokens, not 1,000,000,000",
     wrong_type: "is no Offer",
     no_list: "TypeError",
     unseen: "touches what is protected",
     wrong_original: "names another original",
     no_record: "names another original",
     longer: "tokens, not 9",
-    nowhere: "IndexError",
+    nowhere: "is of no part",
     nothing_there: "takes out nothing",
 }
 

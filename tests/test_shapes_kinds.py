@@ -83,6 +83,14 @@ FRAMES = {
         "     1→x\n\n<system-reminder>\nBe careful.\n</system-reminder>\n",
         ("", "     1→x\n\n", "<system-reminder>\nBe careful.\n</system-reminder>\n"),
     ),
+    "Gemini CLI": (
+        "Output: rows\nExit Code: 1\nProcess Group PGID: 4242",
+        ("", "Output: rows\n", "Exit Code: 1\nProcess Group PGID: 4242"),
+    ),
+    "who ran what, in a file": (
+        "rows\nProcess Group PGID: 4242",
+        ("", "rows\nProcess Group PGID: 4242", ""),
+    ),
     "a note in the middle": (
         "a\n<system-reminder>\nx\n</system-reminder>\nb",
         ("", "a\n<system-reminder>\nx\n</system-reminder>\nb", ""),

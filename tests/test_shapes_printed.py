@@ -130,6 +130,27 @@ L2: weave(knot);
     ),
     Case(
         "hits",
+        "files named above their hits, as opencode shows them",
+        220,
+        "Found 6 matches\n/w/src/loom.ts:\n"
+        + "".join(f"  Line {n}: \tweave(thread, {n});\n\n" for n in (3, 9, 40, 77))
+        + "\n/w/src/warp.ts:\n"
+        + "".join(f"  Line {n}: const cloth_{n} = weave(warp, {n});\n\n" for n in (5, 18)),
+        """\
+Found 6 matches
+/w/src/loom.ts:
+  Line 3: \tweave(thread, 3);
+
+  Line 9: \tweave(thread, 9);
+[… 6 lines]
+/w/src/warp.ts:
+  Line 5: const cloth_5 = weave(warp, 5);
+[… 3 lines]\
+""",
+        (9, 16, "lines"),
+    ),
+    Case(
+        "hits",
         "grep with context",
         330,
         """\

@@ -54,12 +54,12 @@ CASES = {
     "lines of it": (
         "sed -n '100,139p' src/app.py", CODE, "read src/app.py, lines 100-139", "40 lines left out",
     ),
-    "a run": ("make", f"{LOG}\n41 tests passed", "ran make: ok; 41 tests passed", "61 lines"),
+    "a run": ("make", f"{LOG}\n41 tests passed", "ran make; 41 tests passed", "61 lines"),
     "a search": (
         "rg -n turn src", "\n".join(f"src/m{n % 3}.py:{n}: spool.turn({n})" for n in range(41)),
         "ran rg -n turn src: 41 hits in 3 files", "41 lines left out",
     ),
-    "a change": ("sed -i s/a/b/ src/app.py", LOG, "changed src/app.py, ok", "60 lines left out"),
+    "a change": ("sed -i s/a/b/ src/app.py", LOG, "changed src/app.py", "60 lines left out"),
 }  # fmt: skip
 
 

@@ -112,6 +112,10 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
         "\x1b[2m Tests \x1b[22m \x1b[31m2 failed\x1b[39m", False, "run",
         (True, None, " Tests  2 failed"),
     ),
+    "errors of Go's compiler": (
+        "# loom\nloom/a.go:8:1: undefined: warp\n", False, "run",
+        (True, None, "# loom\nloom/a.go:8:1: undefined: warp\n"),
+    ),
     "no failures": ("12 passed, 0 failed", False, "run", (False, None, "12 passed, 0 failed")),
     "a search without hits": ("Exit code 1\n", False, "search", (False, 1, "")),
     "a file that speaks of errors": ("error: x", False, "read", (False, None, "error: x")),
@@ -152,6 +156,10 @@ ENDINGS: dict[str, tuple[str, bool, Kind, tuple[bool, int | None, str]]] = {
         ("Command: cat <<E\nDirectory: x\nE\nDirectory: (root)\nOutput: (empty)\nError: (none)\n"
         "Exit Code: 7\nSignal: (none)\nBackground PIDs: (none)\nProcess Group PGID: 4242"), False,
         "run", (True, 7, "(empty)"),
+    ),
+    "a read that failed, among notes": (
+        "Output: cat: a: No such file\nExit Code: 1\nProcess Group PGID: 4242", False, "read",
+        (True, 1, "cat: a: No such file"),
     ),
     "output, and who ran it": (
         "Output: built\nProcess Group PGID: 4242", False, "run", (False, None, "built"),
@@ -212,12 +220,51 @@ STUBS: dict[str, tuple[Deed, str]] = {
         deed("git diff --stat", " a.py | 2 +-\n 1 file changed, 1 insertion(+)"),
         "looked at git diff --stat, 2 lines; 1 file changed, 1 insertion(+)",
     ),
-    "a change": (deed("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py, ok"),
+    "a change of which it is not told how it ended": (
+        deed("sed -i s/a/b/ src/app.py", LOG), "changed src/app.py",
+    ),
+    "a change": (
+        deed("sed -i s/a/b/ src/app.py", f"{LOG}\n<exited with exit code 0>"),
+        "changed src/app.py, ok",
+    ),
+    "a change that is not done": (
+        deed(
+            "sed -i s/a/b/ src/app.py",
+            "Wall time: 1 seconds\nProcess running with session ID 77\nOutput:\n",
+        ),
+        "changed src/app.py: still running, session 77",
+    ),
+    "a change by a tool of its own": (
+        tool_deed(
+            "Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}',
+            "The file /w/a.py has been updated.",
+        ),
+        "changed /w/a.py, ok",
+    ),
+    "a command that changes nobody knows what": (
+        deed("git stash pop", f"{LOG}\nDropped refs/stash"),
+        "ran git stash pop; Dropped refs/stash",
+    ),
+    "a push that failed after what went well": (
+        deed(
+            "git stash && git push",
+            f"{LOG}\nfatal: no remote\n\nand it exists.", resolved=True,
+        ),
+        "ran git stash && git push: failed; the same succeeded later: fatal: no remote",
+    ),
     "a run": (
-        deed("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make: ok; BUILD SUCCESSFUL",
+        deed("make", f"{LOG}\nBUILD SUCCESSFUL"), "ran make; BUILD SUCCESSFUL",
+    ),
+    "a build whose errors a pipe lets through": (
+        deed("go build | head", "# loom\na.go:8:1: undefined: warp\n", resolved=True),
+        "ran go build | head: failed; the same succeeded later: a.go:8:1: undefined: warp",
+    ),
+    "a run whose last lines say nothing": (
+        deed("make docs", f"{LOG}\n```\n\n> tsc --noEmit\n</output>\n}}"),
+        "ran make docs; compiling unit 59",
     ),
     "tests": (
-        deed("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q: ok; 41 passed in 3.1s",
+        deed("pytest -q", f"{LOG}\n41 passed in 3.1s\n"), "ran pytest -q; 41 passed in 3.1s",
     ),
     "a search": (
         deed("rg -n Thing src", "src/a.py:1:Thing\nsrc/a.py:9:Thing\nsrc/b.py:3:Thing\n"),
@@ -265,7 +312,69 @@ STUBS: dict[str, tuple[Deed, str]] = {
             "Glob", '{"pattern": "**/*.py"}',
             "/w/a.py\n/w/b.py\n(Results are truncated. Consider using a more specific pattern.)",
         ),
-        "searched for **/*.py: 2 entries",
+        "searched for **/*.py: 2 entries and more",
+    ),
+    "a search as opencode shows it": (
+        tool_deed(
+            "grep", '{"pattern": "Thing"}',
+            "Found 3 matches\n/w/src/a.ts:\n  Line 1: Thing\n\n  Line 9: Thing\n\n\n/w/src/b.ts:\n"
+            "  Line 3: Thing\n\n\n(Results truncated: showing 3 of 9 matches (6 hidden).)",
+        ),
+        "searched for Thing: 3 hits in 2 files and more",
+    ),
+    "a search of which Codex shows the ends": (
+        deed(
+            "rg -n Thing src",
+            "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+            "Total output lines: 4395\n\nsrc/a.py:1:Thing\nsrc/b…4 tokens truncated…c.py:3:Thing\n",
+        ),
+        "ran rg -n Thing src: 2 of 4,395 lines",
+    ),
+    "a command of which Codex shows the ends": (
+        deed(
+            "git diff --stat",
+            "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+            "Total output lines: 90\n\n a.py | 2 +-\n 9 files changed\n",
+        ),
+        "looked at git diff --stat, 2 of 90 lines; 9 files changed",
+    ),
+    "a file of which Codex shows the ends": (
+        deed(
+            "sed -n '1,90p' src/app.py",
+            "Wall time: 0.1 seconds\nProcess exited with code 0\nOutput:\n"
+            "Total output lines: 90\n\nimport a\n…9 tokens truncated…\nend()\n",
+        ),
+        "read src/app.py, lines 1-90 in part",
+    ),
+    "a file as opencode shows it": (
+        tool_deed(
+            "read", '{"filePath": "/w/a.c"}',
+            "<path>/w/a.c</path>\n<type>file</type>\n<content>\n1: int a;\n2: int b;\n\n"
+            "(End of file - total 2 lines)\n</content>",
+        ),
+        "read /w/a.c, 2 lines",
+    ),
+    "the rest of a file as opencode shows it": (
+        tool_deed(
+            "read", '{"filePath": "/w/a.c", "offset": 101, "limit": 50}',
+            "<path>/w/a.c</path>\n<type>file</type>\n<content>\n101: int a;\n102: int b;\n\n"
+            "(End of file - total 102 lines)\n</content>",
+        ),
+        "read /w/a.c, lines 101-102",
+    ),
+    "a file as pi shows it": (
+        tool_deed(
+            "read", '{"path": "/w/a.c"}',
+            "int a;\nint b;\n\n[481 more lines in file. Use offset=3 to continue]",
+        ),
+        "read /w/a.c, 2 lines",
+    ),
+    "a command that ends in a quote": (
+        deed("rg -n Thing -g '*.py'", "src/a.py:1:Thing\n"),
+        "ran rg -n Thing -g '*.py': 1 hits",
+    ),
+    "a command in a shell's quotes": (
+        deed("bash -lc 'make \"all\"'", f"{LOG}\nmade"), 'ran make "all"; made',
     ),
     "a folder in columns": (
         deed("ls", "BUILD.md  Makefile  src\nLICENSE   lib\n"), "listed .: 2 lines",
@@ -306,7 +415,7 @@ STUBS: dict[str, tuple[Deed, str]] = {
     ),
     "one of Gemini CLI's": (
         deed("make", f"Output: {LOG}\nlinked the loom\nProcess Group PGID: 4242"),
-        "ran make: ok; linked the loom",
+        "ran make; linked the loom",
     ),
     "a search as Gemini CLI shows it": (
         deed(
@@ -318,7 +427,7 @@ STUBS: dict[str, tuple[Deed, str]] = {
     ),
     "tests in colours": (
         deed("npx vitest", f"{LOG}\n\x1b[2m Tests \x1b[22m \x1b[32m8 passed\x1b[39m\nTime 9ms"),
-        "ran npx vitest: ok; Tests 8 passed",
+        "ran npx vitest; Tests 8 passed",
     ),
     "a failure in its second line": (
         deed("make", f"\nerror: no loom\n{LOG}\n1 error", error=True),
@@ -331,14 +440,14 @@ error: no loom
     ),
     "tests between rules": (
         deed("pytest", f"{LOG}\n{'=' * 30} 41 passed in 3.1s {'=' * 30}\n"),
-        "ran pytest: ok; 41 passed in 3.1s",
+        "ran pytest; 41 passed in 3.1s",
     ),
     "a report": (
         tool_deed(
             "Task", '{"prompt": "look", "description": "Look"}',
             "## Findings\n\nThe loom is **not** bound.\n\n- x",
         ),
-        "ran Look: ok; Findings: The loom is **not** bound.",
+        "ran Look; Findings: The loom is **not** bound.",
     ),
     "a failure among names that tell of none": (
         deed("pytest", f"tests/test_errors.py ....s. [ 36%]\n{PYTEST}"),
@@ -367,7 +476,17 @@ FAIL""",
         deed("go test ./...", GO_TEST, resolved=True),
         "ran go test ./...: failed; the same succeeded later: --- FAIL: TestParse (0.00s)",
     ),
-    "nothing printed": (deed("make", ""), "ran make: ok"),
+    "a failure with a line that is long": (
+        deed("push", f"Pushing\nerror: failed: {'/ up ' * 900}\nhint: x\n" * 2, error=True),
+        f"""\
+ran push: failed
+Pushing
+error: failed: {'/ up ' * 60}/ up[… 4,195 chars]
+[… 2 lines]
+error: failed: {'/ up ' * 60}/ up[… 4,195 chars]
+[… 1 lines]""",
+    ),
+    "nothing printed": (deed("make", ""), "ran make"),
 }  # fmt: skip
 
 
@@ -452,6 +571,10 @@ def test_long_commands_that_begin_alike_are_not_one(room: int) -> None:
 
 def test_small_parts() -> None:
     assert last_word("noise\n3 passed\nbye\n", 40) == "3 passed"
+    assert (
+        last_word(" 12 pass\n 0 fail\n 30 expect() calls\nRan 12 tests in 2 files", 40) == "0 fail"
+    )
+    assert last_word(f"noise\nit {'grows ' * 900}", 20) == "it grows grows…"
     assert first_error("Found 2 errors\na.ts:4: bad name", 80) == "a.ts:4: bad name"
     assert telling_lines("one\ntwo", 100, 5) == [0, 1]
     assert clip("a word too many", 12) == "a word too…"
@@ -486,6 +609,22 @@ Earlier in this session, 10 tool calls of the assistant, in short:
 
 def test_a_batch_by_what_it_did() -> None:
     assert told(BATCH, 500, words) == EXPECTED
+
+
+def test_what_a_command_that_failed_may_have_changed_is_told() -> None:
+    deeds = [
+        deed("sed -i s/1/2/ a.py && make", "Exit code 2\nerror: no loom"),
+        deed("sed -i s/1/2/ b.py && make", "error: no loom"),
+        deed("sed -i s/1/2/ b.py && make", ""),
+        tool_deed("Edit", '{"file_path": "/w/c.py", "old_string": "a"}', "Error: no match"),
+    ]
+    lines = told(deeds, 500, words).split("\n")
+    assert lines[1:4] == [
+        "- changed:",
+        "  a.py (by a command that failed), b.py (2 edits)",
+        lines[3],
+    ]
+    assert lines[3].startswith("- failed")
 
 
 def test_a_reason_is_told_once() -> None:
@@ -538,6 +677,20 @@ def test_a_run_that_was_waited_for_is_told_as_it_was_started() -> None:
     )  # fmt: skip
     assert ended.session == "77"
     assert "- ran: make all (ok)" in told([started, ended], 500, words).split("\n")
+
+
+def test_how_runs_ended_is_told_where_it_is_known() -> None:
+    made = deed("make", LOG)
+    done = deed("make dist", f"{LOG}\n<exited with exit code 0>")
+    broke = deed("make", "Exit code 2\nerror: no loom", resolved=True)
+    (ran,) = [
+        line
+        for line in told(
+            [broke, made, made, done, done, deed("make clean", LOG)], 500, words
+        ).split("\n")
+        if line.startswith("- ran: ")
+    ]
+    assert ran == "- ran: make (3 times, 1 failed); make dist (2 times; last ok); make clean"
 
 
 FRAGMENTS = (

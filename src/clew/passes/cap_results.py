@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import clipped, failed, telling_line, uncoloured
+from ..ledger.failures import failed, telling_line, uncoloured
 from ..marker import MOST, Marker, find_marker, reference
 from ..policy import Policy
+from ..shapes.cutting import clip
 from ..transcript import Part
 from .view import View
 
@@ -20,6 +21,7 @@ _FAILURE = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
 )
 _LONGEST_LINE_READ = 2_000  # characters of a line that are searched for a failure
+_LEAST_OF_ERROR = 136  # characters of the line that tells an error, which stay in any case
 
 
 def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
@@ -146,13 +148,14 @@ def _character_border(text: str, at: int) -> int:
 def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
     """The lines that tell of a failure, the last ones first chosen, in their order.
 
-    The main one stays in any case, if need be without its end.
+    The main one stays in any case, if need be without its end, and then says so.
     """
     lines = text.split("\n")
     chosen: dict[int, str] = {}
     if main:
         at = next((at for at, line in enumerate(lines) if main in uncoloured(line)), -1)
-        chosen[at] = lines[at] if at >= 0 and len(lines[at]) < room else _start_of(main)
+        whole = at >= 0 and len(lines[at]) < room
+        chosen[at] = lines[at] if whole else "".join(clip(main, _LEAST_OF_ERROR))
         room -= len(chosen[at]) + 1
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
@@ -161,11 +164,6 @@ def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
             chosen[at] = line
             room -= len(line) + 1
     return tuple(chosen[at] for at in sorted(chosen))
-
-
-def _start_of(line: str) -> str:
-    """How a long line begins, word for word."""
-    return clipped(line).removesuffix("…")
 
 
 def _left_out(text: str, kept: _Kept) -> tuple[int, int, str]:

@@ -16,6 +16,7 @@ from ..forecast.risks import missed_of_lines
 from ..ledger.failures import VERBATIM, telling_line, uncoloured
 from ..marker import Short, has_gaps, reference
 from ..policy import Policy
+from ..shapes.frame import framed
 from ..summaries.outcomes import ending_of
 from ..tools.use import Use
 from ..transcript import Part, Unit
@@ -61,7 +62,7 @@ def _arriving(view: View) -> Iterator[int]:
         part = view.transcript.parts[exchange.result]
         if len(part.text) < least:
             continue
-        failed = ending_of(part.text, part.error, use.kind).failed
+        failed = ending_of(part.text, part.error, use.ends_as).failed
         if not failed or len(part.text) > VERBATIM:
             yield exchange.result
 
@@ -95,7 +96,9 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
-    kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=gone)
+    own = range(framed(part.text).head.count("\n"))  # of these tidying took some out: no cut did
+    inner = gone.difference(own)
+    kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=inner)
     if kept is None or len(gone) >= kept.all or not _tells_why(part, use, kept):
         return None  # where all lines went before, what stands there says more than a hole
     ref, rerun = reference(part.text), use.rerun
@@ -110,7 +113,7 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
 
 def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
     """Whether what remains of a failure still says what went wrong."""
-    ending = ending_of(part.text, part.error, use.kind)
+    ending = ending_of(part.text, part.error, use.ends_as)
     return not ending.failed or telling_line(ending.body) in uncoloured(kept.text)
 
 

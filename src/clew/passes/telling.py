@@ -44,4 +44,4 @@ def _ended_well(view: View, ordinal: int, use: Use) -> bool:
     if later.result is None or piped:
         return False
     result = parts[later.result]
-    return not ending_of(result.text, result.error, use.kind).failed
+    return not ending_of(result.text, result.error, use.ends_as).failed

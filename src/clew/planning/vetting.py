@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import assert_never, cast
 
 import msgspec
 
 from ..binding import binding_of
-from ..edits import LEVELS, TIDIED, Advise, DropReasoning, Edit, Offer, PlaceMark, Replace
+from ..edits import (
+    LEVELS,
+    TIDIED,
+    Advise,
+    DropExchange,
+    DropReasoning,
+    Edit,
+    Offer,
+    PlaceMark,
+    Replace,
+)
 from ..errors import ClewError
 from ..marker import reference, reference_of
 from ..passes.reasoning import droppable_until
@@ -16,6 +27,18 @@ from ..passes.view import View
 from ..summaries.record import record
 from ..touching import touched
 from ..transcript import Part
+
+_HALF = re.compile("[\ud800-\udfff]")
+_EXPLICIT = ({"mode": "explicit"},)
+_MARKS: Mapping[str, Sequence[Mapping[str, str]]] = {  # as providers take them
+    "anthropic": (
+        {"type": "ephemeral"},
+        {"type": "ephemeral", "ttl": "5m"},
+        {"type": "ephemeral", "ttl": "1h"},
+    ),
+    "openai-chat": _EXPLICIT,
+    "openai-responses": _EXPLICIT,
+}
 
 
 class UnsoundOffer(ClewError, ValueError):
@@ -31,6 +54,7 @@ def vet(offers: Iterable[object], view: View) -> None:
         if not isinstance(offer.edit, PlaceMark) and offer.saved <= 0:
             raise UnsoundOffer(f"The offer at {offer.edit.ref} saves no tokens.")
         for edit in offer.edits:
+            _vet_place(edit, view)
             _vet_words(edit)
             _vet(edit, view)
         _vet_reasoning([one for one in offer.edits if isinstance(one, DropReasoning)], view)
@@ -44,6 +68,21 @@ def _vet_leans(offer: Offer, view: View) -> None:
         raise UnsoundOffer(f"leans_on={given!r:.80} is no tuple of positions, as (position,).")
     if offer.level not in LEVELS:
         raise UnsoundOffer(f"level={offer.level!r:.80} is none of {', '.join(LEVELS)}.")
+
+
+def _vet_place(edit: Edit, view: View) -> None:
+    """A number of something that there is; counted from the end, it would be another's."""
+    match edit:
+        case Replace() | PlaceMark() | Advise():
+            number, there = edit.part, len(view.transcript.parts)
+        case DropExchange():
+            number, there = edit.exchange, len(view.transcript.exchanges)
+        case DropReasoning():
+            number, there = edit.unit, len(view.transcript.units)
+        case _:
+            assert_never(edit)
+    if type(number) is not int or not 0 <= number < there or type(edit.saved) is not int:
+        raise UnsoundOffer(f"The edit at {edit.ref} is of no part: {number!r:.40} of {there:,}.")
 
 
 def _vet_words(edit: Edit) -> None:
@@ -61,6 +100,8 @@ def _vet_words(edit: Edit) -> None:
 def _vet(edit: Edit, view: View) -> None:
     parts = touched(edit, view.transcript)
     if isinstance(edit, PlaceMark):
+        if edit.mark not in _MARKS.get(view.format, ()):
+            raise UnsoundOffer(f"{edit.mark!r:.80} at {edit.ref} is no cache mark.")
         return
     if isinstance(edit, Advise):
         raise UnsoundOffer(f"The edit at {edit.ref} adds words: only `advise` may do that.")
@@ -70,6 +111,8 @@ def _vet(edit: Edit, view: View) -> None:
         raise UnsoundOffer(f"The edit at {edit.ref} touches what is protected there.")
     if isinstance(edit, Replace):
         _vet_replaced(edit, view)
+    elif edit.saved > (gone := sum(view.tokens_of(part) for part in parts)):
+        raise UnsoundOffer(f"The edit at {edit.ref} takes out {gone:,} tokens, not {edit.saved:,}.")
 
 
 def _vet_reasoning(drops: Sequence[DropReasoning], view: View) -> None:
@@ -92,6 +135,8 @@ def _vet_replaced(edit: Replace, view: View) -> None:
         raise UnsoundOffer(f"The edit at {edit.ref} is of the part at {part.ref}.")
     if not edit.text.strip():
         raise UnsoundOffer(f"The edit at {edit.ref} leaves nothing there, not even a marker.")
+    if _HALF.search(edit.text) and not _HALF.search(part.text):
+        raise UnsoundOffer(f"The edit at {edit.ref} has half a character, which cannot be written.")
     if part.kind == "call":
         _vet_arguments(edit, part, view)
     if part.signed:

@@ -12,6 +12,13 @@ _HEAD = re.compile(
 )
 _NOTE = "\n<system-reminder>"
 _NOTE_END = "</system-reminder>"
+# What Gemini CLI and qwen-code say below an output: they begin it in one of these ways.
+_BEGUN = ("Output: ", "Stdout: ", "Command: ")
+_ENDED = re.compile(
+    r"(?:\n(?:Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}|Signal: [^\n]{1,20}"
+    r"|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}\s{0,4}\Z"
+)
+_FAR = 1_000  # characters before the end in which that stands
 _MOST = 2_000  # characters of a head or a note that stay as they are
 
 
@@ -35,4 +42,6 @@ def framed(text: str) -> Frame:
     if text.endswith((_NOTE_END, _NOTE_END + "\n")):
         note = text.rfind(_NOTE, max(start, end - _MOST))
         end = note + 1 if note >= 0 else end
+    elif text.startswith(_BEGUN) and (ended := _ENDED.search(text, max(start, end - _FAR))):
+        end = ended.start() + 1
     return Frame(text[:start], text[start:end], text[end:])

@@ -12,7 +12,8 @@ from .shaped import Shaped
 
 _CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
 _LINE = re.compile(
-    r"L?\d+(?:(?P<here>:)|-)"  # below its file's name, or in the one file: a hit, or what is near
+    # below its file's name, or in the one file: a hit, or what is near
+    r"[ \t]{0,8}(?:L|Line )?\d+(?:(?P<here>:)|-)"
     r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
     rf"|{_CONTEXT.pattern}"
     r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"

@@ -118,6 +118,7 @@ class _Changes(Struct):
     """How often a file was changed, and what was said before."""
 
     edits: int = 0
+    failed: int = 0  # of them, by commands that failed, perhaps before
     whys: dict[str, None] = {}
 
 
@@ -125,21 +126,28 @@ def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """Which files were changed, and in the assistant's own words why."""
     changes: dict[str, _Changes] = {}
     for deed in deeds:
-        for span in deed.writes if not deed.ending.failed else ():
+        failed = deed.ending.failed
+        for span in deed.writes if deed.in_shell or not failed else ():
             change = changes.setdefault(span.path, _Changes())
-            change.edits += 1
+            change.edits, change.failed = change.edits + 1, change.failed + failed
             if deed.why:
                 change.whys[first_sentences(deed.why, detail.words)] = None
     groups: dict[tuple[str, ...], list[str]] = {}
     for path, change in changes.items():
-        times = f" ({change.edits} edits)" if change.edits > 1 else ""
-        groups.setdefault(tuple(change.whys), []).append(_below(path, below) + times)
+        groups.setdefault(tuple(change.whys), []).append(_below(path, below) + _edited(change))
     all = list(groups.items())
     lines = list(_each_change(all[-detail.things :], detail))
     left = [name for _, files in all[: -detail.things] for name in files]
     if left:
         lines.append(f"also {', '.join(left)}")
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
+
+
+def _edited(change: _Changes) -> str:
+    """How often, or that it may not have been."""
+    if change.failed == change.edits:
+        return " (by a command that failed)"
+    return f" ({change.edits} edits)" if change.edits > 1 else ""
 
 
 def _each_change(
@@ -210,26 +218,30 @@ def _ran(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     if not runs:
         return []
     shown = list(runs.values())[-detail.things :]
-    items = [
-        f"{_what(run.last, below, detail)} ({_went(run, detail)})" for run in shown if run.last
-    ]
+    items = [_run(run.last, run, below, detail) for run in shown if run.last]
     left = len(runs) - len(shown)
     more = f"{left} other commands; " if left else ""
     return [f"- ran: {more}{'; '.join(items)}"]
 
 
-def _went(run: _Runs, detail: Detail) -> str:
-    deed = run.last
-    assert deed is not None
-    failed = f", {run.failed} failed" if run.failed else ""
-    times = f"{run.times} times{failed}; last " if run.times > 1 else ""
+def _run(last: Deed, run: _Runs, below: str, detail: Detail) -> str:
+    """One command, and of how it went what is known."""
+    what, went = _what(last, below, detail), _went(last, detail)
+    if run.times > 1:
+        failed = f", {run.failed} failed" if run.failed else ""
+        went = f"{run.times} times{failed}{went and f'; last {went}'}"
+    return what + (went and f" ({went})")
+
+
+def _went(deed: Deed, detail: Detail) -> str:
+    """How a run went, as far as it says so."""
     if deed.ending.failed:
-        return f"{times}failed"
+        return "failed"
     if deed.content == "page":
-        return f"{times}{opening(deed.ending.body, 2 * detail.words)}"
+        return opening(deed.ending.body, 2 * detail.words)
     said = last_word(deed.ending.body, detail.words // 2) if deed.content == "test" else ""
-    ended = "still running" if deed.ending.running else "ok"
-    return f"{times}{said or ended}"
+    ended = "still running" if deed.ending.running else "ok" if deed.ending.well else ""
+    return said or ended
 
 
 def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
@@ -251,7 +263,7 @@ def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
 
 
 def _range(span: Span, deed: Deed) -> str:
-    if span.part:
+    if span.part or deed.ending.in_part:
         return "in part"
     return lines_read(span, deed.ending.lines)
 

@@ -40,18 +40,19 @@ class Deed(Struct, frozen=True):
     why: str = ""  # the assistant's own words before it
     session: str = ""  # what still ran and was asked about again
     known_by: KnownBy = "name"  # what `what` is
+    in_shell: bool = False  # a command may have done a part of it before it failed
 
 
 def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False) -> Deed:
     """The facts of one call and its result."""
-    ending = ending_of(result.text, result.error, use.kind)
+    ending = ending_of(result.text, result.error, use.ends_as)
     session = use.target if use.target and use.target.isdigit() else ""
     what, known_by = _named(call, use)
     if session and ending.command:
-        what = ending.command.strip("'\"")
+        what = _unquoted(ending.command)
     return Deed(
         use.kind, what, call.name, ending, use.reads, use.writes, use.replaces, use.content,
-        use.rerun, resolved, why, session, known_by,
+        use.rerun, resolved, why, session, known_by, use.in_shell,
     )  # fmt: skip
 
 
@@ -78,10 +79,17 @@ def _asked(call: Part, use: Use) -> tuple[str, KnownBy]:
     spoken = [texts[name] for name in named if " " in texts[name].strip()]
     for text in spoken:
         if program and program in text:
-            return _SHELL.sub("", text).strip("'\""), "command"
+            shell = _SHELL.match(text)
+            return (_unquoted(text[shell.end() :]) if shell else text), "command"
     if target and not target.isdigit() and (use.kind != "search" or not spoken):
         return target, "name"
     return (spoken[0], "command") if spoken else (f"{call.name} {target}".strip(), "name")
+
+
+def _unquoted(command: str) -> str:
+    """What a shell is given, without the quotes around it; the last one may be cut off."""
+    quote = command[:1]
+    return command[1:].removesuffix(quote) if quote in ("'", '"') else command
 
 
 def lines_read(span: Span, shown: int) -> str:

@@ -44,7 +44,18 @@ _NOTED = re.compile(
 _ENDED = re.compile(
     r"exit(?:ed with)?(?: exit)? code:? (-?\d{1,10})|<returncode>(-?\d{1,10})<", re.IGNORECASE
 )
-_SHOWN = re.compile(r"Here's the result of running `cat -n` on [^\n]{1,500}:\n")  # above a file
+# Above a file that is shown, and below it: OpenHands, opencode, pi, Copilot.
+_SHOWN = re.compile(
+    r"Here's the result of running `cat -n` on [^\n]{1,500}:\n|<file>\n"
+    r"|<path>[^\n]{1,1000}</path>\n<type>\w{1,20}</type>\n<(?:content|entries)>\n"
+)
+_BELOW = re.compile(
+    r"\n{1,2}(?:\((?:End of file|Showing lines|Output capped|\d{1,9} entries)[^\n]{0,200}\)\n"
+    r"</(?:content|entries|file)>"
+    r"|\[(?:\d{1,9} more lines in file|Showing lines \d|Output truncated)[^\n]{0,300}\]"
+    r"|\.\.\. \(\d{1,9} more lines not shown[^\n]{0,100}\))\s{0,4}\Z"
+)
+_TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above what it shows in part
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
 _COUNTED = re.compile(
@@ -54,7 +65,8 @@ _COUNTED = re.compile(
 _BROKE = re.compile(
     r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
     r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
-    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:",
+    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
+    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S",  # Go's compiler says no more
     re.IGNORECASE | re.MULTILINE,
 )
 # What tests say that all went well with; lines above it may be errors that they wanted.
@@ -62,7 +74,9 @@ _WENT_WELL = re.compile(
     r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
 )
 # One is in each of those.
-_BROKEN = ("error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile")
+_BROKEN = (
+    "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
+)  # fmt: skip
 _REFUSED = re.compile(
     r"^(?:error|failed|failure|fatal|cannot|could not)\b|verification failed", re.I
 )
@@ -80,6 +94,7 @@ _TELLING_WORDS = (
 )  # fmt: skip
 _PROGRESS = re.compile(r"\S{1,300} [.sx]+ *(?:\[ *\d{1,3}%\])?")
 _RULES = "=-─━═_*~ "  # what lines are drawn with
+_UNSAYING = re.compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
 _PLACE = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
 _SUMS_UP = re.compile(
     r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
@@ -87,6 +102,8 @@ _SUMS_UP = re.compile(
     r"|\bFinished\b|files? changed",
     re.MULTILINE,
 )
+# Of several such lines, the one that says most of how a run ended.
+_TESTED = (re.compile(r"\b\d+ fail"), re.compile(r"\b\d+ pass"), _SUMS_UP)
 # One of these is in each line that sums up.
 _SUMMING = (
     "pass", "fail", "test", "example", "skipped", "error", "warning", "issue", "problem", "ok",
@@ -102,11 +119,18 @@ class Ending(Struct, frozen=True, gc=False):
     status: int | None = None
     running: str = ""  # the session in which it still runs
     command: str = ""  # what ran, where the frame says so
+    well: bool = False  # it is known to have ended well; else nothing may tell how it ended
+    printed: int | None = None  # how many lines it printed, where the body is only some of them
 
     @property
     def lines(self) -> int:
-        """How many lines it printed."""
+        """How many lines are shown of it."""
         return count_lines(self.body)
+
+    @property
+    def in_part(self) -> bool:
+        """Whether its agent showed only some of its lines."""
+        return self.printed is not None and self.printed > self.lines
 
 
 class _Opened(Struct, frozen=True, gc=False):
@@ -116,6 +140,7 @@ class _Opened(Struct, frozen=True, gc=False):
     status: int | None
     running: str = ""
     command: str = ""
+    printed: int | None = None
 
 
 class _Metadata(Struct):
@@ -142,14 +167,21 @@ def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     if opened is None:
         opened = _unframed(text)
     failed = flagged or _failed(opened, kind)
-    return Ending(opened.body, failed, opened.status, opened.running, opened.command)
+    known = opened.status == 0 or (kind == "write" and not opened.running)
+    well = known and not failed
+    return Ending(
+        opened.body, failed, opened.status, opened.running, opened.command, well, opened.printed
+    )  # fmt: skip
 
 
 def _without_notes(text: str) -> str:
-    """A file without what its tool says above it, and its agent below."""
+    """A file without what its tool says above it, and its agent below; not how a command ended."""
+    if _OPENED.match(text):
+        return text
     shown = _SHOWN.match(text)
-    start = shown.end() if shown else 0
-    return text[start : len(text) - len(framed(text).note)]
+    start, end = shown.end() if shown else 0, len(text) - len(framed(text).note)
+    below = _BELOW.search(text, max(start, end - _HEAD), end)
+    return text[start : below.start() if below else end]
 
 
 def _unwrapped(text: str) -> _Opened | None:
@@ -188,11 +220,13 @@ def _unframed(text: str) -> _Opened:
     said = _STATUS.search(text, 0, begins.start())
     running = _RUNNING.search(text, 0, begins.start())
     command = _COMMAND.match(text)
+    total = _TOTAL.match(text, begins.end())
     return _Opened(
-        text[begins.end() :],
+        text[total.end() if total else begins.end() :],
         _status(said),
         running[1] if running else "",
         command[1] if command else "",
+        int(total[1]) if total else None,
     )
 
 
@@ -221,14 +255,19 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     return _COUNTED.search(tail) is not None or _BROKE.search(tail, well) is not None
 
 
-def telling_lines(body: str, room: int, most: int) -> list[int]:
-    """The numbers of the first lines that say what went wrong, or else of the last lines."""
+def telling_lines(
+    body: str, room: int, most: int, longest: int = _LONGEST_LINE
+) -> list[int]:  # fmt: skip
+    """The numbers of the first lines that say what went wrong, or else of the last lines.
+
+    As many as there is room for; of a line at most `longest` characters will be said.
+    """
     lines = body.split("\n")[:_MOST_LINES]
     found: list[int] = []
     for tells in (_tells, _names_a_place):
         for number, line in enumerate(lines):
             if tells(line[:_LONGEST_LINE]) and number not in found and not _progress(line):
-                room -= min(len(line), _LONGEST_LINE) + 1
+                room -= min(len(line), longest) + 1
                 if len(found) == most or (room < 0 and found):
                     return sorted(found)
                 found.append(number)
@@ -285,14 +324,15 @@ def errors_in(body: str, room: int, most: int) -> list[str]:
 
 
 def last_word(body: str, room: int) -> str:
-    """The line that sums a run up: of its last lines the one with counts, else the very last."""
-    tail = [line.strip(_RULES) for line in body[-_TAIL:].split("\n") if line.strip(_RULES)]
+    """The line that sums a run up: of its last lines the one with counts, else the last to tell."""
+    start = body.rfind("\n", 0, max(0, len(body) - _TAIL)) + 1
+    lines = [line[:_LONGEST_LINE].strip(_RULES) for line in body[start:].split("\n")]
+    tail = [line for line in lines if not _UNSAYING.fullmatch(line)]
     if not tail:
         return ""
-    for line in reversed(tail[-_LAST_LINES:]):
-        if _sums_up(line):
-            return clip(" ".join(line.split()), room)
-    return clip(" ".join(tail[-1].split()), room)
+    sums = [line for line in reversed(tail[-_LAST_LINES:]) if _sums_up(line)]
+    best = (line for tells in _TESTED for line in sums if tells.search(line))
+    return clip(" ".join(next(best, tail[-1]).split()), room)
 
 
 def opening(body: str, room: int) -> str:

@@ -66,6 +66,11 @@ class Use(Struct, frozen=True):
         """Whether any file may be another one after it."""
         return self.barrier or self.kind == "write" or bool(self.writes)
 
+    @property
+    def ends_as(self) -> Kind:
+        """By which kind its result tells how it ended: what a shell writes ends as any run does."""
+        return "run" if self.in_shell and self.kind == "write" else self.kind
+
 
 class Identity(Struct, frozen=True, gc=False):
     """The three keys of a call: what it does, to what, and which calls are the same call."""
