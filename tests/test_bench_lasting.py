@@ -127,8 +127,8 @@ def forget(view: Any, policy: clew.Policy) -> Any:
 
     for exchange in view.aged_exchanges():
         if exchange.result is not None:
-            ref = view.transcript.parts[exchange.call].ref
-            yield Offer("drop", DropExchange(exchange.ordinal, ref, "forgotten", "", 100))
+            ref, saved = view.transcript.parts[exchange.call].ref, view.tokens_of(exchange.call)
+            yield Offer("drop", DropExchange(exchange.ordinal, ref, "forgotten", "", saved))
 
 
 def test_what_is_gone_is_missed() -> None:
