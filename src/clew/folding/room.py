@@ -91,6 +91,16 @@ def note_fullness(state: State, setting: Setting) -> None:
     state.output = setting.output
 
 
+def minds_output(state: State, setting: Setting, other: int) -> bool:
+    """Whether the same may have been decided otherwise for a request with so much output."""
+    if other == setting.output or (setting.policy.budget is not None and state.window is None):
+        return False
+    allowed = limits_of(state, setting).tokens
+    if allowed is None:
+        return False
+    return state.crowded or state.fullest > _NEAR * (allowed - max(0, other - setting.output))
+
+
 def fits_alike(state: State, setting: Setting) -> bool:
     """Whether a state is what this setting gives, though it was made for more or less output.
 

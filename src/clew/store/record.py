@@ -91,6 +91,7 @@ class Latest(Struct, frozen=True, gc=False):
     sent_as: SentAs = "nothing"
     size: int = 0  # its tokens as it came, about
     epochs: int = 0  # how often edits had been put in force
+    output: int = 0  # tokens of output that it asked for; 0: not known, and no record tells
 
 
 class Lineage(Struct, frozen=True, gc=False):

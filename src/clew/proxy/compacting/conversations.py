@@ -72,7 +72,7 @@ class Conversation(Struct):
         place = bytes.fromhex(prefix)
         for key in (place, place + latest.terms.encode()):
             here = self.sent.get(key)
-            if here is None or here.time <= latest.time:
+            if here is None or _is_later(latest, here):
                 _put(self.sent, key, latest, _MOST_SENT)
         key = bytes.fromhex(parent) + latest.terms.encode()
         before = self.sent.get(key) if parent else None
@@ -109,6 +109,12 @@ class Conversation(Struct):
 def told_as(edit: Edit) -> Told:
     """By what an edit is known that was told."""
     return str(edit.ref), edit.reason, edit.evidence
+
+
+def _is_later(latest: Latest, here: Latest) -> bool:
+    """Whether it tells more than what is known; of the same request, a record tells less."""
+    known = bool(here.output) and not latest.output
+    return here.time < latest.time or (here.time == latest.time and not known)
 
 
 def _put(held: dict[bytes, T], key: bytes, value: T, most: int) -> None:

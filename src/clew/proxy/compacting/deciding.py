@@ -48,6 +48,7 @@ from .noticing import noticed
 from .owners import opening_of
 from .reading import Asked, Read, parent_of, taken_apart
 from .telling import (
+    asks_otherwise,
     comes_back,
     first_marks,
     has_reasoning,
@@ -177,7 +178,7 @@ class Deciding:
         latest = Latest(
             asked.time, decision.terms,
             "original" if decision.kind == "original" else "projection",
-            decision.before, decision.epochs,
+            decision.before, decision.epochs, decision.output,
         )  # fmt: skip
         if decision.prefix:
             self._keeping.took(known, decision.prefix, latest, decision.parent)
@@ -294,6 +295,8 @@ class Deciding:
             moment = "changed"
             if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries):
                 moment = ""  # where it is bound, what another thought goes, and all behind it
+        if asks_otherwise(folded, last.latest.output):
+            moment = "changed"
         return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
     def _last(self, read: Read, boundaries: list[bytes]) -> Last:
@@ -361,7 +364,7 @@ class Deciding:
             last=self._before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
-            terms=read.terms(), noticed=noticed(state),
+            terms=read.terms(), output=folded.setting.output, noticed=noticed(state),
             dropped=self._dropped(read, state),
         )  # fmt: skip
 

@@ -44,6 +44,7 @@ class Decision(Struct, frozen=True, kw_only=True):
     repairs: tuple[Repair, ...] = ()
     failures: Mapping[str, str] = {}
     terms: str = ""  # the model and the tools that it names
+    output: int = 0  # tokens that it asks for; 0: not known
     noticed: Noticed = Noticed()  # what it shows that none before it did
     dropped: Mapping[str, str] = {}  # by place: references of what new edits took out whole
 

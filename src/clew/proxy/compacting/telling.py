@@ -8,6 +8,7 @@ from ...codecs.body import Body
 from ...codecs.codec import FormatName
 from ...engine import Folded
 from ...facts import FAR_BACK, Facts, Marks
+from ...folding.room import minds_output
 from ...folding.state import State
 from ...limits import window_around
 from ...planning.marking import marking_of
@@ -37,6 +38,15 @@ def comes_back(read: Read, boundaries: list[bytes]) -> bool:
     """Whether the provider still has what it was sent on these terms, before others came."""
     before = read.conversation.last_on(boundaries[-1 - FAR_BACK : -1], read.terms())
     return before is not None and not is_cold(read, before.time)
+
+
+def asks_otherwise(folded: Folded, before: int) -> bool:
+    """Whether thoughts are signed for what was decided for another output, which is 0: unknown.
+
+    Near a window all is decided by how much of it is to be kept free, what was sent before too.
+    """
+    bound = folded.setting.binding.bound and before > 0
+    return bound and minds_output(folded.state, folded.setting, before)
 
 
 def first_marks(read: Read) -> Facts:
