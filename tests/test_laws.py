@@ -35,7 +35,7 @@ from tests.strategies import (
 )
 
 quick = settings(
-    max_examples=25,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[
         HealthCheck.too_slow,
