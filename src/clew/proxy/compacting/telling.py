@@ -41,7 +41,7 @@ def comes_back(read: Read, boundaries: list[bytes]) -> bool:
 
 
 def asks_otherwise(folded: Folded, before: int) -> bool:
-    """Whether thoughts are signed for what was decided for another output, which is 0: unknown.
+    """Whether thoughts were signed for what another output decided; `before` 0: it is not known.
 
     Near a window all is decided by how much of it is to be kept free, what was sent before too.
     """
