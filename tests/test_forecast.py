@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tomllib
 from importlib.resources import files
-from time import perf_counter
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +20,7 @@ from clew.forecast.risks import line_risks, risk
 from clew.ledger.lines import spoken
 from clew.transcript import Ref
 from tests.forecasting import Told, Turn, add, edits, numbered, reads, result, runs, told
+from tests.timing import seconds
 
 LOOM = [
     "import threading",
@@ -77,10 +77,7 @@ class TestWords:
 
     @pytest.mark.parametrize("text", ["a" * 50_000, "/" * 50_000, "a:" * 25_000, " 1" * 25_000])
     def test_no_line_takes_long(self, text: str):
-        started = perf_counter()
-        list(atoms_in(text))
-        look_of(text, bare(text))
-        assert perf_counter() - started < 0.5
+        assert seconds(lambda: (list(atoms_in(text)), look_of(text, bare(text)))) < 5
 
 
 class TestLooks:

@@ -25,6 +25,7 @@ from clew.transcript import Index, Part, Ref
 from tests.busy_sessions import bash, edit, lines, read, write
 from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
+from tests.timing import takes_at_most
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LONG = "\n".join(f"line {number} of what the tool printed" for number in range(60))
@@ -504,25 +505,18 @@ def test_of_several_that_bring_the_same_the_latest_counts() -> None:
 
 
 def test_asking_about_every_part_stays_linear() -> None:
-    import time
-
     def look(view: View, policy: Policy) -> Iterator[Offer]:
         for position in view.fresh_results():
             view.is_protected(position)
         return iter(())
 
-    def seconds(count: int) -> float:
-        whole = long_session("anthropic", count)
-        policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_paths=("docs/**",))
-        best = 1e9
-        for _ in range(3):
-            start = time.process_time()
-            clew.compact(whole, policy=policy, memo=None)
-            best = min(best, time.process_time() - start)
-        return best
-
-    seconds(50)
-    assert seconds(800) < 2.5 * 8 * seconds(100)
+    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_paths=("docs/**",))
+    short, long = long_session("anthropic", 100), long_session("anthropic", 800)
+    takes_at_most(
+        2.5 * 8,
+        lambda: clew.compact(long, policy=policy, memo=None),
+        lambda: clew.compact(short, policy=policy, memo=None),
+    )
 
 
 def test_the_trace_tells_what_was_kept_and_why() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import sys
-import time
 import tracemalloc
 import zlib
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from clew.proxy.answers.unpacking import Unpacking
 from clew.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
 from clew.sessions.session import Usage
 from clew.sessions.usages import chat_usage, responses_usage
+from tests.timing import takes_at_most
 from tests.transcripts import upstream
 
 USAGE = upstream.Usage(11, 2000, 300, 30, 40)
@@ -459,13 +460,6 @@ def test_a_long_answer_needs_no_more_memory_than_a_short_one(name: str) -> None:
         assert told == Told(Usage(3, 0, 0, 0, 2), "m", "completed")
 
 
-def seconds(format: FormatName, data: bytes, size: int) -> float:
-    chunks = [data[at : at + size] for at in range(0, len(data), size)]
-    begin = time.process_time()
-    read(format, chunks)
-    return time.process_time() - begin
-
-
 @pytest.mark.parametrize(
     "piece",
     [
@@ -478,8 +472,10 @@ def test_ten_times_the_answer_takes_about_ten_times_as_long(piece: bytes) -> Non
         inside = piece * times if piece[:1] == b"{" else b'"' + piece * times + b'", '
         return b'data: {"output": [' + inside + b'0], "usage": {"input_tokens": 3}}\n\n'
 
+    def reads(data: bytes, size: int) -> None:
+        chunks = [data[at : at + size] for at in range(0, len(data), size)]
+        assert read("openai-responses", chunks).usage == Usage(3)
+
     few, many = answer(3000), answer(30_000)
-    assert read("openai-responses", [many]).usage == Usage(3)
-    for size in (16, 65_536):
-        base = min(seconds("openai-responses", few, size) for _ in range(3))
-        assert seconds("openai-responses", many, size) < 25 * base + 0.05
+    for size in (16, 4_096):
+        takes_at_most(25, partial(reads, many, size), partial(reads, few, size))

@@ -117,8 +117,8 @@ def long_histories() -> dict[str, Messages]:
 @pytest.mark.parametrize("name", long_histories())
 def test_long_histories_take_linear_time(name: str) -> None:
     messages = long_histories()[name]
-    start = time.perf_counter()
+    start = time.process_time()
     mended = Mended(messages)
-    assert time.perf_counter() - start < 5  # a quadratic way takes minutes
+    assert time.process_time() - start < 5  # a quadratic way takes minutes
     assert mended.repairs
     assert repairable(mended.rows, None) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from collections.abc import Callable
 from functools import cache
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 
 from clew import tokens
 from clew.tokens import ExactCounter, counter_for, estimate, family_of
+from tests.timing import takes_at_most
 
 EXACT = ExactCounter()
 anything = st.text() | st.text(alphabet=" \n\t\r'/-_aZ09日é🧵.", max_size=200)
@@ -90,13 +90,13 @@ def test_hard_text_costs_no_more_than_a_constant_times_normal_text(
     kind: str, counter: tokens.Counter
 ) -> None:
     counter.count("load")
-    assert _seconds(counter, HARD[kind]) < 30 * _seconds(counter, NORMAL) + 0.05
+    takes_at_most(30, lambda: counter.count(HARD[kind]), lambda: counter.count(NORMAL))
 
 
 @pytest.mark.parametrize("letter", ["-", "a", " "])
 def test_a_long_run_costs_in_proportion(letter: str) -> None:
-    once, eight = (_seconds(EXACT, letter * size) for size in (40_000, 320_000))
-    assert eight < 24 * once + 0.01
+    once, eight = letter * 40_000, letter * 320_000
+    takes_at_most(24, lambda: EXACT.count(eight), lambda: EXACT.count(once))
 
 
 @given(anything, anything)
@@ -185,16 +185,6 @@ def _both() -> tuple[Callable[[str], int], Callable[[str], int]]:
     pytest.importorskip("rs_bpe")
     pytest.importorskip("bpe_openai")
     return tokens.load_rs_bpe(), tokens.load_bpe_openai()
-
-
-def _seconds(counter: tokens.Counter, text: str) -> float:
-    """The best of three."""
-    best = float("inf")
-    for _ in range(3):
-        started = time.perf_counter()
-        counter.count(text)
-        best = min(best, time.perf_counter() - started)
-    return best
 
 
 def test_counting_leaves_a_text_as_large_as_it_was() -> None:
