@@ -60,6 +60,8 @@ def asked_again(seen: Standing, ordinal: int) -> Again | None:
     if exchange.result is None or exchange.server or fetches(call.name):
         return None
     use = seen.ledger.uses[ordinal]
+    if use.ends_as == "write":
+        return None  # who writes the same again asks for nothing
     spans = [span for span in use.reads if not span.part]
     found = [
         again
