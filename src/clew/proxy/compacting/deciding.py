@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from threading import Event
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...binding import binding_of
 from ...codecs.codec import FormatName
 from ...codecs.detect import detect
 from ...codecs.reading import read_body
@@ -21,31 +20,31 @@ from ...edits import DropExchange, DropReasoning, Edit
 from ...engine import (
     Folded,
     edits_of,
-    fields_with,
     fold_request,
     originals_of,
     projected,
     repairs_of,
 )
 from ...errors import ClewError
-from ...facts import FAR_BACK, Facts
-from ...fallback import Fallback, as_it_came, with_known_edits
+from ...facts import Facts
+from ...fallback import Fallback, with_known_edits
 from ...folding.memo import Memo
 from ...folding.state import State
 from ...marker import reference
 from ...policy import Policy
-from ...prices import terms_for
 from ...repair.mending import Repair
 from ...store import Latest, Store
 from ...touching import touched
 from ..answers.usage import Told
 from .board import Board
-from .conversations import Conversation, Conversations, Last, told_as
+from .conversations import Conversation, Conversations, told_as
 from .decision import BYPASSED, LEFT_ALONE, Decision, alters, shown_instead
 from .journal import Journal
 from .keeping import NO_FACTS, Keeping
 from .noticing import noticed
+from .originals import Originals, surely_fits
 from .owners import opening_of
+from .preceding import Preceding, is_at_hand
 from .reading import Asked, Read, parent_of, taken_apart
 from .telling import (
     asks_otherwise,
@@ -58,8 +57,6 @@ from .telling import (
     own_cache,
     window_seen,
 )
-
-_FEWEST_BYTES: Final = 2  # a token has in any history: what fits a window by these does fit
 
 
 class _Seen(Struct, frozen=True):
@@ -92,6 +89,8 @@ class Deciding:
         self._shared = shared  # other processes decide on the same conversations
         self._memo = Memo()
         self._conversations = Conversations()
+        self._preceding = Preceding(self._keeping, shared=shared)
+        self._originals = Originals(self._preceding, self._note, shared=shared)
 
     def decide(self, asked: Asked, late: Event | None = None) -> Decision:
         """The projection of a request; raises what cannot be read.
@@ -100,8 +99,8 @@ class Deciding:
         """
         read = self._read(asked)
         known = read.conversation
-        if self._is_left_alone(read, known.facts):
-            return self._original(read, known.facts, LEFT_ALONE)
+        if read.is_left_alone(known.facts):
+            return self._originals.decide(read, LEFT_ALONE)
         folded, seen = self._folded(read)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
@@ -148,25 +147,25 @@ class Deciding:
         """
         read = self._read(asked)
         facts = read.conversation.facts
-        if self._is_left_alone(read, facts):
-            return self._original(read, facts, LEFT_ALONE)
+        if read.is_left_alone(facts):
+            return self._originals.decide(read, LEFT_ALONE)
         known = self._known(read, facts, why, NO_FACTS)
-        if known is None and must_fit and not self._fits(read):
+        if known is None and must_fit and not surely_fits(read):
             return None
         return known or self._fallen_back(read, why)
 
     def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
         """The request itself, without reasoning that was signed for projections of it."""
         read = self._read(asked)
-        if why == BYPASSED and not self._is_left_alone(read, read.conversation.facts):
-            self._note_original(read)
-        return self._original(read, read.conversation.facts, why)
+        if why == BYPASSED and not read.is_left_alone(read.conversation.facts):
+            self._originals.note(read)
+        return self._originals.decide(read, why)
 
     def decide_without_reasoning(self, asked: Asked, why: str) -> Decision:
         """The request itself without all that is signed: the provider says that it does not fit."""
         read = self._read(asked)
-        self._note_original(read)
-        return self._original(read, read.conversation.facts, why, unsigned=True)
+        self._originals.note(read)
+        return self._originals.decide(read, why, unsigned=True)
 
     def sent(self, asked: Asked, decision: Decision) -> None:
         """The provider took this: the next request of the conversation is decided accordingly."""
@@ -231,7 +230,7 @@ class Deciding:
     def fits(self, asked: Asked, tokens: int, *, beside_output: bool) -> None:
         """No more than so many tokens fit, as the provider has just said; or beside the output."""
         read = self._read(asked)
-        new = window_seen(read, tokens, beside_output=beside_output, bound=self._is_bound(read))
+        new = window_seen(read, tokens, beside_output=beside_output, bound=read.is_bound())
         self._note(read.conversation, new)
 
     def close(self) -> None:
@@ -265,7 +264,7 @@ class Deciding:
         facts = read.conversation.facts
         folded = self._fold(read, facts)
         boundaries = folded.state.boundaries
-        if at_once and not self._is_at_hand(read.conversation, boundaries):
+        if at_once and not is_at_hand(read.conversation, boundaries):
             return folded, _Seen(facts)
         seen = self._seen_now(read, folded)
         if seen.new != NO_FACTS:
@@ -287,7 +286,7 @@ class Deciding:
 
     def _moment(self, read: Read, folded: Folded) -> str:
         """Whether the provider's cache has gone cold, or is another model's; a retry tells none."""
-        last = self._last(read, folded.state.boundaries)
+        last = self._preceding.last(read, folded.state.boundaries)
         if read.asked.counting or not last.exact:
             return ""
         moment = "cold" if is_cold(read, last.latest.time) else ""
@@ -299,31 +298,11 @@ class Deciding:
             moment = "changed"
         return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
-    def _last(self, read: Read, boundaries: list[bytes]) -> Last:
-        """The request that this one goes on from: by its history, for others may run beside it."""
-        if not read.found:
-            known, earlier = read.conversation, boundaries[-1 - FAR_BACK : -1]
-            asked = True
-            if self._shared or not self._is_at_hand(known, boundaries):
-                prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]
-                asked = self._keeping.look_up(known, prefixes)
-            read.found.append(replace(known.last(earlier, read.terms()), asked=asked))
-        return read.found[0]
-
-    def _before(self, read: Read, boundaries: list[bytes]) -> Latest:
-        """The request before this one, for who counts: that which it repeats, or goes on from."""
-        same = read.conversation.last(boundaries[-1:], read.terms())
-        return same.latest if same.exact else self._last(read, boundaries).latest
-
     def _is_sure(self, read: Read, folded: Folded, originals: Mapping[str, str]) -> bool:
         """Whether there is nothing to keep, without a look at the store."""
         edits_of(folded.state)  # numbers them
         edition = folded.state.outgoing.edition
         return self._keeping.is_sure(read.conversation, originals, edition)
-
-    def _is_at_hand(self, known: Conversation, boundaries: list[bytes]) -> bool:
-        """Whether what a request goes on from is known without a look at the store."""
-        return len(boundaries) < 2 or boundaries[-2] in known.sent
 
     def _fold(self, read: Read, facts: Facts) -> Folded:
         policy, model = self.policy_for(read.format), read.asked.model
@@ -340,7 +319,7 @@ class Deciding:
             return False
         if not has_reasoning(folded):
             return False
-        last, altered = self._last(read, state.boundaries), alters(edits_of(state))
+        last, altered = self._preceding.last(read, state.boundaries), alters(edits_of(state))
         passed = (prefix.hex() for prefix in reversed(state.boundaries))
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
@@ -361,7 +340,7 @@ class Deciding:
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved,
             own=own_cache(read, folded), epochs=state.epochs, moment=seen.moment, marks=state.marks,
-            last=self._before(read, state.boundaries),
+            last=self._preceding.before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
             edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
             terms=read.terms(), output=folded.setting.output, noticed=noticed(state),
@@ -398,8 +377,8 @@ class Deciding:
 
     def _fallen_back(self, read: Read, why: str) -> Decision:
         """The original, and the fact that it was."""
-        self._note_original(read)
-        return self._original(read, read.conversation.facts, why)
+        self._originals.note(read)
+        return self._originals.decide(read, why)
 
     def _goes_on(self, read: Read, found: Fallback[Any], facts: Facts) -> bool:
         """Whether known edits may go up: they lead back, and contradict nothing that is signed."""
@@ -420,67 +399,6 @@ class Deciding:
     def policy_for(self, format: FormatName) -> Policy:
         """The policy for requests in this format."""
         return self._policies.get(format, self.policy)
-
-    def _fits(self, read: Read) -> bool:
-        """Whether the request as it came surely fits its window."""
-        listed = terms_for(read.format, read.model).window
-        windows = [tokens for _, tokens in read.conversation.facts.windows]
-        if listed is not None:
-            windows.append(listed)
-        return not windows or len(read.asked.body) <= _FEWEST_BYTES * min(windows)
-
-    def _original(self, read: Read, facts: Facts, why: str, *, unsigned: bool = False) -> Decision:
-        """The request as it came; on models that bind it, without reasoning that does not fit."""
-        body, known, edits = None, read.conversation, ()
-        last, before = self._last(read, read.boundaries()), self._before(read, read.boundaries())
-        # Another process may have sent edits just now, whose record is not written yet.
-        doubted = known.edited or self._shared or last.is_lost or unsigned
-        if doubted and self._is_bound(read):
-            sent = Facts(left_alone=self._signed_until(read, facts, unsigned))
-            fallen = as_it_came(
-                read.asked.body, format=read.format, sent=sent, model=read.asked.model
-            )
-            changed = fallen.compaction.request
-            body = None if changed is read.asked.body else changed
-            edits = edits_of(fallen.folded.state)
-        about = int(len(read.asked.body if body is None else body) / known.bytes_a_token)
-        return Decision(
-            kind="original", body=body, conversation=known.id, session=read.session(), why=why,
-            facts=facts, prefix=read.here(), before=about, after=about,
-            model=read.model, terms=read.terms(), last=before, epochs=before.epochs,
-            parent=parent_of(read.boundaries()), edits=edits,
-        )  # fmt: skip
-
-    def _signed_until(self, read: Read, facts: Facts, unsigned: bool) -> frozenset[str]:
-        """The histories up to which reasoning was signed for projections, or may have been."""
-        here, known = frozenset({read.here()}), read.conversation
-        if unsigned or not self._is_left_alone(read, facts):
-            return here
-        passed = [prefix.hex() for prefix in read.boundaries()]
-        since = max(at for at, prefix in enumerate(passed) if prefix in facts.left_alone)
-        if not any(known.was_answered(prefix) for prefix in passed[since:-1]):
-            return facts.left_alone
-        # This branch had gone on from a projection before another one was refused.
-        if not read.asked.counting:
-            self._note(known, Facts(left_alone=here))
-        return facts.left_alone | here
-
-    def _note_original(self, read: Read) -> None:
-        """This boundary is passed over; what is signed behind it is signed for the original."""
-        if not read.asked.counting:
-            here = frozenset({read.here()})
-            bound = self._is_bound(read)
-            new = Facts(skipped=here, changed=here if bound else frozenset())
-            self._note(read.conversation, new)
-
-    def _is_left_alone(self, read: Read, facts: Facts) -> bool:
-        """Whether a fact says so of a prefix of this very history."""
-        if not facts.left_alone:
-            return False
-        return any(prefix.hex() in facts.left_alone for prefix in read.boundaries())
-
-    def _is_bound(self, read: Read) -> bool:
-        return binding_of(read.format, fields_with(read.body.fields, read.asked.model)).bound
 
     def _note(self, known: Conversation, new: Facts) -> None:
         if self._observe:

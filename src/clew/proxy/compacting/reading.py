@@ -7,12 +7,14 @@ from typing import Final
 import xxhash
 from msgspec import Struct
 
+from ...binding import binding_of
 from ...check.rules import steps_of
 from ...codecs.body import Body
 from ...codecs.codec import FormatName
 from ...codecs.formats import CODECS
 from ...codecs.layout import once
 from ...engine import fields_with
+from ...facts import Facts
 from ...folding.fold import first_prefix, next_prefix
 from .conversations import Conversation, Last
 from .owners import group_of
@@ -59,6 +61,16 @@ class Read(Struct, frozen=True):
         """The hash of its whole history."""
         boundaries = self.boundaries()
         return (boundaries[-1] if boundaries else first_prefix(self.format)).hex()
+
+    def is_left_alone(self, facts: Facts) -> bool:
+        """Whether a fact says so of a prefix of this very history."""
+        if not facts.left_alone:
+            return False
+        return any(prefix.hex() in facts.left_alone for prefix in self.boundaries())
+
+    def is_bound(self) -> bool:
+        """Whether its model refuses signed reasoning in a history that is not the signed one."""
+        return binding_of(self.format, fields_with(self.body.fields, self.asked.model)).bound
 
     def terms(self) -> str:
         """Its model and its tools, in few characters."""
