@@ -65,6 +65,19 @@ class Client:
         ]  # fmt: skip
         return decision, sent
 
+    def count(self) -> tuple[Decision, bytes]:
+        """Ask how many tokens the next request would be, as one may: without its output."""
+        fields = {"model": self.model, "tools": TOOLS, "messages": self.messages}
+        body = json.dumps(fields).encode()
+        asked = Asked(body, "anthropic", None, "owner", self._time + 1, counting=True)
+        deciding = self.deciding[len(self.messages) // 2 % len(self.deciding)]
+        decision = (
+            deciding.decide_at_once(asked) if len(self.deciding) == 1 else None
+        ) or deciding.decide(asked)
+        sent = body if decision.body is None else decision.body
+        self.rejected += self.provider.problems(sent)
+        return decision, sent
+
     def _text(self) -> str:
         words = (
             f"{self._chance.getrandbits(30):x}" for _ in range(self._chance.randrange(50, 700))
@@ -105,6 +118,21 @@ def test_where_thoughts_are_not_bound_nothing_is_taken_for_changed(tmp_path: Pat
     with closing(Client(tmp_path, model=UNBOUND)) as client:
         steps = [client.step(MUCH if number % 9 > 5 else LITTLE) for number in range(30)]
     assert {made.moment for made, _ in steps} == {""}
+
+
+@pytest.mark.parametrize("model", [BOUND, UNBOUND])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_is_counted_is_what_is_sent(tmp_path: Path, processes: int, model: str):
+    """Near a window, too, where all is decided by an output that no count names."""
+    cut = 0
+    with closing(Client(tmp_path, processes, model=model)) as client:
+        for _ in range(30):
+            _, counted = client.count()
+            made, sent = client.step(MUCH)
+            assert json.loads(counted)["messages"] == json.loads(sent)["messages"]
+            cut += made.after < made.before
+    assert cut > 10
+    assert client.rejected == []
 
 
 def test_a_record_does_not_make_forget_what_it_does_not_tell():

@@ -76,14 +76,16 @@ class Folded(Struct, frozen=True):
 def fold_request(  # noqa: PLR0913 - all that a fold depends on
     request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo | None,
     passes: tuple[Pass, ...] | None = None, *, trace: bool = False, model: str | None = None,
+    output: int = 0,
 ) -> Folded:  # fmt: skip
     """Read a request and fold over its boundaries, from the longest prefix already known.
 
     A trace tells of every boundary, so what is remembered is not used for it. `model` is for
-    requests that do not name it themselves.
+    requests that do not name it themselves, `output` for those that only count their tokens.
     """
     body = read_body(request, None if memo is None else memo.bodies)
-    setting = _setting(body, detect(body, format), policy, facts, passes, model=model)
+    fields = fields_with(body.fields, model, output)
+    setting = _setting(body, detect(body, format), policy, facts, fields, passes)
     if memo is None or trace:
         return Folded(body, _fold_anew(body, setting, trace), setting)
     return Folded(body, _fold_on(body, setting, memo), setting)
@@ -97,7 +99,7 @@ def fold_on(
 
     `head` are the tokens of a system prompt and tools that the body does not hold.
     """
-    setting = _setting(body, format, policy, facts, None, head)
+    setting = _setting(body, format, policy, facts, body.fields, head=head)
     state = State(prefix=first_prefix(format), facts=facts) if before is None else before.state
     for step in _steps(body, setting, state.messages):
         fold_step(state, step, _identities(body, step), setting)
@@ -106,14 +108,15 @@ def fold_on(
 
 def fold_known(
     request: object, format: str | None, policy: Policy, facts: Facts, memo: Memo,
-    model: str | None = None,
+    model: str | None = None, output: int = 0,
 ) -> tuple[Folded, Facts] | None:  # fmt: skip
     """Fold on from the longest known prefix without a new edit; None: no prefix is known.
 
     The facts say which boundaries were passed over.
     """
     body = read_body(request, memo.bodies)
-    setting = _setting(body, detect(body, format), policy, facts, None, model=model)
+    fields = fields_with(body.fields, model, output)
+    setting = _setting(body, detect(body, format), policy, facts, fields)
     state, known = _resume(memo, prefix_keys(body, setting), body, setting)
     if known is None:
         return None
@@ -181,11 +184,10 @@ _MOST_HEADS = 64
 
 
 def _setting(
-    body: Body, format: FormatName, policy: Policy, facts: Facts,
-    passes: tuple[Pass, ...] | None, head: int | None = None, model: str | None = None,
+    body: Body, format: FormatName, policy: Policy, facts: Facts, fields: Fields | None,
+    passes: tuple[Pass, ...] | None = None, head: int | None = None,
 ) -> Setting:  # fmt: skip
     """All that a fold depends on; what follows from fields that came before is known."""
-    fields = fields_with(body.fields, model)
     marking = marking_all_along(body, format, fields)
     if not isinstance(fields, LazyFields) or passes is not None or head is not None:
         made = _worked_out(body, format, policy, fields, marking, passes, head)
@@ -459,13 +461,18 @@ def _position(one: tuple[int, Edit]) -> int:
     return one[0]
 
 
-def fields_with(fields: Fields | None, model: str | None) -> Fields | None:
-    """The fields of a request that says its model elsewhere: in its URL, say."""
-    if model is None or (fields and "model" in fields):
+def fields_with(fields: Fields | None, model: str | None, output: int = 0) -> Fields | None:
+    """The fields of a request that says its model elsewhere, or asks for no output itself."""
+    more: dict[str, str | int] = {}
+    if model is not None and not (fields and "model" in fields):
+        more["model"] = model
+    if output > 0 and not output_of(fields):
+        more["max_tokens"] = output
+    if not more:
         return fields
     if isinstance(fields, LazyFields):  # which give undecoded ones when they are spread
-        return fields.under(model)
-    return {**(fields or {}), "model": model}
+        return fields.completed(more)
+    return {**(fields or {}), **more}
 
 
 def _model(fields: Fields | None) -> str | None:

@@ -32,13 +32,13 @@ class Fallback(Struct, Generic[_Request], frozen=True):
 
 def with_known_edits(
     request: _Request, *, format: str | None, policy: Policy, facts: Facts, memo: Memo,
-    model: str | None = None,
+    model: str | None = None, output: int = 0,
 ) -> Fallback[_Request] | None:  # fmt: skip
     """The request with the edits of its longest known prefix and no others; None: none is known.
 
     The facts say which boundaries were skipped, so that no edit is made at them later either.
     """
-    found = fold_known(request, format, policy, facts, memo, model)
+    found = fold_known(request, format, policy, facts, memo, model, output)
     if found is None:
         return None
     folded, skipped = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import msgspec
@@ -38,7 +38,7 @@ _NEEDLES = {
 }
 _HOLLOW = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
 _SPACE = b" \t\r\n"
-_MOST_NAMED = 16  # models under which the same fields came
+_MOST_COMPLETED = 16  # models and outputs with which the same fields came
 
 
 class LazyFields(dict[str, Any]):
@@ -49,18 +49,18 @@ class LazyFields(dict[str, Any]):
         self._raws = raws
         self._history = history
         self._heads: dict[tuple[str, ...], bytes] = {}
-        self._named: dict[str, LazyFields] = {}
+        self._completed: dict[tuple[tuple[str, str | int], ...], LazyFields] = {}
         self.worked_out: dict[Hashable, Any] = {}  # what follows from them alone, by who wants it
 
-    def under(self, model: str) -> LazyFields:
-        """The same with the model that stands elsewhere: in a URL, say."""
-        found = self._named.get(model)
+    def completed(self, more: Mapping[str, str | int]) -> LazyFields:
+        """The same with what is known from elsewhere: the model that a URL names, say."""
+        key = tuple(more.items())
+        found = self._completed.get(key)
         if found is None:
-            if len(self._named) >= _MOST_NAMED:
-                self._named.clear()
-            named = msgspec.Raw(msgspec.json.encode(model))
-            found = LazyFields({**self._raws, "model": named}, self._history)
-            self._named[model] = found
+            if len(self._completed) >= _MOST_COMPLETED:
+                self._completed.clear()
+            raws = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in more.items()}
+            found = self._completed[key] = LazyFields({**self._raws, **raws}, self._history)
         return found
 
     def raw(self, key: str) -> msgspec.Raw:

@@ -129,6 +129,8 @@ class Deciding:
             return None
         if read.conversation.facts.left_alone:
             return None
+        if asked.counting and not is_at_hand(read.conversation, read.boundaries()):
+            return None
         folded, seen = self._folded(read, at_once=True)
         if not read.found:
             return None
@@ -305,8 +307,20 @@ class Deciding:
         return self._keeping.is_sure(read.conversation, originals, edition)
 
     def _fold(self, read: Read, facts: Facts) -> Folded:
-        policy, model = self.policy_for(read.format), read.asked.model
-        return fold_request(read.body, read.format, policy, facts, self._memo, model=model)
+        policy, output = self.policy_for(read.format), self._output(read)
+        return fold_request(
+            read.body, read.format, policy, facts, self._memo,
+            model=read.asked.model, output=output,
+        )  # fmt: skip
+
+    def _output(self, read: Read) -> int:
+        """For how much output who only counts is answered: as much as the request before it.
+
+        Near a window all is decided by that, and what is counted must be what would be sent.
+        """
+        if not read.asked.counting:
+            return 0
+        return self._preceding.before(read, read.boundaries()).output
 
     def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
         """Whether a projection says something else than what its reasoning was signed for.
@@ -364,7 +378,7 @@ class Deciding:
         held = facts if new == NO_FACTS else facts.merge(new)
         found = with_known_edits(
             asked.body, format=read.format, policy=self.policy_for(read.format), facts=held,
-            memo=self._memo, model=asked.model,
+            memo=self._memo, model=asked.model, output=self._output(read),
         )  # fmt: skip
         if found is None or not self._goes_on(read, found, held):
             return None
