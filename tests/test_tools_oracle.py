@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from clew.tools import Span
@@ -195,6 +195,8 @@ statement = st.sampled_from((
 def test_an_awk_program_that_writes_is_known_to(
     tmp_path_factory: pytest.TempPathFactory, statements: list[str], joint: str
 ):
+    # mawk waits for ever for the one of them while it waits for the other
+    assume(not {'"touch new" | getline', 'print | "cat > new"'} <= set(statements))
     folder = tmp_path_factory.mktemp("awk")
     laid_out(folder)
     program = f"/a/ {{ {joint.join(statements)}\n}}"
