@@ -54,6 +54,22 @@ def test_who_reads_seldom_gets_the_latest():
         assert reader.of(f"c{at}") == [taken(n, f"c{at}") for n in latest if n % 16 == at]
 
 
+def test_what_is_counted_before_it_can_be_seen_is_read_later():
+    """As may happen where a processor shows what another one wrote in its own order."""
+    ring = ring_for(2)
+    writer, reader = Journal(ring, 0), Journal(ring, 1)
+    writer.note(taken(1))
+    at, size = journal._place(0, 1), journal._SLOT
+    writer.note(taken(2))
+    hidden = ring[at : at + size]
+    ring[at : at + size] = bytes(size)
+    writer.note(taken(3))
+    assert reader.of("c") == [taken(1)]
+    assert reader.of("c") == []
+    ring[at : at + size] = hidden
+    assert reader.of("c") == [taken(2), taken(3)]
+
+
 def test_conversations_that_nobody_asks_for_are_not_held_for_ever():
     ring = ring_for(2)
     writer, reader = Journal(ring, 0), Journal(ring, 1)

@@ -92,13 +92,21 @@ class Journal:
         """What a process has written since; at the start also what one that died had, here too."""
         count = self._count(row)
         for number in range(max(self._read[row], count - _SLOTS), count):
-            at = _place(row, number)
-            head = bytes(self._ring[at : at + _HEAD])
-            length = min(int.from_bytes(head[8:]), _SLOT - _HEAD)
-            content = bytes(self._ring[at + _HEAD : at + _HEAD + length])
-            if _head(number, content) == head:  # else it was written over meanwhile
-                yield _decode(content)
+            taken = self._slot(row, number)
+            if taken is None and self._count(row) - number < _SLOTS:
+                self._read[row] = number  # counted, and not to be seen yet: memory has its own pace
+                return
+            if taken is not None:
+                yield taken
         self._read[row] = count
+
+    def _slot(self, row: int, number: int) -> Taken | None:
+        """What stands where this request was written; None: it is not there, or no longer."""
+        at = _place(row, number)
+        head = bytes(self._ring[at : at + _HEAD])
+        length = min(int.from_bytes(head[8:]), _SLOT - _HEAD)
+        content = bytes(self._ring[at + _HEAD : at + _HEAD + length])
+        return _decode(content) if _head(number, content) == head else None
 
     def _count(self, row: int) -> int:
         return int.from_bytes(self._ring[row * _ROW : row * _ROW + _COUNT])
