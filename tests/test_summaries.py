@@ -211,6 +211,33 @@ FAILED tests/test_loom.py::test_warp - AssertionError: assert 0 == 15
 """
 
 STUBS: dict[str, tuple[Deed, str]] = {
+    "what was shown in part, and is whole elsewhere": (
+        tool_deed(
+            "glob", '{"pattern": "**/*.ts"}',
+            "Output too large to read at once (9 KB). Saved to: /tmp/all.txt\nConsider using grep."
+            "\n\nPreview (first 500 chars):\n/w/a.ts\n/w/b.ts\n/w/c",
+        ),
+        "searched for **/*.ts: 3 lines shown; all of it is in /tmp/all.txt",
+    ),
+    "a file that was shown in part": (
+        deed(
+            "cat src/app.py",
+            "<persisted-output>\nOutput too large (42KB). Full output saved to: /tmp/all.txt\n\n"
+            f"Preview (first 2KB):\n{LOG}",
+        ),
+        "read src/app.py, 60 lines shown; all of it is in /tmp/all.txt",
+    ),
+    "a run that was shown in part": (
+        deed(
+            "npm test",
+            "...output truncated...\n\nFull output saved to: /tmp/all.txt\n\nx\n3 passed",
+        ),
+        "ran npm test; 3 passed; all of it is in /tmp/all.txt",
+    ),
+    "a failure that npm announces": (
+        deed("npm test", "> loom@1 test\n> vitest run\n\n  boom\n1 failed", resolved=True),
+        "ran npm test: failed; the same succeeded later: 1 failed",
+    ),
     "a file": (deed("cat src/app.py", LOG), "read src/app.py, 60 lines"),
     "some lines of it": (
         deed("sed -n '30,89p' src/app.py", LOG), "read src/app.py, lines 30-89",

@@ -12,6 +12,7 @@ from ..ledger.failures import failed
 from ..ledger.ledger import Event
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
+from ..shapes.frame import in_part
 from ..tools.use import TO_THE_END, Span
 from ..transcript import Exchange, Part
 from .leaning import name_of_call, stands
@@ -170,6 +171,7 @@ def _shows(span: Span, later: Part, earlier: Part, written: bool) -> bool:
 
     A tool may answer "unchanged since the last read", or with less than was asked for.
     """
+    written = written and not in_part(later.text)
     samples = _samples(earlier.text)
     missed = sum(line not in later.text for line in samples)
     if samples and missed <= len(samples) // (2 if written else _SAMPLES):
