@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from clew.api import expand
 from clew.ledger.failures import (
     clipped,
+    confirms,
     counts_failures,
     ends_in_failure,
     exit_code,
     failed,
     is_refusal,
+    is_refused,
     left_running,
     telling_line,
     tells_success,
+    went_wrong,
 )
 from clew.marker import Short, find_marker, reference
 from clew.passes.resolved_errors import resolved_errors
@@ -325,6 +328,51 @@ def test_what_ends_badly_is_no_success(said: str) -> None:
 def test_what_ends_well_is_no_failure(said: str) -> None:
     assert not ends_in_failure(said)
     assert not counts_failures(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "No replacement was performed, old_str `x` did not appear verbatim in /w/a.py.",
+        "Your proposed edit has introduced new syntax error(s). Please read this error message.",
+        "oldString not found in content",
+        "String to replace not found in file.",
+        "File has not been read yet. Read it first before writing to it.",
+        "File has been modified since read, either by the user or by a linter.",
+        "The tool execution failed with the following error:",
+        "Found 2 matches of the string to replace, but replace_all is false.",
+        "Found multiple matches for oldString.",
+        "The user doesn't want to proceed with this tool use.",
+        "[Tool call was cancelled by the user]",
+        "EACCES: permission denied, open '/w/a.py'",
+        "No changes to make: old_string and new_string are exactly the same.",
+        '{"error": "no such reservation"}',
+        "Payment failed",
+    ],
+)
+def test_a_write_that_was_refused_is_no_write(said: str) -> None:
+    assert is_refused(said)
+    assert is_refused(f"<tool_use_error>{said}")
+    assert not confirms(said)
+    assert went_wrong(said, False, "write")
+    assert not went_wrong(said, False, "read")  # what a file says is no account of a call
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("The file /w/not_found.py has been updated.", True),
+        ("Success. Updated the following files:\nM failed.py", True),
+        ("Successfully replaced text in failed_test.py. Changed 5 characters", True),
+        ("The file /w/a.py has been edited.\n 1\terror: not found", True),
+        ('{"status": "failed before, not found", "id": 7}', False),
+        ("", False),
+        ("[File: /w/a.py (5 lines total)]", False),
+    ],
+)
+def test_only_a_write_that_says_so_is_known_to_have_ended_well(said: str, told: bool) -> None:
+    assert not is_refused(said)
+    assert confirms(said) is told
 
 
 def test_a_line_that_only_announces_an_error_tells_nothing() -> None:

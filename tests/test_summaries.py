@@ -304,6 +304,17 @@ STUBS: dict[str, tuple[Deed, str]] = {
         ),
         "searched for Thing: 2 hits in 2 files",
     ),
+    "a change that was refused where no flag tells": (
+        tool_deed(
+            "Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}',
+            "File has not been read yet. Read it first.",
+        ),
+        "changed /w/a.py: failed\nFile has not been read yet. Read it first.",
+    ),
+    "a change that nothing tells the end of": (
+        tool_deed("Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}', "1: x"),
+        "changed /w/a.py",
+    ),
     "a folder": (
         tool_deed("LS", '{"path": "/w/src"}', "a.py\nb.py\n"),
         "listed /w/src: 2 entries",

@@ -96,6 +96,12 @@ def test_a_write_that_failed_supersedes_nothing(format: str) -> None:
 
 
 @formats
+def test_a_write_that_was_refused_supersedes_nothing_where_no_flag_tells(format: str) -> None:
+    refused = write(A, NEW, "w2", result="File has not been read yet. Read it first.")
+    assert dropped(format, [write(A, OLD, "w1")], [refused]) == []
+
+
+@formats
 def test_a_write_that_failed_is_an_error_and_stays(format: str) -> None:
     failed = write(A, OLD, "w1", result="Error: read-only file system", error=True)
     assert dropped(format, [failed], [write(A, NEW, "w2")]) == []

@@ -72,6 +72,25 @@ _REFUSED = re.compile(
     r"\bthe user (?:said|doesn't want|does not want|rejected|declined)|(?:rejected|denied|declined)"
     r" by (?:the )?user"
 )
+# How tools that write say in their first line that they did not: not all wires have a flag for it.
+_NOT_WRITTEN = re.compile(
+    r"^\W{0,4}(?:error|fail(?:ed|ure)|fatal|cannot|could not|unable|invalid|exception|traceback|"
+    r"permission denied|e[a-z]{3,12}: |tool_use_error|no (?:match|replacement|such|changes)\b|"
+    r"(?:operation|execution|tool call) (?:was )?(?:cancel|abort|fail)|the tool execution failed|"
+    r"(?:the )?user (?:rejected|denied|declined|cancelled|doesn't|does not)|"
+    r"found (?:\d{1,6}|multiple) (?:matches|occurrences)|your (?:proposed )?edit has introduced)"
+    r"|\bnot found\b|verification failed|\bnot been (?:read|replaced|applied|made)\b"
+    r"|malformed patch|been modified since|does not exist|did not (?:appear|match)"
+    r"|was not (?:applied|performed)"
+    r"|(?:rejected|denied|cancell?ed|declined) by (?:the )?user",
+    re.IGNORECASE,
+)
+_ERROR_RECORD = re.compile(r"\{\s{0,8}\"errors?\"", re.IGNORECASE)
+_WRITTEN = re.compile(
+    r"\b(?:success\w{0,10}|updated|created|edited|written|wrote|applied|replaced|saved|added|done"
+    r"|modified|deleted|removed|moved|renamed|changed|inserted|ok)\b",
+    re.IGNORECASE,
+)
 _UNFINISHED = re.compile(
     r"running (?:with session|in (?:the )?background)(?: with)?(?: ID)?:? {0,2}([\w-]{0,60})",
     re.IGNORECASE,
@@ -156,6 +175,40 @@ def tells_success(text: str) -> bool:
     said = uncoloured(text[-_TAIL:])
     unsaid = counts_failures(text) or ends_in_failure(text)
     return _SUCCESS.search(said) is not None and not unsaid
+
+
+def is_refused(text: str) -> bool:
+    """Whether a tool that writes says that it did not.
+
+    >>> is_refused("File has not been read yet."), is_refused("The file /w/a.py has been updated.")
+    (True, False)
+    """
+    line = _first_line(text)
+    if line[:1] == "{":  # a record, whatever words are in it
+        return _ERROR_RECORD.match(line) is not None
+    bare = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
+    return _NOT_WRITTEN.search(line) is not None or (bare is not None and not confirms(text))
+
+
+def confirms(text: str) -> bool:
+    """Whether a tool that writes says that it did."""
+    line = _first_line(text)
+    if line[:1] == "{":
+        return False
+    return _NOT_WRITTEN.search(line) is None and _WRITTEN.search(line) is not None
+
+
+def _first_line(text: str) -> str:
+    return uncoloured(text[:_HEAD]).strip().partition("\n")[0]
+
+
+def went_wrong(text: str, error: bool, kind: str) -> bool:
+    """Whether a call that ends as this kind does failed, as far as its result tells."""
+    if failed(text, error):
+        return True
+    if kind == "run":  # a pipe hides its exit code, but not what it printed last
+        return ends_in_failure(text)
+    return kind == "write" and is_refused(text)
 
 
 def left_running(text: str) -> str | None:

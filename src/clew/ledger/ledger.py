@@ -16,7 +16,7 @@ from ..tools import Tools
 from ..tools.paths import may_reach
 from ..tools.use import Span, Use
 from ..transcript import Exchange, Part
-from .failures import ends_in_failure, failed
+from .failures import went_wrong
 from .lines import Lines
 
 _MOST_WRITES = 2_000  # that are looked through one by one; behind more, anything may be written
@@ -105,7 +105,7 @@ class Ledger:
             text = without_advice(result.text)
             if len(text) >= LEAST_TEXT:
                 self._texts.setdefault(text_hash(text), []).append(ordinal)
-            outcome = Outcome(ordinal, _went_wrong(text, result.error, use))
+            outcome = Outcome(ordinal, went_wrong(text, result.error, use.ends_as))
             self._outcomes.setdefault(_operation(use), []).append(outcome)
 
     def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
@@ -176,11 +176,6 @@ def _without_late(exchanges: Sequence[Exchange], parts: Sequence[Part]) -> Itera
     for one in exchanges:
         late = one.result is not None and turns[one.result - first] != turns[one.call - first]
         yield replace(one, result=None) if late else one
-
-
-def _went_wrong(text: str, error: bool, use: Use) -> bool:
-    """Whether a call failed; a pipe hides the exit code of a run, but not what it printed last."""
-    return failed(text, error) or (use.ends_as == "run" and ends_in_failure(text))
 
 
 def _operation(use: Use) -> tuple[str, str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import failed
+from ..ledger.failures import failed, went_wrong
 from ..ledger.ledger import Event
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
@@ -137,7 +137,8 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
         return None  # an edit builds on what was read
     exchange = view.transcript.exchanges[event.ordinal]
     shown, earlier = _result(view, exchange), _result(view, view.transcript.exchanges[ordinal])
-    if shown is None or earlier is None or failed(shown.text, shown.error):
+    ends_as = view.use(event.ordinal).ends_as
+    if shown is None or earlier is None or went_wrong(shown.text, shown.error, ends_as):
         return None
     if event.wrote:
         arguments = view.transcript.parts[exchange.call].text

@@ -8,7 +8,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
-from ..ledger.failures import ends_in_failure, telling_line, uncoloured
+from ..ledger.failures import confirms, ends_in_failure, is_refused, telling_line, uncoloured
 from ..shapes.frame import framed, kept_in
 from ..tools.use import Kind
 
@@ -59,9 +59,6 @@ _TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above what 
 _KEPT: Final = ("<persisted-output>", "Output too large", "...output truncated")
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
-_REFUSED = re.compile(
-    r"^(?:error|failed|failure|fatal|cannot|could not)\b|verification failed", re.I
-)
 _TELLING = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|no such|cannot|could not|abort"
     r"|undefined|unexpected|expected|rejected|refused|doesn't want|the user said|assert"
@@ -153,7 +150,7 @@ def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     if opened is None:
         opened = _unframed(text)
     failed = flagged or _failed(opened, kind)
-    known = opened.status == 0 or (kind == "write" and not opened.running)
+    known = opened.status == 0 or (kind == "write" and confirms(opened.body))
     well = known and not failed
     return Ending(
         opened.body, failed, opened.status, opened.running, opened.command, well, opened.printed,
@@ -228,7 +225,7 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     if opened.status:
         return True
     if kind == "write":
-        return _REFUSED.search(opened.body, 0, 200) is not None
+        return is_refused(opened.body)
     if kind != "run":
         return False
     tail = opened.body[-_TAIL:]
