@@ -177,6 +177,15 @@ def test_a_tool_that_shows_less_than_asked_makes_nothing_stale(format: str) -> N
 
 
 @formats
+@pytest.mark.parametrize("cat", ["cat loom.py", "cat ./loom.py"])
+def test_a_name_may_be_another_file_in_another_folder(format: str, cat: str) -> None:
+    other = lines(1, 40, "shed")
+    steps = [[bash(cat, TEXT, "r1")], [edit("/w/x.py", "a", "b", "e1")], [bash(cat, other, "r2")]]
+    moved = [*steps[:2], [bash("cd sub && make", "", "c1")], steps[2]]
+    assert left(format, *moved)[0] == TEXT
+
+
+@formats
 @pytest.mark.parametrize(
     "shown",
     [

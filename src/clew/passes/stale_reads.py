@@ -140,6 +140,9 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
     ends_as = view.use(event.ordinal).ends_as
     if shown is None or earlier is None or went_wrong(shown.text, shown.error, ends_as):
         return None
+    same = view.ledger.is_same_path(span.path, ordinal, event.ordinal)
+    if event.wrote and not same:
+        return None
     if event.wrote:
         arguments = view.transcript.parts[exchange.call].text
         holds_text = len(arguments) >= max(_LEAST, len(earlier.text) // 2)
@@ -150,7 +153,7 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
         return None
     alone = len(view.use(ordinal).reads) == 1
     written = view.ledger.may_be_written(span.path, ordinal, event.ordinal)
-    if alone and not _shows(event.span, shown, earlier, written):
+    if (alone or not same) and not _shows(event.span, shown, earlier, written and same):
         return None
     return _Later(event.ordinal, False)
 

@@ -96,7 +96,8 @@ def _superseded_by(view: View, exchange: Exchange, least: int) -> str | None:
             if event.ordinal <= exchange.ordinal:
                 return None
             later = view.transcript.exchanges[event.ordinal]
-            if event.replaced and _writes_wholly(view, later, least):
+            same = view.ledger.is_same_path(span.path, exchange.ordinal, event.ordinal)
+            if event.replaced and same and _writes_wholly(view, later, least):
                 last = max(last, event.ordinal)
                 break
         else:

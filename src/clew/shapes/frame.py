@@ -17,7 +17,10 @@ _ABOVE = re.compile(
     r"Full output )(?:[Ss]aved to|[Ff]ull output see): ([^\n]{1,500})\n"
     r"(?:Consider [^\n]{0,400}\n)?(?:\nPreview[^\n]{0,40}\n|\n)?"
 )
-_BELOW = re.compile(r"\n\n?\[[^\n\]]{0,200}Full output: ([^\n\]]{1,500})\]\s{0,4}\Z")
+_BELOW = re.compile(
+    r"\n\n?\[[^\n\]]{0,200}Full output: ([^\n\]]{1,500})\]"
+    r"(?:\n\nCommand exited with code -?\d{1,10})?\s{0,4}\Z"
+)
 _TRUNCATED = re.compile(r"…\d{1,9} (?:tokens|chars|lines) truncated…")  # Codex, in the middle
 _NOTE = "\n<system-reminder>"
 _NOTE_END = "</system-reminder>"
