@@ -236,11 +236,11 @@ STUBS: dict[str, tuple[Deed, str]] = {
     ),
     "a failure that was shown in part": (
         deed(
-            "npm test",
-            "x\n1 failed\n\n[Showing lines 3-9 of 90. Full output: /tmp/a.log]\n\n"
+            "make x",
+            "x\n1 failed\n\n[Showing lines 3-9 of 90. Full output: /tmp/a]\n\n"
             "Command exited with code 1", resolved=True,
         ),
-        "ran npm test: failed, exit 1; the same succeeded later; all of it is in /tmp/a.log: 1 failed",
+        "ran make x: failed, exit 1; the same succeeded later; all of it is in /tmp/a: 1 failed",
     ),
     "a failure that npm announces": (
         deed("npm test", "> loom@1 test\n> vitest run\n\n  boom\n1 failed", resolved=True),
