@@ -323,6 +323,9 @@ def test_what_ends_badly_is_no_success(said: str) -> None:
         "100% tests passed, 0 tests failed out of 5",
         "ok  \tloom/errors\t0.1s\nok  \tloom/fail\t0.1s",
         "Build succeeded.\n    0 Warning(s)\n    0 Error(s)",
+        "Output: (empty)\nError: (none)\nExit Code: 0\nSignal: (none)",
+        "[main (root-commit) 1a2b3c4] Mend 3 errors in the loom\n 1 file changed, 2 insertions(+)",
+        "HEAD is now at 1a2b3c4 Mend 2 failed tests",
     ],
 )
 def test_what_ends_well_is_no_failure(said: str) -> None:

@@ -33,11 +33,13 @@ _COUNTED = re.compile(
     r"|build failed",
     re.MULTILINE,
 )
-# What says that something was found and nothing is left of it: ruff's fixes, eslint's warnings.
+# What tells of no failure, whatever words are in it: ruff's fixes, eslint's warnings, Gemini CLI's
+# frame, and the titles of commits.
 _SETTLED = re.compile(
     r"\b\d{1,7} errors? \(\d{1,7} fixed, 0 remaining\)"
-    r"|\b\d{1,7} problems? \(0 errors,[^)\n]{0,80}\)",
-    re.IGNORECASE,
+    r"|\b\d{1,7} problems? \(0 errors,[^)\n]{0,80}\)|^Error: \(none\)$"
+    r"|^(?:\[[\w./()# -]{1,200} [0-9a-f]{7,40}\]|HEAD is now at|Saved working directory)[^\n]*",
+    re.IGNORECASE | re.MULTILINE,
 )
 _ENDS_FAILED = re.compile(
     r"^(?:--- )?FAIL(?:ED|URES)?\b"
