@@ -324,6 +324,16 @@ def test_a_result_that_tells_of_its_failure_keeps_the_error(format: str) -> None
 
 
 @formats
+def test_a_run_keeps_its_error_whoever_hides_its_exit_code(format: str) -> None:
+    noise = [f"compiling unit number {number} of the whole lot" for number in range(300)]
+    noise[150] = "error: undefined symbol thread_end in loom.o"
+    text = "\n".join([*noise, "make: *** [Makefile:3: all] Error 2"])
+    about: Any = {"tool": "Bash", "args": {"command": "make 2>&1 | cat"}}
+    _, (first, _) = capped(format, *old(text, **about), cap=2_000)
+    assert noise[150] in first.split("\n")
+
+
+@formats
 def test_a_failed_result_of_long_lines_is_told_in_characters(format: str) -> None:
     long = "x" * 3_000
     text = "\n".join(["error: it broke", long, "error: in the middle", long, "exited with code 1"])

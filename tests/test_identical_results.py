@@ -213,6 +213,14 @@ def test_a_short_failure_stays_as_it_is(format: str) -> None:
 
 
 @formats
+def test_a_short_failure_stays_whoever_hides_its_exit_code(format: str) -> None:
+    about: Any = {"tool": "Bash", "args": {"command": "pytest | tail -90"}}
+    calls = [Exchange(f"{LINES}\n1 failed in 0.2s", id=id, **about) for id in ("call_1", "call_9")]
+    out, _ = compacts(format, "go", *([call] for call in calls))
+    assert out.report.edits == ()
+
+
+@formats
 def test_nothing_leans_on_a_copy_that_its_cap_will_clip(format: str) -> None:
     policy = EAGER.replace(cap=600)
     steps = (*twice(RUN), [Exchange("done", id="call_10")])

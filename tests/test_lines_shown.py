@@ -208,6 +208,9 @@ KEPT: dict[str, tuple[list[Any], list[Exchange]]] = {
     "other blanks at the ends of lines": ([read("a", WHOLE)], read("b", BLANKS)),
     "other ends of lines": ([read("a", WHOLE)], read("b", PART.replace("\n", "\r\n"))),
     "an error": ([read("a", WHOLE)], shell("b", "Error: no\n" + PART, error=True)),
+    "an error whose exit code a pipe hides": (
+        [read("a", WHOLE)], shell("b", f"{PART}1 failed, 3 passed in 0.2s\n", "pytest | tail -90"),
+    ),
     "one that has a hole of its own": ([read("a", WHOLE)], read("b", FOREIGN)),
     "one that has a marker": (
         [read("a", WHOLE)], read("b", PART + str(Short(2, "lines", "a" * 20))),

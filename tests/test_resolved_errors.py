@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from clew.api import expand
 from clew.ledger.failures import (
     clipped,
+    confirms,
     counts_failures,
+    ends_in_failure,
     exit_code,
     failed,
     is_refusal,
+    is_refused,
     left_running,
     telling_line,
     tells_success,
+    went_wrong,
 )
 from clew.marker import Short, find_marker, reference
 from clew.passes.resolved_errors import resolved_errors
@@ -272,6 +276,111 @@ def test_the_line_that_tells(before: str, line: str, after: str) -> None:
 def test_where_nothing_tells_the_first_line_does() -> None:
     assert telling_line("Exit code 1") == "Exit code 1"
     assert telling_line("") == ""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "# tests 3\n# pass 2\n# fail 1\n# duration_ms 50",
+        "\u2139 pass 2\n\u2139 fail 1\n\u2139 duration_ms 50",
+        "[ERROR] Tests run: 5, Failures: 1, Errors: 0\n[INFO] BUILD FAILURE",
+        "ERRORS!\nTests: 5, Assertions: 9, Errors: 1.",
+        "a.c:(.text+0x5): undefined reference to `foo'",
+        "make: *** No rule to make target 'x'.  Stop.",
+        "\u2502 Error: Unsupported argument\n\u2502   on main.tf line 5",
+        "  \u00d7 No solution found when resolving dependencies:",
+        "thread 'main' (123) panicked at src/main.rs:2:5:\nloom",
+        'Exception in thread "main" java.lang.IllegalStateException: loom',
+        "a.rb:5:in `weave': undefined local variable (NameError)",
+        "PHP Fatal error:  Uncaught Error: loom in /a.php:5",
+        "Segmentation fault (core dumped)",
+        "80% tests passed, 1 tests failed out of 5",
+        "//a:b      \x1b[31mFAILED in 0.1s\x1b[0m",
+        "ruff.....................Failed\n- hook id: ruff",
+        "  py311: FAIL code 1 (3.2 seconds)",
+        "ok 1 - warp\nnot ok 2 - weft\n1..2",
+        "** TEST FAILED **",
+        "CONFLICT (content): Merge conflict in a.py",
+        "./a.go:5:2: undefined: warp",
+    ],
+)
+def test_what_ends_badly_is_no_success(said: str) -> None:
+    assert ends_in_failure(f"{lines(1, 5)}\n{said}")
+    assert not tells_success(f"all is ok\n{said}")
+    steps = [[bash(TEST, FAILED, "t1", error=True)], [bash(TEST, said, "t2")]]
+    assert left("anthropic", *steps)[0] == FAILED
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Found 3 errors (3 fixed, 0 remaining).",
+        "\u2716 1 problem (0 errors, 1 warning)",
+        "ERROR that the test wanted\n5 passed in 1s",
+        "[INFO] Tests run: 5, Failures: 0, Errors: 0, Skipped: 0\n[INFO] BUILD SUCCESS",
+        "# pass 3\n# fail 0\n# cancelled 0",
+        "not ok 2 - weft # TODO later\n# pass 3\n# fail 0",
+        "100% tests passed, 0 tests failed out of 5",
+        "ok  \tloom/errors\t0.1s\nok  \tloom/fail\t0.1s",
+        "Build succeeded.\n    0 Warning(s)\n    0 Error(s)",
+        "Output: (empty)\nError: (none)\nExit Code: 0\nSignal: (none)",
+        "[main (root-commit) 1a2b3c4] Mend 3 errors in the loom\n 1 file changed, 2 insertions(+)",
+        "HEAD is now at 1a2b3c4 Mend 2 failed tests",
+    ],
+)
+def test_what_ends_well_is_no_failure(said: str) -> None:
+    assert not ends_in_failure(said)
+    assert not counts_failures(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "No replacement was performed, old_str `x` did not appear verbatim in /w/a.py.",
+        "Your proposed edit has introduced new syntax error(s). Please read this error message.",
+        "oldString not found in content",
+        "String to replace not found in file.",
+        "File has not been read yet. Read it first before writing to it.",
+        "File has been modified since read, either by the user or by a linter.",
+        "The tool execution failed with the following error:",
+        "Found 2 matches of the string to replace, but replace_all is false.",
+        "Found multiple matches for oldString.",
+        "The user doesn't want to proceed with this tool use.",
+        "[Tool call was cancelled by the user]",
+        "EACCES: permission denied, open '/w/a.py'",
+        "No changes to make: old_string and new_string are exactly the same.",
+        '{"error": "no such reservation"}',
+        "Payment failed",
+    ],
+)
+def test_a_write_that_was_refused_is_no_write(said: str) -> None:
+    assert is_refused(said)
+    assert is_refused(f"<tool_use_error>{said}")
+    assert not confirms(said)
+    assert went_wrong(said, False, "write")
+    assert not went_wrong(said, False, "read")  # what a file says is no account of a call
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("The file /w/not_found.py has been updated.", True),
+        ("Success. Updated the following files:\nM failed.py", True),
+        ("Successfully replaced text in failed_test.py. Changed 5 characters", True),
+        ("The file /w/a.py has been edited.\n 1\terror: not found", True),
+        ('{"status": "failed before, not found", "id": 7}', False),
+        ("", False),
+        ("[File: /w/a.py (5 lines total)]", False),
+    ],
+)
+def test_only_a_write_that_says_so_is_known_to_have_ended_well(said: str, told: bool) -> None:
+    assert not is_refused(said)
+    assert confirms(said) is told
+
+
+def test_a_line_that_only_announces_an_error_tells_nothing() -> None:
+    assert telling_line("ERROR:\nNo replacement was performed.") == "No replacement was performed."
+    assert telling_line("ok  \tloom\t2s\n1 issues:\n* vet: 1") == "1 issues:"
 
 
 def test_words_of_runs() -> None:

@@ -101,6 +101,29 @@ cmd/main.go:5:	err := run(os.Args)\
     ),
     Case(
         "hits",
+        "one file's code, in which nothing names a file",
+        120,
+        "function weave() {\n"
+        + "".join(f"\tthread({n});\n" for n in range(20))
+        + "}\n/**\n * It is\n */\n",
+        """\
+function weave() {
+	thread(0);
+	thread(1);
+	thread(2);
+	thread(3);
+[… 14 lines]
+	thread(18);
+	thread(19);
+}
+/**
+ * It is
+ */\
+""",
+        (14, 25, "lines"),
+    ),
+    Case(
+        "hits",
         "files named above their hits, as Gemini CLI shows them",
         300,
         'Found 9 matches for pattern "weave" in path "src":\n---\nFile: src/loom.ts\n'

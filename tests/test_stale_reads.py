@@ -27,6 +27,7 @@ from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 formats = pytest.mark.parametrize("format", FORMATS)
 A, B = "/w/loom.py", "/w/heddle.py"
 TEXT = lines(1, 40)
+KEPT = "<persisted-output>\nOutput too large (9KB). Full output saved to: /tmp/all\n\n"
 
 
 def left(format: str, *steps: Any, **about: Any) -> list[str]:
@@ -173,6 +174,28 @@ def test_a_tool_that_answers_unchanged_makes_nothing_stale(format: str) -> None:
 def test_a_tool_that_shows_less_than_asked_makes_nothing_stale(format: str) -> None:
     clipped = lines(1, 12) + "\n... truncated ..."
     assert left(format, [read(A, TEXT, "r1")], [read(A, clipped, "r2")])[0] == TEXT
+
+
+@formats
+@pytest.mark.parametrize("cat", ["cat loom.py", "cat ./loom.py"])
+def test_a_name_may_be_another_file_in_another_folder(format: str, cat: str) -> None:
+    other = lines(1, 40, "shed")
+    steps = [[bash(cat, TEXT, "r1")], [edit("/w/x.py", "a", "b", "e1")], [bash(cat, other, "r2")]]
+    moved = [*steps[:2], [bash("cd sub && make", "", "c1")], steps[2]]
+    assert left(format, *moved)[0] == TEXT
+
+
+@formats
+@pytest.mark.parametrize(
+    "shown",
+    [
+        f"{KEPT}Preview (first 2KB):\n{lines(1, 25)}",
+        f"{lines(1, 14)}\n…612 tokens truncated…\n{lines(30, 40)}",
+    ],
+)
+def test_what_is_shown_in_part_after_an_edit_makes_nothing_stale(format: str, shown: str) -> None:
+    change = edit(A, "thread_3", "weft_3", "e1")
+    assert left(format, [read(A, TEXT, "r1")], [change], [read(A, shown, "r2")])[0] == TEXT
 
 
 @formats

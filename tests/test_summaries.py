@@ -211,6 +211,41 @@ FAILED tests/test_loom.py::test_warp - AssertionError: assert 0 == 15
 """
 
 STUBS: dict[str, tuple[Deed, str]] = {
+    "what was shown in part, and is whole elsewhere": (
+        tool_deed(
+            "glob", '{"pattern": "**/*.ts"}',
+            "Output too large to read at once (9 KB). Saved to: /tmp/all.txt\nConsider using grep."
+            "\n\nPreview (first 500 chars):\n/w/a.ts\n/w/b.ts\n/w/c",
+        ),
+        "searched for **/*.ts: 3 lines shown; all of it is in /tmp/all.txt",
+    ),
+    "a file that was shown in part": (
+        deed(
+            "cat src/app.py",
+            "<persisted-output>\nOutput too large (42KB). Full output saved to: /tmp/all.txt\n\n"
+            f"Preview (first 2KB):\n{LOG}",
+        ),
+        "read src/app.py, 60 lines shown; all of it is in /tmp/all.txt",
+    ),
+    "a run that was shown in part": (
+        deed(
+            "npm test",
+            "...output truncated...\n\nFull output saved to: /tmp/all.txt\n\nx\n3 passed",
+        ),
+        "ran npm test; 3 passed; all of it is in /tmp/all.txt",
+    ),
+    "a failure that was shown in part": (
+        deed(
+            "make x",
+            "x\n1 failed\n\n[Showing lines 3-9 of 90. Full output: /tmp/a]\n\n"
+            "Command exited with code 1", resolved=True,
+        ),
+        "ran make x: failed, exit 1; the same succeeded later; all of it is in /tmp/a: 1 failed",
+    ),
+    "a failure that npm announces": (
+        deed("npm test", "> loom@1 test\n> vitest run\n\n  boom\n1 failed", resolved=True),
+        "ran npm test: failed; the same succeeded later: 1 failed",
+    ),
     "a file": (deed("cat src/app.py", LOG), "read src/app.py, 60 lines"),
     "some lines of it": (
         deed("sed -n '30,89p' src/app.py", LOG), "read src/app.py, lines 30-89",
@@ -276,6 +311,17 @@ STUBS: dict[str, tuple[Deed, str]] = {
             "src/a.py:1:Thing\nsrc/b.py:3:Thing\n",
         ),
         "searched for Thing: 2 hits in 2 files",
+    ),
+    "a change that was refused where no flag tells": (
+        tool_deed(
+            "Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}',
+            "File has not been read yet. Read it first.",
+        ),
+        "changed /w/a.py: failed\nFile has not been read yet. Read it first.",
+    ),
+    "a change that nothing tells the end of": (
+        tool_deed("Edit", '{"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}', "1: x"),
+        "changed /w/a.py",
     ),
     "a folder": (
         tool_deed("LS", '{"path": "/w/src"}', "a.py\nb.py\n"),

@@ -96,6 +96,21 @@ def test_a_write_that_failed_supersedes_nothing(format: str) -> None:
 
 
 @formats
+@pytest.mark.parametrize(("path", "gone"), [("loom.py", 0), ("/w/loom.py", 1)])
+def test_a_name_may_be_another_file_in_another_folder(format: str, path: str, gone: int) -> None:
+    first, then = (bash(f"cat > {path} <<'E'\n{text}\nE", "", id)
+                   for text, id in ((OLD, "w1"), (NEW, "w2")))  # fmt: skip
+    assert len(dropped(format, [first], [then])) == 1
+    assert len(dropped(format, [first], [bash("cd sub", "", "c1")], [then])) == gone
+
+
+@formats
+def test_a_write_that_was_refused_supersedes_nothing_where_no_flag_tells(format: str) -> None:
+    refused = write(A, NEW, "w2", result="File has not been read yet. Read it first.")
+    assert dropped(format, [write(A, OLD, "w1")], [refused]) == []
+
+
+@formats
 def test_a_write_that_failed_is_an_error_and_stays(format: str) -> None:
     failed = write(A, OLD, "w1", result="Error: read-only file system", error=True)
     assert dropped(format, [failed], [write(A, NEW, "w2")]) == []

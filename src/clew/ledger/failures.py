@@ -33,10 +33,65 @@ _COUNTED = re.compile(
     r"|build failed",
     re.MULTILINE,
 )
+# What tells of no failure, whatever words are in it: ruff's fixes, eslint's warnings, Gemini CLI's
+# frame, and the titles of commits.
+_SETTLED = re.compile(
+    r"\b\d{1,7} errors? \(\d{1,7} fixed, 0 remaining\)"
+    r"|\b\d{1,7} problems? \(0 errors,[^)\n]{0,80}\)|^Error: \(none\)$"
+    r"|^(?:\[[\w./()# -]{1,200} [0-9a-f]{7,40}\]|HEAD is now at|Saved working directory)[^\n]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ENDS_FAILED = re.compile(
+    r"^(?:--- )?FAIL(?:ED|URES)?\b"
+    r"|\b[1-9]\d* (?:tests? )?(?:failed|failures?|failing|fail|errors?)\b"
+    r"|\bfailures?[:=] ?[1-9]|\berrors[:=] ?[1-9]|^[#ℹ] fail [1-9]|^errors!|\bbuild failure\b"
+    r"|^not ok \d(?!.*# ?(?:todo|skip))|^\*\* \w{1,20} failed \*\*|\bfailed in \d|\.{3}failed$"
+    r"|\bfail code \d",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BROKE = re.compile(
+    r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
+    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
+    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
+    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler says no more
+    r"|^thread '.{0,80}' .{0,40}panicked at|^exception in thread|^(?:php )?(?:fatal|parse) error:"
+    r"|^segmentation fault|undefined reference to|^make(?:\[\d+\])?: \*\*\* |^[│|] error:"
+    r"|^\s{0,4}× no solution|^\S{1,200}\.rb:\d{1,7}:in .{1,300}\(\w{1,80}\)$|^conflict \("
+    r"|^automatic merge failed",
+    re.IGNORECASE | re.MULTILINE,
+)
+# What tests say that all went well with; lines above it may be errors that they wanted.
+_WENT_WELL = re.compile(
+    r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
+)
+# One is in each of those.
+_BROKEN = (
+    "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
+    "not ok", "exception", "fault", "undefined", "***", "no solution", ".rb:", "conflict",
+)  # fmt: skip
 _FAILURE_WORDS = ("fail", "error", "issue", "problem", "npm err", "could not compile")
 _REFUSED = re.compile(
     r"\bthe user (?:said|doesn't want|does not want|rejected|declined)|(?:rejected|denied|declined)"
     r" by (?:the )?user"
+)
+# How tools that write say in their first line that they did not: not all wires have a flag for it.
+_NOT_WRITTEN = re.compile(
+    r"^\W{0,4}(?:error|fail(?:ed|ure)|fatal|cannot|could not|unable|invalid|exception|traceback|"
+    r"permission denied|e[a-z]{3,12}: |tool_use_error|no (?:match|replacement|such|changes)\b|"
+    r"(?:operation|execution|tool call) (?:was )?(?:cancel|abort|fail)|the tool execution failed|"
+    r"(?:the )?user (?:rejected|denied|declined|cancelled|doesn't|does not)|"
+    r"found (?:\d{1,6}|multiple) (?:matches|occurrences)|your (?:proposed )?edit has introduced)"
+    r"|\bnot found\b|verification failed|\bnot been (?:read|replaced|applied|made)\b"
+    r"|malformed patch|been modified since|does not exist|did not (?:appear|match)"
+    r"|was not (?:applied|performed)"
+    r"|(?:rejected|denied|cancell?ed|declined) by (?:the )?user",
+    re.IGNORECASE,
+)
+_ERROR_RECORD = re.compile(r"\{\s{0,8}\"errors?\"", re.IGNORECASE)
+_WRITTEN = re.compile(
+    r"\b(?:success\w{0,10}|updated|created|edited|written|wrote|applied|replaced|saved|added|done"
+    r"|modified|deleted|removed|moved|renamed|changed|inserted|ok)\b",
+    re.IGNORECASE,
 )
 _UNFINISHED = re.compile(
     r"running (?:with session|in (?:the )?background)(?: with)?(?: ID)?:? {0,2}([\w-]{0,60})",
@@ -47,6 +102,7 @@ _SUCCESS = re.compile(
     r"|problems?)|no (?:errors|issues|problems|fixes)|all checks)\b",
     re.IGNORECASE,
 )
+_HEADING = re.compile(r"[\w ]{0,20}(?:error|failed|failure|exception)\W{0,3}:", re.IGNORECASE)
 _TELLING = (
     re.compile(
         r"^E {2,}\S.*|^\s{0,8}[\w.]{0,80}(?:Error|Exception)\b: ?\S.*"
@@ -102,14 +158,59 @@ def uncoloured(text: str) -> str:
 
 def counts_failures(text: str) -> bool:
     """Whether the end of a run's output counts failures: a pipe may have hidden its exit code."""
-    tail = uncoloured(text[-_TAIL:]).lower()
+    tail = _SETTLED.sub("", uncoloured(text[-_TAIL:])).lower()
     return any(word in tail for word in _FAILURE_WORDS) and _COUNTED.search(tail) is not None
+
+
+def ends_in_failure(text: str) -> bool:
+    """Whether the end of a run's output tells of a failure, by a count or in any known way."""
+    tail = _SETTLED.sub("", uncoloured(text[-_TAIL:]))
+    small = tail.lower()
+    if not any(word in small for word in _BROKEN):
+        return False
+    well = max((found.end() for found in _WENT_WELL.finditer(tail)), default=0)
+    return _ENDS_FAILED.search(tail) is not None or _BROKE.search(tail, well) is not None
 
 
 def tells_success(text: str) -> bool:
     """Whether the end of a run's output says that all is well."""
     said = uncoloured(text[-_TAIL:])
-    return _SUCCESS.search(said) is not None and not counts_failures(text)
+    unsaid = counts_failures(text) or ends_in_failure(text)
+    return _SUCCESS.search(said) is not None and not unsaid
+
+
+def is_refused(text: str) -> bool:
+    """Whether a tool that writes says that it did not.
+
+    >>> is_refused("File has not been read yet."), is_refused("The file /w/a.py has been updated.")
+    (True, False)
+    """
+    line = _first_line(text)
+    if line[:1] == "{":  # a record, whatever words are in it
+        return _ERROR_RECORD.match(line) is not None
+    bare = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
+    return _NOT_WRITTEN.search(line) is not None or (bare is not None and not confirms(text))
+
+
+def confirms(text: str) -> bool:
+    """Whether a tool that writes says that it did."""
+    line = _first_line(text)
+    if line[:1] == "{":
+        return False
+    return _NOT_WRITTEN.search(line) is None and _WRITTEN.search(line) is not None
+
+
+def _first_line(text: str) -> str:
+    return uncoloured(text[:_HEAD]).strip().partition("\n")[0]
+
+
+def went_wrong(text: str, error: bool, kind: str) -> bool:
+    """Whether a call that ends as this kind does failed, as far as its result tells."""
+    if failed(text, error):
+        return True
+    if kind == "run":  # a pipe hides its exit code, but not what it printed last
+        return ends_in_failure(text)
+    return kind == "write" and is_refused(text)
 
 
 def left_running(text: str) -> str | None:
@@ -130,15 +231,22 @@ def is_refusal(text: str) -> bool:
 
 
 def telling_line(text: str) -> str:
-    """The first line that says what went wrong, or else the first that says anything."""
+    """The first line that says what went wrong, or counts it, or else the first that says much."""
     seen = uncoloured(text if len(text) <= 2 * _FAR else f"{text[:_FAR]}\n{text[-_FAR:]}")
     for pattern in _TELLING:
         for found in pattern.finditer(seen):
             line = found[0].strip()
-            if _EXIT.search(line) is None:
+            if _tells(line):
                 return line
     lines = [line.strip() for line in seen.split("\n") if line.strip()]
-    return next((line for line in lines if _EXIT.search(line) is None), "".join(lines[:1]))
+    counts = (line for line in lines if _COUNTED.search(line.lower()))
+    says = (line for line in lines if _tells(line))
+    return next(counts, None) or next(says, "".join(lines[:1]))
+
+
+def _tells(line: str) -> bool:
+    """Whether a line says more than how a command ended, or that an error follows."""
+    return _EXIT.search(line) is None and _HEADING.fullmatch(line) is None
 
 
 def clipped(line: str) -> str:

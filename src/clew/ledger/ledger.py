@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, Final
 
 import xxhash
 from msgspec import Struct
@@ -13,10 +14,10 @@ from msgspec.structs import replace
 
 from ..marker import find_marker, without_advice
 from ..tools import Tools
-from ..tools.paths import may_reach
+from ..tools.paths import is_absolute, may_reach
 from ..tools.use import Span, Use
 from ..transcript import Exchange, Part
-from .failures import failed
+from .failures import went_wrong
 from .lines import Lines
 
 _MOST_WRITES = 2_000  # that are looked through one by one; behind more, anything may be written
@@ -30,6 +31,9 @@ class Event(Struct, frozen=True, gc=False):
     span: Span
     wrote: bool
     replaced: bool = False  # it wrote the whole file
+
+
+_MOVES: Final = re.compile(r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b")  # in arguments as JSON
 
 
 class Outcome(Struct, frozen=True, gc=False):
@@ -52,6 +56,7 @@ class Ledger:
         self._paths: dict[str, list[Event]] = {}
         self._written: list[tuple[int, str]] = []  # who wrote what
         self._barriers: list[int] = []
+        self._moves: list[int] = []  # shell commands that go to another folder
         self._writes: list[int] = []  # exchanges that may have written anything at all
         self._texts: dict[int, list[int]] = {}  # hash of a result's text -> its ordinals
         self._calls: dict[tuple[str, str], list[int]] = {}
@@ -96,6 +101,8 @@ class Ledger:
             self._writes.append(ordinal)
         if use.barrier:
             self._barriers.append(ordinal)
+        if use.in_shell and _MOVES.search(call.text) is not None:
+            self._moves.append(ordinal)
         for span in use.reads:
             self._paths.setdefault(span.path, []).append(Event(ordinal, span, False))
         for span in use.writes:
@@ -105,7 +112,7 @@ class Ledger:
             text = without_advice(result.text)
             if len(text) >= LEAST_TEXT:
                 self._texts.setdefault(text_hash(text), []).append(ordinal)
-            outcome = Outcome(ordinal, failed(text, result.error))
+            outcome = Outcome(ordinal, went_wrong(text, result.error, use.ends_as))
             self._outcomes.setdefault(_operation(use), []).append(outcome)
 
     def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
@@ -127,6 +134,11 @@ class Ledger:
         events = self._paths.get(path, [])
         end = bisect_left(events, until, key=_ordinal)
         return events[max(0, end - most) : end][::-1]
+
+    def is_same_path(self, path: str, one: int, later: int) -> bool:
+        """Whether a path surely names one file for two calls: some shells stay where `cd` led."""
+        shell = self.uses[one].in_shell or self.uses[later].in_shell
+        return not shell or is_absolute(path) or not _any_between(self._moves, one - 1, later)
 
     def may_be_written(self, path: str, after: int, until: int) -> bool:
         """Whether a file may be another one at `until` than it was after exchange `after`.

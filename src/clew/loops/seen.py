@@ -14,6 +14,7 @@ from ..ledger.failures import (
     exit_code,
     failed,
     is_refusal,
+    is_refused,
     left_running,
     telling_line,
 )
@@ -134,7 +135,9 @@ def _is_bad(use: Use, text: str, error: bool) -> bool:
     """Whether a call failed: a pipe may hide that; a search that finds nothing did not."""
     if use.kind == "search" and exit_code(text) == 1:
         return False
-    return failed(text, error) or (use.kind == "run" and counts_failures(text))
+    if failed(text, error) or (use.kind == "run" and counts_failures(text)):
+        return True
+    return use.ends_as == "write" and is_refused(text)
 
 
 def _says_all(use: Use) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import failed, telling_line, uncoloured
+from ..ledger.failures import telling_line, uncoloured, went_wrong
 from ..marker import MOST, Marker, find_marker, reference
 from ..policy import Policy
 from ..shapes.cutting import clip
@@ -60,12 +60,18 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         ref,
         view.fetch,
     )
-    text = clip.of(part.text, failed(part.text, part.error))
+    text = clip.of(part.text, _went_wrong(view, position, part))
     saved = view.saved_by(position, text)
     if saved <= 0:
         return None
     evidence = f"{len(part.text):,} chars, cap {cap:,}"
     return Offer("trim", Replace(position, part.ref, text, ref, "over_cap", evidence, saved))
+
+
+def _went_wrong(view: View, position: int, part: Part) -> bool:
+    """Whether a result is that of a failed call, as far as it tells."""
+    ordinal = view.transcript.exchange_of[position]
+    return went_wrong(part.text, part.error, view.use(ordinal).ends_as if ordinal >= 0 else "other")
 
 
 def _may_rerun(view: View, position: int) -> bool:

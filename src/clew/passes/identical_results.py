@@ -6,9 +6,10 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
-from ..ledger.failures import VERBATIM, failed
+from ..ledger.failures import VERBATIM, went_wrong
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
+from ..tools.use import Use
 from ..transcript import Part
 from .leaning import name_of_call, stands
 from .moments import acts
@@ -30,7 +31,9 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
         if ordinal < 0 or not _is_long(part.text, least):
             continue
         earlier = _first_that_stands(view, policy, ordinal, part.text)
-        if earlier is None or not view.may_rewrite(position) or _is_open_error(part, policy):
+        if earlier is None or not view.may_rewrite(position):
+            continue
+        if _is_open_error(part, view.use(ordinal), policy):
             continue
         if find_marker(part.text) is None:
             offer = _offer(view, position, part, earlier)
@@ -38,9 +41,10 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
                 yield offer
 
 
-def _is_open_error(part: Part, policy: Policy) -> bool:
+def _is_open_error(part: Part, use: Use, policy: Policy) -> bool:
     """Whether a result tells of a fresh failure, and is short enough to stay whole."""
-    return policy.errors_verbatim and len(part.text) <= VERBATIM and failed(part.text, part.error)
+    short = policy.errors_verbatim and len(part.text) <= VERBATIM
+    return short and went_wrong(part.text, part.error, use.ends_as)
 
 
 def _is_long(text: str, least: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 from msgspec import Struct, field
 
 from ..edits import Offer, Replace
-from ..ledger.failures import VERBATIM, failed
+from ..ledger.failures import VERBATIM, went_wrong
 from ..ledger.lines import Line, Lines, line_of, same_until
 from ..marker import Short, find_marker, has_gaps, hole, reference
 from ..policy import Policy
@@ -87,7 +87,9 @@ def _may_be_cut(view: View, policy: Policy, exchange: Exchange, position: int) -
         return False  # most results
     if not view.may_rewrite(position) or has_gaps(part.text):
         return False
-    if policy.errors_verbatim and len(part.text) <= VERBATIM and failed(part.text, part.error):
+    ends_as = view.use(exchange.ordinal).ends_as
+    short = policy.errors_verbatim and len(part.text) <= VERBATIM
+    if short and went_wrong(part.text, part.error, ends_as):
         return False
     return not _was_asked_again(view, exchange)
 

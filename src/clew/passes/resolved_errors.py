@@ -8,6 +8,7 @@ from ..edits import Offer, Replace
 from ..ledger.failures import (
     clipped,
     counts_failures,
+    ends_in_failure,
     failed,
     is_refusal,
     left_running,
@@ -98,7 +99,7 @@ class _Judge:
         What a failed read did show is none, nor is it what a person said who refused a call.
         """
         part = self._result(exchange)
-        kind = self._view.use(exchange.ordinal).kind
+        kind = self._view.use(exchange.ordinal).ends_as
         if part is None or len(part.text) < self._least or kind in ("read", "search"):
             return False
         return _is_error(part, kind) and not is_refusal(part.text)
@@ -108,7 +109,8 @@ class _Judge:
         known = self._failed.get(exchange.ordinal)
         if known is None:
             part = self._ended(exchange)
-            known = part is None or _is_error(part, self._view.use(exchange.ordinal).kind)
+            kind = self._view.use(exchange.ordinal).ends_as
+            known = part is None or _is_error(part, kind) or _ends_badly(part, kind)
             self._failed[exchange.ordinal] = known
         return known
 
@@ -132,6 +134,11 @@ class _Judge:
 def _is_error(part: Part, kind: str) -> bool:
     """Whether a result is an error; a pipe may have hidden how a run ended."""
     return failed(part.text, part.error) or (kind == "run" and counts_failures(part.text))
+
+
+def _ends_badly(part: Part, kind: str) -> bool:
+    """Whether what a run printed last is no success, whoever may have hidden its exit code."""
+    return kind == "run" and ends_in_failure(part.text)
 
 
 def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import failed
+from ..ledger.failures import failed, went_wrong
 from ..ledger.ledger import Event
 from ..marker import Short, find_marker, reference
 from ..policy import Policy
+from ..shapes.frame import in_part
 from ..tools.use import TO_THE_END, Span
 from ..transcript import Exchange, Part
 from .leaning import name_of_call, stands
@@ -136,7 +137,11 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
         return None  # an edit builds on what was read
     exchange = view.transcript.exchanges[event.ordinal]
     shown, earlier = _result(view, exchange), _result(view, view.transcript.exchanges[ordinal])
-    if shown is None or earlier is None or failed(shown.text, shown.error):
+    ends_as = view.use(event.ordinal).ends_as
+    if shown is None or earlier is None or went_wrong(shown.text, shown.error, ends_as):
+        return None
+    same = view.ledger.is_same_path(span.path, ordinal, event.ordinal)
+    if event.wrote and not same:
         return None
     if event.wrote:
         arguments = view.transcript.parts[exchange.call].text
@@ -148,7 +153,7 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
         return None
     alone = len(view.use(ordinal).reads) == 1
     written = view.ledger.may_be_written(span.path, ordinal, event.ordinal)
-    if alone and not _shows(event.span, shown, earlier, written):
+    if (alone or not same) and not _shows(event.span, shown, earlier, written and same):
         return None
     return _Later(event.ordinal, False)
 
@@ -170,6 +175,7 @@ def _shows(span: Span, later: Part, earlier: Part, written: bool) -> bool:
 
     A tool may answer "unchanged since the last read", or with less than was asked for.
     """
+    written = written and not in_part(later.text)
     samples = _samples(earlier.text)
     missed = sum(line not in later.text for line in samples)
     if samples and missed <= len(samples) // (2 if written else _SAMPLES):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..binding import binding_of
 from ..edits import DropExchange, Offer
-from ..ledger.failures import failed
+from ..ledger.failures import went_wrong
 from ..policy import Policy
 from ..touching import closure
 from ..transcript import Exchange, Unit
@@ -84,7 +84,7 @@ def _writes_wholly(view: View, exchange: Exchange, least: int) -> bool:
     if exchange.result is None or len(view.transcript.parts[exchange.call].text) < least:
         return False
     result = view.transcript.parts[exchange.result]
-    return not failed(result.text, result.error)
+    return not went_wrong(result.text, result.error, use.ends_as)
 
 
 def _superseded_by(view: View, exchange: Exchange, least: int) -> str | None:
@@ -96,7 +96,8 @@ def _superseded_by(view: View, exchange: Exchange, least: int) -> str | None:
             if event.ordinal <= exchange.ordinal:
                 return None
             later = view.transcript.exchanges[event.ordinal]
-            if event.replaced and _writes_wholly(view, later, least):
+            same = view.ledger.is_same_path(span.path, exchange.ordinal, event.ordinal)
+            if event.replaced and same and _writes_wholly(view, later, least):
                 last = max(last, event.ordinal)
                 break
         else:

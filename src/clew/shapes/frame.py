@@ -10,6 +10,18 @@ _HEAD = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Process |Exit code|Original token count|Total output lines)"
     r"[^\n]{0,2000}\n){1,8}(?:Output:\n)?(?:Total output lines[^\n]{0,40}\n\n?)?"
 )
+# What agents say above and below an output that they kept elsewhere, and show only in part: Claude
+# Code, Copilot, Gemini CLI, opencode; pi.
+_ABOVE = re.compile(
+    r"(?:<persisted-output>\n)?(?:Output too large\b[^\n]{0,300}?|\.{3}output truncated\.{3}\n\n"
+    r"Full output )(?:[Ss]aved to|[Ff]ull output see): ([^\n]{1,500})\n"
+    r"(?:Consider [^\n]{0,400}\n)?(?:\nPreview[^\n]{0,40}\n|\n)?"
+)
+_BELOW = re.compile(
+    r"\n\n?\[[^\n\]]{0,200}Full output: ([^\n\]]{1,500})\]"
+    r"(?:\n\nCommand exited with code -?\d{1,10})?\s{0,4}\Z"
+)
+_TRUNCATED = re.compile(r"…\d{1,9} (?:tokens|chars|lines) truncated…")  # Codex, in the middle
 _NOTE = "\n<system-reminder>"
 _NOTE_END = "</system-reminder>"
 # What Gemini CLI and qwen-code say below an output: they begin it in one of these ways.
@@ -36,7 +48,7 @@ def framed(text: str) -> Frame:
     >>> framed("Exit code: 0\\nOutput:\\nfine").body
     'fine'
     """
-    found = _HEAD.match(text, 0, _MOST)
+    found = _HEAD.match(text, 0, _MOST) or _ABOVE.match(text, 0, _MOST)
     start = found.end() if found is not None else 0
     end = len(text)
     if text.endswith((_NOTE_END, _NOTE_END + "\n")):
@@ -45,3 +57,22 @@ def framed(text: str) -> Frame:
     elif text.startswith(_BEGUN) and (ended := _ENDED.search(text, max(start, end - _FAR))):
         end = ended.start() + 1
     return Frame(text[:start], text[start:end], text[end:])
+
+
+def in_part(text: str) -> bool:
+    """Whether its agent shows only some of an output, and says so.
+
+    >>> in_part("first\\n…6612 tokens truncated…\\nlast"), in_part("first\\nlast")
+    (True, False)
+    """
+    return _TRUNCATED.search(text) is not None or bool(kept_in(text))
+
+
+def kept_in(text: str) -> str:
+    """Where all of an output is that its agent shows only in part; "" if it says nothing of that.
+
+    >>> kept_in("Output too large to read at once (9 KB). Saved to: /tmp/out.txt\\nfirst")
+    '/tmp/out.txt'
+    """
+    found = _ABOVE.match(text, 0, _MOST) or _BELOW.search(text, max(0, len(text) - _FAR))
+    return "" if found is None else found[1].strip()

@@ -18,6 +18,7 @@ _LINE = re.compile(
     rf"|{_CONTEXT.pattern}"
     r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
 )
+_NAME = re.compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # code is none
 _COUNT = re.compile(r"Found \d")  # what a tool says above its hits
 _NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # said beside hits
 
@@ -118,10 +119,7 @@ def _path(line: str) -> str | None:
 def _names_a_file(line: str) -> bool:
     name = line.strip().removeprefix("File: ")
     return (
-        " " not in name
-        and 0 < len(name) < 300
-        and ("/" in name or "." in name)
-        and not _is_context(name)
+        ("/" in name or "." in name) and _NAME.fullmatch(name) is not None and not _is_context(name)
     )
 
 

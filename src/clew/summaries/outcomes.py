@@ -8,8 +8,8 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
-from ..ledger.failures import telling_line, uncoloured
-from ..shapes.frame import framed
+from ..ledger.failures import confirms, ends_in_failure, is_refused, telling_line, uncoloured
+from ..shapes.frame import framed, kept_in
 from ..tools.use import Kind
 
 _HEAD: Final = 2_000  # characters in which a frame around the output begins, if there is one
@@ -56,34 +56,13 @@ _BELOW = re.compile(
     r"|\.\.\. \(\d{1,9} more lines not shown[^\n]{0,100}\))\s{0,4}\Z"
 )
 _TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above what it shows in part
+_KEPT: Final = ("<persisted-output>", "Output too large", "...output truncated")
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
-_COUNTED = re.compile(
-    r"^(?:--- )?FAIL(?:ED|URES)?\b|\b[1-9]\d* (?:failed|failures?|failing|fail|errors?)\b",
-    re.IGNORECASE | re.MULTILINE,
-)
-_BROKE = re.compile(
-    r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
-    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
-    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
-    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S",  # Go's compiler says no more
-    re.IGNORECASE | re.MULTILINE,
-)
-# What tests say that all went well with; lines above it may be errors that they wanted.
-_WENT_WELL = re.compile(
-    r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
-)
-# One is in each of those.
-_BROKEN = (
-    "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
-)  # fmt: skip
-_REFUSED = re.compile(
-    r"^(?:error|failed|failure|fatal|cannot|could not)\b|verification failed", re.I
-)
 _TELLING = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|no such|cannot|could not|abort"
     r"|undefined|unexpected|expected|rejected|refused|doesn't want|the user said|assert"
-    r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E>] ",
+    r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E] |^\s*> {2}",  # one space behind it: npm says what it runs
     re.IGNORECASE,
 )
 # One of these is in each line that tells, as long as it is ASCII: quick to look for.
@@ -121,6 +100,7 @@ class Ending(Struct, frozen=True, gc=False):
     command: str = ""  # what ran, where the frame says so
     well: bool = False  # it is known to have ended well; else nothing may tell how it ended
     printed: int | None = None  # how many lines it printed, where the body is only some of them
+    kept_in: str = ""  # the file that has all of it, where the body is only some of it
 
     @property
     def lines(self) -> int:
@@ -130,7 +110,7 @@ class Ending(Struct, frozen=True, gc=False):
     @property
     def in_part(self) -> bool:
         """Whether its agent showed only some of its lines."""
-        return self.printed is not None and self.printed > self.lines
+        return bool(self.kept_in) or (self.printed is not None and self.printed > self.lines)
 
 
 class _Opened(Struct, frozen=True, gc=False):
@@ -162,15 +142,19 @@ def count_lines(text: str) -> int:
 
 def ending_of(text: str, flagged: bool, kind: Kind) -> Ending:
     """How a call of this kind ended that printed this; `flagged`: its sender marked it failed."""
+    kept = kept_in(text)
     text = _without_notes(text) if kind == "read" else uncoloured(text)
+    if kept and text.startswith(_KEPT):
+        text = framed(text).body
     opened = _unwrapped(text) if text.startswith("{") else _enclosed(text)
     if opened is None:
         opened = _unframed(text)
     failed = flagged or _failed(opened, kind)
-    known = opened.status == 0 or (kind == "write" and not opened.running)
+    known = opened.status == 0 or (kind == "write" and confirms(opened.body))
     well = known and not failed
     return Ending(
-        opened.body, failed, opened.status, opened.running, opened.command, well, opened.printed
+        opened.body, failed, opened.status, opened.running, opened.command, well, opened.printed,
+        kept,
     )  # fmt: skip
 
 
@@ -241,7 +225,7 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     if opened.status:
         return True
     if kind == "write":
-        return _REFUSED.search(opened.body, 0, 200) is not None
+        return is_refused(opened.body)
     if kind != "run":
         return False
     tail = opened.body[-_TAIL:]
@@ -249,10 +233,7 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
     last = _STATUS.search(tail) if "exit" in lower else None
     if last and _status(last):
         return True
-    if not any(word in lower for word in _BROKEN):
-        return False
-    well = max((found.end() for found in _WENT_WELL.finditer(tail)), default=0)
-    return _COUNTED.search(tail) is not None or _BROKE.search(tail, well) is not None
+    return ends_in_failure(tail)
 
 
 def telling_lines(
@@ -266,7 +247,8 @@ def telling_lines(
     found: list[int] = []
     for tells in (_tells, _names_a_place):
         for number, line in enumerate(lines):
-            if tells(line[:_LONGEST_LINE]) and number not in found and not _progress(line):
+            told = tells(line[:_LONGEST_LINE]) or (number and _announces(lines[number - 1]))
+            if told and number not in found and not _progress(line):
                 room -= min(len(line), longest) + 1
                 if len(found) == most or (room < 0 and found):
                     return sorted(found)
@@ -283,6 +265,11 @@ def _tells(line: str) -> bool:
         if not any(word in small for word in _TELLING_WORDS):
             return False
     return _TELLING.search(line) is not None
+
+
+def _announces(line: str) -> bool:
+    """Whether a line only says that an error follows: OpenHands puts it on the next one."""
+    return line.rstrip().upper() in ("ERROR:", "ERRORS:", "FAILED:", "FATAL:")
 
 
 def _progress(line: str) -> bool:

@@ -35,7 +35,12 @@ def stub_of(deed: Deed, *, errors_verbatim: bool, framed: int = 0) -> Stub:
     """What stays of an old result; `framed`: so many lines stand around what the call printed."""
     if deed.ending.failed:
         return _failure(deed, errors_verbatim and not deed.resolved, framed)
-    return Stub(_done(deed))
+    return Stub(f"{_done(deed)}{_elsewhere(deed)}")
+
+
+def _elsewhere(deed: Deed) -> str:
+    """Where all of an output is that was shown in part."""
+    return deed.ending.kept_in and f"; all of it is in {deed.ending.kept_in}"
 
 
 def _done(deed: Deed) -> str:
@@ -85,7 +90,7 @@ def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
     verbs = {"read": "read", "write": changed, "search": _sought(deed)}
     verb = verbs.get(deed.kind, "ran")
     since = "; the same succeeded later" if deed.resolved else ""
-    head = f"{verb} {clip(_short(deed.what), _NAMED)}: {_ended(deed)}{since}"
+    head = f"{verb} {clip(_short(deed.what), _NAMED)}: {_ended(deed)}{since}{_elsewhere(deed)}"
     body = deed.ending.body
     if not verbatim:
         told = first_error(body, _SAID)
@@ -149,6 +154,8 @@ def _lines(deed: Deed) -> str:
 
 def _shown(ending: Ending) -> str:
     """How many lines were shown, and of how many."""
+    if ending.printed is None:
+        return f"{ending.lines:,} lines{' shown' if ending.in_part else ''}"
     return f"{ending.lines:,}{f' of {ending.printed:,}' if ending.in_part else ''} lines"
 
 

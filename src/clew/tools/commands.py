@@ -32,6 +32,11 @@ from .shell import parse
 
 Reader = Callable[[Call], Effect]
 
+# Where programs of others lie; what lies in a project's own `bin` is its own, whatever its name.
+_INSTALLED = re.compile(
+    r"^/(?:usr|opt|bin|sbin|nix|snap)/|^~/|(?:^|/)(?:\.bin|(?:[^/]*env|vendor|go|\.\w+)/bin)/"
+    r"|/envs/[^/]+/bin/"
+)
 _PYTHON = re.compile(r"python3?\.\d{1,2}t?")
 _IN_PROJECT = ("./gradlew", "./mvnw")  # a project's own copy of a tool that everybody knows
 _DEEPEST = 8  # shells inside shells
@@ -56,8 +61,12 @@ _GREP = (
 _RG = (
     *_GREP, "-g", "--glob", "-t", "--type", "-T", "--type-not", "-M", "--max-columns", "-j",
     "--max-depth", "--sort", "--sortr", "-r", "--replace", "-E", "--iglob", "--max-filesize", "-d",
+    "--type-add", "--type-clear", "--colors", "--ignore-file", "--pre-glob", "--threads",
+    "--engine", "--encoding", "--ignore",
 )  # fmt: skip
-_LS = ("-I", "--ignore", "-L", "--level", "-P", "--sort", "--time", "--format", "-w")
+_LS = ("-I", "--ignore", "--sort", "--time", "--format", "-w")
+_TREE = (*_LS, "-L", "--level", "-P", "--ignore-glob")
+_DU = ("-d", "--max-depth", "-t", "--threshold", "-I", "--exclude")
 
 PROGRAMS: Final[dict[str, Reader]] = {
     # says, asks or waits; changes no file
@@ -118,7 +127,9 @@ PROGRAMS: Final[dict[str, Reader]] = {
     **_each("grep egrep fgrep zgrep", partial(files.search, valued=_GREP)),
     **_each("rg ag ack ugrep", partial(files.search, valued=_RG)),
     **_each("ast-grep sg semgrep", builds.rewrites_if_told),
-    **_each("ls tree du exa eza dir lsd", partial(files.listing, valued=_LS)),
+    **_each("ls dir", partial(files.listing, valued=_LS)),
+    **_each("tree exa eza lsd", partial(files.listing, valued=_TREE)),
+    "du": partial(files.listing, valued=_DU),
     **_each("fd fdfind", files.fd),
     **_each("find bfs", files.find),
     # changes files
@@ -326,7 +337,8 @@ def _simple(simple: Simple, fed: bool, depth: int) -> Effect:
 
 def _program(text: str) -> str:
     """The name that a program goes by in the table."""
-    name = text.rpartition("/")[2] if "bin/" in text or text in _IN_PROJECT else text
+    installed = "bin/" in text and _INSTALLED.search(text[:500]) is not None
+    name = text.rpartition("/")[2] if installed or text in _IN_PROJECT else text
     return "python" if _PYTHON.fullmatch(name) else name
 
 

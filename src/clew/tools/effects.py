@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -132,6 +132,19 @@ def span(word: Word, cwd: str | None, part: bool = False) -> Span | None:
     if word.glob:
         return Span(normal(folder_before(word.text), cwd), part=True)
     return Span(normal(word.text, cwd), part=part)
+
+
+def folder_told(call: Call, folders: Sequence[Word]) -> str | None:
+    """The folder that a flag says a command runs in; where none says one, its own."""
+    if not folders:
+        return call.cwd
+    found = span(folders[-1], call.cwd)
+    return found.path if found else UNKNOWN
+
+
+def expanded(word: Word) -> Word:
+    """A word whose program expands patterns itself, so that quotes do not make it a plain name."""
+    return replace(word, glob=True) if re.search(r"[*?\[{]", word.text) else word
 
 
 def rewrites(variable: str) -> bool:

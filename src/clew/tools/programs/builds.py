@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from ..effects import (
     Effect,
     Options,
     both,
+    expanded,
+    folder_told,
     options,
     ran,
     reading,
@@ -29,7 +32,7 @@ from ..effects import (
     words,
     writing,
 )
-from ..script import Word
+from ..script import UNKNOWN, Word
 
 _UPDATES = re.compile(
     r"-u|-?-(?:test\.)?update(?:[-=].*)?|--update-?[sS]napshots?|--snapshot-update|--bless|--accept"
@@ -63,6 +66,9 @@ _LINT_FIXES: Final = (
     "--fix-type", "--autocorrect-all", "--unsafe-fixes", "--fix-only", "--add-noqa",
     "--write-changes", "-F", "--auto-correct",
 )  # fmt: skip
+_STAND_ALONE: Final = frozenset(
+    (*_FIXES, *_LINT_FIXES, "--", "-q", "--quiet", "--cache", "-s", "-l", "-d", "--preview", "-v")
+)
 _CHECKS: Final = (
     "--check",
     "--diff",
@@ -73,6 +79,8 @@ _CHECKS: Final = (
     "--verify",
     "--dry-run",
 )
+
+_FORMAT_VERBS: Final = (("gci", "write"), ("sqlfluff", "format"))
 
 _WRITES_WORDS: Final = words(
     "fix format fmt write generate gen codegen update migrate install setup release publish deploy "
@@ -161,7 +169,8 @@ def compiles(call: Call) -> Effect:
         return _formatted(
             call, [w for w in files if w.text not in ("run", "check", "lint", "format")]
         )
-    if call.args[:1] and call.args[0].text in ("fmt", "fix", "migrate", "autocorrect"):
+    verb = call.args[0].text if call.args else ""
+    if verb in ("fmt", "fix", "migrate", "autocorrect") or (call.name, verb) in _FORMAT_VERBS:
         return ran(call, BARRIER)
     return builds(call)
 
@@ -183,6 +192,8 @@ def formats(call: Call) -> Effect:
 
 def formats_if_told(call: Call) -> Effect:
     """A formatter that prints unless it is told to write."""
+    if call.args[:1] and (call.name, call.args[0].text) in _FORMAT_VERBS:
+        return ran(call, BARRIER)
     if any(word.text.split("=")[0] in _FIXES for word in call.args):
         return _formatted(call, options(call.args, ("-r", "-e", "--config")).operands)
     files = options(call.args, ("-r", "--config")).operands
@@ -195,8 +206,15 @@ def formats_if_told(call: Call) -> Effect:
 
 
 def _formatted(call: Call, files: Sequence[Word]) -> Effect:
-    """What a formatter changes: its operands, or whatever is here."""
-    return writing(call, files) if files else ran(call, BARRIER)
+    """What a formatter changes: its operands; whatever is here, if none is surely one."""
+    values = [word for flag, word in pairwise(call.args) if _may_take(flag.text)]
+    sure = [word for word in files if not any(word is value for value in values)]
+    return writing(call, [expanded(word) for word in files]) if sure else ran(call, BARRIER)
+
+
+def _may_take(flag: str) -> bool:
+    """Whether the word behind a flag may be its value: `--select I`, `--timeout 5m`."""
+    return flag[:1] == "-" and "=" not in flag and flag not in _STAND_ALONE
 
 
 def verbs(call: Call, looks: str, runs: str, writes: str = "", tests_too: str = "") -> Effect:
@@ -246,12 +264,14 @@ def scripts(call: Call, name: str) -> Effect:
 
 def make(call: Call) -> Effect:
     """`make` and its like: every target is a task by its name."""
-    given = options(call.args, ("-C", "-f", "-j", "--file", "--directory", "-d"))
-    if given.has("-n", "--dry-run", "-p", "--list", "-l", "--version", "--summary"):
+    given = options(call.args, ("-C", "-f", "--file", "--directory"))
+    asks = given.has("-n", "--dry-run", "-p", "--list", "--version", "--summary")
+    if asks or (given.has("-l") and call.name not in ("make", "gmake")):
         return ran(call, Effect(kind="read", content="listing"))
     if any(rewrites(w.text.partition("=")[0]) for w in given.operands if "=" in w.text):
         return ran(call, BARRIER)
-    targets = [w.text for w in given.operands if "=" not in w.text] or ["build"]
+    plain = [w.text for w in given.operands if "=" not in w.text]
+    targets = [name for name in plain if not name.isdecimal()] or ["build"]  # `-j 8` is no target
     effect = scripts(call, targets[0])
     for target in targets[1:]:
         effect = both(effect, scripts(call, target))
@@ -286,7 +306,7 @@ def go(call: Call) -> Effect:
 
 
 _GO_TOOLS: Final = words(
-    "addr2line asm buildid compile cover doc fix link nm objdump pprof test2json trace vet dist"
+    "addr2line asm buildid compile cover doc link nm objdump pprof test2json trace vet dist"
 )
 
 
@@ -316,6 +336,9 @@ def cargo(call: Call) -> Effect:
         writes = verb == "fix" or (verb == "fmt" and "--check" not in flags) or "--fix" in flags
         return ran(call, BARRIER if writes else RUN)
     if verb in ("add", "remove", "rm", "update", "generate-lockfile"):
+        elsewhere = any(flag.startswith(("-p", "--package", "--manifest-path")) for flag in flags)
+        if elsewhere:
+            return ran(call, BARRIER)
         return writing(call, [Word("Cargo.toml"), Word("Cargo.lock")])
     return verbs(
         call,
@@ -327,9 +350,10 @@ def cargo(call: Call) -> Effect:
 
 def node_packages(call: Call) -> Effect:
     """`npm`, `pnpm`, `yarn`, `bun`: tests and scripts by name, the rest by verb."""
-    given = options(
-        call.args, ("--prefix", "-C", "--dir", "--cwd", "-w", "--workspace", "--filter", "-F")
-    )
+    valued = (*_NODE_VALUED, "-w") if call.name == "npm" else _NODE_VALUED
+    given = options(call.args, valued)
+    if given.has("-e", "--eval", "-p", "--print") and call.name == "bun":
+        return ran(call, IGNORANCE)
     words = given.operands
     verb = words[0].text if words else ""
     rest = words[1:]
@@ -343,7 +367,7 @@ def node_packages(call: Call) -> Effect:
     if "/" in verb or verb.endswith((".ts", ".js", ".mjs", ".tsx")):
         return ran(call, IGNORANCE)
     if verb in ("exec", "x", "dlx") and rest:
-        return call.again(_from(call.args, verb))
+        return call.again(_from(call.args, verb), _package_folder(call, given))
     if verb in ("audit", "config", "pm", "pkg") and _sets(call, rest):
         return ran(call, BARRIER)
     if verb in _NODE_LOOKS or (not verb and call.args):
@@ -351,6 +375,17 @@ def node_packages(call: Call) -> Effect:
     if verb in _NODE_FILES or not verb:
         return ran(call, BARRIER)
     return scripts(call, verb) if call.name != "npm" else ran(call, IGNORANCE)
+
+
+# npm's `-w` takes a name; pnpm's is the root of all packages.
+_NODE_VALUED: Final = ("--prefix", "-C", "--dir", "--cwd", "--workspace", "--filter", "-F")
+
+
+def _package_folder(call: Call, given: Options) -> str | None:
+    """Where a package's program runs: here, in the folder that is told, or in some package."""
+    if given.has("--filter", "-F", "-w", "--workspace", "-r", "--recursive", "--workspaces"):
+        return UNKNOWN
+    return folder_told(call, given.values("--prefix", "-C", "--dir", "--cwd"))
 
 
 def _from(args: Sequence[Word], verb: str) -> tuple[Word, ...]:
@@ -409,9 +444,28 @@ def _module(call: Call, module: Word, args: Sequence[Word]) -> Effect:
 
 def node(call: Call) -> Effect:
     """Node and other interpreters: tests and checks are told by a flag, the rest cannot be read."""
-    flags = {word.text for word in call.args}
+    flags = _own_flags(call.args)
     if "--test" in flags:
         return tests(call)
     if flags & {"--version", "-v", "-V", "--help", "--check"}:
         return ran(call, Effect(kind="read", content="listing"))
     return ran(call, IGNORANCE)
+
+
+_NODE_TAKES: Final = (
+    "--import", "-r", "--require", "--loader", "--experimental-loader", "--env-file", "-C",
+    "--conditions", "--test-reporter", "--test-name-pattern", "--tsconfig",
+)  # fmt: skip
+
+
+def _own_flags(args: Sequence[Word]) -> set[str]:
+    """The flags before the script that is run: those behind it are the script's."""
+    found: set[str] = set()
+    words = iter(args)
+    for word in words:
+        if not word.text.startswith("-"):
+            break
+        found.add(word.text)
+        if word.text in _NODE_TAKES:
+            next(words, None)
+    return found

@@ -16,6 +16,7 @@ from ..effects import (
     Effect,
     Passing,
     both,
+    folder_told,
     lines_of,
     named,
     options,
@@ -213,8 +214,8 @@ def _into(sources: Sequence[Word], place: Word, folder: bool) -> list[Word]:
     folder = folder or place.text.endswith("/") or place.text in (".", "..")
     if not (folder or len(sources) > 1):
         return [place]
-    if any(one.glob or not one.sure for one in sources):
-        return [place]
+    if any(one.glob or not one.sure or one.text.endswith("/") for one in sources):
+        return [place]  # of a folder that ends in a slash, some copy what is in it
     names = [posixpath.basename(one.text.rstrip("/")) for one in sources]
     return [Word(f"{place.text.rstrip('/')}/{name}", place.sure) for name in names if name] or [
         place
@@ -239,6 +240,7 @@ def patch(call: Call) -> Effect:
         return Effect(kind="run", content="log")
     if given.has("-o", "-r"):
         return BARRIER
+    call = replace(call, cwd=folder_told(call, given.values("-d", "--directory")))
     return writing(call, given.operands[:1]) if given.operands else _patched(call)
 
 
@@ -271,6 +273,9 @@ def sort(call: Call) -> Effect:
     return both(unseen(effect), writing(call, outputs, replaces=True)) if outputs else effect
 
 
+_YQ_VERBS = ("eval", "e", "eval-all", "ea")
+
+
 def query(call: Call) -> Effect:
     """`jq` and `yq`: values out of files; `yq -i` writes."""
     words: list[Word] = []
@@ -282,11 +287,14 @@ def query(call: Call) -> Effect:
         else:
             words.append(word)
     given = options(words, ("--indent", "-f", "--from-file", "-o", "-p"))
+    operands = given.operands
+    if call.name == "yq" and operands and operands[0].text in _YQ_VERBS:
+        operands = operands[1:]
     if given.has("-i", "--inplace", "--in-place") and call.name != "jq":
-        return writing(call, given.operands[1:])
+        return writing(call, operands[1:])
     if given.has("--split-exp"):
         return BARRIER
-    files = given.operands if given.has("-f", "--from-file") else given.operands[1:]
+    files = operands if given.has("-f", "--from-file") else operands[1:]
     return replace(reading(call, files, "json", part=True, passes="part"), content="json")
 
 

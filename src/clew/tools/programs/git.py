@@ -15,15 +15,16 @@ from ..effects import (
     Effect,
     Options,
     called,
+    expanded,
+    folder_told,
     options,
     ran,
     reading,
-    span,
     words,
     writing,
 )
 from ..paths import normal
-from ..script import UNKNOWN, Word
+from ..script import Word
 from ..use import Content, Span
 
 _BEFORE_VERB: Final = (
@@ -97,8 +98,7 @@ def _verb(call: Call) -> tuple[Call, str | None, tuple[Word, ...]]:
         if flag in _BEFORE_VERB and words:
             value = words.pop(0)
             if flag == "-C":
-                folder = span(value, call.cwd)
-                call = replace(call, cwd=folder.path if folder else UNKNOWN)
+                call = replace(call, cwd=folder_told(call, [value]))
     return (call, words[0].text, tuple(words[1:])) if words else (call, None, ())
 
 
@@ -143,7 +143,8 @@ def _format_patch(call: Call, given: Options) -> Effect:
     return _looked(call, "diff") if given.has("--stdout") else ran(call, _FILES)
 
 
-def _blame(call: Call, given: Options) -> Effect:
+def _blame(call: Call, _: Options) -> Effect:
+    given = options(call.args, ("-L", "-S", "--date", "--since", "--ignore-rev", "--contents"))
     return reading(replace(call, fed=False), given.operands[-1:], part=True)
 
 
@@ -187,7 +188,7 @@ def _checkout(call: Call, given: Options) -> Effect:
     """A new branch from here changes no file; files after `--` are known."""
     files = _after_dashes(call.args)
     if files:
-        return writing(call, files)
+        return _pathspecs(call, files)
     new = given.has("-b", "-B", "-c", "-C", "--create", "--orphan")
     return ran(
         call, RUN if new and len(given.operands) < 2 and not _starts_elsewhere(call) else _FILES
@@ -200,10 +201,18 @@ def _starts_elsewhere(call: Call) -> bool:
     return len(plain) > 1
 
 
-def _restore(call: Call, given: Options) -> Effect:
+def _restore(call: Call, _: Options) -> Effect:
+    given = options(call.args, ("-s", "--source"))
     if given.has("--staged", "-S") and not given.has("--worktree", "-W"):
         return ran(call)
-    return writing(call, options(call.args, ("-s", "--source")).operands)
+    return _pathspecs(call, given.operands)
+
+
+def _pathspecs(call: Call, words: Sequence[Word], replaces: bool = False) -> Effect:
+    """Writing what these match below this folder; `:/` counts from another, so it may be any."""
+    if any(word.text.startswith(":") for word in words):
+        return ran(call, _FILES)
+    return writing(call, [expanded(word) for word in words], replaces)
 
 
 def _apply(call: Call, given: Options) -> Effect:
@@ -216,7 +225,7 @@ def _remove(call: Call, given: Options) -> Effect:
     return (
         ran(call)
         if given.has("--cached", "-n", "--dry-run")
-        else writing(call, given.operands, True)
+        else _pathspecs(call, given.operands, replaces=True)
     )
 
 
@@ -230,9 +239,15 @@ def _clean(call: Call, given: Options) -> Effect:
     )
 
 
+_CLONE: Final = (
+    "-b", "--branch", "--depth", "-o", "--origin", "-c", "--config", "--filter", "-j", "--jobs",
+    "--reference", "--template", "--shallow-since", "--separate-git-dir",
+)  # fmt: skip
+
+
 def _clone(call: Call, given: Options) -> Effect:
     """A new folder, named or called like the repository."""
-    words = options(call.args, ("-b", "--branch", "--depth", "-o", "--origin", "-c")).operands
+    words = options(call.args, _CLONE).operands
     if len(words) > 1:
         return writing(call, words[1:2])
     source = words[0] if words else Word("")
@@ -245,7 +260,8 @@ def _worktree(call: Call, given: Options) -> Effect:
     verb = words[0].text if words else "list"
     if verb == "list":
         return ran(call, Effect(kind="read", content="listing"))
-    return writing(call, words[1:2]) if len(words) > 1 else ran(call)
+    named = words[1:] if verb == "move" else words[1:2]
+    return writing(call, named) if named else ran(call)
 
 
 def _config(call: Call, given: Options) -> Effect:

@@ -16,6 +16,7 @@ from ..effects import (
     Effect,
     both,
     called,
+    folder_told,
     options,
     ran,
     rewrites,
@@ -61,7 +62,7 @@ def sudo(call: Call) -> Effect:
     alone = not words and own.has("-i", "-s", "--login", "--shell")
     if own.has("-e", "--edit") or alone:
         return ran(call, IGNORANCE)
-    return wrapper(call, _SUDO)
+    return wrapper(replace(call, cwd=folder_told(call, own.values("-D", "--chdir"))), _SUDO)
 
 
 def timed(call: Call) -> Effect:
@@ -75,8 +76,12 @@ def timed(call: Call) -> Effect:
 
 def environment(call: Call) -> Effect:
     """`env`: a command with other variables; `-S` holds one as text."""
+    valued = ("-u", "-C", "--unset", "--chdir")
+    words, _ = _after_flags(call.args, valued)
+    own = options(call.args[: len(call.args) - len(words)], valued)
     split = any(word.text.startswith(("-S", "--split-string")) for word in call.args)
-    return IGNORANCE if split else wrapper(call, ("-u", "-C", "--unset", "--chdir"))
+    here = replace(call, cwd=folder_told(call, own.values("-C", "--chdir")))
+    return IGNORANCE if split else wrapper(here, valued)
 
 
 def command(call: Call) -> Effect:
@@ -178,7 +183,7 @@ def task_runner(call: Call) -> Effect:
 
 def runner(call: Call, verb: str = "run") -> Effect:
     """`uv run`, `poetry run`, `npx`: another program, from a package or an environment."""
-    words = list(call.args)
+    words, folders = list(call.args), list[Word]()
     if verb:
         if words and words[0].text == "pip":
             return install(replace(call, name=f"{call.name} pip", args=tuple(words[1:])))
@@ -187,14 +192,19 @@ def runner(call: Call, verb: str = "run") -> Effect:
         words.pop(0)
     while words and words[0].text.startswith("-"):
         flag = words.pop(0).text
-        if flag in ("-p", "--package", "--with", "--python", "--directory", "--project") and words:
-            words.pop(0)
+        if flag in _RUNNER and words:
+            value = words.pop(0)
+            folders += [value] if flag == "--directory" else []
     if not words:
         return IGNORANCE
     name = words[0].text.rpartition("/")[2].partition("@")[0] or words[0].text
-    return call.again([Word(name, words[0].sure), *words[1:]])
+    return call.again([Word(name, words[0].sure), *words[1:]], folder_told(call, folders))
 
 
+_RUNNER = (
+    "-p", "--package", "--with", "--python", "--directory", "--project", "--env-file", "--extra",
+    "--group", "--with-requirements", "--with-editable", "--only-group",
+)  # fmt: skip
 _INSTALLS = (
     "install add remove sync lock update upgrade pip venv init self tool export publish new build "
     "uninstall i cleanup tap link unlink require create"
@@ -211,7 +221,7 @@ def install(call: Call) -> Effect:
 
 def container(call: Call) -> Effect:
     """`docker` and `kubectl`: what looks, what runs elsewhere, what may reach files here."""
-    words = [word.text for word in options(call.args, ("-f", "-n", "--namespace", "-p")).operands]
+    words = [word.text for word in options(call.args, _CONTAINER_VALUED).operands]
     verb = (
         words[1]
         if words[:1] in (["compose"], ["image"], ["container"], ["config"]) and words[1:]
@@ -227,7 +237,7 @@ def container(call: Call) -> Effect:
     if verb in _CONTAINER_LOOKS or not verb:
         content: Content = "log" if verb == "logs" else "json" if verb == "inspect" else "listing"
         return ran(call, Effect(kind="read", content=content))
-    return ran(call)
+    return ran(call, RUN if verb in _CONTAINER_RUNS else IGNORANCE)
 
 
 _EXEC = (
@@ -255,8 +265,20 @@ def _there(effect: Effect) -> Effect:
 _CONTAINER_LOOKS = words(
     "ps images logs inspect version info stats top port history search ls list get "
     "describe explain "
-    "api-resources cluster-info view diff events"
+    "api-resources cluster-info view diff events config api-versions df current-context"
 )
+_CONTAINER_RUNS = words(
+    "build builder buildx pull push up down start stop restart rm rmi kill create tag "
+    "login logout pause unpause wait attach rename update commit prune network volume system "
+    "context apply delete scale rollout set label annotate port-forward expose autoscale cordon "
+    "uncordon drain taint auth patch replace proxy swarm stack service node secret remove "
+    "use-context set-context set-cluster load import certificate"
+)
+_CONTAINER_VALUED = (
+    "-f", "--file", "-n", "--namespace", "-p", "--project-name", "--profile", "--env-file",
+    "--project-directory", "--context", "-H", "--host", "--log-level", "--kubeconfig", "--ansi",
+    "--progress", "--cluster", "--user",
+)  # fmt: skip
 
 
 _CURL_VALUED = (
