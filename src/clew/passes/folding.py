@@ -374,7 +374,7 @@ def _offer(view: View, tiers: Tiers, group: Group) -> Offer:
     marker = Short(len(members) - 1, "calls", ref, why="told above", fetch=view.fetch)
     count = view.counter.count
     room = max(tiers.summary - count(f"\n{marker}"), least_told(deeds, count) + tiers.summary // 2)
-    words = dict(view.summaries).get(ref)
+    words = dict(view.summaries).get(ref, "").strip()
     said = told_in(words, deeds, room, count) if words else told(deeds, room, count)
     text = f"{said}\n{marker}"
     evidence = f"{len(members):,} calls told in one result"
