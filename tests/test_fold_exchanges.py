@@ -337,6 +337,26 @@ def test_a_flagged_failure_never_holds_the_summary(format: str) -> None:
     assert HEAD not in str(flagged)
 
 
+def test_a_run_of_failures_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them can hold a summary: they were all looked at again for each that came behind."""
+    looked: list[int] = []
+    may_rewrite = View.may_rewrite
+
+    def counting(view: View, position: int) -> bool:
+        looked.append(position)
+        return may_rewrite(view, position)
+
+    monkeypatch.setattr(View, "may_rewrite", counting)
+    failures = [
+        said("anthropic", "", ran("anthropic", f"make {n}", "it fails", f"f{n}", error=True))
+        for n in range(120)
+    ]
+    source = session("anthropic", *failures, *quiet("anthropic", 3))
+    out = folded("anthropic", source, at_the_end(122), keep=2)
+    assert out.report.edits == ()
+    assert len(looked) == len(set(looked)) > 100
+
+
 @formats
 def test_the_latest_read_of_a_file_that_is_edited_folds_when_it_was_read_again(format: str) -> None:
     read = [said(format, "", ran(format, "cat src/loom.py", f"{CODE}\n{n}", f"r{n}")) for n in "ab"]

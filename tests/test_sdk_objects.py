@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import datetime
+import enum
 from typing import Any
 
 import anthropic.types as anthropic_types
@@ -182,6 +183,40 @@ def test_bytes_dates_and_tuples_are_read_as_they_are_sent():
     assert plain(0, {"data": b"\xfb\xff", "at": day, "of": (1, "a")}) == {
         "data": "+/8=", "at": "2026-11-16", "of": [1, "a"],
     }  # fmt: skip
+
+
+class Text(str):
+    """As template engines and array libraries have them."""
+
+
+def of_own_types(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {Text(key): of_own_types(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [of_own_types(one) for one in value]
+    return Text(value) if isinstance(value, str) else value
+
+
+@formats
+def test_words_of_a_type_of_their_own_are_read_as_words(format: str):
+    history = dumped(HISTORIES[format]())
+    out = clew.compact(of_own_types(history), policy=AT_ONCE, memo=None)
+    assert out.request == clew.compact(history, policy=AT_ONCE, memo=None).request
+    assert clew.check(of_own_types(history)) == []
+
+
+def test_an_enumeration_is_what_it_stands_for():
+    told = plain(0, {"role": Role.USER, "of": Number.ONE})
+    assert told == {"role": "user", "of": 1}
+    assert [type(one) for one in told.values()] == [str, int]
+
+
+class Role(str, enum.Enum):  # noqa: UP042 - as most code that is older than StrEnum has it
+    USER = "user"
+
+
+class Number(enum.IntEnum):
+    ONE = 1
 
 
 def test_plain_data_is_the_same_object():

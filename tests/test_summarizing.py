@@ -74,7 +74,7 @@ def test_what_it_said_is_a_fact_and_nobody_is_asked_again(format: str):
 
 
 @formats
-@pytest.mark.parametrize("answer", [None, "", 7, LookupError("no model today")])
+@pytest.mark.parametrize("answer", [None, "", " \n\t", 7, LookupError("no model today")])
 def test_a_hook_that_says_nothing_or_fails_leaves_clews_own_words(format: str, answer: Any):
     asked: list[str] = []
 
@@ -121,6 +121,15 @@ def test_no_word_of_it_is_taken_for_a_marker(format: str):
     assert f"(clew: 9 lines left out; ref {'a' * 20}]" in said
     assert [line for line in said.split("\n") if line.startswith("[")] == [said.split("\n")[-1]]
     assert out.report.mimicry == ()
+
+
+@formats
+def test_half_a_character_in_it_makes_no_request_fail(format: str):
+    body = json.dumps(request(format, "Mend the loom.", *rfc_session(8))).encode()
+    out = clew.compact(
+        body, format=format, policy=POLICY, memo=None, summarize=lambda record: "Fine\ud83e."
+    )
+    assert "Fine\ufffd." in out.request.decode()
 
 
 @formats

@@ -9,7 +9,7 @@ import msgspec
 from ..errors import UnreadableRequest
 from .json_tree import JSON, Object
 
-_SCALARS = (str, int, float, bool, type(None))
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def plain(at: int, message: object) -> JSON:
@@ -25,7 +25,7 @@ def _is_plain(value: object) -> bool:
         return all(map(_is_plain, cast(Object, value).values()))
     if isinstance(value, list):
         return all(map(_is_plain, cast(list[Any], value)))
-    return isinstance(value, _SCALARS)
+    return type(value) in _SCALARS
 
 
 def _told(at: int, value: object) -> JSON:
@@ -33,7 +33,7 @@ def _told(at: int, value: object) -> JSON:
         return {key: _told(at, one) for key, one in cast(Object, value).items()}
     if isinstance(value, list | tuple):
         return [_told(at, one) for one in cast(list[Any], value)]
-    if isinstance(value, _SCALARS):
+    if type(value) in _SCALARS:
         return value
     try:
         told = _sent(value)
@@ -46,6 +46,12 @@ def _told(at: int, value: object) -> JSON:
 
 def _sent(value: object) -> object:
     """What the SDKs of Anthropic, OpenAI and Google put into a request for a value."""
+    if isinstance(value, str):  # of a type of its own: a role as an enumeration, say
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
     if not hasattr(value, "model_dump"):
         return msgspec.to_builtins(value)  # bytes in base64, dates, enumerations
     return cast(Any, value).model_dump(

@@ -263,18 +263,20 @@ def _batches(view: View, first: int, old: int, tiers: Tiers, leave: Leave) -> It
     """Neighbouring old exchanges that may fold, whole units only, the last one able to stay."""
     exchanges, units = view.transcript.exchanges, view.transcript.units
     batch: list[int] = []
+    barren = 0  # how many of the batch were looked at, and none of them can tell of it
     number = exchanges[first].unit if first < old else len(units)
     while number < len(units) and _is_old(units[number], old):
         unit = units[number]
         batch += [o for o in _foldable(view, unit, leave) if o >= first]
         if len(batch) >= tiers.batch or (len(batch) >= _TURN and _user_speaks(view, unit)):
-            members = _up_to_keeper(view, batch)
+            members = _up_to_keeper(view, batch, barren)
+            barren = len(batch)
             if len(members) > 1:
                 yield Group(first, (), members)
-                batch = batch[batch.index(members[-1]) + 1 :]
+                batch, barren = batch[batch.index(members[-1]) + 1 :], 0
                 first = members[-1] + 1
         number += 1
-    members = _up_to_keeper(view, batch)
+    members = _up_to_keeper(view, batch, barren)
     if len(members) > 1:
         yield Group(first, (), members)
 
@@ -325,9 +327,12 @@ def _may_give_way(view: View, position: int) -> bool:
     return why is not None and why.startswith(("latest read of ", FETCHED_AGAIN))
 
 
-def _up_to_keeper(view: View, batch: Sequence[int]) -> tuple[int, ...]:
-    """The batch up to the last exchange whose result can tell of it: one that did not fail."""
-    for count in range(len(batch), 1, -1):
+def _up_to_keeper(view: View, batch: Sequence[int], barren: int) -> tuple[int, ...]:
+    """The batch up to the last exchange whose result can tell of it: one that did not fail.
+
+    Of the first ones none can: as many as failed in a row would be looked at for each of them.
+    """
+    for count in range(len(batch), max(1, barren), -1):
         result = view.transcript.exchanges[batch[count - 1]].result
         if result is None or not view.may_rewrite(result) or _parts_a_unit(view, batch, count):
             continue
@@ -374,7 +379,7 @@ def _offer(view: View, tiers: Tiers, group: Group) -> Offer:
     marker = Short(len(members) - 1, "calls", ref, why="told above", fetch=view.fetch)
     count = view.counter.count
     room = max(tiers.summary - count(f"\n{marker}"), least_told(deeds, count) + tiers.summary // 2)
-    words = dict(view.summaries).get(ref)
+    words = dict(view.summaries).get(ref, "").strip()
     said = told_in(words, deeds, room, count) if words else told(deeds, room, count)
     text = f"{said}\n{marker}"
     evidence = f"{len(members):,} calls told in one result"

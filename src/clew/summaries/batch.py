@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..ledger.failures import clipped, telling_line
+from ..tokens import replace_surrogates
 from ..tools.use import Span
 from .deeds import Deed, first_sentences, lines_read
 from .outcomes import clip, errors_in, first_error, last_word, opening
@@ -57,7 +58,7 @@ def told_in(words: str, deeds: Sequence[Deed], at_most: int, count: Count) -> st
     head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant"
     joined, least = _joined(deeds), DETAILS[-1]
     sure = [*_changed(joined, below, least), *_open_errors(joined, below, least)]
-    room = len(words)
+    words, room = replace_surrogates(words), len(words)  # half a character cannot be written
     while True:
         said = _unmarked(clip(words.strip(), room))
         text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
