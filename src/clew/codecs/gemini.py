@@ -232,6 +232,10 @@ class GeminiCodec:
         """Only the first call of a step is signed, so none can go without the others."""
         return any(part.kind == "call" and part.signed for part in model)
 
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """Nothing outside reasoning needs it by name."""
+        return False
+
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The content with `text` in place of what the part said."""
         path = part.ref.path[:2]

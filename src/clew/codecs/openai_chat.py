@@ -88,6 +88,10 @@ class OpenAIChatCodec:
         """Calls of one turn may go one by one."""
         return False
 
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """Nothing outside reasoning needs it by name."""
+        return False
+
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The message with `text` in place of what the part said."""
         part = settled(message, part)

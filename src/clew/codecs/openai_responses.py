@@ -6,7 +6,6 @@ among a response's output. An item_reference does not: what it stands for is not
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -16,7 +15,7 @@ from ..transcript import Part, Path, Ref, Speaker
 from .anthropic import HEAD, replace_text_items
 from .attachments import replace_media, says_text
 from .codec import Fields, FormatName
-from .json_tree import JSON, Object, compact_text, put, without
+from .json_tree import JSON, Object, compact_text, digest, put, without
 from .marks import MARKS
 from .openai_responses_media import file_part, image_part, picture_tokens, text_and_weight
 
@@ -114,12 +113,6 @@ def is_model_made(item: JSON) -> bool:
     return kind in MODEL_MADE or (kind not in KNOWN and kind.endswith("_call"))
 
 
-def digest(value: JSON) -> str:
-    """A short name for a value, the same every time."""
-    text = compact_text(value).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(text).hexdigest()[:24]
-
-
 def named_id(item: Object) -> JSON:
     """The id of the call that a call or an output names; of a local shell's it may be its `id`."""
     id = item.get("call_id")
@@ -172,6 +165,10 @@ class OpenAIResponsesCodec:
     def locks(self, model: Sequence[Part]) -> bool:
         """Reasoning needs what follows it, and a program the calls it made: all or none go."""
         return any(part.kind == "reasoning" or part.name == "program" for part in model)
+
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """An approval is asked for under an id that the answer names: nothing can unbind it."""
+        return any(kind_of(item) == "mcp_approval_request" for item in messages)
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The item with `text` in place of what the part said."""
