@@ -13,12 +13,13 @@ import msgspec
 
 from ..transcript import Part, Path, Ref, Speaker
 from .anthropic import HEAD, replace_text_items
-from .attachments import replace_media, says_text
+from .attachments import replace_media, says_text, text_and_weight
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, digest, put, without
 from .marks import MARKS
-from .openai_responses_media import file_part, image_part, picture_tokens, text_and_weight
+from .openai_responses_media import file_part, image_part, picture_tokens
 
+_FORMAT: FormatName = "openai-responses"
 MARK = "prompt_cache_breakpoint"
 # Calls that an output of their own answers: type -> (field that says what is asked, tool's name).
 CALLS: Mapping[str, tuple[str, str]] = {
@@ -127,7 +128,7 @@ def answered_id(item: Object) -> str:
 class OpenAIResponsesCodec:
     """OpenAI Responses."""
 
-    name: FormatName = "openai-responses"
+    name: FormatName = _FORMAT
     history = "input"
     head: tuple[str, ...] = ("instructions", "tools")
 
@@ -307,7 +308,7 @@ def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
     if isinstance(picture, str):
         del said["result"]
         weight = picture_tokens(picture)
-    text, held = text_and_weight(said)
+    text, held = text_and_weight(_FORMAT, said)
     name = HOSTED[kind] or _string(item.get("name"))
     id = _string(item.get("id"))
     return Part(ref, "call", "model", text, name, id, server=True, weight=weight + held)
@@ -439,7 +440,7 @@ _READERS: Mapping[str, Callable[[Ref, Object, str], Part]] = {
 
 def _opaque(ref: Ref, speaker: Speaker, item: JSON) -> Part:
     """An item that is carried along untouched; its text only serves to count it."""
-    text, weight = text_and_weight(item)
+    text, weight = text_and_weight(_FORMAT, item)
     return Part(ref, "opaque", speaker, text, weight=weight)
 
 
