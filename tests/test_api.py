@@ -176,6 +176,77 @@ def _answers(format: str, message: Any) -> bool:
     return bool(results(format, {FIELD[format]: [message]}))
 
 
+_MARK = {"cache_control": {"type": "ephemeral"}}
+
+
+def _marked(role: str, number: int, marks: int) -> dict[str, Any]:
+    block = {"type": "text", "text": f"turn {number}"} | _MARK
+    return {"role": role, "content": [block] * marks}
+
+
+@pytest.mark.parametrize(
+    ("request_", "places"),
+    [
+        (
+            {
+                "model": "claude-opus-4-8",
+                "system": "Be brief.",
+                "messages": [
+                    {"role": "assistant", "content": "Hello."},
+                    {"role": "user", "content": "Go."},
+                    {"role": "assistant", "content": "Going."},
+                ],
+            },
+            {("A7", "messages[0]"), ("A7", "messages[2]")},
+        ),
+        (
+            {
+                "model": "claude-opus-4-8",
+                "system": "Be brief.",
+                "messages": [
+                    {"role": "user", "content": "Go."},
+                    {"role": "assistant", "content": "Going."},
+                    _marked("user", 2, 1),
+                    _marked("assistant", 3, 2),
+                    _marked("user", 4, 2),
+                ],
+            },
+            {("A21", "messages[2]")},
+        ),
+        (
+            {
+                "model": "gpt-5.6",
+                "input": [
+                    {"role": "user", "content": "Go."},
+                    {"type": "reasoning", "id": "rs_1", "summary": []},
+                    {"role": "user", "content": "Well?"},
+                    {"type": "function_call", "call_id": "c1", "name": "ls", "arguments": "{}"},
+                    {"role": "user", "content": "Well?"},
+                ],
+            },
+            {("R3", "input[1]"), ("R1", "input[3]")},
+        ),
+        (
+            {
+                "model": "gemini-3-pro",
+                "contents": [
+                    {"role": "model", "parts": [{"functionCall": {"name": "ls", "args": {}}}]},
+                    {
+                        "role": "user",
+                        "parts": [{"functionResponse": {"name": "ls", "response": {"a": 1}}}],
+                    },
+                ],
+            },
+            {("G2", "contents[0]"), ("G3", "contents[0].parts[0]")},
+        ),
+    ],
+)
+def test_repairs_are_told_by_their_places_in_the_request_as_it_came(
+    request_: dict[str, Any], places: set[tuple[str, str]]
+) -> None:
+    assert {(one.code, one.place) for one in clew.repair(request_).report.repairs} == places
+
+
 @formats
 def test_repair_can_be_switched_off(format: str) -> None:
     whole = session(format)

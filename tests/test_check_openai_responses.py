@@ -119,6 +119,13 @@ BROKEN: list[tuple[str, str, str, Items, Items]] = [
     (
         "R1",
         "input[0]",
+        "not async",
+        [call() | {"async": False}, say()],
+        [call() | {"async": True}, say()],
+    ),
+    (
+        "R1",
+        "input[0]",
         "one of two",
         [call(), call("c2"), output("c2")],
         [call(), call("c2"), output("c2"), output()],
@@ -350,6 +357,15 @@ VALID: list[tuple[str, Items]] = [
             {"type": "tool_search_call", "execution": "server", "call_id": None, "arguments": {}},
             {"type": "tool_search_output", "execution": "server", "call_id": None, "tools": []},
             say("assistant"),
+        ],
+    ),
+    ("a call that runs beside the conversation", [call() | {"async": True}, say()]),
+    (
+        "and the output of one, some turns later",
+        [
+            call(kind="custom_tool_call") | {"async": True},
+            *(say("assistant"), say(), say("assistant")),
+            output(kind="custom_tool_call_output"),
         ],
     ),
     ("a program waits for its calls", [call(kind="program"), call("c2"), output("c2")]),

@@ -8,13 +8,20 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from clew import media
+from clew.codecs.anthropic import AnthropicCodec
+from clew.codecs.codec import Codec
+from clew.codecs.gemini import GeminiCodec
+from clew.codecs.openai_chat import OpenAIChatCodec
+from clew.codecs.openai_responses import OpenAIResponsesCodec
 from clew.media import document_tokens, image_size, image_tokens
+from clew.tokens import EstimateCounter, part_tokens
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 
@@ -246,3 +253,77 @@ def test_a_large_image_is_neither_decoded_nor_copied() -> None:
         tracemalloc.stop()
     assert peak < 3_000_000
     assert time.perf_counter() - started < 1
+
+
+BLOB = text(bytes(range(256)) * 1200)  # 300 KB of no known kind
+PDF = text(b"%PDF-1.7 /Type /Page " + bytes(range(256)) * 1200)
+FETCHED = {
+    "type": "web_fetch_result",
+    "content": {"type": "document", "source": {"type": "base64", "data": PDF}},
+}
+
+
+def said(block: Any) -> Any:
+    return {"role": "user", "content": [block]}
+
+
+CARRIED: list[tuple[str, Codec, Any, range]] = [
+    (
+        "a film, as compatible servers take one",
+        OpenAIChatCodec(),
+        said({"type": "video_url", "video_url": {"url": f"data:video/mp4;base64,{BLOB}"}}),
+        range(500, 1_000),
+    ),
+    (
+        "a picture of a kind that is not known",
+        OpenAIChatCodec(),
+        said({"type": "image", "image": f"data:image/png;base64,{text(png(512, 512))}"}),
+        range(200, 400),
+    ),
+    (
+        "a recording",
+        OpenAIResponsesCodec(),
+        said({"type": "input_audio", "input_audio": {"data": BLOB, "format": "mp3"}}),
+        range(500, 1_000),
+    ),
+    (
+        "a block of a later day",
+        AnthropicCodec(),
+        said({"type": "video", "source": {"type": "base64", "data": BLOB}}),
+        range(500, 1_000),
+    ),
+    (
+        "a document that the provider fetched",
+        AnthropicCodec(),
+        {"role": "assistant", "content": [{"type": "web_fetch_tool_result", "content": FETCHED}]},
+        range(3_000, 30_000),
+    ),
+    (
+        "a part that is no part",
+        GeminiCodec(),
+        {"role": "user", "parts": [{"futureData": {"data": BLOB}}]},
+        range(500, 1_000),
+    ),
+    (
+        "what is encrypted weighs what it is long",
+        AnthropicCodec(),
+        {"role": "assistant", "content": [{"type": "compaction", "encrypted_content": BLOB}]},
+        range(100_000, 1_000_000),
+    ),
+    (
+        "words that begin like a film",
+        OpenAIChatCodec(),
+        said({"type": "note", "note": "data: " + "a word, and another; " * 500}),
+        range(2_000, 6_000),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("codec", "message", "tokens"), [row[1:] for row in CARRIED], ids=[row[0] for row in CARRIED]
+)
+def test_what_is_carried_along_weighs_as_what_it_holds(
+    codec: Codec, message: Any, tokens: range
+) -> None:
+    counter = EstimateCounter()
+    assert sum(part_tokens(part, counter) for part in codec.read(0, message)) in tokens

@@ -118,6 +118,19 @@ def test_responses_items_that_need_the_reasoning_are_unbound() -> None:
     assert ["id" in call for call in calls] == [False, False, False, True, True]
 
 
+def test_reasoning_that_led_to_an_approval_stays_with_it() -> None:
+    """R4: the answer names the request by its id, so nothing can unbind the request."""
+    body = thinking_session("openai-responses", 5)
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "pay", "arguments": "{}"}
+    answer = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
+    items = body["input"]
+    items[5:6] = [{**asked, "server_label": "bank"}, items[5]]
+    items[7:8] = [items[7], answer]
+    out = run_on(old_reasoning, "openai-responses", body, 1).request["input"]
+    assert thoughts(out) == [1, 3, 4]
+    assert out[out.index(items[5]) - 1] is items[4]
+
+
 def test_gemini_signatures_of_calls_stay() -> None:
     """G3: the calls of the current turn must still be signed."""
     out = run_on(old_reasoning, "gemini", thinking_session("gemini", 5), 1)

@@ -386,6 +386,21 @@ DONE: list[tuple[str, Messages, tuple[str, str, str]]] = [
         [u(), m(use()), u(text(), res())],
         ("A1", "messages[2].content[1]", "moved the result right behind its call"),
     ),
+    (
+        "the result of a renamed call",
+        [u(), m(use(), use()), u(res(), res())],
+        ("A3", "messages[2].content[1]", "made the result fit its call"),
+    ),
+    (
+        "a result that is neither text nor blocks",
+        [u(), m(use()), u(res(content={"rows": 3}))],
+        ("A0", "messages[2].content[0]", "made its content text or blocks"),
+    ),
+    (
+        "a result that comes once more",
+        [u(), m(use()), u(res()), m(), u(res())],
+        ("A2", "messages[4].content[0]", "told the result as text, for no call waits for it"),
+    ),
     ("opening", [m(), u()], ("A7", "messages[0]", "put a user message in front of it")),
 ]
 

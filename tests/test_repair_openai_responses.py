@@ -257,6 +257,11 @@ SHAPES: list[tuple[str, Items, Items]] = [
             say(),
         ],
     ),
+    (
+        "none for what is still running",
+        [call() | {"async": True}, say()],
+        [call() | {"async": True}, say()],
+    ),
     ("no program", [call(kind="program"), say()], [call(kind="program"), say()]),
     (
         "local shell output by id",

@@ -29,7 +29,8 @@ def project(body: Body, state: State, setting: Setting) -> tuple[list[Piece], li
     if not setting.policy.repair:
         return pieces, []
     pieces, limited = projection.with_fewer_marks(pieces, setting)
-    return pieces, [*projection.ending.repairs, *limited]
+    ended = [one.placed(state.sources) for one in projection.ending.repairs]
+    return pieces, [*ended, *limited]
 
 
 class _Projection:
@@ -205,11 +206,10 @@ class _Projection:
         if limited is None:
             return pieces, []
         singles = [one for piece in pieces for one in apart(piece, at_rows)]
+        sources = [one.start if isinstance(one, Kept) else one.source for one in singles]
         for number, message in limited.changes.items():
-            piece = singles[number]
-            source = piece.start if isinstance(piece, Kept) else piece.source
-            singles[number] = Changed(source, message)
-        return singles, limited.repairs
+            singles[number] = Changed(sources[number], message)
+        return singles, [one.placed(sources) for one in limited.repairs]
 
     def _marked_among(self, pieces: list[Piece], at_rows: set[int]) -> list[tuple[int, JSON]]:
         """The messages that may carry marks, by their numbers when those stand apart."""

@@ -57,7 +57,7 @@ class Unit(Struct, frozen=True, gc=False):
     parts: tuple[int, int]
     answers: int  # the first part that is not the model's; == parts[1] when nothing answered yet
     exchanges: tuple[int, ...]
-    reasoning: tuple[int, ...]
+    reasoning: tuple[int, ...]  # what goes as one; none where it must stay
     locked: bool  # its exchanges can only go together
 
 
@@ -144,8 +144,9 @@ class Index:
         )  # fmt: skip
 
     def add_unit(
-        self, rows: tuple[int, int], model: Iterable[Part], answers: Iterable[Part], locked: bool
-    ) -> Unit:
+        self, rows: tuple[int, int], model: Iterable[Part], answers: Iterable[Part], locked: bool,
+        kept: bool = False,
+    ) -> Unit:  # fmt: skip
         """Append one unit's parts and pair its calls with its results."""
         first = len(self.parts)
         ordinals: list[int] = []
@@ -158,9 +159,8 @@ class Index:
             self._add_part(part, ordinals, reasoning, strays)
         if strays:
             self._pair_by_tool(strays, ordinals)
-        unit = Unit(
-            rows, (first, len(self.parts)), answered_from, tuple(ordinals), tuple(reasoning), locked
-        )
+        loose = () if kept else tuple(reasoning)
+        unit = Unit(rows, (first, len(self.parts)), answered_from, tuple(ordinals), loose, locked)
         self.units.append(unit)
         return unit
 

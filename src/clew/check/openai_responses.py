@@ -160,7 +160,8 @@ def unanswered(
 ) -> list[tuple[str, int]]:
     """Calls that no output answers, with their rows; those of a last run are only pending.
 
-    A program waits for the calls it made, and the server writes its output: it is not judged.
+    A program waits for the calls it made, and the server writes its output: it is not judged. Nor
+    is a call that runs beside the conversation: its output comes with any later request.
     """
     if _HELD in seen.items or _names_server_history(fields):
         return []
@@ -170,8 +171,12 @@ def unanswered(
     return [
         (id, row)
         for id, row in seen.open.items()
-        if row < pending and f"program {id}" not in seen.items
+        if row < pending and f"program {id}" not in seen.items and not _is_async(message_at(row))
     ]
+
+
+def _is_async(item: JSON) -> bool:
+    return isinstance(item, dict) and cast(Object, item).get("async") is True
 
 
 def _empty_problems(fields: Fields | None) -> list[Problem]:

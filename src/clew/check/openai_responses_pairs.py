@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Literal, cast
 
-from ..codecs.json_tree import JSON, Object
-from ..codecs.openai_responses import CALLS, KNOWN, OUTPUTS, answered_id, digest, kind_of, named_id
+from ..codecs.json_tree import JSON, Object, digest
+from ..codecs.openai_responses import CALLS, KNOWN, OUTPUTS, answered_id, kind_of, named_id
 from .rules import Seen, Step
 
 PREFIXES = {"reasoning": "rs", "function_call": "fc", "message": "msg"}

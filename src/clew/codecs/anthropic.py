@@ -9,7 +9,7 @@ import msgspec
 
 from ..media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens, stands_for_media
 from ..transcript import Part, Path, Ref, Speaker
-from .attachments import counted_text, replace_media
+from .attachments import counted, replace_media, text_and_weight
 from .codec import CONTINUE, Fields, FormatName
 from .json_tree import JSON, Object, compact_text, get, put
 from .marks import MARKS
@@ -68,6 +68,10 @@ class AnthropicCodec:
 
     def locks(self, model: Sequence[Part]) -> bool:
         """Calls of one turn may go one by one; its thinking goes with the first of them."""
+        return False
+
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """Nothing outside reasoning needs it by name."""
         return False
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
@@ -205,14 +209,10 @@ def _read_result(parts: list[Part], ref: Ref, block: Object) -> None:
 
 
 def _server_result(ref: Ref, block: Object) -> Part:
-    return Part(
-        ref,
-        "result",
-        "model",
-        compact_text(block.get("content", "")),
-        id=_string(block.get("tool_use_id")),
-        server=True,
-    )
+    """A result of the provider's; a file that it fetched weighs as one."""
+    text, weight = text_and_weight("anthropic", block.get("content", ""))
+    id = _string(block.get("tool_use_id"))
+    return Part(ref, "result", "model", text, id=id, server=True, weight=weight)
 
 
 def _reasoning(ref: Ref, block: Object) -> Part:
@@ -265,7 +265,8 @@ def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
 
 def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
     """A block that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, counted_text(block))
+    text, weight = counted("anthropic", block)
+    return Part(ref, "opaque", speaker, text, weight=weight)
 
 
 def _string(value: object) -> str:

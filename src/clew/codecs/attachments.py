@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, cast
 
 from msgspec import Struct
 
-from ..media import image_size, stands_for_media
+from ..media import document_tokens, image_size, image_tokens, stands_for_media
 from ..transcript import Part
 from .json_tree import JSON, Object, compact_text, get, put
 from .marks import MARKS, strip_marks
@@ -17,6 +18,10 @@ _BLOCKS = frozenset(
     {"image", "document", "image_url", "input_audio", "file", "input_image", "input_file"}
 )
 _PICTURES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
+# Whole JSON strings, for within a string every quote has a backslash before it: a data URL, and
+# bare data so long that it is no word. What is encrypted goes by other names.
+_DATA_URL = re.compile(r'(?<=[:,\[ ])"(data:([^",;\\]{0,100})[^",\\]{0,100};base64,[^"\\]*)"')
+_DATA = re.compile(r'(?<="data":)"([A-Za-z0-9+/_=-]{1000,})"')
 _GEMINI = ("inlineData", "inline_data", "fileData", "file_data")
 
 
@@ -57,13 +62,37 @@ def says_text(block: JSON) -> bool:
     return isinstance(text, str) and not stands_for_media(text)
 
 
-def counted_text(block: JSON) -> str:
-    """What a block that is carried along is counted by: its words, where it is such a marker."""
-    holder = _object(block)
-    text = holder.get("text")
+def counted(format: str, block: JSON) -> tuple[str, int]:
+    """What a block that is carried along is counted by: its words, and what media in it weigh.
+
+    Of the marker of what stood in its place, these are the words of the marker alone.
+    """
+    text = _object(block).get("text")
     if isinstance(text, str) and stands_for_media(text):
-        return text
-    return compact_text(strip_marks(block))
+        return text, 0
+    return text_and_weight(format, strip_marks(block))
+
+
+def text_and_weight(format: str, value: JSON) -> tuple[str, int]:
+    """A value as text without the media that it holds in base64, and what those weigh.
+
+    >>> text_and_weight("openai-chat", {"clip": "data:video/mp4;base64," + "AAAA" * 500})
+    ('{"clip":""}', 3)
+    """
+    text = compact_text(value)
+    if isinstance(value, str) or not (";base64," in text or '"data":"' in text):
+        return text, 0
+    weight = sum(_weight(format, found[1], found[2]) for found in _DATA_URL.finditer(text))
+    text = _DATA_URL.sub('""', text)
+    weight += sum(_weight(format, found[1], None) for found in _DATA.finditer(text))
+    return _DATA.sub('""', text), weight
+
+
+def _weight(format: str, data: str, kind: str | None) -> int:
+    """The tokens of a medium of this type, or of one that tells its type itself."""
+    if (kind or "").startswith("image/") or (kind is None and image_size(data)):
+        return image_tokens(format, data_base64=data, url=None)
+    return document_tokens(format, data_base64=data, media_type=kind)
 
 
 def _may_be_text(block: Object, part: Part) -> bool:

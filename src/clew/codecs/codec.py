@@ -43,6 +43,10 @@ class Codec(Protocol):
         """Whether the calls in this run of model output can only go together."""
         ...
 
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """Whether the reasoning among these must stay: something in them cannot be without it."""
+        ...
+
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The message with `text` in place of what the part said; media in it and marks stay.
 

@@ -9,6 +9,7 @@ import msgspec
 
 from ..media import document_tokens, image_tokens
 from ..transcript import Kind, Part, Path, Ref, Speaker
+from .attachments import text_and_weight
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
 
@@ -232,6 +233,10 @@ class GeminiCodec:
         """Only the first call of a step is signed, so none can go without the others."""
         return any(part.kind == "call" and part.signed for part in model)
 
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """Nothing outside reasoning needs it by name."""
+        return False
+
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The content with `text` in place of what the part said."""
         path = part.ref.path[:2]
@@ -423,7 +428,8 @@ def _instruction_texts(instruction: JSON) -> Iterator[str]:
 
 def _opaque(ref: Ref, speaker: Speaker, part: JSON) -> Part:
     """A part that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, compact_text(part))
+    text, weight = text_and_weight("gemini", part)
+    return Part(ref, "opaque", speaker, text, weight=weight)
 
 
 def _replace_in(held: Object, key: str, text: str) -> Object:

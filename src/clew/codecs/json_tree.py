@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
@@ -109,6 +110,12 @@ def compact_text(value: JSON) -> str:
         return msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, RecursionError, TypeError, ValueError, OverflowError):
         return _lenient_text(value)
+
+
+def digest(value: JSON) -> str:
+    """A short name for a value, the same every time."""
+    text = compact_text(value).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text).hexdigest()[:24]
 
 
 def _lenient_text(value: JSON) -> str:

@@ -8,7 +8,7 @@ from typing import cast
 
 from ..media import document_tokens, image_tokens, stands_for_media
 from ..transcript import Part, Path, Ref, Speaker
-from .attachments import counted_text, replace_media
+from .attachments import counted, replace_media
 from .codec import Fields, FormatName
 from .json_tree import JSON, Object, compact_text, put
 from .marks import MARKS
@@ -86,6 +86,10 @@ class OpenAIChatCodec:
 
     def locks(self, model: Sequence[Part]) -> bool:
         """Calls of one turn may go one by one."""
+        return False
+
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """Nothing outside reasoning needs it by name."""
         return False
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
@@ -204,7 +208,8 @@ def _arguments(value: JSON) -> str:
 
 def _opaque(ref: Ref, speaker: Speaker, value: JSON) -> Part:
     """Something that is carried along untouched; its text only serves to count it."""
-    return Part(ref, "opaque", speaker, counted_text(value))
+    text, weight = counted("openai-chat", value)
+    return Part(ref, "opaque", speaker, text, weight=weight)
 
 
 def _read_content(row: int, speaker: Speaker, content: JSON) -> list[Part]:

@@ -6,7 +6,6 @@ among a response's output. An item_reference does not: what it stands for is not
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
@@ -14,12 +13,13 @@ import msgspec
 
 from ..transcript import Part, Path, Ref, Speaker
 from .anthropic import HEAD, replace_text_items
-from .attachments import replace_media, says_text
+from .attachments import replace_media, says_text, text_and_weight
 from .codec import Fields, FormatName
-from .json_tree import JSON, Object, compact_text, put, without
+from .json_tree import JSON, Object, compact_text, digest, put, without
 from .marks import MARKS
-from .openai_responses_media import file_part, image_part, picture_tokens, text_and_weight
+from .openai_responses_media import file_part, image_part, picture_tokens
 
+_FORMAT: FormatName = "openai-responses"
 MARK = "prompt_cache_breakpoint"
 # Calls that an output of their own answers: type -> (field that says what is asked, tool's name).
 CALLS: Mapping[str, tuple[str, str]] = {
@@ -114,12 +114,6 @@ def is_model_made(item: JSON) -> bool:
     return kind in MODEL_MADE or (kind not in KNOWN and kind.endswith("_call"))
 
 
-def digest(value: JSON) -> str:
-    """A short name for a value, the same every time."""
-    text = compact_text(value).encode("utf-8", "surrogatepass")
-    return hashlib.sha256(text).hexdigest()[:24]
-
-
 def named_id(item: Object) -> JSON:
     """The id of the call that a call or an output names; of a local shell's it may be its `id`."""
     id = item.get("call_id")
@@ -134,7 +128,7 @@ def answered_id(item: Object) -> str:
 class OpenAIResponsesCodec:
     """OpenAI Responses."""
 
-    name: FormatName = "openai-responses"
+    name: FormatName = _FORMAT
     history = "input"
     head: tuple[str, ...] = ("instructions", "tools")
 
@@ -172,6 +166,10 @@ class OpenAIResponsesCodec:
     def locks(self, model: Sequence[Part]) -> bool:
         """Reasoning needs what follows it, and a program the calls it made: all or none go."""
         return any(part.kind == "reasoning" or part.name == "program" for part in model)
+
+    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+        """An approval is asked for under an id that the answer names: nothing can unbind it."""
+        return any(kind_of(item) == "mcp_approval_request" for item in messages)
 
     def replace(self, message: JSON, part: Part, text: str) -> JSON:
         """The item with `text` in place of what the part said."""
@@ -310,7 +308,7 @@ def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
     if isinstance(picture, str):
         del said["result"]
         weight = picture_tokens(picture)
-    text, held = text_and_weight(said)
+    text, held = text_and_weight(_FORMAT, said)
     name = HOSTED[kind] or _string(item.get("name"))
     id = _string(item.get("id"))
     return Part(ref, "call", "model", text, name, id, server=True, weight=weight + held)
@@ -442,7 +440,7 @@ _READERS: Mapping[str, Callable[[Ref, Object, str], Part]] = {
 
 def _opaque(ref: Ref, speaker: Speaker, item: JSON) -> Part:
     """An item that is carried along untouched; its text only serves to count it."""
-    text, weight = text_and_weight(item)
+    text, weight = text_and_weight(_FORMAT, item)
     return Part(ref, "opaque", speaker, text, weight=weight)
 
 

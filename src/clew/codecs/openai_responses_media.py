@@ -37,15 +37,6 @@ def picture_tokens(data_base64: str) -> int:
     return image_tokens(_FORMAT, data_base64=data_base64, url=None)
 
 
-def text_and_weight(value: JSON) -> tuple[str, int]:
-    """A value as text without the pictures that it holds as data URLs, and what those weigh."""
-    text = compact_text(value)
-    if _DATA_URL not in text or isinstance(value, str):
-        return text, 0
-    weight = sum(picture_tokens(found[1]) for found in _PICTURE.finditer(text))
-    return _PICTURE.sub('""', text), weight
-
-
 def pictures_apart(value: JSON) -> tuple[str, list[str]]:
     """A value as text without the pictures that it holds as data URLs, and those."""
     text = compact_text(value)

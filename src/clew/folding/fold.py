@@ -177,7 +177,10 @@ def _read_rows(
         else:
             answers += read
     state.sources += sources
-    unit = state.index.add_unit((first, len(state.sources)), model, answers, codec.locks(model))
+    rows = first, len(state.sources)
+    locked = codec.locks(model)
+    kept = locked and codec.keeps_reasoning(messages)
+    unit = state.index.add_unit(rows, model, answers, locked, kept)
     _note_held(state, unit.parts[0], messages, first)
     sizes = [part_tokens(part, setting.sizer) for part in (*model, *answers)]
     state.sizes += sizes

@@ -16,6 +16,7 @@ from ..check.anthropic import (
     ends_in_server_result,
     is_blank_text,
     is_effort_only,
+    is_sound_content,
     is_whole_thinking,
     may_be_cleared,
     nulls_of_compaction,
@@ -315,8 +316,11 @@ class StepMending:
         id = self._names.of_result(old)
         if id is not None:
             sound = sound_result(result, id)
-            if sound is not result:
-                self._note("A4", at, "made the result fit its call", position)
+            if old != id:
+                code = "A3" if ID.match(str(old)) else "A4"
+                self._note(code, at, "made the result fit its call", position)
+            if not is_sound_content(result.get("content")):
+                self._note("A0", at, "made its content text or blocks", position)
             if not late:
                 return [sound]
             self._note("A1", at, "moved the result right behind its call", position)
@@ -325,7 +329,7 @@ class StepMending:
         if self._names.knows(old):
             self._note("A3", at, "dropped the second result of one call", position)
             return []
-        self._note("A2", at, "told the result as text, for its call is gone", position)
+        self._note("A2", at, "told the result as text, for no call waits for it", position)
         return told_result(result)
 
     def _put_results(self, users: Sequence[_Answer]) -> None:

@@ -19,6 +19,18 @@ class Repair(Struct, frozen=True, gc=False):
     place: str
     done: str
 
+    def placed(self, sources: Sequence[int | None]) -> Repair:
+        """The repair of a row, with the place that this row has in the source.
+
+        One that was put in has the place of the row before it.
+        """
+        history, _, rest = self.place.partition("[")
+        number, _, inside = rest.partition("]")
+        row = int(number)
+        while row and sources[row] is None:
+            row -= 1
+        return Repair(self.code, f"{history}[{sources[row] or 0}]{inside}", self.done)
+
 
 class Row(Struct, frozen=True):
     """A message of the repaired history and the source message it comes from (None: inserted)."""

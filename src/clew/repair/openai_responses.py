@@ -35,7 +35,7 @@ from ..check.openai_responses_pairs import (
 )
 from ..check.rules import Seen, Step
 from ..codecs.codec import Fields
-from ..codecs.json_tree import JSON, Object, compact_text, get, put, without
+from ..codecs.json_tree import JSON, Object, compact_text, digest, get, put, without
 from ..codecs.openai_responses import (
     CALLS,
     ID_REQUIRED,
@@ -43,7 +43,6 @@ from ..codecs.openai_responses import (
     ROLES,
     OpenAIResponsesCodec,
     answered_id,
-    digest,
     is_model_made,
     kind_of,
     output_text,
