@@ -215,6 +215,18 @@ class TestExplain:
         assert max(map(len, shown.splitlines())) <= 60
         assert all(ref in shown for ref in out.originals)
 
+    @pytest.mark.parametrize("columns", ["20", "40", "50"])
+    def test_breaks_no_word_where_columns_have_no_room(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+    ):
+        monkeypatch.setattr("clew.cli.showing.is_terminal", lambda: True)
+        monkeypatch.setenv("COLUMNS", columns)
+        out = clew.compact(example(), policy=POLICY, memo=None)
+        show(*explanation(out.report))
+        shown = capsys.readouterr().out
+        assert "place     messages[4].content[0]\nreason    stubbed\n" in shown
+        assert all(f"original  {ref}\n" in shown for ref in out.originals)
+
     @pytest.mark.parametrize("command", ["compact", "explain"])
     @pytest.mark.parametrize("looks", [True, False])
     def test_who_waits_at_a_terminal_is_told_so(
