@@ -121,6 +121,30 @@ class TestCompact:
         both = run("compact", "-", *CAPPED, "-o", "out", "--originals", "-", data=example())
         assert len(json.loads(both.stdout)) == 3
 
+    @pytest.mark.parametrize(
+        "outputs",
+        [
+            ("-o", "out", "--originals", "out"),
+            ("-o", "out", "--report-json", "./out"),
+            ("--originals", "out", "--report-json", "link"),
+            ("-o", "out", "--originals", "in.json"),
+            ("-o", "out", "--report-json", "in.json"),
+        ],
+    )
+    def test_writes_no_two_things_to_one_file(self, outputs: tuple[str, ...]):
+        Path("in.json").write_bytes(example())
+        if "link" in outputs:
+            Path("link").symlink_to("out")
+        refused(run("compact", "in.json", *outputs), "This is named twice")
+        assert not Path("out").exists()
+        assert Path("in.json").read_bytes() == example()
+
+    def test_may_put_the_projection_in_the_place_of_the_request(self):
+        Path("in.json").write_bytes(example())
+        outputs = ("-o", "in.json", "--originals", os.devnull, "--report-json", os.devnull)
+        assert run("compact", "in.json", *CAPPED, *outputs).exit_code == 0
+        assert len(Path("in.json").read_bytes()) < len(example())
+
     @pytest.mark.parametrize("output", ["no/such/folder/out", "."])
     def test_says_where_it_cannot_write(self, output: str):
         result = run("compact", "-", "-o", output, data=example())
@@ -190,6 +214,18 @@ class TestExplain:
         shown = capsys.readouterr().out
         assert max(map(len, shown.splitlines())) <= 60
         assert all(ref in shown for ref in out.originals)
+
+    @pytest.mark.parametrize("columns", ["20", "40", "50"])
+    def test_breaks_no_word_where_columns_have_no_room(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
+    ):
+        monkeypatch.setattr("clew.cli.showing.is_terminal", lambda: True)
+        monkeypatch.setenv("COLUMNS", columns)
+        out = clew.compact(example(), policy=POLICY, memo=None)
+        show(*explanation(out.report))
+        shown = capsys.readouterr().out
+        assert "place     messages[4].content[0]\nreason    stubbed\n" in shown
+        assert all(f"original  {ref}\n" in shown for ref in out.originals)
 
     @pytest.mark.parametrize("command", ["compact", "explain"])
     @pytest.mark.parametrize("looks", [True, False])
@@ -390,6 +426,13 @@ class TestPolicy:
         refused(run("compact", "-", data=example()), "CLEW_CAP", "much", "allowed")
 
 
+def _raising(error: Exception) -> Any:
+    def fails(*_: object) -> None:
+        raise error
+
+    return fails
+
+
 def refused(result: Result, *words: str) -> None:
     """One sentence on standard error, nothing on standard output, exit status 2."""
     assert result.exit_code == 2
@@ -460,6 +503,19 @@ class TestBadInput:
         refused(run(command, "missing.json"), "missing.json: ")
         refused(run(command, "."), ".: ")
         refused(run(command, "a\0b"))
+
+    @POSIX
+    def test_names_a_folder_that_is_gone_or_closed_not_the_output(
+        self, monkeypatch: pytest.MonkeyPatch
+    ):
+        Path("gone").mkdir()
+        monkeypatch.chdir("gone")
+        Path.cwd().rmdir()
+        refused(run("settings"), "The folder that this was started in is gone.")
+        closed = PermissionError(13, "Permission denied", "/closed/clew.toml")
+        monkeypatch.setattr("clew.settings._nearest", _raising(closed))
+        monkeypatch.chdir("/")
+        refused(run("settings"), "clew: /closed/clew.toml: Permission denied.")
 
     def test_refuses_a_format_that_does_not_exist(self):
         result = run("compact", "-", "--format", "mistral", data=example())

@@ -179,11 +179,14 @@ class TestWhatIsRead:
         assert len(told("--since", since, str(tmp_path))["sessions"]) == count
 
     def test_nothing_later_is_a_sentence(self, tmp_path: Path):
-        result = run("--since", "1h", str(claude_code(tmp_path / "a.jsonl")))
+        file = str(claude_code(tmp_path / "a.jsonl"))
+        result = run("--since", "1h", file)
         assert result.exit_code == 0
-        assert result.stderr == (
-            "clew: None of 1 sessions is of that agent and ended after that time.\n"
-        )
+        assert result.stderr == "clew: Of 1 session, none ended after that time.\n"
+        said = run("--agent", "codex", "--agent", "pi", file).stderr
+        assert said == "clew: Of 1 session, none is of codex or pi.\n"
+        said = run("--agent", "codex", "--since", "1h", file).stderr
+        assert said == "clew: Of 1 session, none is of codex and ended after that time.\n"
 
     def test_only_some_agents(self, tmp_path: Path):
         claude_code(tmp_path / "a.jsonl")
@@ -341,6 +344,18 @@ class TestPage:
         assert "The page is in page.html.\n" in result.stderr
         assert "1 conversation in 1 file" in result.stdout
         assert "</html>" in Path("page.html").read_text("utf-8")
+
+    def test_takes_the_place_of_an_older_page_and_of_nothing_else(self, tmp_path: Path):
+        file = claude_code(tmp_path / "a.jsonl")
+        before = file.read_bytes()
+        for asked in (("--html", str(file)), ("--html", str(file), str(file))):
+            result = run(*asked)
+            assert (result.exit_code, result.stdout) == (2, "")
+            assert "a.jsonl: This is no page, and would be lost; name another." in result.stderr
+        assert file.read_bytes() == before
+        Path("page.html").touch()
+        for _ in range(2):
+            assert run("--html", "page.html", str(file)).exit_code == 0
 
     def test_can_go_to_standard_output(self, tmp_path: Path):
         shown = run("--html", "-", str(claude_code(tmp_path / "a.jsonl"))).stdout

@@ -91,8 +91,9 @@ class TestExpand:
         [
             (("a" * 20,), "No original is kept under aaaaaaaaaaaaaaaaaaaa in "),
             ((REF[:8],), "is no reference; one has twenty characters"),
-            ((REF, "--lines", "5:3"), "1 <= first <= last"),
-            ((REF, "--lines", "30:40"), "this original has 20 lines"),
+            ((REF, "--lines", "5:3"), "--lines: '5:3' is not allowed; lines count from 1"),
+            ((REF, "--lines", "0:3"), "--lines: '0:3' is not allowed; lines count from 1"),
+            ((REF, "--lines", "30:"), "clew: --lines: this original has 20 lines"),
             ((REF, "--lines", "x"), "--lines: 'x' is not allowed; write 3:7"),
             ((REF, "--pattern", "("), "it is no regular expression"),
         ],
@@ -188,7 +189,7 @@ class TestForget:
         ("options", "said"),
         [
             (("--yes",), "Say what to forget: --all, or"),
-            (("--yes", "--all", "--owner", OWNER), "Say what to forget: --all, or"),
+            (("--yes", "--all", "--owner", OWNER), "other options name; not both."),
             (("--yes", "--before", "soon"), "--before: 'soon' is neither a date"),
             (("--all",), "This cannot be undone; say --yes"),
         ],

@@ -353,7 +353,7 @@ def test_without_the_extra_it_says_what_is_missing():
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 2
-    assert "which is not installed: pip install 'clew[mcp]'." in done.stderr
+    assert "which is not installed: pip install '.[mcp]' in a clone" in done.stderr
 
 
 def test_it_ends_when_its_input_does(path: Path):

@@ -293,6 +293,8 @@ class TestEnvironment:
             ("CLEW_CAPS", "1", "did you mean CLEW_CAP?"),
             ("CLEW_Cap", "1", "did you mean CLEW_CAP?"),
             ("CLEW_", "1", "unknown key 'CLEW_'"),
+            ("CLEW_TOKN", "1", "did you mean CLEW_TOKEN?"),
+            ("CLEW_STOR", "1", "did you mean CLEW_STORE?"),
             ("CLEW_TOOLS", "Bash", "[tools.NAME] in TOML"),
             ("CLEW_PRESET", "leen", "preset: 'leen' is not allowed; allowed: safe, lean, tight"),
         ],
@@ -302,6 +304,11 @@ class TestEnvironment:
             Policy.from_env({variable: text})
         assert said in str(error.value)
         assert variable in str(error.value)
+
+    def test_tells_no_value_of_a_variable_that_is_not_its_own(self):
+        with pytest.raises(PolicyError) as error:
+            Policy.from_env({"CLEW_TOKN": "open-sesame-open"})
+        assert "sesame" not in str(error.value)
 
     def test_leaves_the_rest_of_its_base(self):
         assert Policy.from_env({"CLEW_STEP": "3"}, Policy(cap=9)) == Policy(cap=9, step=3)
@@ -423,6 +430,16 @@ class TestLoad:
         write(tmp_path, "clew.toml", "cap = = 7")
         with pytest.raises(PolicyError, match=r"clew\.toml: not valid TOML: .*line 1"):
             Policy.load(tmp_path / "a" / "b", {})
+
+    @pytest.mark.parametrize("text", ["[project\n", "<<<<<<< ours\n[tool.other]\n"])
+    def test_a_broken_pyproject_that_does_not_speak_of_clew_is_none_of_ours(
+        self, text: str, tmp_path: Path
+    ):
+        file = write(tmp_path, "pyproject.toml", text)
+        assert Policy.load(tmp_path, {}) == Policy()
+        file.write_text(f"{text}[tool.clew]\n")
+        with pytest.raises(PolicyError, match=r"pyproject\.toml: not valid TOML: "):
+            Policy.load(tmp_path, {})
 
     def test_folders_without_files_give_the_defaults(self, tmp_path: Path):
         assert Policy.load(tmp_path / "not there", {}) == Policy()

@@ -324,5 +324,6 @@ def test_without_the_extra_it_says_what_is_missing():
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "clew: The proxy needs uvicorn, which is not installed: pip install 'clew[serve]'.\n"
+        "clew: The proxy needs uvicorn, which is not installed: "
+        "pip install '.[serve]' in a clone of clew's repository.\n"
     )

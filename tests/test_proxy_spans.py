@@ -257,7 +257,7 @@ def test_without_the_extra_the_proxy_goes_on_and_says_what_is_missing():
     assert done.stdout == "None\n"
     line = json.loads(done.stderr)
     assert line["level"] == "warning"
-    assert "pip install 'clew[otel]'" in line["message"]
+    assert "pip install '.[otel]' in a clone" in line["message"]
 
 
 def test_a_collector_that_is_not_there_holds_up_neither_requests_nor_the_end(tmp_path: Path):

@@ -88,9 +88,17 @@ def test_what_a_variable_was_set_to_is_where_requests_go_on_to(tmp_path: Path, n
     assert found.environment[name].startswith(URL)
 
 
-def test_a_base_url_that_is_none_is_said(tmp_path: Path):
-    with pytest.raises(Unservable, match="begins with https"):
-        setup(tmp_path, "claude", ANTHROPIC_BASE_URL="gateway")
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        ("claude", "ANTHROPIC_BASE_URL"),
+        ("python3", "OPENAI_API_BASE"),
+        ("copilot", "COPILOT_PROVIDER_BASE_URL"),
+    ],
+)
+def test_a_base_url_that_is_none_is_said_by_its_name(tmp_path: Path, command: str, variable: str):
+    with pytest.raises(Unservable, match=f"^{variable} is a URL that begins with https"):
+        setup(tmp_path, command, **{variable: "gateway"})
 
 
 @pytest.mark.parametrize(

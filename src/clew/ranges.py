@@ -84,12 +84,14 @@ def refuse_unknown(where: str, given: Iterable[tuple[str, object]], known: Colle
     """Raise for the first key that is not known, with its value and the nearest known key."""
     for key, value in given:
         if key not in known:
-            near = nearest(key, known)
-            hint = f"did you mean {near}? " if near else ""
-            raise PolicyError(
-                f"{where}unknown key {shown(key)} (value {shown(value)}); "
-                f"{hint}allowed: {listed(known)}"
-            )
+            raise unknown(where, f"{shown(key)} (value {shown(value)})", key, known)
+
+
+def unknown(where: str, told: str, key: str, known: Collection[str]) -> PolicyError:
+    """The error for a key that is not known, as it is told, with the nearest known one."""
+    near = nearest(key, known)
+    hint = f"did you mean {near}? " if near else ""
+    return PolicyError(f"{where}unknown key {told}; {hint}allowed: {listed(known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

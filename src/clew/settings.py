@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 from .errors import PolicyError
 from .policy import CODE, NAMES, SETTINGS, Policy
 from .presets import PRESETS
-from .ranges import listed, refusal, refuse_unknown
+from .ranges import listed, refusal, refuse_unknown, shown, unknown
 from .tools import TOOL_KEYS, Tool, Tools
 
 PREFIX: Final = "CLEW_"
@@ -80,7 +80,10 @@ def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
     if "CLEW_TOOLS" in given:
         text = given["CLEW_TOOLS"]
         raise refusal("environment: ", "CLEW_TOOLS", text, "[tools.NAME] in TOML, Tools in code")
-    refuse_unknown("environment: ", given.items(), (_PRESET_VARIABLE, *_VARIABLES))
+    known = (_PRESET_VARIABLE, *_VARIABLES, *_ELSEWHERE)
+    for name in given:
+        if name not in known:  # told without its value, which may be a token
+            raise unknown("environment: ", shown(name), name, known)
     if _PRESET_VARIABLE in given:
         policy = with_preset(policy, given.pop(_PRESET_VARIABLE), f"environment {_PRESET_VARIABLE}")
     for variable, text in given.items():
@@ -137,9 +140,12 @@ def _nearest(here: Path, name: str) -> tuple[Path, dict[str, object]] | None:
 
 def _table(file: Path) -> dict[str, object] | None:
     """The settings in a file: all of it, or [tool.clew] in a pyproject.toml (None: no such)."""
-    table = _parsed(file)
+    data = _read(file)
     if file.name != "pyproject.toml":
-        return table
+        return _parsed(file, data)
+    if b"clew" not in data:  # another's, which may be broken for all that it is to us
+        return None
+    table = _parsed(file, data)
     for key in ("tool", "clew"):
         if key not in table:
             return None
@@ -147,13 +153,17 @@ def _table(file: Path) -> dict[str, object] | None:
     return table
 
 
-def _parsed(file: Path) -> dict[str, object]:
-    """A file's TOML; whatever is wrong with it becomes a sentence that names file and line."""
+def _read(file: Path) -> bytes:
     try:
-        data = file.read_bytes()
-        return tomllib.loads(data.decode("utf-8-sig"))
+        return file.read_bytes()
     except OSError as error:
         raise PolicyError(f"{file}: cannot be read: {error.strerror}") from None
+
+
+def _parsed(file: Path, data: bytes) -> dict[str, object]:
+    """A file's TOML; whatever is wrong with it becomes a sentence that names file and line."""
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise PolicyError(f"{file}: not valid UTF-8 (at line {line})") from None

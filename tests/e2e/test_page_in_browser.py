@@ -96,7 +96,10 @@ class TestHeadline:
     def test_says_what_was_spent_and_what_safe_would_have_done(self, visit: Open, forty: Replay):
         seen = visit(forty)
         money = forty.totals[0].bill.money
-        saved = (1 - forty.totals[1].all_in_ratio) * 100
+        safe = forty.totals[1]
+        assert money is not None
+        assert safe.bill.money is not None
+        saved = (1 - safe.bill.money / money * safe.all_in_ratio / safe.bill_ratio) * 100
         verdict = seen.texts(".verdict")[0].replace("\u00a0", " ")
         count = conversations(forty.sessions)
         assert seen.texts("h1") == [f"{count}\u00a0conversations cost ${money:,.2f}"]

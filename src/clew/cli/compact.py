@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import click
 
 import clew
@@ -13,6 +16,7 @@ from .reading import (
     file_argument,
     format_option,
     read_input,
+    shown_name,
     takes_policy,
     to_json,
     write_bytes,
@@ -47,6 +51,8 @@ def compact(
     """
     if [output, report_json, originals].count(STANDARD) > 1:
         raise Failure("Only one of the outputs can go to standard output.")
+    _refuse_shared([output, originals, report_json])
+    _refuse_shared([file, originals, report_json])
     data = read_input(file)
     out = compacted(file, data, format, policy)
     # The way back is on disk before the projection that needs it.
@@ -57,3 +63,26 @@ def compact(
     write_bytes(output, out.request)
     if report or out.report.untouched is not None:
         click.echo(out.report.to_text(), err=True)
+
+
+def _refuse_shared(paths: Sequence[str | None]) -> None:
+    """Refuse a file that is named twice: what is written last would be all that is in it."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path is None or path == STANDARD:
+            continue
+        real = _real(path)
+        if real in seen:
+            raise Failure(
+                f"{shown_name(path)}: This is named twice; FILE and every output are files of "
+                "their own, and only the projection may take the place of FILE."
+            )
+        if real.is_file() or not real.exists():  # what goes to a device overwrites nothing
+            seen.add(real)
+
+
+def _real(path: str) -> Path:
+    try:
+        return Path(path).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return Path(path)  # whoever opens it says what is wrong with it

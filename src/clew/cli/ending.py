@@ -27,6 +27,14 @@ class Failure(click.ClickException):
         click.echo(f"clew: {self.format_message()}", file=file, err=True)
 
 
+def missing(what: str, error: ImportError, extra: str) -> Failure:
+    """That something needs a package which an extra installs; clew is on no registry yet."""
+    return Failure(
+        f"{what} needs {error.name}, which is not installed: "
+        f"pip install '.[{extra}]' in a clone of clew's repository."
+    )
+
+
 class _Interrupted(Failure):
     exit_code = INTERRUPTED
 
@@ -54,8 +62,17 @@ class Commands(click.Group):
             ctx.exit(CUT_OFF)
         except OSError as error:
             _let_go_of_output()
-            raise Failure(f"The output cannot be written: {error.strerror or error}.") from None
+            raise Failure(_why(error)) from None
         return result
+
+
+def _why(error: OSError) -> str:
+    """What the system refused: a file that it names, the folder we are in, or else the output."""
+    if isinstance(error.filename, str | bytes):
+        return f"{click.format_filename(error.filename)}: {error.strerror}."
+    if isinstance(error, FileNotFoundError):
+        return "The folder that this was started in is gone."
+    return f"The output cannot be written: {error.strerror or error}."
 
 
 def _write_what_cannot_be_encoded() -> None:

@@ -81,7 +81,7 @@ def _chosen(ref: str, text: str, lines: tuple[int, int] | None, pattern: str | N
     try:
         return clew.expand(ref, {ref: text}, lines=lines, pattern=pattern)
     except ValueError as error:
-        raise Failure(str(error)) from None
+        raise Failure(str(error).replace(f"lines={lines!r}", "--lines")) from None
 
 
 def _lines(text: str) -> tuple[int, int]:
@@ -90,4 +90,7 @@ def _lines(text: str) -> tuple[int, int]:
     if found is None:
         raise Failure(f"--lines: {text!r} is not allowed; write 3:7, or 3: for all from there on.")
     first = int(found[1])
-    return first, int(found[2] or (first if text.isdigit() else _LAST))
+    last = int(found[2] or (first if text.isdigit() else _LAST))
+    if not 1 <= first <= last:
+        raise Failure(f"--lines: {text!r} is not allowed; lines count from 1, the first one first.")
+    return first, last

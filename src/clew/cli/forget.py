@@ -39,7 +39,9 @@ def forget(
     then lead nowhere. Exit status 1 if another process still holds on to the old bytes.
     """
     named = [one for one in (conversation, owner, before) if one is not None]
-    if everything == bool(named):
+    if everything and named:
+        raise Failure("Say what to forget: --all, or only what the other options name; not both.")
+    if not everything and not named:
         raise Failure("Say what to forget: --all, or --conversation, --owner, --before.")
     until = None if before is None else moment(before, "--before")
     with open_store(store_file) as store:

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from .ending import Failure
+from .ending import missing
 from .stored import any_store, store_option
 
 _ALONE = (
@@ -27,9 +27,7 @@ def mcp(store_file: str | None) -> None:
     try:
         from ..mcp_server.server import serve_stdio  # late: no other command needs the SDK
     except ImportError as error:
-        raise Failure(
-            f"The server needs {error.name}, which is not installed: pip install 'clew[mcp]'."
-        ) from None
+        raise missing("The server", error, "mcp") from None
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         click.echo(_ALONE, err=True)
     # It only reads. A thread that waits for standard input would hold up any other way to end.

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from .ending import Failure
+from .ending import missing
 
 observe_option = click.option("--observe", is_flag=True, help="Measure, and change nothing.")
 deadline_option = click.option(
@@ -38,6 +38,4 @@ def needing_server() -> Generator[None]:
     try:
         yield
     except ImportError as error:
-        raise Failure(
-            f"The proxy needs {error.name}, which is not installed: pip install 'clew[serve]'."
-        ) from None
+        raise missing("The proxy", error, "serve") from None

@@ -24,12 +24,13 @@ from .reading import STANDARD, shown_name, write_bytes
 from .replay_progress import progress_bar
 from .replay_screen import left_lines, show_replay
 from .replay_since import moment
-from .showing import printable
+from .showing import counted, printable
 
 AGENTS = tuple(sorted(reader.agent for reader in READERS))
 
 _COUNTED = "exactly with o200k for OpenAI's models, by an estimate for others"
 _PLAIN = "as characters / 4"
+_DOCTYPE = b"<!doctype html>"
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -146,9 +147,17 @@ def _refuse_output(asked: Asked) -> None:
         page.open("ab").close()
         if not existed:
             page.unlink()
+        elif page.is_file() and not _is_page(page):
+            raise Failure(f"{shown_name(html)}: This is no page, and would be lost; name another.")
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else None
         raise Failure(f"{shown_name(html)}: {why or error}.") from None
+
+
+def _is_page(file: Path) -> bool:
+    """Whether a file may be written over: an earlier page, or nothing at all."""
+    with file.open("rb") as opened:
+        return opened.read(len(_DOCTYPE)).lower() in (b"", _DOCTYPE)
 
 
 def _summed(found: Found, options: Options) -> Replay:
@@ -199,13 +208,21 @@ def _say_left(found: Found, asked: Asked, wanted: Wanted) -> None:
 def _nothing(found: Found, paths: Sequence[str], wanted: Wanted) -> str:
     """Why there is no answer."""
     if found.unwanted:
-        return f"None of {found.unwanted:,} sessions is of that agent and ended after that time."
+        return _unwanted(found.unwanted, wanted)
     if paths:
         return "There is no session to replay."
     places = ", ".join(_looked(wanted.agents))
     since = "" if wanted.since is None else " from that time"
     told = f"There is no transcript{since} on this machine. Looked in {places}; name a PATH to"
     return printable(f"{told} read others.")
+
+
+def _unwanted(count: int, wanted: Wanted) -> str:
+    """That sessions are there, but none that was asked for."""
+    agents = f"is of {' or '.join(wanted.agents)}" if wanted.agents else ""
+    since = "" if wanted.since is None else "ended after that time"
+    which = " and ".join(told for told in (agents, since) if told)
+    return f"Of {counted(count, 'session')}, none {which}."
 
 
 def _looked(agents: Sequence[str]) -> list[str]:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+_GAP = 3  # between two columns on a terminal
+_LEAST = 8  # characters that a column needs so that its folded cells can still be read
+
+
 class Table(Struct, frozen=True):
     """Rows under headings; columns of numbers stand at the right, whole ones are never broken."""
 
@@ -85,6 +89,32 @@ def _show_rich(sections: Sequence[Table | str]) -> None:
 
 
 def _print_table(console: Console, section: Table) -> None:
+    """Rows under headings; where these would not stand side by side, a line for each cell."""
+    from rich.text import Text
+
+    console.print(Text(printable(section.title), style="bold"))
+    if _least_width(section) <= console.width:
+        _print_columns(console, section)
+    else:
+        told = "\n\n".join(_stacked(section, row) for row in section.rows)
+        console.print(Text(told), soft_wrap=True)
+
+
+def _stacked(section: Table, row: tuple[str, ...]) -> str:
+    wide = max(map(len, section.columns))
+    cells = zip(section.columns, row, strict=True)
+    return "\n".join(f"{name:{wide}}  {printable(cell)}" for name, cell in cells)
+
+
+def _least_width(section: Table) -> int:
+    """The characters that a table needs in a line."""
+    columns = zip(section.columns, *section.rows, strict=True)
+    widths = [(cells[0], max(map(len, cells))) for cells in columns]
+    folded = (width if name in section.whole else min(width, _LEAST) for name, width in widths)
+    return sum(folded) + _GAP * (len(widths) - 1)
+
+
+def _print_columns(console: Console, section: Table) -> None:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -95,5 +125,4 @@ def _print_table(console: Console, section: Table) -> None:
         table.add_column(name, justify=justify, overflow="fold", no_wrap=name in section.whole)
     for row in section.rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
-    console.print(Text(printable(section.title), style="bold"))
     console.print(table)

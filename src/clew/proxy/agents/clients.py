@@ -155,7 +155,7 @@ def _by_variables(
             environment[name] = base_url(place.url, variable.upstream, versioned=variable.versioned)
         for name, url in list(set_before.items())[:1]:
             variable = _HELD[name]
-            upstreams[variable.upstream] = upstream_at(url, whole=variable.versioned)
+            upstreams[variable.upstream] = upstream_at(url, whole=variable.versioned, said=name)
     return Setup(
         client=client,
         environment=environment,
@@ -246,7 +246,7 @@ def _copilot(place: Place) -> Setup:
         client="Copilot",
         environment={name: base_url(place.url, upstream, versioned=versioned)},
         words=place.words,
-        upstreams={upstream: upstream_at(before, whole=versioned)},
+        upstreams={upstream: upstream_at(before, whole=versioned, said=name)},
         told=(name,),
     )
 
@@ -262,7 +262,7 @@ def _codex(place: Place) -> Setup:
     setting = f"{provider.id}={json.dumps(base_url(place.url, 'openai', versioned=True))}"
     upstreams: dict[Name, Upstream] = {}
     if provider.url:
-        upstreams = {"openai": upstream_at(provider.url, whole=True)}
+        upstreams = {"openai": upstream_at(provider.url, whole=True, said=provider.id)}
     note = "with the login of ChatGPT" if provider.url == CHATGPT else ""
     words = _replaced(place.words, provider.id, setting)
     return Setup(
@@ -339,7 +339,8 @@ def _taken(providers: Sequence[Provider]) -> tuple[list[Provider], dict[Name, Up
         if held.setdefault(one.upstream, one.url) == one.url:
             taken.append(one)
             if one.url:
-                upstreams[one.upstream] = upstream_at(one.url, whole=one.versioned)
+                said = f"The base URL of {one.id}"
+                upstreams[one.upstream] = upstream_at(one.url, whole=one.versioned, said=said)
     return taken, upstreams
 
 

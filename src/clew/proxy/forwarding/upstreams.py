@@ -106,17 +106,17 @@ def upstreams_of(chosen: Iterable[str], found: Mapping[Name, Upstream] = NOTHING
     return Upstreams(**{name.replace("-", "_"): one for name, one in given.items()})
 
 
-def upstream_at(url: str, *, whole: bool = False) -> Upstream:
-    """An upstream as a user writes it."""
+def upstream_at(url: str, *, whole: bool = False, said: str = "An upstream") -> Upstream:
+    """An upstream as a user writes it; `said` is what it is called where it is refused."""
     try:
         parts = urlsplit(url.strip())
         port = parts.port
     except ValueError as error:
-        raise Unservable(f"{url!r} is not a URL: {error}.") from None
+        raise Unservable(f"{said} is a URL, and {url!r} is none: {error}.") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Unservable(f"An upstream is a URL that begins with https:// or http://; not {url!r}.")
+        raise Unservable(f"{said} is a URL that begins with https:// or http://; not {url!r}.")
     if parts.username is not None or parts.query or parts.fragment:
-        raise Unservable(f"An upstream is a host and a path, nothing else; not {url!r}.")
+        raise Unservable(f"{said} is a host and a path, nothing else; not {url!r}.")
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     origin = f"{parts.scheme}://{host}" if port is None else f"{parts.scheme}://{host}:{port}"
     return Upstream(origin, parts.path.rstrip("/"), chosen=True, whole=whole)

@@ -94,7 +94,7 @@ def spans_of(environ: Mapping[str, str]) -> Spans | None:
     except ImportError as error:
         _log.warning(
             "The environment asks for OpenTelemetry spans, but %s is not installed: "
-            "pip install 'clew[otel]'.", error.name,
+            "pip install '.[otel]' in a clone of clew's repository.", error.name,
         )  # fmt: skip
     except Exception as error:  # noqa: BLE001 - a wrong setting for spans must not stop the proxy
         _log.warning("OpenTelemetry spans cannot be sent: %s", error)

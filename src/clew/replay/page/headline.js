@@ -88,8 +88,9 @@ function verdict() {
       ", so this page says only what was spent.",
     );
   }
-  const off = 1 - (HEAD.all_in_ratio ?? 1);
   const bill = BASE_TOTAL.bill;
+  // Of what the headline names: dollars, or the tokens that all ratios are in.
+  const off = 1 - (bill.money ? allInMoney(HEAD) / bill.money : (HEAD.all_in_ratio ?? 1));
   const worth = priced(bill)
     ? dollars(Math.abs(bill.money - allInMoney(HEAD)))
     : `${tokens(Math.abs(off) * bill.cost)} tokens of plain input`;

@@ -114,9 +114,8 @@ function policyTable(totals) {
     element("span", {}, name, element("span", { class: "about" }, about)),
     ...totals.map(value),
   ]);
-  return table("Every policy over all sessions; ratios are to nothing taken out", columns, body, {
-    class: "policies",
-  });
+  const told = "ratios are to nothing taken out, in tokens of plain input";
+  return table(`Every policy over all sessions; ${told}`, columns, body, { class: "policies" });
 }
 
 function policyHead(policy) {
