@@ -69,7 +69,7 @@ class Projected:
             return _NO_FACTS
         now, before = requests[request], requests[request - 1]
         conditions = self._recording.conditions
-        lifetime = conditions.lifetime or conditions.terms.lifetime
+        lifetime = conditions.lifetime or conditions.terms.gone
         cold = _passed(before.time, now.time) > lifetime
         changed = now.model != before.model and not self._comes_back(request, lifetime)
         if not (cold or changed):
