@@ -25,6 +25,13 @@ def test_an_observed_request_would_have_cost(sizes: Sizes, paid: float, without:
     assert (bill.paid, bill.without, bill.uncached) == pytest.approx((paid, without, 100.0))
 
 
+def test_what_the_provider_alone_counts_would_not_have_gone():
+    terms = Terms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
+    bill = observed_bill(Usage(input=100, cache_read=100), Sizes(100, 50), terms)
+    assert bill is not None
+    assert (bill.paid, bill.without) == pytest.approx((82.5, 110.0))
+
+
 @pytest.mark.parametrize(
     ("sizes", "usage", "without"),
     [
@@ -47,6 +54,14 @@ def test_an_observed_request_would_have_cost(sizes: Sizes, paid: float, without:
         # who marks what the user said last has half of it there
         (Sizes(200, 100, 180, warm=True), Usage(input=60, cache_read=40), 128.0),
         (Sizes(0, 0), Usage(input=50, cache_read=50), 55.0),  # nothing was counted
+        # of thoughts that are hidden, which only the provider counts, nothing was taken out
+        (Sizes(200, 100), Usage(input=300), 400.0),
+        (Sizes(200, 100, 180, warm=True), Usage(input=20, cache_read=180), 48.0),
+        (Sizes(200, 100, 180, warm=True, epoch=True), Usage(input=200), 48.0),
+        # new ones among what the model said since are new without clew, too
+        (Sizes(200, 100, 180, warm=True), Usage(input=80, cache_read=120), 102.0),
+        # who counts less than clew does has had less taken out
+        (Sizes(200, 100), Usage(input=50), 100.0),
     ],
 )
 def test_without_clew_a_request_would_have_cost(sizes: Sizes, usage: Usage, without: float):

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import clew
+from clew.codecs.codec import FormatName
 from clew.edits import Offer
 from clew.marker import reference
 from clew.passes.view import View
@@ -162,7 +163,7 @@ class TestTheColdCache:
         clock = Clock()
 
         async def act(one: Compacted) -> None:
-            for steps, wait in ((3, MINUTE), (4, 10 * MINUTE), (5, MINUTE)):
+            for steps, wait in ((3, MINUTE), (4, 61 * MINUTE), (5, MINUTE)):
                 await one.ask("anthropic", steps)
                 clock.now += wait
             (conversation,) = one.store.conversations(None)
@@ -173,6 +174,33 @@ class TestTheColdCache:
             assert breaks[1] != "cold"
 
         drive(tmp_path, act, clock=clock)
+
+    @pytest.mark.parametrize(
+        ("format", "model", "hours"),
+        [
+            ("openai-chat", "gpt-4.1", 24),
+            ("openai-chat", "gpt-5.4", 24),
+            ("openai-responses", "gpt-5.5", 24),
+            ("openai-responses", "gpt-5.6", 24),  # half an hour is the least
+            ("openai-chat", "some-model", 24),
+            ("openai-chat", "anthropic/claude-opus-4.8", 1),  # whoever marks it may ask for that
+            ("gemini", "gemini-3-pro", 24),
+        ],
+    )
+    def test_what_may_still_be_there_is_not_written_again(
+        self, tmp_path: Path, format: FormatName, model: str, hours: int
+    ):
+        """A provider that says how long it keeps a prompt at the most may have it until then."""
+        for share, moment in ((0.9, ""), (1.1, "cold")):
+            one = Deciding(KEEN, SQLiteStore(tmp_path / f"{share}.db"))
+            now = 1_800_000_000.0
+            for steps in (1, 2, 3):
+                now += share * hours * 60 * MINUTE
+                body = json.dumps({**json.loads(said(format, steps)), "model": model}).encode()
+                asked = Asked(body, format, None, "owner", now)
+                made = one.decide(asked)
+                one.sent(asked, made)
+                assert made.moment == (moment if steps > 1 else "")
 
     def test_another_model_or_other_tools_are_a_fact(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
@@ -193,7 +221,7 @@ class TestTheColdCache:
         replicas = [Deciding(KEEN, shared, shared=True) for _ in range(2)]
         alone = Deciding(KEEN, SQLiteStore(tmp_path / "alone.db"))
         for steps in range(1, 9):
-            clock.now += 4_000 if steps in (4, 6) else 10
+            clock.now += 90_000 if steps in (4, 6) else 10
             asked = Asked(said(format, steps), format, None, "owner", clock.now)  # type: ignore[arg-type]
             by_turns = replicas[steps % 2] if steps != 5 else Deciding(KEEN, shared, shared=True)
             decisions = [by_turns.decide(asked), alone.decide(asked)]

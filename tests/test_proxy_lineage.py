@@ -26,7 +26,7 @@ from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Sig
 from tests.storing import OWNER, record
 
 START = 1_800_000_000.0
-HOUR = 3_600.0
+HOUR = 3_660.0  # and a little: no mark asks for more
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 FIRST = {"role": "user", "content": "hi"}
 
@@ -158,7 +158,7 @@ class TestComingBack:
 
     def test_what_was_sent_too_long_ago_is_forgotten(self, store: SQLiteStore):
         models = [UNBOUND, *[OTHER_UNBOUND] * 2, UNBOUND]
-        assert self.moments(Worker(store), models, 200) == ["", "changed", "", "changed"]
+        assert self.moments(Worker(store), models, HOUR / 2) == ["", "changed", "", "changed"]
 
     def test_what_was_sent_long_before_is_little_of_it(self, store: SQLiteStore):
         models = [UNBOUND, *[OTHER_UNBOUND] * 16, UNBOUND]
@@ -273,6 +273,38 @@ class TestMarksOfOthers:
     @pytest.mark.parametrize("usage", [None, Usage(), HEAD_ONLY, Usage(input=90_000)])
     def test_nothing_else_tells_that(self, store: SQLiteStore, usage: Usage | None):
         assert {each.marks for each in self.ask_all(store, usage)} == {None, "none"}
+
+
+class TestPauses:
+    MINUTES, HOURS = {"type": "ephemeral"}, {"type": "ephemeral", "ttl": "1h"}
+
+    @pytest.mark.parametrize(
+        ("mark", "pause", "moment"),
+        [
+            (MINUTES, 290, ""),
+            (MINUTES, 310, "cold"),
+            (HOURS, 3_500, ""),
+            (HOURS, 3_700, "cold"),
+            (None, 3_500, ""),  # somebody behind clew may have asked for an hour
+            (None, 3_700, "cold"),
+        ],
+    )
+    def test_a_cache_is_cold_when_it_is_gone_for_sure(
+        self, store: SQLiteStore, mark: dict[str, Any] | None, pause: float, moment: str
+    ):
+        one, talk = Worker(store), Talk(Signer())
+        talk.mark = mark
+        one.ask(talk, START)
+        one.ask(talk, START + 10)
+        assert one.ask(talk, START + 10 + pause).moment == moment
+
+    def test_who_asks_for_less_still_has_what_was_asked_for_before(self, store: SQLiteStore):
+        one, talk, now, moments = Worker(store), Talk(Signer()), START, list[str]()
+        for mark in [self.HOURS] * 3 + [self.MINUTES] * 2:
+            talk.mark = mark
+            now += 600
+            moments.append(one.ask(talk, now).moment)
+        assert moments == ["", "", "", "", "cold"]
 
 
 class TestSeveralProcesses:

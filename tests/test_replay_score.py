@@ -14,15 +14,18 @@ from clew.check.formats import problems_in
 from clew.codecs.codec import FORMATS
 from clew.codecs.formats import CODECS
 from clew.errors import PolicyError
+from clew.prices import Terms
+from clew.replay.conditions import conditions_of
 from clew.replay.policies import policy_named
 from clew.replay.projected import Projected
-from clew.replay.recording import Recording
+from clew.replay.reading import Plain
+from clew.replay.recording import Conditions, Recording
 from clew.replay.result import Score
 from clew.replay.score import score
 from clew.replay.spending import spent_on
 from clew.replay.validity import Judge
 from tests.laws.sessions import long_session
-from tests.replaying import call, cuts_in, recording_of, result, text, user
+from tests.replaying import call, cuts_in, recording_of, result, session_of, text, user
 from tests.signing import BOUND, OTHER_BOUND
 from tests.signing import OTHER_UNBOUND as OTHER
 from tests.signing import UNBOUND as ONE
@@ -180,6 +183,55 @@ def test_a_model_that_still_has_a_prefix_is_no_free_moment(
         found += [number] if now > known else []
         known = now
     assert found == changed
+
+
+@pytest.mark.parametrize(
+    ("format", "gap", "cold"),
+    [
+        ("anthropic", 290.0, False),
+        ("anthropic", 310.0, True),
+        ("openai-chat", 590.0, False),  # marks that usage seems to tell of are none of OpenAI's
+        ("openai-chat", 610.0, True),
+    ],
+)
+def test_a_cache_goes_cold_as_its_terms_say(format: Any, gap: float, cold: bool) -> None:
+    said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "done"}]
+    recording = recording_of(format, said * 2, lifetime=300.0, gap=gap)
+    sender = Projected(recording, clew.Policy())
+    for number in range(2):
+        sender.send(number)
+    assert bool(sender.facts.cold) == cold
+
+
+@pytest.mark.parametrize(
+    ("models", "dollars"),
+    [
+        ([ONE, ONE, ONE, ONE], 4 * 3.0),
+        ([ONE, ONE, OTHER, OTHER], 2 * 3.0 + 2 * 5.0),
+        ([ONE, ONE, ONE, "a-model-of-ones-own"], 3 * 3.0),  # what it costs is not known
+        (["a-model-of-ones-own"] * 3 + [ONE], None),
+    ],
+)
+def test_each_request_has_the_price_of_its_own_model(
+    models: list[str], dollars: float | None
+) -> None:
+    prices = {ONE: 3.0, OTHER: 5.0}
+    main = max(models, key=models.count)
+    others = {model: prices.get(model) for model in {*models} - {main}}
+    terms = Terms(cache="none", read=1.0, dollars=prices.get(main))
+    conditions = Conditions(terms, 1_000_000_000, prices=others)
+    session = session_of("anthropic", SESSION)
+    sent = tuple(replace(one, model=m) for one, m in zip(session.requests, models, strict=True))
+    bill = run("none", Recording(replace(session, requests=sent), Plain(), conditions)).bill
+    assert bill.money == (dollars if dollars is None else pytest.approx(1_000 * dollars, rel=1e-4))
+
+
+def test_a_model_without_a_listed_price_has_none_of_another() -> None:
+    session = session_of("anthropic", SESSION)
+    models = ["claude-opus-4-5"] * 2 + ["claude-haiku-4-5", "a-model-of-ones-own"]
+    sent = tuple(replace(one, model=m) for one, m in zip(session.requests, models, strict=True))
+    conditions = conditions_of(replace(session, requests=sent), Plain())
+    assert [conditions.money(1e6, model) for model in models] == [5.0, 5.0, 1.0, None]
 
 
 def _history(format: Any) -> Any:

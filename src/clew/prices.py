@@ -25,9 +25,15 @@ class Terms(Struct, frozen=True, kw_only=True):
     minimum: int = 0  # a shorter prefix is not cached
     step: int = 1  # cached prefixes are multiples of this many tokens
     lifetime: float = 300.0  # seconds after its last use that an entry lives
+    longest: float = 0.0  # seconds after which it is gone for sure; 0: after its lifetime
     look_back: int = 20  # positions before a mark that are looked at, its own counted
     window: int | None = None  # tokens that fit, as listed
     dollars: float | None = None  # for a million tokens of plain input
+
+    @property
+    def gone(self) -> float:
+        """Seconds after its last use by which an entry is gone for sure."""
+        return max(self.lifetime, self.longest)
 
 
 def terms_for(format: str, model: object) -> Terms:
@@ -51,15 +57,21 @@ def _terms(format: str, name: str) -> Terms:
 
 # --- the table ---------------------------------------------------------------------------------
 
+_DAY = 86_400.0  # seconds
+
 # How each kind of cache works, whichever model it serves. Google states no lifetime for its
 # implicit cache; "a few minutes" is said of it, and the shortest of the others' is taken for that.
+# OpenAI keeps an entry for up to a day, unless an organization has it keep nothing; from 5.6 on
+# what is stated is the least. A mark that somebody else sets asks for an hour at the most.
 _CACHES: dict[Cache, Terms] = {
-    "marks": Terms(cache="marks", write=1.25, write_1h=2.0, lifetime=300, look_back=20),
-    "prefix": Terms(cache="prefix", step=128, lifetime=600),
-    "breakpoints": Terms(
-        cache="breakpoints", write=1.25, write_1h=1.25, lifetime=1_800, look_back=80
+    "marks": Terms(
+        cache="marks", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20
     ),
-    "implicit": Terms(cache="implicit", lifetime=300),
+    "prefix": Terms(cache="prefix", step=128, lifetime=600, longest=_DAY),
+    "breakpoints": Terms(
+        cache="breakpoints", write=1.25, write_1h=1.25, lifetime=1_800, longest=_DAY, look_back=80
+    ),
+    "implicit": Terms(cache="implicit", lifetime=300, longest=_DAY),
     "none": Terms(cache="none"),
 }
 

@@ -39,7 +39,7 @@ def conditions_of(session: Session, measure: Measure, window: int | None = None)
     listed = window if window is not None else terms.window
     head = head_of(session, measure)
     others = {sent.model for sent in session.requests if sent.model} - {model}
-    prices = {one: dollars for one in others if (dollars := _dollars(session, one, time))}
+    prices = {one: _dollars(session, one, time) for one in others}
     return Conditions(terms, head, lifetime_of(session), listed, warm_of(session, head), prices)
 
 

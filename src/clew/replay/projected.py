@@ -68,8 +68,7 @@ class Projected:
         if request == 0:
             return _NO_FACTS
         now, before = requests[request], requests[request - 1]
-        conditions = self._recording.conditions
-        lifetime = conditions.lifetime or conditions.terms.lifetime
+        lifetime = self._recording.conditions.gone
         cold = _passed(before.time, now.time) > lifetime
         changed = now.model != before.model and not self._comes_back(request, lifetime)
         if not (cold or changed):

@@ -29,17 +29,23 @@ class Conditions(Struct, frozen=True):
     lifetime: float = 0  # seconds that the client's cache marks ask for; 0: it sets none
     window: int | None = None
     warm: Found = NOTHING  # what the first request finds in the cache
-    prices: Mapping[str, float] = {}  # of other models: dollars for a million tokens, as in terms
+    prices: Mapping[str, float | None] = {}  # of other models, as in terms; None: none is listed
 
     @property
     def write(self) -> float:
         """What a written token costs, for as long as the client asks for."""
         return self.terms.write_1h if self.lifetime == HOUR else self.terms.write
 
+    @property
+    def gone(self) -> float:
+        """Seconds after which a cache has gone cold, as a proxy would take it."""
+        marked = self.terms.cache == "marks" and self.lifetime > 0
+        return self.lifetime if marked else self.terms.gone
+
     def money(self, cost: float, model: str | None) -> float | None:
         """What so many tokens of plain input come to in dollars, for the model they went to."""
-        dollars = self.terms.dollars
-        return None if dollars is None else cost * self.prices.get(model or "", dollars) / 1e6
+        dollars = self.terms.dollars and self.prices.get(model or "", self.terms.dollars)
+        return None if dollars is None else cost * dollars / 1e6
 
 
 class Needed(Struct, frozen=True, gc=False):

@@ -45,26 +45,39 @@ def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     same = sizes.before == sizes.after and not sizes.epoch
     if same or not sizes.after:  # nothing was changed, or counted: nothing is claimed
         return Bill(paid, paid, uncached)
-    whole = sizes.before * usage.prompt / sizes.after
-    read = min(whole, max(_known(usage, sizes), usage.cache_read))
+    whole = usage.prompt + _taken_out(usage, sizes, sizes.after)
+    read = min(whole, max(_known(usage, sizes, whole), usage.cache_read))
     rate = _write_rate(usage, terms)
     without = (read * terms.read + (whole - read) * rate + output) * a_token
     return Bill(paid, without, uncached)
 
 
-def _known(usage: Usage, sizes: Sizes) -> float:
+def _taken_out(usage: Usage, sizes: Sizes, sent: int) -> float:
+    """What was taken out, in tokens of the provider's; `sent` is clew's count of what went up.
+
+    As many as clew counts, or fewer where the provider does. It may count far more, for thoughts
+    that it hides and for what it puts around calls: of these clew takes nothing out.
+    """
+    return (sizes.before - sizes.after) * min(1.0, usage.prompt / sent)
+
+
+def _known(usage: Usage, sizes: Sizes, whole: float) -> float:
     """What the provider would have found of the last request, had that gone up as it came.
 
-    All of it, unless it found far less than what did go up of it: a client that marks only its
-    head, or no more than what the user said, has the rest of its history nowhere.
+    What it did find of it, and all that was taken out, unless it found far less than what did go
+    up: a client that marks only its head, or no more than what the user said, has the rest of its
+    history nowhere.
     """
     if not sizes.warm:
         return 0.0
-    last = sizes.last * usage.prompt / sizes.after
-    found = min(last, usage.cache_read * sizes.before / sizes.after)
+    last = whole - (sizes.before - sizes.last) * min(1.0, usage.prompt / sizes.after)
+    found = min(last, usage.cache_read * whole / usage.prompt)
     if not sizes.marked:
         return found
-    return last if sizes.epoch or found >= _MOST_OF_IT * last else found
+    if sizes.epoch:
+        return last
+    taken_out = whole - usage.prompt
+    return min(last, usage.cache_read + taken_out) if found >= _MOST_OF_IT * last else found
 
 
 def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
@@ -76,7 +89,7 @@ def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     real = bill_of(usage, Sizes(0, 0), terms)
     if real is None or not terms.dollars or not sizes.before:
         return real
-    share = sizes.after / sizes.before
+    share = 1 - _taken_out(usage, sizes, sizes.before) / usage.prompt
     read = 0.0 if sizes.epoch else usage.cache_read * share
     rest = usage.prompt * share - read
     prompt = read * terms.read + rest * _write_rate(usage, terms)

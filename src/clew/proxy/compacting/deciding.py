@@ -291,7 +291,7 @@ class Deciding:
         last = self._preceding.last(read, folded.state.boundaries)
         if read.asked.counting or not last.exact:
             return ""
-        moment = "cold" if is_cold(read, last.latest.time) else ""
+        moment = "cold" if is_cold(read, last.latest.time, folded.state.marks) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
             if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries):

@@ -12,6 +12,7 @@ from ...folding.room import minds_output
 from ...folding.state import State
 from ...limits import window_around
 from ...planning.marking import marking_of
+from ...planning.rates import MARKINGS
 from ...prices import terms_for
 from ...sessions.session import Usage
 from .decision import Decision
@@ -24,14 +25,19 @@ _MOSTLY: Final = 0.5
 
 
 def lifetime(body: Body, format: FormatName, model: str) -> float:
-    """How many seconds a cached prefix of this request lives."""
-    return marking_of(body, format).lifetime or terms_for(format, model).lifetime
+    """After how many seconds a cached prefix of this request is gone for sure."""
+    return marking_of(body, format).lifetime or terms_for(format, model).gone
 
 
-def is_cold(read: Read, before: float) -> bool:
-    """Whether the provider has forgotten by now what it was sent at an earlier time."""
+def is_cold(read: Read, before: float, marks: Marks | None = None) -> bool:
+    """Whether the provider has forgotten by now what it was sent at an earlier time.
+
+    `marks` is how that was marked, if it is known: a client may ask for less since then. What is
+    taken for cold and is not is written again for nothing, so in doubt it is there.
+    """
     since = read.asked.time - before
-    return since > _ALWAYS_WARM and since > lifetime(read.body, read.format, read.model)
+    known = 0.0 if marks is None else MARKINGS[marks].lifetime
+    return since > max(_ALWAYS_WARM, known) and since > lifetime(read.body, read.format, read.model)
 
 
 def comes_back(read: Read, boundaries: list[bytes]) -> bool:
