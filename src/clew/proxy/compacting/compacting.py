@@ -256,7 +256,7 @@ class Compacting:
         """What goes up, with who listens to its answer."""
         observe = self._options.observe
         about = _about(asked, decision, observe, took)
-        about.edits, about.again = self._deciding.count_untold(decision), again
+        about.again = again
         # The answer may take minutes, and nobody needs the bodies until its end.
         light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(

@@ -200,13 +200,6 @@ class Deciding:
         known.told_edition = decision.edition
         return new
 
-    def count_untold(self, decision: Decision) -> int:
-        """How many edits of a decision none before it had."""
-        known = self._conversations.get(decision.conversation)
-        if known is None:
-            return len(decision.edits)
-        return len(known.untold(decision.edits, decision.edition))
-
     def owed(self, decision: Decision) -> Facts:
         """What a decision rests on and the store could not be told yet.
 
