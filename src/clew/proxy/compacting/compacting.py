@@ -161,7 +161,7 @@ class Compacting:
         if not deciding.done():
             self.breaker.trouble(attempt, "it was late")
             why = f"late: over {self._options.deadline:g} s"
-            known = await self._known(asked, why, must_fit=True)
+            known = await self._known(asked, why, late)
             if known is not None:
                 late.set()
                 deciding.add_done_callback(_end_of_late)
@@ -173,8 +173,15 @@ class Compacting:
         found = await self._known(asked, why)
         return found or Decision(kind="untouched", body=None, why=why)
 
-    async def _known(self, asked: Asked, why: str, *, must_fit: bool = False) -> Decision | None:
-        decide = partial(self._deciding.decide_without_new_edits, asked, why, must_fit=must_fit)
+    async def _known(self, asked: Asked, why: str, late: Event | None = None) -> Decision | None:
+        """The edits in force, or the original; where it is late, None if that may be too long."""
+        decide = partial(
+            self._deciding.decide_without_new_edits,
+            asked,
+            why,
+            must_fit=late is not None,
+            late=late,
+        )
         try:
             return await self._run_spare(decide)
         except ClewError:
