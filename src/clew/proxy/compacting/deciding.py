@@ -102,8 +102,6 @@ class Deciding:
         if read.is_left_alone(known.facts):
             return self._originals.decide(read, LEFT_ALONE)
         folded, seen = self._folded(read)
-        if read.is_left_alone(known.facts):  # as it turns out now
-            return self._originals.decide(read, LEFT_ALONE)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
         made = projected(folded, asked.body)
@@ -155,7 +153,7 @@ class Deciding:
         None, where it must fit: that would be the original, and perhaps is too long. `late` is
         that of the decision in whose place it goes.
         """
-        read = self._read_now(asked)
+        read = self._read(asked)
         facts = read.conversation.facts
         if read.is_left_alone(facts):
             return self._originals.decide(read, LEFT_ALONE)
@@ -166,14 +164,14 @@ class Deciding:
 
     def decide_as_it_came(self, asked: Asked, why: str) -> Decision:
         """The request itself, without reasoning that was signed for projections of it."""
-        read = self._read_now(asked)
+        read = self._read(asked)
         if why == BYPASSED and not read.is_left_alone(read.conversation.facts):
             self._originals.note(read)
         return self._originals.decide(read, why)
 
     def decide_without_reasoning(self, asked: Asked, why: str) -> Decision:
         """The request itself without all that is signed: the provider says that it does not fit."""
-        read = self._read_now(asked)
+        read = self._read(asked)
         self._originals.note(read)
         return self._originals.decide(read, why, unsigned=True)
 
@@ -248,28 +246,11 @@ class Deciding:
         if known is None:  # it is new, or there were many others since
             known = self._keeping.owing(id) or Conversation(id, asked.owner)
             known = self._conversations.add(known)
-        if self._shared or not known.read_up:
-            self._keeping.read_up(known)
+        self._keeping.read_up(known)  # another server with the same store may have been asked
         read = taken_apart(asked, body, format, known)
         if not known.facts.marks:
             self._keeping.learn(known, first_marks(read), owed=not self._observe)
         return read
-
-    def _read_now(self, asked: Asked) -> Read:
-        """The same with all facts there are, where nothing is folded that would tell."""
-        read = self._read(asked)
-        self._catch_up(read, read.boundaries())
-        return read
-
-    def _catch_up(self, read: Read, boundaries: list[bytes]) -> bool:
-        """Whether there are facts that another server has left in the store, which are read now.
-
-        It may have been asked in between; then what this request goes on from is not known here.
-        """
-        known, before = read.conversation, read.conversation.facts
-        if not self._shared and not is_at_hand(known, boundaries):
-            self._keeping.read_up(known)
-        return known.facts != before
 
     def _read_known(self, asked: Asked) -> Read | None:
         """The same, if this process knows the conversation."""
@@ -285,8 +266,6 @@ class Deciding:
         boundaries = folded.state.boundaries
         if at_once and not is_at_hand(read.conversation, boundaries):
             return folded, _Seen(facts)
-        if self._catch_up(read, boundaries):
-            folded = self._fold(read, read.conversation.facts)
         seen = self._seen_now(read, folded)
         if seen.new != NO_FACTS:
             folded = self._fold(read, seen.facts)
