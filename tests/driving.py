@@ -91,6 +91,7 @@ class Driver:
         self.log: list[str] = []
         self.kinds: dict[str, int] = {}
         self.projected: set[str] = set()
+        self.together: asyncio.Barrier | None = None  # of requests that are all up before an answer
 
     def _worker(self, row: int) -> tuple[Compacting, Unsteady, SQLiteStore]:
         store = SQLiteStore(self.path, wait=0.01)
@@ -108,7 +109,7 @@ class Driver:
         acts = [self.grow] * 12 + [
             self.grow_slowly, self.grow_slowly, self.grow_brokenly, self.fork, self.retry,
             self.switch, self.sleep, self.toggle_lock, self.bypass, self.count, self.restart,
-            self.fail, self.refuse, self.overflow, self.say, self.kill,
+            self.fail, self.refuse, self.overflow, self.say, self.kill, self.grow_beside,
         ]  # fmt: skip
         for _ in range(steps):
             act = self.chance.choice(acts)
@@ -167,6 +168,21 @@ class Driver:
     async def grow_slowly(self, branch: Branch) -> None:
         with self._all(slow=True):
             await self.grow(branch)
+
+    async def grow_beside(self, branch: Branch) -> None:
+        """Two go on from one history at once, and one of them is late."""
+        other = branch.fork()
+        branch.went = other.went = None
+        self.branches = [*self.branches[-3:], other]
+        await self._beside(branch, other, self.chance.choice(self.workers)[1])
+        branch.went = other.went = None
+
+    async def _beside(self, branch: Branch, other: Branch, slow: Unsteady) -> None:
+        self.together, slow.slow = asyncio.Barrier(2), True
+        try:
+            await asyncio.gather(self.grow(branch), self.grow(other))
+        finally:
+            self.together, slow.slow = None, False
 
     async def grow_brokenly(self, branch: Branch) -> None:
         with self._all(broken=True):
@@ -295,6 +311,8 @@ class Driver:
             assert following is not None or status != 400 or error, self.log
             if following is None:
                 assert isinstance(outgoing, Sending)
+                if self.together is not None:
+                    await self.together.wait()
                 outgoing.tap.began(status, ())
                 outgoing.tap.ended("whole")
                 kind = outgoing.decision.kind

@@ -254,6 +254,19 @@ class TestTheColdCache:
         assert len(set(told[0])) == len(told[0]) == 6
 
 
+def test_an_edit_is_counted_once_however_soon_the_next_request_is_over(tmp_path: Path):
+    """None of them is written down yet when the next one is asked."""
+
+    async def act(one: Compacted) -> None:
+        for steps in range(1, 8):
+            await one.ask("anthropic", steps)
+        made = [record.made for record in await one.records(7)]
+        counted = [record.clew.edits for record in one.standing.records if record.clew]
+        assert counted == made == [0, *[1] * 6]
+
+    drive(tmp_path, act)
+
+
 def write_down(
     store: SQLiteStore, asked: Asked, decision: Any, who: Deciding | None = None
 ) -> None:

@@ -91,6 +91,47 @@ def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thought
         logging.disable(logging.NOTSET)
 
 
+@pytest.mark.parametrize("first", ["quick", "late"])
+def test_of_two_that_go_up_from_one_history_neither_passes_over_what_the_other_does_not(
+    tmp_path: Path, first: str
+):
+    """Nobody knows yet what was signed: the provider has answered neither of them."""
+
+    async def play() -> None:
+        driver = Driver(tmp_path, 0, 2)
+        driver.policy = KEEN
+        driver.workers = both = [driver._worker(row) for row in range(2)]
+        branch, pick = driver.branches[0], driver.chance.choice
+        driver.chance.choice = lambda some: 150 if some == [2, 40, 150] else pick(some)  # type: ignore[method-assign]
+        branch.model = BOUND
+        driver.workers = both[:1]  # so that it knows all edits, and may pass over the last alone
+        for _ in range(8):
+            await driver.grow(branch)
+        other = branch.fork()
+        branch.went = other.went = None
+        slow = both[0][1]
+        slow.slow, driver.together = True, asyncio.Barrier(2)
+        late = asyncio.create_task(driver.grow(branch))
+        await asyncio.sleep(0)
+        driver.workers = both[1:]
+        await asyncio.gather(late, driver.grow(other))
+        slow.slow, driver.together, driver.workers = False, None, both
+        await driver._rest()
+        await driver.toggle_lock(branch)  # no new edit, which would take the thoughts with it
+        ones = (branch, other) if first == "late" else (other, branch)
+        for one in ones * 2:
+            one.went = None
+            await driver.grow(one)  # judged by the provider: no thought meets what it is not for
+        driver.unlock()
+        await driver.close()
+
+    logging.disable(logging.CRITICAL)  # the faults are wanted
+    try:
+        asyncio.run(asyncio.wait_for(play(), 60))
+    finally:
+        logging.disable(logging.NOTSET)
+
+
 def test_what_went_up_as_it_came_and_did_not_fit_is_cut_though_thoughts_are_bound(tmp_path: Path):
     async def play() -> None:
         driver = Driver(tmp_path, 0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
 from pathlib import Path
 
 import pytest
 
+from clew.proxy import protocol
 from clew.proxy.app import App
 from clew.proxy.forwarding.config import Config, Limits
 from clew.proxy.running import serving
@@ -136,6 +138,19 @@ def test_requests_sent_ahead_may_offer_an_upgrade(blank: bytes):
             writer.close()
             bodies = [one.partition(b"\r\n\r\n")[2] for one in got.split(b"HTTP/1.1 ")[1:]]
             assert bodies == [b"/v1/a1", b"/v1/b22", b"/v1/c333"]
+
+    run(case)
+
+
+def test_a_client_that_speaks_tls_is_told_at_once_that_this_is_none():
+    """As one does whose base URL begins with https: it would wait for as long as for any head."""
+
+    async def case() -> None:
+        async with proxy() as standing:
+            speaking = asyncio.open_connection("127.0.0.1", standing.port, ssl=True)
+            with pytest.raises(ssl.SSLError):
+                await asyncio.wait_for(speaking, protocol.HEAD_SECONDS / 2)
+            assert (await ask(standing.port, get("/v1/x"))).status == 200
 
     run(case)
 

@@ -142,6 +142,34 @@ class TestSideBySide:
             assert (made.kind, made.moment) == ("projection", "")
 
 
+class TestTwoServers:
+    """Each with one process, and one store: a conversation goes to one, to the other, and back."""
+
+    @pytest.mark.parametrize("how", ["cold", "as it came", "left alone"])
+    @pytest.mark.parametrize("back", ["at once", "as it came before"])
+    def test_what_the_other_has_learnt_holds(self, store: SQLiteStore, how: str, back: str):
+        one, other = Worker(store), Worker(store)
+        talk, now = Talk(Signer(), BOUND), START
+        for _ in range(4):
+            now += 5
+            one.record(one.ask(talk, now), now)
+        now += HOUR if how == "cold" else 5
+        made = other.ask(talk, now, as_it_came=how != "cold")
+        if how == "left alone":
+            other.deciding.leave_alone(made, OWNER)()
+        other.record(made, now)
+        if back == "as it came before":
+            now += 5
+            one.record(one.ask(talk, now, as_it_came=True), now)
+        for _ in range(2):
+            now += 5
+            asked = Asked(talk.body(), "anthropic", None, OWNER, now)
+            anew = Worker(store).deciding.decide(asked)
+            made = one.ask(talk, now)  # judged by the provider, too
+            assert (made.kind, made.body, made.facts) == (anew.kind, anew.body, anew.facts)
+            one.record(made, now)
+
+
 class TestComingBack:
     """A conversation that goes from one model to another and back: each has a cache of its own."""
 

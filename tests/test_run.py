@@ -301,12 +301,12 @@ def test_the_summary_says_what_happened():
     assert sums.told(observed=False) == [
         "3 requests, 1 of them not answered well",
         "4,000 tokens were sent as 2,000 (50 % less)",
-        "prompts $1.50 in place of $2.00 (of 1 requests) by the provider's own counts",
+        "$1.50 in place of $2.00 (of 1 request) by the provider's own counts",
         "1 fall-back (mostly late: over 3 s)",
     ]
     assert sums.told(observed=True)[1:3] == [
         "4,000 tokens would have been sent as 2,000 (50 % less)",
-        "prompts $1.50 (of 1 requests) by the provider's own counts",
+        "$2.00 by the provider's own counts, which would have been $1.50 (of 1 request)",
     ]
 
 

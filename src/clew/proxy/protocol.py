@@ -17,6 +17,7 @@ _UNTIL_CLOSED: Final = 2**62  # bytes: more than any body has
 _UPGRADE = re.compile(rb"\r\nupgrade(?=[ \t]*:)", re.IGNORECASE)
 _RENAMED: Final = b"\r\nx-clew-upgrade"
 
+_TLS: Final = b"\x16\x03"  # how a client begins whose base URL says https
 _TOO_LARGE = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
     b"content-length: 0\r\nconnection: close\r\ncache-control: no-store\r\n"
@@ -64,6 +65,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Hand on a head, if it is whole with these bytes; those of them that stand behind it."""
         self._head += data
         end = self._head.find(b"\r\n\r\n")
+        if self._head.startswith(_TLS):  # the parser refuses it at once
+            super().data_received(self._head)
+            return b""
         if end < 0:
             self._wait_on(len(self._head))
             return b""

@@ -161,7 +161,7 @@ class Compacting:
         if not deciding.done():
             self.breaker.trouble(attempt, "it was late")
             why = f"late: over {self._options.deadline:g} s"
-            known = await self._known(asked, why, must_fit=True)
+            known = await self._known(asked, why, late)
             if known is not None:
                 late.set()
                 deciding.add_done_callback(_end_of_late)
@@ -173,8 +173,15 @@ class Compacting:
         found = await self._known(asked, why)
         return found or Decision(kind="untouched", body=None, why=why)
 
-    async def _known(self, asked: Asked, why: str, *, must_fit: bool = False) -> Decision | None:
-        decide = partial(self._deciding.decide_without_new_edits, asked, why, must_fit=must_fit)
+    async def _known(self, asked: Asked, why: str, late: Event | None = None) -> Decision | None:
+        """The edits in force, or the original; where it is late, None if that may be too long."""
+        decide = partial(
+            self._deciding.decide_without_new_edits,
+            asked,
+            why,
+            must_fit=late is not None,
+            late=late,
+        )
         try:
             return await self._run_spare(decide)
         except ClewError:
@@ -256,7 +263,7 @@ class Compacting:
         """What goes up, with who listens to its answer."""
         observe = self._options.observe
         about = _about(asked, decision, observe, took)
-        about.edits, about.again = self._deciding.count_untold(decision), again
+        about.again = again
         # The answer may take minutes, and nobody needs the bodies until its end.
         light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(

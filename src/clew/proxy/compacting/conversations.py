@@ -56,6 +56,8 @@ class Conversation(Struct):
     read_up: bool = False  # all that the store knows of it is known here
     seen_kept: float = 0.0  # when the store was last asked whether it still has the originals
     answered: dict[bytes, None] = field(default_factory=dict[bytes, None])  # prefixes, projected
+    # Prefixes that were handed out projected, and by what their request is known; None: elsewhere.
+    going_up: dict[bytes, object] = field(default_factory=dict[bytes, object])
 
     def was_answered(self, prefix: str) -> bool:
         """Whether the model went on from a projection of just this history."""
@@ -64,6 +66,16 @@ class Conversation(Struct):
     def note_answered(self, prefix: str) -> None:
         """The model goes on from a projection of this history."""
         _put(self.answered, bytes.fromhex(prefix), None, _MOST_ANSWERED)
+
+    def is_going_up(self, prefix: str, beside: object) -> bool:
+        """Whether a projection of just this history goes up, or went, with another request."""
+        place = bytes.fromhex(prefix)
+        return place in self.going_up and (beside is None or self.going_up[place] is not beside)
+
+    def note_going_up(self, prefix: str, request: object = None) -> None:
+        """A projection of this history goes up."""
+        place = bytes.fromhex(prefix)
+        _put(self.going_up, place, self.going_up.get(place, request), _MOST_ANSWERED)
 
     def note_sent(self, prefix: str, latest: Latest, parent: str = "") -> None:
         """The provider took a request that ended this history, and reads its parent's anew."""

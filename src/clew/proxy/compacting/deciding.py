@@ -115,8 +115,11 @@ class Deciding:
                     raise  # what did go up has left its facts already
                 here = Facts(skipped=frozenset({folded.state.prefix.hex()}))
                 why = f"not kept: {error}"
-                return self._known(read, seen.facts, why, here) or self._fallen_back(read, why)
+                held = self._known(read, seen.facts, why, here, late)
+                return held or self._fallen_back(read, why)
         if not asked.counting and not (late is not None and late.is_set()):
+            if not self._goes_first(read, folded, seen.facts, late):
+                return self.decide(asked, late)
             self._note(known, seen.new)
         return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
 
@@ -138,20 +141,23 @@ class Deciding:
         sure = self._observe or self._is_sure(read, folded, originals_of(folded))
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
+        if not asked.counting and not self._goes_first(read, folded, seen.facts, None):
+            return None
         return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
 
     def decide_without_new_edits(
-        self, asked: Asked, why: str, *, must_fit: bool = False
+        self, asked: Asked, why: str, *, must_fit: bool = False, late: Event | None = None
     ) -> Decision | None:
         """What goes up where there is no time, or no trust, for new edits.
 
-        None, where it must fit: that would be the original, and perhaps is too long.
+        None, where it must fit: that would be the original, and perhaps is too long. `late` is
+        that of the decision in whose place it goes.
         """
         read = self._read(asked)
         facts = read.conversation.facts
         if read.is_left_alone(facts):
             return self._originals.decide(read, LEFT_ALONE)
-        known = self._known(read, facts, why, NO_FACTS)
+        known = self._known(read, facts, why, NO_FACTS, late)
         if known is None and must_fit and not surely_fits(read):
             return None
         return known or self._fallen_back(read, why)
@@ -200,13 +206,6 @@ class Deciding:
         known.told_edition = decision.edition
         return new
 
-    def count_untold(self, decision: Decision) -> int:
-        """How many edits of a decision none before it had."""
-        known = self._conversations.get(decision.conversation)
-        if known is None:
-            return len(decision.edits)
-        return len(known.untold(decision.edits, decision.edition))
-
     def owed(self, decision: Decision) -> Facts:
         """What a decision rests on and the store could not be told yet.
 
@@ -247,8 +246,7 @@ class Deciding:
         if known is None:  # it is new, or there were many others since
             known = self._keeping.owing(id) or Conversation(id, asked.owner)
             known = self._conversations.add(known)
-        if self._shared or not known.read_up:
-            self._keeping.read_up(known)
+        self._keeping.read_up(known)  # another server with the same store may have been asked
         read = taken_apart(asked, body, format, known)
         if not known.facts.marks:
             self._keeping.learn(known, first_marks(read), owed=not self._observe)
@@ -372,7 +370,9 @@ class Deciding:
                 found[str(edit.ref)] = reference(max(texts, key=len, default=""))
         return found
 
-    def _known(self, read: Read, facts: Facts, why: str, new: Facts) -> Decision | None:
+    def _known(
+        self, read: Read, facts: Facts, why: str, new: Facts, late: Event | None
+    ) -> Decision | None:
         """The edits in force, if they are known and go with what went up before."""
         asked, known = read.asked, read.conversation
         held = facts if new == NO_FACTS else facts.merge(new)
@@ -384,10 +384,37 @@ class Deciding:
             return None
         new = new.merge(found.facts)
         self._note(known, NO_FACTS if asked.counting else new)
+        seen = _Seen(facts.merge(new), new)
+        if not asked.counting and not self._goes_alone(read, found.folded, seen, late):
+            self._originals.note(read)
+            return None
         done = found.compaction
-        seen = _Seen(facts.merge(new))
         made = self._projection(read, found.folded, done.request, done.report.repairs, seen)
         return replace(made, kind="known edits", why=why)
+
+    def _goes_first(self, read: Read, folded: Folded, facts: Facts, request: Event | None) -> bool:
+        """Let all know what goes up; False: what goes up beside it passes this history over.
+
+        Where reasoning is bound, whoever goes on from either could not know for which it is signed.
+        Each is told before the other is looked for: so one of two sees the other.
+        """
+        known, here = read.conversation, folded.state.prefix.hex()
+        if self._observe or not folded.setting.binding.bound or here in facts.skipped:
+            return True
+        self._keeping.goes_up(known, here, request)
+        if self._shared:
+            self._keeping.read_up(known)
+        return here not in known.facts.skipped
+
+    def _goes_alone(self, read: Read, folded: Folded, seen: _Seen, request: Event | None) -> bool:
+        """Whether nothing goes up beside this with what it passes over, or the other way round."""
+        known, passed_over = read.conversation, seen.new.skipped
+        if not passed_over:
+            return self._goes_first(read, folded, seen.facts, request)
+        if self._observe or not folded.setting.binding.bound:
+            return True
+        self._keeping.hear(known)
+        return not any(known.is_going_up(prefix, request) for prefix in passed_over)
 
     def _fallen_back(self, read: Read, why: str) -> Decision:
         """The original, and the fact that it was."""

@@ -1,4 +1,4 @@
-"""What providers took of late, where all processes that serve one port see it.
+"""What goes up and what providers took of late, where all processes that serve one port see it.
 
 A record is written some tenths of a second after its answer, or minutes where the store is locked.
 The next request of a conversation may be at another process by then, and must know what it goes on
@@ -32,13 +32,14 @@ Ring = Any  # an array that processes share; `multiprocessing` has no name for i
 
 
 class Taken(Struct, frozen=True, array_like=True):
-    """A request that the provider took."""
+    """A request that the provider took, or one that is about to be sent."""
 
     conversation: str
     prefix: str  # the hash of the history that it ended
     parent: str  # of that which it goes on from
     latest: Latest
     edited: bool = False  # projections were sent that say less than the client holds
+    going_up: bool = False  # a projection of it is; nothing else is told of it yet
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -61,7 +62,7 @@ class Journal:
         self._lock = Lock()
 
     def note(self, taken: Taken) -> None:
-        """Let all see that a request was taken."""
+        """Let all see that a request was taken, or is about to be sent."""
         content = _encode(taken)
         if len(content) > _SLOT - _HEAD:
             return

@@ -107,18 +107,32 @@ class Keeping:
         if self._journal is not None:
             self._journal.note(Taken(known.id, prefix, parent, latest, known.edited))
 
+    def goes_up(self, known: Conversation, prefix: str, request: object) -> None:
+        """A projection of this history goes up: all processes know before it is answered."""
+        known.note_going_up(prefix, request)
+        if self._journal is not None:
+            self._journal.note(Taken(known.id, prefix, "", Latest(), going_up=True))
+
     def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
         """Learn what is known elsewhere of requests that ended these histories; if it all can be.
 
         The journal last: of what was taken meanwhile, it alone tells.
         """
         asked = self._look_into_store(known, prefixes)
-        if self._journal is not None:
-            with self._learning:  # it tells once: another request waits until that is known here
-                for one in self._journal.of(known.id):
-                    known.edited |= one.edited
-                    known.note_sent(one.prefix, one.latest, one.parent)
+        self.hear(known)
         return asked
+
+    def hear(self, known: Conversation) -> None:
+        """Learn what the journal tells of requests elsewhere."""
+        if self._journal is None:
+            return
+        with self._learning:  # it tells once: another request waits until that is known here
+            for one in self._journal.of(known.id):
+                known.edited |= one.edited
+                if one.going_up:
+                    known.note_going_up(one.prefix)
+                else:
+                    known.note_sent(one.prefix, one.latest, one.parent)
 
     def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
         try:

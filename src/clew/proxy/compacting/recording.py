@@ -65,7 +65,7 @@ class Recording:
     def __init__(self, store: Store, heard: Heard | None = None) -> None:
         self._store = store
         self._heard = heard
-        self._over: deque[tuple[Doing, int, Told]] = deque(maxlen=_MOST_WAITING)
+        self._over: deque[tuple[Doing, tuple[Edit, ...], int, Told]] = deque(maxlen=_MOST_WAITING)
         self._cases: deque[Reproduction] = deque(maxlen=_MOST_CASES)
         self._lock = Lock()
         self._stopping = Event()
@@ -91,11 +91,14 @@ class Recording:
         told = Told() if answer is None else answer.end()
         if doing.heard is not None and not doing.asked.counting:
             doing.heard(doing.decision, told)
+        recorded = bool(doing.decision.conversation) and not doing.asked.counting
+        # Now, and not when it is written: the next request may be over before that.
+        new = doing.untold(doing.decision) if recorded else ()
         if doing.about is not None:
-            doing.about.usage = _usage(told)
+            doing.about.usage, doing.about.edits = _usage(told), len(new)
             doing.about.answered_by, doing.about.stop = told.model or "", told.stop or ""
-        if doing.decision.conversation and not doing.asked.counting:
-            self._over.append((doing, status if how != "unreachable" else 0, told))
+        if recorded:
+            self._over.append((doing, new, status if how != "unreachable" else 0, told))
             self._begin()
 
     def refused(self, case: Reproduction) -> None:
@@ -132,19 +135,18 @@ class Recording:
         except Exception:  # noqa: BLE001 - the records of others are written by the same thread
             _log.exception("A refused projection could not be written down")
 
-    def _write(self, doing: Doing, status: int, told: Told) -> None:
+    def _write(self, doing: Doing, new: tuple[Edit, ...], status: int, told: Told) -> None:
         try:
-            record = self._record(doing, status, told)
+            record = self._record(doing, new, status, told)
             if self._heard is not None:
                 self._heard(record)
             self._store.record(record)
         except Exception:  # noqa: BLE001 - it is over already, and nobody waits for this
             _log.exception("A request could not be written down")
 
-    def _record(self, doing: Doing, status: int, told: Told) -> Record:
+    def _record(self, doing: Doing, new: tuple[Edit, ...], status: int, told: Told) -> Record:
         asked, decision = doing.asked, doing.decision
         bill = self._bill(doing, told)
-        new = doing.untold(decision)
         return Record(
             id=next(self._ids),
             time=asked.time,

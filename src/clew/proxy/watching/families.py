@@ -69,7 +69,7 @@ BEFORE: Final = Family(
     ("format",), (_FORMATS,),
 )  # fmt: skip
 SAVED: Final = Family(
-    "clew_saved_tokens_total", "counter", "Tokens that did not go up, about.",
+    "clew_saved_tokens_total", "counter", "Tokens that did not go up, or would not have; about.",
     ("format",), (_FORMATS,),
 )  # fmt: skip
 EDITS: Final = Family("clew_edits_total", "counter", "Edits that were made.")

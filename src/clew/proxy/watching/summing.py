@@ -49,7 +49,7 @@ class Sums:
 
     def _requests(self) -> str:
         failed = f", {self.errors} of them not answered well" if self.errors else ""
-        return f"{self.requests:,} request{'s' if self.requests > 1 else ''}{failed}"
+        return f"{_counted(self.requests)}{failed}"
 
     def _tokens(self, observed: bool) -> str:
         share = round(100 * (self.after - self.before) / self.before) if self.before else 0
@@ -61,11 +61,11 @@ class Sums:
         """By the tokens that the provider reported, at list prices; nothing where it named none."""
         if not self.billed:
             return []
-        of = "" if self.billed == self.requests else f" (of {self.billed} requests)"
-        paid, other = _dollars(self.cost_after), _dollars(self.cost_before)
-        if observed:
-            return [f"prompts {paid}{of} by the provider's own counts"]
-        return [f"prompts {paid} in place of {other}{of} by the provider's own counts"]
+        of = "" if self.billed == self.requests else f" (of {_counted(self.billed)})"
+        after, before = _dollars(self.cost_after), _dollars(self.cost_before)
+        if observed:  # what was sent is what came
+            return [f"{before} by the provider's own counts, which would have been {after}{of}"]
+        return [f"{after} in place of {before}{of} by the provider's own counts"]
 
     def _trouble(self) -> list[str]:
         count = self.fallbacks.total()
@@ -73,6 +73,11 @@ class Sums:
             return []
         why, _ = self.fallbacks.most_common(1)[0]
         return [f"{count} fall-back{'s' if count > 1 else ''} (mostly {why})"]
+
+
+def _counted(requests: int) -> str:
+    """So many requests."""
+    return f"{requests:,} request{'' if requests == 1 else 's'}"
 
 
 def _dollars(amount: float) -> str:
