@@ -15,7 +15,7 @@ from clew import Facts, Memo, Policy
 from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
 from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
 from clew.engine import Folded, fold_request
-from clew.folding import evaluating, room
+from clew.folding import room
 from clew.folding.state import State
 from clew.limits import Held, Limits
 from clew.marker import Short, reference
@@ -187,7 +187,7 @@ def test_a_cold_cache_takes_nothing_that_is_worth_nothing(
     """What will surely be asked for again costs more than it saves, whatever the cache does."""
     body = grown(format, 12)
     facts = Facts(cold=frozenset({prefix(format, body)}))
-    monkeypatch.setattr(evaluating, "Risks", forecasting(lambda result, results: result < 5))
+    monkeypatch.setattr("clew.passes.view.Risks", forecasting(lambda result, results: result < 5))
     out = compact(format, body, DEAR.replace(caution=1.0), facts)
     assert cut_results(format, body, out.request) == [5, 6]
 
@@ -304,7 +304,7 @@ def test_a_regretted_cut_comes_back_only_with_a_cut_before_it(
     """Result 1 is cut; later all that it says is needed, and the next cut before it brings it."""
     policy = PRICED.replace(passes=(guess, cut_late(late)), caution=1.0, read_price=0.1)
     sure = forecasting(lambda result, results: result in (2, 3) or (result == 1 and results > 5))
-    monkeypatch.setattr(evaluating, "Risks", sure)
+    monkeypatch.setattr("clew.passes.view.Risks", sure)
     told, epochs = list[list[int]](), list[int]()
     out = compact(format, grown(format, 3, late), policy)
     for count in range(3, 13):

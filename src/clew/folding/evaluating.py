@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from ..binding import cut_from, cut_of, reasoning_behind
 from ..edits import FOLDED, KEPT_LINES, TIDIED, Offer, PlaceMark, Replace
-from ..forecast.risks import Risks
 from ..limits import Limits
 from ..passes import OPT_IN, PASSES, Pass
 from ..passes.moments import acts_at_arrival, acts_at_epochs
@@ -152,11 +151,10 @@ def _planned(
     fresh = [offer for _, offer in made]
     pressed = is_over(state, setting)
     moment = _moment(state, setting, view.limits, view.projected, free=free, pressed=pressed)
-    risks = Risks(view, view.mentions)
-    found = _found(state, setting, view, moment, fresh, risks, floor)
+    found = _found(state, setting, view, moment, fresh, floor)
     if moment.pressed and _stays_over(view, found):  # then whatever may go goes
         moment = replace(moment, caution=0.0)
-        found = _found(state, setting, view, moment, fresh, risks, floor)
+        found = _found(state, setting, view, moment, fresh, floor)
     cut = _cut(state, setting, view, found, moment)
     taken = _behind(cut, found)
     if not (moment.pressed or _stays_cached(state, setting, [one.offer for one in taken])):
@@ -169,7 +167,7 @@ def _planned(
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
     freed = _freed(state, taken)
     if cut is not None and taken and not moment.pressed:
-        freed |= _regretted(state, setting, moment, taken, cut, risks)
+        freed |= _regretted(state, setting, view, moment, taken, cut)
     return [*(one.offer for one in taken), *marks], freed
 
 
@@ -190,14 +188,13 @@ def _behind(cut: Cut | None, found: Sequence[Priced]) -> list[Priced]:
 
 
 def _found(
-    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer],
-    risks: Risks, floor: int,
-) -> list[Priced]:  # fmt: skip
+    state: State, setting: Setting, view: View, moment: Moment, fresh: Sequence[Offer], floor: int
+) -> list[Priced]:
     """The offers that are worth something, and may be taken together."""
     found = _worthwhile(state, setting, view, moment, fresh)
     if not (moment.pressed or moment.free or _cut(state, setting, view, found, moment)):
         return []  # no cut would pay even if nothing were ever missed
-    found = risked(found, state.edits, risks.of, setting.rates, moment)
+    found = risked(found, state.edits, view.risks.of, setting.rates, moment)
     return [one for one in _standing(state, found) if _may_break(state, one.offer, floor)]
 
 
@@ -211,7 +208,7 @@ _GUESSED = frozenset({"unlikely_needed", "stubbed", "trimmed", "over_cap"})
 
 
 def _regretted(
-    state: State, setting: Setting, moment: Moment, taken: Sequence[Priced], cut: Cut, risks: Risks
+    state: State, setting: Setting, view: View, moment: Moment, taken: Sequence[Priced], cut: Cut
 ) -> set[int]:
     """The parts behind a cut that were cut before and would not be cut now: they say all again."""
     new = {part for one in taken for edit in one.offer.edits for part in touched(edit, state.index)}
@@ -222,7 +219,7 @@ def _regretted(
         for part, edit in state.edits.items()
         if part >= cut.start and part not in new and edit.reason in _GUESSED
     ]
-    found = priced(old, state.index, {}, {}, risks.of, setting.rates, moment)
+    found = priced(old, state.index, {}, {}, view.risks.of, setting.rates, moment)
     kept = {id(one.offer) for one in found}
     return {touched(o.edit, state.index)[0] for o in old if id(o) not in kept}
 

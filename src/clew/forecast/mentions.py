@@ -132,9 +132,9 @@ class Mentions:
         text, original = uncoloured(text), uncoloured(original)  # as other passes leave it
         lines, before = text.split("\n"), original.split("\n")
         stays, were = set(bare_lines(text, lines)), bare_lines(original, before)
-        whole = {line.strip() for line in lines}  # one without its number may begin like a place
-        gone = bytes([line not in stays and line not in whole for line in were])
-        if max(map(len, lines)) > _LONGEST_LINE or max(map(len, before)) > _LONGEST_LINE:
+        shown = stays.union(map(str.strip, lines))  # without its number one may begin like a place
+        gone = bytes([line not in shown for line in were])
+        if _has_long(text, lines) or _has_long(original, before):
             named = {word for line in lines for word in self._atoms_of(line)}
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
@@ -366,9 +366,14 @@ def bare(line: str) -> str:
 
 def bare_lines(text: str, lines: Sequence[str]) -> list[str]:
     """The same for all lines of a text."""
-    if len(max(lines, key=len)) > _LONGEST_LINE:
+    if _has_long(text, lines):
         return [bare(line) for line in lines]
-    return [line.strip() for line in _PLACED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")]
+    return list(map(str.strip, _PLACED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")))
+
+
+def _has_long(text: str, lines: Sequence[str]) -> bool:
+    """Whether a line of a text is too long to be looked at to its end."""
+    return len(text) > _LONGEST_LINE and len(max(lines, key=len)) > _LONGEST_LINE
 
 
 def _sort(atom: str) -> int:

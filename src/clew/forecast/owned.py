@@ -252,6 +252,7 @@ class Owned(Struct, gc=False):
     stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
     alone: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
     shape: tuple[str | None, str] | None = None  # what it is, and what its call says that it is
+    telling: tuple[str, str] | None = None  # which kind its call is, and the line that tells why
     most: tuple[int, float, float] = (-1, 0.0, 0.0)  # what any line multiplies a rate by, and when
     texts: tuple[Missing, ...] = ()  # in its place, the one asked for last in front
 

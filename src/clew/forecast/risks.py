@@ -37,7 +37,7 @@ class Risks:
     """What offers risk at one moment; what is known of each result is looked up once."""
 
     def __init__(self, moment: Moment, mentions: Mentions) -> None:
-        self._moment = moment
+        self._history, self._ledger = moment.transcript, moment.ledger
         self._mentions = mentions
         self._session = session_of(moment.transcript, moment.ledger, mentions)
         self._known: dict[int, tuple[Known, tuple[float, float]] | None] = {}
@@ -49,8 +49,7 @@ class Risks:
         """
         if offer.leans_on:
             return 0.0
-        moment = self._moment
-        return sum([self._edit(edit) * _calibration(edit, moment) for edit in offer.edits])
+        return sum([self._edit(edit) * self._calibration(edit) for edit in offer.edits])
 
     def _edit(self, edit: Edit) -> float:
         if edit.reason == TIDIED:
@@ -60,37 +59,46 @@ class Risks:
         if isinstance(edit, DropReasoning):
             return _REASONING
         if isinstance(edit, DropExchange):
-            exchange = self._moment.transcript.exchanges[edit.exchange]
+            exchange = self._history.exchanges[edit.exchange]
             gone = [exchange.call] if exchange.result is None else [exchange.call, exchange.result]
             return sum(self._part(part, "") for part in gone)
         return 0.0
 
     def _part(self, position: int, text: str) -> float:
         """What is at risk when a part says `text` from now on."""
-        part = self._moment.transcript.parts[position]
+        part = self._history.parts[position]
         if part.kind == "call":
             return self._call(position, text)
-        looked = self._result(position) if part.kind == "result" else None
+        looked = self.result(position) if part.kind == "result" else None
         if looked is None:
             return 0.0
         found, rates = looked
         return expected_of(found, rates, self._mentions.missing(found.words, part.text, text))
 
     def _call(self, position: int, text: str) -> float:
-        history, uses = self._moment.transcript, self._moment.ledger.uses
+        history, uses = self._history, self._ledger.uses
         ordinal = history.exchange_of[position]
         kind = uses[ordinal].kind if 0 <= ordinal < len(uses) else "other"
         age = len(history.units) - 1 - history.exchanges[ordinal].unit if ordinal >= 0 else 0
         gone = self._mentions.gone_of_call(history.parts[position].text, text)
         return call_rate(kind, age) * gone
 
-    def _result(self, position: int) -> tuple[Known, tuple[float, float]] | None:
-        """What is known of a result, and its rates."""
+    def result(self, position: int) -> tuple[Known, tuple[float, float]] | None:
+        """What is known of a result, and its rates; None: nothing was noted of it."""
         if position not in self._known:
-            moment = self._moment
-            found = known(position, moment.transcript, moment.ledger, self._mentions, self._session)
+            found = known(position, self._history, self._ledger, self._mentions, self._session)
             self._known[position] = None if found is None else (found, bases(found))
         return self._known[position]
+
+    def _calibration(self, edit: Edit) -> float:
+        """What the forecast for an edit must be multiplied by."""
+        if not isinstance(edit, Replace):
+            return 1.0
+        ordinal, uses = self._history.exchange_of[edit.part], self._ledger.uses
+        content = uses[ordinal].content if 0 <= ordinal < len(uses) else None
+        if edit.reason == KEPT_LINES:
+            return missed_of_lines(content)
+        return _WHOLE.get(content or "", _OTHERS)
 
 
 # What was really missed for each turn that the forecast expected, in 91 recorded sessions that are
@@ -100,18 +108,6 @@ _KEPT_LINES_OF: Final[Mapping[str, float]] = {"diff": 8.0}  # patches say its li
 _WHOLE: Final[Mapping[str, float]] = {"code": 0.45, "diff": 8.0, "hits": 0.4, "test": 0.2}
 _OTHERS: Final = 0.6
 _REASONING: Final = 0.012  # turns that miss something of one unit's reasoning
-
-
-def _calibration(edit: Edit, moment: Moment) -> float:
-    """What the forecast for an edit must be multiplied by."""
-    if not isinstance(edit, Replace):
-        return 1.0
-    ordinal = moment.transcript.exchange_of[edit.part]
-    uses = moment.ledger.uses
-    content = uses[ordinal].content if 0 <= ordinal < len(uses) else None
-    if edit.reason == KEPT_LINES:
-        return missed_of_lines(content)
-    return _WHOLE.get(content or "", _OTHERS)
 
 
 def missed_of_lines(content: Content | None) -> float:

@@ -8,10 +8,10 @@ from itertools import compress
 from typing import Final
 
 from ..edits import KEPT_LINES, TIDIED, Offer, Replace
-from ..forecast.features import Known, known, session_of
+from ..forecast.features import Known
 from ..forecast.keeping import Kept, kept_of
-from ..forecast.mentions import Mentions
 from ..forecast.model import forecast
+from ..forecast.owned import Owned
 from ..forecast.risks import missed_of_lines
 from ..ledger.failures import VERBATIM, telling_line, uncoloured
 from ..marker import Short, has_gaps, reference
@@ -39,15 +39,13 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
     """
     if view.arrival and not policy.shape_arrivals:
         return
-    mentions = view.mentions
-    session = session_of(view.transcript, view.ledger, mentions)
     fair = view.fair_risk / (_UNSEEN if view.arrival else 1.0)
-    for position in _arriving(view) if view.arrival else _due(view, mentions):
+    for position in _arriving(view) if view.arrival else _due(view):
         text = view.transcript.parts[position].text
         if len(text) < LEAST or not view.may_lose_lines(position) or has_gaps(text):
             continue
-        found = known(position, view.transcript, view.ledger, mentions, session)
-        offer = None if found is None else _offer(view, position, found, fair)
+        known = view.risks.result(position)
+        offer = None if known is None else _offer(view, position, known[0], fair)
         if offer is not None:
             yield offer
 
@@ -77,14 +75,14 @@ def _least_of(use: Use) -> int | None:
     return _LEAST_PART if is_part else _LEAST_FILE
 
 
-def _due(view: View, mentions: Mentions) -> Iterator[int]:
+def _due(view: View) -> Iterator[int]:
     """The seen results whose age has come to a power of two since the last evaluation."""
     units, results = view.transcript.units, view.transcript.results
     last = bisect_right(units, view.fresh_from, key=_answers) - 1
     for first, end in doubled(last, len(units) - 1):
         start, stop = units[first].parts[0], min(units[end - 1].parts[1], view.unseen_from)
         due = results[bisect_left(results, start) : bisect_left(results, stop)]
-        yield from (at for at in due if at in mentions.results and not view.is_gone(at))
+        yield from (at for at in due if at in view.mentions.results and not view.is_gone(at))
 
 
 def _answers(unit: Unit) -> int:
@@ -96,10 +94,9 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
     gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
-    own = range(framed(part.text).head.count("\n"))  # of these tidying took some out: no cut did
-    inner = gone.difference(own)
+    inner = gone and gone.difference(_framing(part.text))
     kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=inner)
-    if kept is None or len(gone) >= kept.all or not _tells_why(part, use, kept):
+    if kept is None or len(gone) >= kept.all or not _tells_why(part, use, found, kept):
         return None  # where all lines went before, what stands there says more than a hole
     ref, rerun = reference(part.text), use.rerun
     marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
@@ -111,10 +108,24 @@ def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None
     return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
 
 
-def _tells_why(part: Part, use: Use, kept: Kept) -> bool:
+def _framing(text: str) -> range:
+    """The lines before an output: of these tidying took some out, no cut did."""
+    return range(framed(text).head.count("\n"))
+
+
+def _tells_why(part: Part, use: Use, found: Known, kept: Kept) -> bool:
     """Whether what remains of a failure still says what went wrong."""
-    ending = ending_of(part.text, part.error, use.ends_as)
-    return not ending.failed or telling_line(ending.body) in uncoloured(kept.text)
+    return _telling(part, use, found.owned) in uncoloured(kept.text)
+
+
+def _telling(part: Part, use: Use, owned: Owned) -> str:
+    """The line that says what went wrong, looked for once; empty where nothing did."""
+    known = owned.telling
+    if known is None or known[0] != use.ends_as:
+        ending = ending_of(part.text, part.error, use.ends_as)
+        line = telling_line(ending.body) if ending.failed else ""
+        known = owned.telling = use.ends_as, line
+    return known[1]
 
 
 def _gone(view: View, position: int, found: Known) -> frozenset[int]:

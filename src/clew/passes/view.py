@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..edits import TIDIED, Edit
 from ..forecast.mentions import Mentions
+from ..forecast.risks import Risks
 from ..ledger.ledger import Ledger
 from ..limits import Held, Limits
 from ..tokens import Counter, part_tokens
@@ -113,6 +114,11 @@ class View(Struct, frozen=True, dict=True):
             known = part_tokens(self.transcript.parts[position], self.counter)
             self.tokens[position] = known
         return known
+
+    @cached_property
+    def risks(self) -> Risks:
+        """What offers risk at this evaluation; what is known of a result is looked up once."""
+        return Risks(self, self.mentions)
 
     def fresh_results(self) -> Sequence[int]:
         """At an epoch: the results that may be touched since the last one, as a rule those seen.
