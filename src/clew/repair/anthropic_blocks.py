@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from operator import is_
 from typing import cast
 
-import msgspec
-
 from ..check.anthropic import ID, is_sound_content, type_of
 from ..check.rules import Seen
 from ..codecs.anthropic import REASONING
@@ -46,20 +44,6 @@ def with_blocks(message: JSON, blocks: list[JSON]) -> JSON:
 def without_thinking(blocks: Sequence[JSON]) -> list[JSON]:
     """The blocks that are no thinking."""
     return [block for block in blocks if type_of(block) not in REASONING]
-
-
-def as_object(value: JSON) -> Object:
-    """Arguments as the object they have to be."""
-    if value is None or value == "":
-        return {}
-    if isinstance(value, str):
-        try:
-            parsed = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            parsed = None
-        if isinstance(parsed, dict):
-            return cast(Object, parsed)
-    return {"input": value}
 
 
 def typed(item: JSON) -> JSON | None:

@@ -31,7 +31,6 @@ from ..codecs.anthropic import REASONING, SERVER_CALLS, is_server_result
 from ..codecs.json_tree import JSON, Object, compact_text, get
 from .anthropic_blocks import (
     Names,
-    as_object,
     server_stand_in,
     sound_result,
     text_block,
@@ -41,6 +40,7 @@ from .anthropic_blocks import (
     with_blocks,
     without_thinking,
 )
+from .arguments import as_object
 from .mending import Repair, Row
 from .words import BLANK, CONTINUE, EARLIER, NO_RESULT, misplaced_call
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
-import msgspec
-
 from ..check.gemini import (
     GeminiRules,
     Mention,
@@ -37,6 +35,7 @@ from ..codecs.gemini import (
     string_of,
 )
 from ..codecs.json_tree import JSON, Object, compact_text, put, without
+from .arguments import as_object
 from .mending import Ending, Mended, Repair, Row
 from .words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
 
@@ -187,7 +186,7 @@ def _sound_call(part: Object, key: str) -> Object:
         part = _with_signature(part, key, call[inner])
         call = cast(Object, without(call, (inner,)))
     if not isinstance(call.get("args", {}), dict | None):
-        call = {**call, "args": _as_arguments(call["args"])}
+        call = {**call, "args": as_object(call["args"])}
     if not string_of(call, "name"):
         call = {**call, "name": UNNAMED}
     call = _with_id(call, string_of(call, "id"))
@@ -216,18 +215,6 @@ def _sound_response(part: Object, key: str) -> Object:
     if isinstance(response, dict):
         return part
     return {**part, key: {**data, "response": {} if response is None else {"output": response}}}
-
-
-def _as_arguments(value: JSON) -> Object:
-    """Arguments as the object they have to be."""
-    if isinstance(value, str):
-        try:
-            parsed = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError, ValueError):
-            parsed = None
-        if isinstance(parsed, dict):
-            return cast(Object, parsed)
-    return {"input": value}
 
 
 def _told(part: JSON) -> Object:

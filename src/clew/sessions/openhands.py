@@ -239,11 +239,4 @@ def _observed(event: Object) -> str:
     about = get(event, ("extras", "metadata"))
     if event.get("observation") != "run" or not isinstance(about, dict):
         return text
-    text = text_at(about, "prefix") + text + text_at(about, "suffix")
-    if folder := text_at(about, "working_dir"):
-        text += f"\n[Current working directory: {folder}]"
-    if python := text_at(about, "py_interpreter_path"):
-        text += f"\n[Python interpreter: {python}]"
-    code = get(about, ("exit_code",))
-    known = isinstance(code, int) and code != -1
-    return f"{text}\n[Command finished with exit code {code}]" if known else text
+    return openhands_v1.ran(text, cast(JSON, about))

@@ -188,14 +188,14 @@ def _observed(history: History, observation: JSON) -> list[JSON]:
     parts = _parts(history, content if content else get(observation, ("output",)))
     about = get(observation, ("metadata",))
     if isinstance(about, dict):
-        parts = [{"type": "text", "text": _ran(parts, cast(JSON, about))}]
+        text = "".join(text_at(part, "text") for part in parts)
+        parts = [{"type": "text", "text": ran(text, cast(JSON, about))}]
     failed = get(observation, ("is_error",)) is True
     return [{"type": "text", "text": _FAILED}, *parts] if failed else parts
 
 
-def _ran(parts: Sequence[JSON], about: JSON) -> str:
-    """What a command printed, with what the SDK adds to it."""
-    text = "".join(text_at(part, "text") for part in parts)
+def ran(text: str, about: JSON) -> str:
+    """What a command printed, with what OpenHands adds to it."""
     text = text_at(about, "prefix") + text + text_at(about, "suffix")
     if folder := text_at(about, "working_dir"):
         text += f"\n[Current working directory: {folder}]"

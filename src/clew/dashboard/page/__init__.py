@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
-from ...drawing import leave_for, script
+from ...drawing import leave_for, script, style
 
 __all__ = ["page", "policy"]
 
@@ -56,7 +56,7 @@ def policy() -> bytes:
 
 @cache
 def _style() -> str:
-    return _asset("page.css")
+    return style() + _asset("page.css")
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from string import Template
 
-from ...drawing import leave_for, script
+from ...drawing import leave_for, script, style
 from ..result import Replay
 from .drawn import fitted
 
@@ -42,11 +42,11 @@ _ESCAPES = str.maketrans(
 
 def page(replay: Replay) -> str:
     """All of the page, ready to be written to a file."""
-    style, drawn = _asset("page.css"), "\n".join((script(), *map(_asset, _SCRIPTS)))
+    sheet, drawn = style() + _asset("page.css"), "\n".join((script(), *map(_asset, _SCRIPTS)))
     return Template(_asset("page.html")).substitute(
-        style=style,
+        style=sheet,
         script=drawn,
-        leave=f"script-src {leave_for(drawn)}; style-src {leave_for(style)}",
+        leave=f"script-src {leave_for(drawn)}; style-src {leave_for(sheet)}",
         data=fitted(replay).decode("utf-8").translate(_ESCAPES),
     )
 
