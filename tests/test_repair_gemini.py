@@ -252,6 +252,10 @@ COMPLIANCE: dict[str, tuple[list[Any], list[Any]]] = {
             ),
         ],
     ),
+    "no arguments at all, as an empty text": (
+        [ASK, model({"functionCall": {"name": "a", "args": ""}}), user(answer("a"))],
+        [ASK, model(call("a")), user(answer("a"))],
+    ),
     "an id that is not its call's": (
         [ASK, model(call("a", "1"), call("b")), user(answer("a", "2"), answer("b"))],
         [ASK, model(call("a", "1"), call("b")), user(answer("a", "1"), answer("b"))],
