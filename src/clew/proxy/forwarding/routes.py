@@ -32,12 +32,6 @@ _KEYS: tuple[tuple[bytes, Provider], ...] = (
     (b"sk-svcacct-", "openai"),
     (b"sk-admin-", "openai"),
 )
-# Where only one provider has anything: whose key it is that says nothing itself.
-_FOLDERS: tuple[tuple[str, Provider], ...] = (
-    ("/v1/messages/", "anthropic"),
-    ("/v1beta/", "gemini"),
-    ("/v1alpha/", "gemini"),
-)
 _ANNOUNCED = b"access-control-request-headers"
 _CARRIERS = (b"authorization", b"x-api-key", b"x-goog-api-key", b"api-key")
 
@@ -61,7 +55,7 @@ def route_of(request: Request) -> Route:
 def provider_named(request: Request) -> Provider:
     """The provider whose key a request brings: no other may see it."""
     owners = key_owners(request)
-    return owners[0] if owners else header_owner(request) or _folder_owner(request) or "openai"
+    return owners[0] if owners else header_owner(request) or "openai"
 
 
 def key_owners(request: Request) -> list[Provider]:
@@ -83,12 +77,6 @@ def header_owner(request: Request) -> Provider | None:
     if b"x-goog-api-key" in named or has_key(request.query):
         return "gemini"
     return None
-
-
-def _folder_owner(request: Request) -> Provider | None:
-    """Whose key it must be, by what it is to open; None: several providers have that."""
-    path = f"{request.path}/"
-    return next((owner for folder, owner in _FOLDERS if path.startswith(folder)), None)
 
 
 def _announced(request: Request) -> set[bytes]:
