@@ -346,6 +346,35 @@ def test_signed_reasoning_stays_where_it_is_valid(
     assert clew.check(told(asked)) == []
 
 
+MENDED = {"type": "text", "text": "Mended."}
+
+
+@pytest.mark.parametrize("style", ["text", "text-only", "rfc013"])
+@pytest.mark.parametrize(
+    ("turns", "left"),
+    [
+        ([[SAID], [THINKING, MENDED, USE]], [SAID, MENDED]),
+        ([[SAID], [THINKING, MENDED]], [SAID, MENDED]),
+        ([[THINKING, SAID], [THINKING, MENDED, USE]], [THINKING, SAID, THINKING, MENDED]),
+    ],
+    ids=["behind words", "behind words, without a call", "behind a thought"],
+)
+def test_turns_that_are_joined_begin_with_a_thought_or_hold_none(
+    turns: list[list[Any]], left: list[Any], style: str
+) -> None:
+    asked = anthropic(BLOCK, [USE], [RESULT])
+    asked["thinking"] = {"type": "enabled", "budget_tokens": 1_024}
+    asked["messages"] += [{"role": "assistant", "content": turn} for turn in turns]
+    answered = USE in turns[-1]
+    asked["messages"].append({"role": "user", "content": [RESULT] if answered else "Sure?"})
+    out = told(asked, style=style)
+    said = [
+        block for m in out["messages"][1:] if m["role"] == "assistant" for block in m["content"]
+    ]
+    assert [block for block in said if block in (SAID, MENDED, THINKING)] == left
+    assert clew.check(out, format="anthropic") == []
+
+
 def test_reasoning_of_responses_goes_with_the_call_behind_it() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z0FB"}
     said = {

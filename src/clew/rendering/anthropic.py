@@ -18,6 +18,8 @@ _SEALED = ("encrypted_content", "encrypted_index", "encrypted_stdout")  # for th
 class AnthropicWire:
     """Anthropic Messages."""
 
+    thinks_first = True  # A11
+
     def role(self, message: JSON) -> Role:
         """Whose message it is."""
         said = get(message, ("role",))

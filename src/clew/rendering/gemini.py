@@ -16,6 +16,8 @@ _TOLD = ("id", "name", "response", "parts")  # of a functionResponse, told or mo
 class GeminiWire:
     """Gemini generateContent."""
 
+    thinks_first = False
+
     def role(self, message: JSON) -> Role:
         """Whose content it is."""
         if not isinstance(message, dict):

@@ -20,7 +20,7 @@ from ..codecs.json_tree import JSON, Object, get
 from ..codecs.marks import marks_in
 from ..transcript import Part
 from .formats import wire_for
-from .reading import Group, Read, is_tool, is_words, read_history
+from .reading import Group, Read, Turns, is_tool, is_words, read_history
 from .wire import Role, Turn, Wire, marks_on
 from .words import NO_WORDS, STYLES, Answered, Called, Style, StyleName
 
@@ -58,10 +58,11 @@ def render(
     """
     sources, messages = _rows(pieces, body)
     how = STYLES[style]
-    read = read_history(codec, messages, binding, by_model=how.by_model)
+    wire = wire_for(codec.name, marked=any(map(marks_in, messages)))
+    turns = Turns(by_model=how.by_model, thinks_first=wire.thinks_first)
+    read = read_history(codec, messages, binding, turns)
     if not read.has_tools():
         return Rendered(list(pieces), [], [])
-    wire = wire_for(codec.name, marked=any(map(marks_in, messages)))
     writer = _Writer(codec, wire, how, read, messages)
     for row in range(len(messages)):
         writer.add(row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ _JOINED = (*REASONING, "refusal")
 class OpenAIChatWire(Struct, frozen=True):
     """OpenAI Chat Completions."""
 
+    thinks_first: ClassVar = False
     apart: bool = False  # a part for each text: where marks are set, what they stand on must stay
 
     def role(self, message: JSON) -> Role:

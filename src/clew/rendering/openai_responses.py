@@ -25,6 +25,8 @@ _OF_MESSAGE = ("type", "role", "content", "id", "status")
 class OpenAIResponsesWire:
     """OpenAI Responses."""
 
+    thinks_first = False
+
     def role(self, message: JSON) -> Role:
         """Whose message it is; items that are none stand where they stood."""
         if kind_of(message) != "message":

@@ -23,6 +23,13 @@ class Group(Struct, frozen=True, gc=False):
     inner: tuple[Part, ...] = ()
 
 
+class Turns(Struct, frozen=True):
+    """What the model's turns hold."""
+
+    by_model: bool  # calls stay in them
+    thinks_first: bool  # one that holds a thought must begin with one
+
+
 class Read(Struct, frozen=True):
     """A whole history, by rows."""
 
@@ -49,10 +56,8 @@ def is_words(part: Part) -> bool:
     return part.kind != "text" or bool(part.text.strip())
 
 
-def read_history(
-    codec: Codec, messages: Sequence[JSON], binding: Binding, *, by_model: bool
-) -> Read:
-    """Read all rows; `by_model` says that calls stay in the turns of the model."""
+def read_history(codec: Codec, messages: Sequence[JSON], binding: Binding, turns: Turns) -> Read:
+    """Read all rows."""
     index = Index()
     rows: list[list[Group]] = []
     unit_of: list[int] = []
@@ -66,7 +71,7 @@ def read_history(
             rows.append(list(_groups(position, row)))
             unit_of.append(len(index.units) - 1)
             position += len(row)
-    gone = frozenset(_gone(index, rows, binding, by_model))
+    gone = frozenset(_gone(index, rows, binding, turns))
     numbers = {
         ordinal: place for unit in index.units for place, ordinal in enumerate(unit.exchanges, 1)
     }
@@ -89,19 +94,22 @@ def _is_inside(part: Part, result: Part) -> bool:
     return len(part.ref.path) > len(path) and part.ref.path[: len(path)] == path
 
 
-def _gone(index: Index, rows: list[list[Group]], binding: Binding, by_model: bool) -> Iterator[int]:
+def _gone(index: Index, rows: list[list[Group]], binding: Binding, turns: Turns) -> Iterator[int]:
     """The reasoning that loses its place, or what it is signed for."""
     rendered = False  # whether a call was told before
     for unit in index.units:
         own = [rows[row] for row in range(*unit.rows)]
         here = any(is_tool(group.part) for row in own for group in row)
         rendered = rendered or here
-        if not unit.reasoning or not rendered:
-            continue
         signed = [at for at in unit.reasoning if index.parts[at].signed]
         lost = [
-            at for at in unit.reasoning if here and not _has_place(index, unit, at, own, by_model)
+            at
+            for at in unit.reasoning
+            if (here and not _has_place(index, unit, at, own, turns.by_model))
+            or (turns.thinks_first and not _is_led_by_thought(at, own, turns.by_model))
         ]
+        if not (rendered or lost):
+            continue
         # One signed block that cannot stay takes the others along: what the model thought in one
         # turn stays as it came, or goes.
         if binding.bound or any(at in lost for at in signed):
@@ -130,6 +138,18 @@ def _has_place(
     if is_tool(told[0]):
         return by_model and told[0].kind == "call" and not part.signed
     return not part.signed or _is_one_piece(row)
+
+
+def _is_led_by_thought(at: int, own: Sequence[Sequence[Group]], by_model: bool) -> bool:
+    """Whether the turn that a thought comes into begins with one: neighbours are joined."""
+    leads: Part | None = None
+    for part in reversed([group.part for row in own for group in row if group.position < at]):
+        stays = part.kind == "call" and by_model if is_tool(part) else part.speaker == "model"
+        if not stays:
+            break
+        if is_tool(part) or is_words(part) or part.kind == "reasoning":
+            leads = part
+    return leads is None or leads.kind == "reasoning"
 
 
 def _is_one_piece(row: Sequence[Group]) -> bool:

@@ -29,6 +29,11 @@ class Turn(Struct):
 class Wire(Protocol):
     """One wire format, as far as plain messages go."""
 
+    @property
+    def thinks_first(self) -> bool:
+        """Whether a message of the model that holds a thought must begin with one."""
+        ...
+
     def role(self, message: JSON) -> Role:
         """Whose message it is."""
         ...
