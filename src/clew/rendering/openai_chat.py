@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 from msgspec import Struct
 
@@ -26,8 +26,12 @@ _JOINED = (*REASONING, "refusal")
 class OpenAIChatWire(Struct, frozen=True):
     """OpenAI Chat Completions."""
 
-    thinks_first: ClassVar = False
     apart: bool = False  # a part for each text: where marks are set, what they stand on must stay
+
+    @property
+    def thinks_first(self) -> bool:
+        """What was thought is a field, wherever it was."""
+        return False
 
     def role(self, message: JSON) -> Role:
         """Whose message it is; results are told by the client."""
