@@ -7,6 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 PYTEST := $(PY) -m pytest
+# One more than there are cores: many tests wait for processes of their own.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # The system's own certificates, for machines behind a private authority.
 INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python
 INSTALL := $(INSTALL_INTO) $(PY)
@@ -30,13 +32,13 @@ demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 	@$(BIN)/clew demo
 
 test: $(VENV)/.dev ## every test that needs nothing but this repository
-	$(PYTEST) -n auto tests
+	$(PYTEST) -n $(WORKERS) tests
 
 check: $(VENV)/.fit ## format, lint, strict types, tests
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/basedpyright --pythonpath $(PY)
-	$(PYTEST) -n auto tests
+	$(PYTEST) -n $(WORKERS) tests
 
 corpus: $(VENV)/.dev ## the laws over recorded sessions (CORPUS=path; ALL=1: under every policy)
 	@test -d "$(CORPUS)" || { \

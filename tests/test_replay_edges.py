@@ -99,7 +99,8 @@ def test_each_request_has_the_price_of_its_own_model() -> None:
     usage = Usage(input=100, cache_read=900, output=50)
     requests = [replace(sent, usage=usage) for sent in session.requests]
     half = len(requests) // 2 - 1
-    prices = {"claude-opus-4-5": 5.0, "claude-haiku-4-5": 1.0, "some-model-of-ours": 5.0}
+    unlisted = 0.0  # and not another model's price
+    prices = {"claude-opus-4-5": 5.0, "claude-haiku-4-5": 1.0, "some-model-of-ours": unlisted}
     for other, dollars in prices.items():
         mixed = [replace(sent, model=other) for sent in requests[:half]]
         result = played(replace(session, requests=(*mixed, *requests[half:])))
