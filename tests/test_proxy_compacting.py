@@ -176,26 +176,24 @@ class TestTheColdCache:
         drive(tmp_path, act, clock=clock)
 
     @pytest.mark.parametrize(
-        ("format", "model", "hours"),
+        ("format", "model", "minutes"),
         [
-            ("openai-chat", "gpt-4.1", 24),
-            ("openai-chat", "gpt-5.4", 24),
-            ("openai-responses", "gpt-5.5", 24),
-            ("openai-responses", "gpt-5.6", 24),  # half an hour is the least
-            ("openai-chat", "some-model", 24),
-            ("openai-chat", "anthropic/claude-opus-4.8", 1),  # whoever marks it may ask for that
-            ("gemini", "gemini-3-pro", 24),
+            ("openai-chat", "gpt-5.4", 10),
+            ("openai-responses", "gpt-5.5", 10),
+            ("openai-responses", "gpt-5.6", 30),
+            ("openai-chat", "some-model", 10),
+            ("openai-chat", "anthropic/claude-opus-4.8", 60),  # whoever marks it may ask for that
+            ("gemini", "gemini-3-pro", 5),
         ],
     )
-    def test_what_may_still_be_there_is_not_written_again(
-        self, tmp_path: Path, format: FormatName, model: str, hours: int
+    def test_a_cache_is_cold_after_its_lifetime(
+        self, tmp_path: Path, format: FormatName, model: str, minutes: int
     ):
-        """A provider that says how long it keeps a prompt at the most may have it until then."""
         for share, moment in ((0.9, ""), (1.1, "cold")):
             one = Deciding(KEEN, SQLiteStore(tmp_path / f"{share}.db"))
             now = 1_800_000_000.0
             for steps in (1, 2, 3):
-                now += share * hours * 60 * MINUTE
+                now += share * minutes * MINUTE
                 body = json.dumps({**json.loads(said(format, steps)), "model": model}).encode()
                 asked = Asked(body, format, None, "owner", now)
                 made = one.decide(asked)

@@ -317,7 +317,7 @@ class TestPauses:
             (None, 3_700, "cold"),
         ],
     )
-    def test_a_cache_is_cold_when_it_is_gone_for_sure(
+    def test_a_cache_is_cold_after_what_its_marks_ask_for(
         self, store: SQLiteStore, mark: dict[str, Any] | None, pause: float, moment: str
     ):
         one, talk = Worker(store), Talk(Signer())

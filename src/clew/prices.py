@@ -57,21 +57,20 @@ def _terms(format: str, name: str) -> Terms:
 
 # --- the table ---------------------------------------------------------------------------------
 
-_DAY = 86_400.0  # seconds
-
 # How each kind of cache works, whichever model it serves. Google states no lifetime for its
 # implicit cache; "a few minutes" is said of it, and the shortest of the others' is taken for that.
-# OpenAI keeps an entry for up to a day, unless an organization has it keep nothing; from 5.6 on
-# what is stated is the least. A mark that somebody else sets asks for an hour at the most.
+# OpenAI may keep an entry for up to a day; what is usual counts, for on recorded sessions an epoch
+# after a pause pays even where the cache is still there (docs/prices.md). A mark that somebody else
+# sets asks for an hour at the most.
 _CACHES: dict[Cache, Terms] = {
     "marks": Terms(
         cache="marks", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20
     ),
-    "prefix": Terms(cache="prefix", step=128, lifetime=600, longest=_DAY),
+    "prefix": Terms(cache="prefix", step=128, lifetime=600),
     "breakpoints": Terms(
-        cache="breakpoints", write=1.25, write_1h=1.25, lifetime=1_800, longest=_DAY, look_back=80
+        cache="breakpoints", write=1.25, write_1h=1.25, lifetime=1_800, look_back=80
     ),
-    "implicit": Terms(cache="implicit", lifetime=300, longest=_DAY),
+    "implicit": Terms(cache="implicit", lifetime=300),
     "none": Terms(cache="none"),
 }
 

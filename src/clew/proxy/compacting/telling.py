@@ -25,7 +25,7 @@ _MOSTLY: Final = 0.5
 
 
 def lifetime(body: Body, format: FormatName, model: str) -> float:
-    """After how many seconds a cached prefix of this request is gone for sure."""
+    """After how many seconds a cached prefix of this request is gone."""
     return marking_of(body, format).lifetime or terms_for(format, model).gone
 
 
