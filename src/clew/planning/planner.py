@@ -27,7 +27,7 @@ _AT_LEAST = 40.0  # the median, however many there were
 _ANSWER, _ASKED, _OUTPUT = 1_500, 150, 5.0
 _MUST = frozenset({"folded", "over_limit"})  # made only where a limit is exceeded
 _MOST_RISK = 0.01  # turns for each token, whatever is paid for one that misses something
-_MARGIN = 2.0  # times its price an epoch must be worth: what is worth less now is surer later
+_MARGIN = 1.75  # times its price an epoch must be worth: what is worth less now is surer later
 
 
 class Moment(Struct, frozen=True, gc=False):
