@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 from typing import Final
 
 VERBATIM: Final = 4_000  # characters of an open error; of a longer one, what tells why is kept
@@ -64,7 +65,8 @@ _BROKE = re.compile(
 _WENT_WELL = re.compile(
     r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
 )
-# One is in each of those.
+_WELL = ("pass", "test result")  # or "fail": one is in each of those
+# One is in each of those that tell of a failure.
 _BROKEN = (
     "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
     "not ok", "exception", "fault", "undefined", "***", "no solution", ".rb:", "conflict",
@@ -164,12 +166,25 @@ def counts_failures(text: str) -> bool:
 
 def ends_in_failure(text: str) -> bool:
     """Whether the end of a run's output tells of a failure, by a count or in any known way."""
-    tail = _SETTLED.sub("", uncoloured(text[-_TAIL:]))
-    small = tail.lower()
-    if not any(word in small for word in _BROKEN):
+    tail = _SETTLED.sub("", uncoloured(text[-_TAIL:])).lower()
+    if not any(word in tail for word in _BROKEN):
         return False
-    well = max((found.end() for found in _WENT_WELL.finditer(tail)), default=0)
-    return _ENDS_FAILED.search(tail) is not None or _BROKE.search(tail, well) is not None
+    told = _lines_with(tail, (*_BROKEN, *_WELL))
+    well = max((found.end() for found in _WENT_WELL.finditer(told)), default=0)
+    return _ENDS_FAILED.search(told) is not None or _BROKE.search(told, well) is not None
+
+
+def _lines_with(text: str, words: Sequence[str]) -> str:
+    """The lines of a text in which one of these words stands: patterns need look at no others."""
+    found: set[tuple[int, int]] = set()
+    for word in words:
+        at = text.find(word)
+        while at >= 0:
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+            found.add((text.rfind("\n", 0, at) + 1, end))
+            at = text.find(word, end)
+    return "\n".join(text[start:end] for start, end in sorted(found))
 
 
 def tells_success(text: str) -> bool:
