@@ -29,7 +29,7 @@ help: ## say what there is
 		while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
-	@$(BIN)/clew demo
+	@$(BIN)/respool demo
 
 test: $(VENV)/.dev ## every test that needs nothing but this repository
 	$(PYTEST) -n $(WORKERS) tests
@@ -63,10 +63,10 @@ clean: ## remove all that make made
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.uv:
-	@$(if $(PYTHON),:,echo "clew needs Python 3.11 or later, and no python3 on this PATH is: \
+	@$(if $(PYTHON),:,echo "respool needs Python 3.11 or later, and no python3 on this PATH is: \
 	install one, or name it with make PYTHON=/path/to/python3.11" >&2; exit 2)
 	@$(PYTHON) -c '$(NEW_ENOUGH)' 2>/dev/null || { \
-		echo "clew needs Python 3.11 or later, and $(PYTHON) is not one" >&2; exit 2; }
+		echo "respool needs Python 3.11 or later, and $(PYTHON) is not one" >&2; exit 2; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
 		echo "$(PYTHON) cannot make virtual environments: install its venv package" \
 		"(on Debian and Ubuntu: python3-venv)" >&2; exit 2; }

@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.passes import CONDITIONS, panel
-from clew.replay.calibration import evidence_of
-from clew.replay.conditions import conditions_of, model_of_session
-from clew.replay.one import Options, measure_for, replayed
-from clew.replay.reading import Counted, Measure, Plain
-from clew.replay.recording import Conditions
-from clew.replay.result import SessionResult
-from clew.replay.totals import ratio
-from clew.sessions.session import Session
-from clew.tokens import counter_for
+from respool.replay.calibration import evidence_of
+from respool.replay.conditions import conditions_of, model_of_session
+from respool.replay.one import Options, measure_for, replayed
+from respool.replay.reading import Counted, Measure, Plain
+from respool.replay.recording import Conditions
+from respool.replay.result import SessionResult
+from respool.replay.totals import ratio
+from respool.sessions.session import Session
+from respool.tokens import counter_for
 
 POLICIES = ("none", "mask-10", "clear-100k", "clear-50k-5", "oracle", "floor", "safe", "lean")
 Way = Callable[[Session], tuple[Measure, Conditions]]

@@ -1,4 +1,4 @@
-"""A long session as a picture: how large each request was, without clew and with it.
+"""A long session as a picture: how large each request was, without respool and with it.
 
     python -m bench.context_chart [CORPUS] [-o docs/context.svg]
 
@@ -13,17 +13,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-import clew
+import respool
 from bench.charts import Axis, Place, Plot, picture
 from bench.frontier import CORPUS
 from bench.passes import panel, recording_of
-from clew.replay.projected import Projected
-from clew.replay.score import score
-from clew.replay.senders import AsSent
-from clew.sessions.session import Session
+from respool.replay.projected import Projected
+from respool.replay.score import score
+from respool.replay.senders import AsSent
+from respool.sessions.session import Session
 
 AGENTS: Final = {"anthropic": "Claude Code", "openai-responses": "Codex"}
-LEGEND: Final = {"grey": "without clew", "blue": "with clew", "orange": "with clew, preset lean"}
+LEGEND: Final = {
+    "grey": "without respool",
+    "blue": "with respool",
+    "orange": "with respool, preset lean",
+}
 MARKS: Final = (20, 50, 100, 200, 500)  # between lines, in requests and in thousands of tokens
 
 
@@ -38,8 +42,8 @@ def sizes_of(session: Session) -> dict[str, list[Place]]:
     recording = recording_of(session, real=False)
     senders = {
         "grey": AsSent(recording),
-        "blue": Projected(recording, clew.Policy()),
-        "orange": Projected(recording, clew.Policy.preset("lean")),
+        "blue": Projected(recording, respool.Policy()),
+        "orange": Projected(recording, respool.Policy.preset("lean")),
     }
     scores = {kind: score(recording, sender, kind) for kind, sender in senders.items()}
     return {
@@ -77,7 +81,7 @@ def main() -> None:
     plots = [
         plotted(agent, sizes_of(longest(given.corpus, format))) for format, agent in AGENTS.items()
     ]
-    told = "The size of each request of two recorded sessions, without clew and with it"
+    told = "The size of each request of two recorded sessions, without respool and with it"
     given.output.write_text(picture(told, plots, LEGEND), "utf-8")
 
 

@@ -4,7 +4,7 @@
 
 CORPUS (default: ../shared/corpus beside the repository) holds one .jsonl.gz for each agent and
 repository. Weights are fitted on some repositories and judged on the others. Nothing is written:
-the weights printed are copied by hand into src/clew/tokens.py.
+the weights printed are copied by hand into src/respool/tokens.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, cast
 
-from clew import tokens
+from respool import tokens
 
 Record = dict[str, Any]
 

@@ -5,7 +5,7 @@
 
 CORPUS (default: ../shared/corpus beside the repository) holds one .jsonl.gz for each agent and
 repository. Every score is held out by repository: weights fitted on all others. --write puts the
-weights fitted on everything into src/clew/forecast/weights.toml; --ablate tells what each feature
+weights fitted on everything into src/respool/forecast/weights.toml; --ablate tells what a feature
 is worth; --frontier replays the sessions of the published baselines under a priced planner that
 has nothing but the forecast, each with weights from other repositories; --cross writes for each
 repository the weights of all others into FOLDER, for bench/frontier.py. Needs numpy, scipy and
@@ -31,20 +31,20 @@ from sklearn.metrics import roc_auc_score
 
 from bench.forecast_data import call_rows, rows_of
 from bench.forecast_sim import Knobs, Planned
-from clew.forecast.features import AGES, LINE, RESULT, bin_of
-from clew.forecast.model import Model, read_model
-from clew.prices import Terms
-from clew.replay.reading import HOUR, Plain
-from clew.replay.recording import Conditions, Recording
-from clew.replay.score import score
-from clew.replay.senders import AsSent
-from clew.sessions.readers import READERS
-from clew.sessions.reading import read_file
-from clew.sessions.session import Session
+from respool.forecast.features import AGES, LINE, RESULT, bin_of
+from respool.forecast.model import Model, read_model
+from respool.prices import Terms
+from respool.replay.reading import HOUR, Plain
+from respool.replay.recording import Conditions, Recording
+from respool.replay.score import score
+from respool.replay.senders import AsSent
+from respool.sessions.readers import READERS
+from respool.sessions.reading import read_file
+from respool.sessions.session import Session
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
-WEIGHTS = REPOSITORY / "src" / "clew" / "forecast" / "weights.toml"
+WEIGHTS = REPOSITORY / "src" / "respool" / "forecast" / "weights.toml"
 AGENTS = ("claude-code", "codex", "opencode", "pi")
 PANEL = {
     "claude-code__entireio+cli": 8,

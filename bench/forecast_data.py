@@ -8,14 +8,14 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from clew.check.rules import steps_of
-from clew.forecast.features import Bins, Known, known
-from clew.forecast.mentions import Mentions
-from clew.ledger.ledger import Ledger
-from clew.replay.recording import Recording
-from clew.replay.senders import Place
-from clew.tools import Tools
-from clew.transcript import Index, Part
+from respool.check.rules import steps_of
+from respool.forecast.features import Bins, Known, known
+from respool.forecast.mentions import Mentions
+from respool.ledger.ledger import Ledger
+from respool.replay.recording import Recording
+from respool.replay.senders import Place
+from respool.tools import Tools
+from respool.transcript import Index, Part
 
 LEAST = 200  # characters; shorter results are never cut
 

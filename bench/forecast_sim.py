@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from bench.forecast_data import Walk
-from clew.codecs.json_tree import JSON
-from clew.forecast.features import known
-from clew.forecast.keeping import Kept, kept_of
-from clew.forecast.model import Model, forecast
-from clew.marker import Short, find_marker, reference
-from clew.passes.keep_lines import LEAST
-from clew.replay.reading import with_mark
-from clew.replay.recording import Recording
-from clew.replay.senders import Replaced
+from respool.codecs.json_tree import JSON
+from respool.forecast.features import known
+from respool.forecast.keeping import Kept, kept_of
+from respool.forecast.model import Model, forecast
+from respool.marker import Short, find_marker, reference
+from respool.passes.keep_lines import LEAST
+from respool.replay.reading import with_mark
+from respool.replay.recording import Recording
+from respool.replay.senders import Replaced
 
 _LEAST_SAVED = 20  # tokens
 DEPTHS = (1.0,)  # of the rate that prices give, at which a result is offered

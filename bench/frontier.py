@@ -18,15 +18,15 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import NamedTuple
 
-import clew
-import clew.forecast.model as shipped
+import respool
+import respool.forecast.model as shipped
 from bench.passes import panel, recording_of
-from clew.forecast.model import read_model
-from clew.policy import PRESETS
-from clew.replay.projected import Projected
-from clew.replay.score import score
-from clew.replay.senders import AsSent
-from clew.sessions.session import Session
+from respool.forecast.model import read_model
+from respool.policy import PRESETS
+from respool.replay.projected import Projected
+from respool.replay.score import score
+from respool.replay.senders import AsSent
+from respool.sessions.session import Session
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 
@@ -49,14 +49,16 @@ class Row(NamedTuple):
 
 def policies(
     names: Sequence[str], cautions: Sequence[float], *, lean: bool
-) -> dict[str, clew.Policy]:
+) -> dict[str, respool.Policy]:
     """Presets, or one of them at several degrees of caution."""
     if not cautions:
-        return {name: clew.Policy.preset(name) for name in names}
-    return {f"caution {one:g}": clew.Policy(caution=one, shape_arrivals=lean) for one in cautions}
+        return {name: respool.Policy.preset(name) for name in names}
+    return {
+        f"caution {one:g}": respool.Policy(caution=one, shape_arrivals=lean) for one in cautions
+    }
 
 
-def measured(task: tuple[Session, dict[str, clew.Policy], str | None]) -> list[Row]:
+def measured(task: tuple[Session, dict[str, respool.Policy], str | None]) -> list[Row]:
     """One session under each policy."""
     session, tried, weights = task
     if weights is not None:

@@ -14,7 +14,7 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import clew
+import respool
 from bench.charts import Axis, Place, Plot, picture
 from bench.frontier import CORPUS, Row, measured, weights_for
 from bench.passes import panel
@@ -50,9 +50,9 @@ class Curve(NamedTuple):
     chosen: Place  # at the caution that the preset has
 
 
-def tried() -> dict[str, clew.Policy]:
+def tried() -> dict[str, respool.Policy]:
     """Each preset at each degree of caution, by name."""
-    presets = {name: clew.Policy.preset(name) for name in COLOURS}
+    presets = {name: respool.Policy.preset(name) for name in COLOURS}
     degrees = sorted({*CAUTIONS, *(policy.caution for policy in presets.values())})
     return {
         f"{name} {one:g}": policy.replace(caution=one)
@@ -66,7 +66,7 @@ def curves_of(rows: Sequence[Row], *, held_out: bool) -> Iterator[Curve]:
     for preset in COLOURS:
         names = [name for name in tried() if name.startswith(f"{preset} ")]
         points = {name: _summed([row for row in rows if row.policy == name]) for name in names}
-        chosen = points[f"{preset} {clew.Policy.preset(preset).caution:g}"]
+        chosen = points[f"{preset} {respool.Policy.preset(preset).caution:g}"]
         yield Curve(preset, held_out, list(points.values()), chosen)
 
 

@@ -2,7 +2,7 @@
 
     python bench/known_calls.py [CORPUS] [--unknown N] [--sample N]
 
-CORPUS (default: ../shared/corpus beside the repository) is a file or folder that `clew replay`
+CORPUS (default: ../shared/corpus beside the repository) is a file or folder that `respool replay`
 reads. A call is *known* when its kind is (nothing in it had to be taken for a barrier out of
 ignorance), and so is its target: a path, a URL, a record or the program that ran. A call of kind
 "other" (a plan, a question to the user) needs no target. What is declared to reach further than
@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from clew.codecs.formats import CODECS
-from clew.sessions.readers import READERS
-from clew.sessions.reading import read_file
-from clew.sessions.session import Session
-from clew.tools import Tools, Use
+from respool.codecs.formats import CODECS
+from respool.sessions.readers import READERS
+from respool.sessions.reading import read_file
+from respool.sessions.session import Session
+from respool.tools import Tools, Use
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"

@@ -23,26 +23,26 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-import clew
+import respool
 from bench.passes import CONDITIONS
-from clew.codecs.body import Kept
-from clew.codecs.codec import FormatName
-from clew.codecs.formats import CODECS
-from clew.codecs.json_tree import JSON
-from clew.codecs.object_body import ObjectBody
-from clew.engine import Folded, fold_on
-from clew.facts import Facts
-from clew.folding.state import State
-from clew.ledger.failures import clipped, telling_line
-from clew.projection import project
-from clew.replay.policies import NAMES
-from clew.replay.reading import Counted, Measure, Plain, Row, read_row
-from clew.sessions.readers import READERS
-from clew.sessions.reading import read_file
-from clew.sessions.session import Sent, Session
-from clew.summaries.outcomes import ending_of
-from clew.tokens import counter_for
-from clew.transcript import Exchange
+from respool.codecs.body import Kept
+from respool.codecs.codec import FormatName
+from respool.codecs.formats import CODECS
+from respool.codecs.json_tree import JSON
+from respool.codecs.object_body import ObjectBody
+from respool.engine import Folded, fold_on
+from respool.facts import Facts
+from respool.folding.state import State
+from respool.ledger.failures import clipped, telling_line
+from respool.projection import project
+from respool.replay.policies import NAMES
+from respool.replay.reading import Counted, Measure, Plain, Row, read_row
+from respool.sessions.readers import READERS
+from respool.sessions.reading import read_file
+from respool.sessions.session import Sent, Session
+from respool.summaries.outcomes import ending_of
+from respool.tokens import counter_for
+from respool.transcript import Exchange
 
 FILES = (
     "claude-code__PackmindHub+context-evaluator",
@@ -194,7 +194,7 @@ def _ended_with(id: JSON, ending: str) -> JSON:
 
 def rejected(format: FormatName, messages: list[JSON]) -> list[str]:
     """What the provider would reject; the tools are not recorded, so only the history counts."""
-    problems = clew.check(messages, format=format)
+    problems = respool.check(messages, format=format)
     return [f"{one.code}: {one.message}" for one in problems if one.severity == "error"]
 
 
@@ -208,7 +208,7 @@ class Follower:
     somebody looks at it; `tokens` is at least what it has.
     """
 
-    def __init__(self, chain: Chain, policy: clew.Policy, measure: Measure, head: int) -> None:
+    def __init__(self, chain: Chain, policy: respool.Policy, measure: Measure, head: int) -> None:
         self.chain = chain
         self._head = head
         self.codec = CODECS[chain.format]
@@ -263,7 +263,7 @@ class Follower:
 
 
 def follow(
-    chain: Chain, policy: clew.Policy, measure: Measure, head: int, window: int
+    chain: Chain, policy: respool.Policy, measure: Measure, head: int, window: int
 ) -> Lasted | None:
     """A chain until its projection is full; None: even its history never fills the window."""
     follower = Follower(chain, policy, measure, head)
@@ -391,14 +391,14 @@ def chains(corpus: Path, starts: int, files: Sequence[str] = FILES) -> Iterator[
             yield name, chained([one for one in same if one.format == same[0].format])
 
 
-def policy_of(name: str, window: int) -> clew.Policy:
+def policy_of(name: str, window: int) -> respool.Policy:
     """A policy by name, with a budget if it has none."""
     if name == "budget":
-        policy = clew.Policy(passes=("default", "old_reasoning", "trim_results", "stub_results"))
+        policy = respool.Policy(passes=("default", "old_reasoning", "trim_results", "stub_results"))
     elif name.endswith(".toml"):
-        policy = clew.Policy.from_toml(name)
+        policy = respool.Policy.from_toml(name)
     else:
-        policy = clew.Policy.preset(name)
+        policy = respool.Policy.preset(name)
     return policy if policy.budget else policy.replace(budget=window - RESERVE)
 
 
@@ -457,7 +457,9 @@ def main() -> None:
     asked.add_argument("--window", type=int, default=WINDOW)
     asked.add_argument("--starts", type=int, default=2, help="chains of each repository")
     asked.add_argument("--files", nargs="*", default=list(FILES))
-    asked.add_argument("--own", action="store_true", help="count as clew does, not characters / 4")
+    asked.add_argument(
+        "--own", action="store_true", help="count as respool does, not characters / 4"
+    )
     asked.add_argument("--json", action="store_true")
     told = asked.parse_args()
     found = measured(

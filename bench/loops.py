@@ -2,7 +2,7 @@
 
     python bench/loops.py [CORPUS] [--second] [--left-out N] [--seed N]
 
-CORPUS (default: ../shared/corpus beside the repository) is a file or folder that `clew replay`
+CORPUS (default: ../shared/corpus beside the repository) is a file or folder that `respool replay`
 reads. Every circle is listed with its calls. `--second` lists what would be said if the detector
 spoke at the second call already, without leeway or patience: a longer list, to see what the limits
 are for. `--left-out` lists so many calls that were made before with the same result and that the
@@ -22,18 +22,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from clew.codecs.formats import CODECS
-from clew.ledger.ledger import Ledger
-from clew.loops import Circle, Limits, circles_in
-from clew.loops.reading import read_history
-from clew.loops.seen import Seen, answered, asked
-from clew.loops.streaks import REACH
-from clew.loops.walk import heard
-from clew.sessions.readers import READERS
-from clew.sessions.reading import read_file
-from clew.sessions.session import Session
-from clew.tools import Tools
-from clew.transcript import Exchange, Index
+from respool.codecs.formats import CODECS
+from respool.ledger.ledger import Ledger
+from respool.loops import Circle, Limits, circles_in
+from respool.loops.reading import read_history
+from respool.loops.seen import Seen, answered, asked
+from respool.loops.streaks import REACH
+from respool.loops.walk import heard
+from respool.sessions.readers import READERS
+from respool.sessions.reading import read_file
+from respool.sessions.session import Session
+from respool.tools import Tools
+from respool.transcript import Exchange, Index
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"

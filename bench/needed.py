@@ -18,15 +18,15 @@ from msgspec import Struct
 from rich import box
 from rich.table import Table
 
-from clew.edits import DropExchange, Edit, PlaceMark, Replace
-from clew.folding.fold import State
-from clew.replay.projected import Projected
-from clew.replay.reading import _grouped
-from clew.replay.recording import Recording
-from clew.replay.score import _Run
-from clew.shapes import kind_of
-from clew.touching import touched
-from clew.transcript import Part
+from respool.edits import DropExchange, Edit, PlaceMark, Replace
+from respool.folding.fold import State
+from respool.replay.projected import Projected
+from respool.replay.reading import _grouped
+from respool.replay.recording import Recording
+from respool.replay.score import _Run
+from respool.shapes import kind_of
+from respool.touching import touched
+from respool.transcript import Part
 
 AGES = ((0, "0"), (2, "1–2"), (5, "3–5"), (10, "6–10"), (20, "11–20"), (10**9, ">20"))
 NAMES = tuple(name for _, name in AGES)

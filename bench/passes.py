@@ -25,23 +25,23 @@ from msgspec import Struct, field
 from rich.console import Console
 from rich.table import Table
 
-import clew
+import respool
 from bench.needed import ALL, Tally, Watched, needed_rows, needed_table, tally_of, total
 from bench.needed_markdown import coded, markdown, needed_markdown
-from clew.policy import pass_names
-from clew.prices import Terms
-from clew.ranges import MOST
-from clew.replay.calibration import evidence_of
-from clew.replay.conditions import conditions_of
-from clew.replay.one import Options, measure_for
-from clew.replay.projected import Projected
-from clew.replay.reading import HOUR, Plain
-from clew.replay.recording import Conditions, Recording
-from clew.replay.score import _Run
-from clew.replay.senders import AsSent
-from clew.sessions.readers import READERS
-from clew.sessions.reading import files_below, read_file
-from clew.sessions.session import Session
+from respool.policy import pass_names
+from respool.prices import Terms
+from respool.ranges import MOST
+from respool.replay.calibration import evidence_of
+from respool.replay.conditions import conditions_of
+from respool.replay.one import Options, measure_for
+from respool.replay.projected import Projected
+from respool.replay.reading import HOUR, Plain
+from respool.replay.recording import Conditions, Recording
+from respool.replay.score import _Run
+from respool.replay.senders import AsSent
+from respool.sessions.readers import READERS
+from respool.sessions.reading import files_below, read_file
+from respool.sessions.session import Session
 
 # The sessions of the published baselines: so many of each file, long ones, in file order.
 PANEL = (
@@ -106,7 +106,7 @@ class Figures(Struct):
                 setattr(self, name, mine + theirs)
 
 
-def figures(recording: Recording, policy: clew.Policy) -> Figures:
+def figures(recording: Recording, policy: respool.Policy) -> Figures:
     """One policy on one session."""
     base, sender = _Run(recording, AsSent(recording)), Projected(recording, policy)
     run = Watched(recording, sender)
@@ -171,18 +171,20 @@ def recording_of(session: Session, real: bool) -> Recording:
     return Recording(session, measure, conditions_of(session, measure))
 
 
-def policies(names: Sequence[str]) -> dict[str, clew.Policy]:
+def policies(names: Sequence[str]) -> dict[str, respool.Policy]:
     """Each pass alone, taken at once and taken only where it is free; then all defaults."""
-    found: dict[str, clew.Policy] = {}
+    found: dict[str, respool.Policy] = {}
     for name in names:
-        found[f"{name}{TAKEN}"] = clew.Policy(passes=(name,), at_once=True, **ALONE.get(name, {}))
-        found[f"{name}{FREE}"] = clew.Policy(passes=(name,), step=MOST)
+        found[f"{name}{TAKEN}"] = respool.Policy(
+            passes=(name,), at_once=True, **ALONE.get(name, {})
+        )
+        found[f"{name}{FREE}"] = respool.Policy(passes=(name,), step=MOST)
     if "keep_lines" in names:
-        found["keep_lines, shape_arrivals"] = clew.Policy(
+        found["keep_lines, shape_arrivals"] = respool.Policy(
             passes=("keep_lines",), shape_arrivals=True, step=MOST
         )
-    found[f"defaults{TAKEN}"] = clew.Policy(at_once=True)
-    found[f"defaults{FREE}"] = clew.Policy(step=MOST)
+    found[f"defaults{TAKEN}"] = respool.Policy(at_once=True)
+    found[f"defaults{FREE}"] = respool.Policy(step=MOST)
     return found
 
 

@@ -37,16 +37,16 @@ from bench.proxy_load import (
 )
 from bench.proxy_table import MEASURES, Absent, Row, compared, row, table
 from bench.proxy_upstream import upstream
-from clew.proxy.app import App
-from clew.proxy.forwarding.config import Config
-from clew.proxy.forwarding.upstreams import upstreams_of
+from respool.proxy.app import App
+from respool.proxy.forwarding.config import Config
+from respool.proxy.forwarding.upstreams import upstreams_of
 
 SMALL, LARGE = 1_000, 800_000
 MOST_SMALL, MOST_LARGE, MOST_STREAMS = 20_000, 640, 150  # requests of a round
 MANY = 20_000  # requests over which memory is to stay flat
 ROUNDS = 3
 AGENTS = 16
-BARE, CLEW = "bare, {}", "clew"
+BARE, RESPOOL = "bare, {}", "respool"
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -69,8 +69,8 @@ def run_upstream(port: Connection) -> None:
 
 
 def run_uvicorn(port: Connection, upstream_port: int) -> None:
-    """clew as it is served."""
-    from clew.proxy.running import serving
+    """respool as it is served."""
+    from respool.proxy.running import serving
 
     async def serve() -> None:
         async with serving(_app(upstream_port)) as running:
@@ -81,13 +81,13 @@ def run_uvicorn(port: Connection, upstream_port: int) -> None:
 
 
 def run_compacting(port: Connection, upstream_port: int, folder: str) -> None:
-    """clew as people run it: it compacts, and keeps what it takes out."""
-    from clew.proxy.assembling import compacting_app
-    from clew.proxy.compacting.options import Options
-    from clew.proxy.forwarding.record import to_nowhere
-    from clew.proxy.running import serving
+    """respool as people run it: it compacts, and keeps what it takes out."""
+    from respool.proxy.assembling import compacting_app
+    from respool.proxy.compacting.options import Options
+    from respool.proxy.forwarding.record import to_nowhere
+    from respool.proxy.running import serving
 
-    os.environ["CLEW_STORE"] = f"{folder}/clew.db"
+    os.environ["RESPOOL_STORE"] = f"{folder}/respool.db"
 
     async def serve() -> None:
         app = compacting_app(_config(upstream_port), Options(), to_nowhere)
@@ -223,7 +223,7 @@ def main() -> None:
         ways = _ways(stack, given.servers.split(","), given.peers, folder)
         up = [way for way in ways if isinstance(way, Way)]
         rows = {one.name: one for one in measured(up, given.seconds)}
-        flat = [flatness(way) for way in up if given.memory and way.name == CLEW]
+        flat = [flatness(way) for way in up if given.memory and way.name == RESPOOL]
     print(table([one if isinstance(one, Absent) else rows[one.name] for one in ways]))
     bare, *others = [rows[way.name] for way in up[1:]]
     print(*(compared(one, bare) for one in others), *flat, sep="\n")
@@ -236,11 +236,11 @@ def _ways(
     none = stack.enter_context(running("no proxy", run_upstream))
     to = none.port
     bare = [stack.enter_context(running(BARE.format(name), SERVERS[name], to)) for name in servers]
-    clew = stack.enter_context(running(CLEW, run_compacting, to, f"{folder}"))
+    respool = stack.enter_context(running(RESPOOL, run_compacting, to, f"{folder}"))
     if environments is None:
-        return [none, *bare, clew]
+        return [none, *bare, respool]
     peers = (peering(peer, environments, to, folder) for peer in proxy_peers.PEERS)
-    return [none, *bare, clew, *(stack.enter_context(peer) for peer in peers)]
+    return [none, *bare, respool, *(stack.enter_context(peer) for peer in peers)]
 
 
 if __name__ == "__main__":

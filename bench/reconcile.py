@@ -24,18 +24,18 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from clew.codecs.formats import CODECS
-from clew.folding.fold import part_tokens
-from clew.replay import calibration
-from clew.replay.conditions import head_of
-from clew.replay.one import Options, replay_session
-from clew.replay.reading import Counted, Measure, read_row
-from clew.replay.reconcile import LEFT_OUT
-from clew.replay.result import Growth, Recorded, SessionResult
-from clew.sessions.readers import READERS
-from clew.sessions.reading import read_file
-from clew.sessions.session import Session
-from clew.tokens import PERMILLE, EstimateCounter, ExactCounter, Family, counter_for, family_of
+from respool.codecs.formats import CODECS
+from respool.folding.fold import part_tokens
+from respool.replay import calibration
+from respool.replay.conditions import head_of
+from respool.replay.one import Options, replay_session
+from respool.replay.reading import Counted, Measure, read_row
+from respool.replay.reconcile import LEFT_OUT
+from respool.replay.result import Growth, Recorded, SessionResult
+from respool.sessions.readers import READERS
+from respool.sessions.reading import read_file
+from respool.sessions.session import Session
+from respool.tokens import PERMILLE, EstimateCounter, ExactCounter, Family, counter_for, family_of
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 AGENTS = ("claude-code", "codex")

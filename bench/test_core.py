@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-import clew
-from clew.folding.memo import Memo
-from clew.policy import pass_names
-from clew.tokens import ExactCounter
+import respool
+from respool.folding.memo import Memo
+from respool.policy import pass_names
+from respool.tokens import ExactCounter
 from tests.laws.sessions import long_session
 
 pytestmark = pytest.mark.bench
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
-EXACT = clew.Policy(counter="o200k")  # the dearest way to count, in every format
-AT_ONCE = clew.Policy(counter="o200k", at_once=True)  # so that an edit is in force
+EXACT = respool.Policy(counter="o200k")  # the dearest way to count, in every format
+AT_ONCE = respool.Policy(counter="o200k", at_once=True)  # so that an edit is in force
 POLICIES = {"default": EXACT, "at once": AT_ONCE}
-EVERY = clew.Policy(counter="o200k", passes=pass_names(), shape_arrivals=True)
+EVERY = respool.Policy(counter="o200k", passes=pass_names(), shape_arrivals=True)
 # What a history that was never seen may cost next to counting it once. It should be 1.5. The
 # forecast looks at each line of a result whenever its age has doubled, at every evaluation of the
 # whole history, in Python, and counts what it would keep; counting once is native and takes 25 ms.
@@ -37,7 +37,7 @@ COLD = 60.0
 # offers that wait it is 4.5, most of it the texts themselves, two bytes a character where one of
 # them is wide. The index of words takes 2, offers' texts 1.3, holes between arrays that grew .6.
 MEMORY_LIMIT = 9.0
-PLAIN = clew.Policy(
+PLAIN = respool.Policy(
     counter="o200k",
     at_once=True,
     passes=("tidy_results", "identical_results", "contained_results", "lines_shown", "cap_results"),
@@ -51,9 +51,9 @@ FIELD = {
 }
 
 
-def untaught(budget: int | None = None) -> clew.Policy:
+def untaught(budget: int | None = None) -> respool.Policy:
     """A policy whose registry has read no shell command yet, as in a new process."""
-    return clew.Policy(counter="o200k", tools=clew.Tools(), budget=budget)
+    return respool.Policy(counter="o200k", tools=respool.Tools(), budget=budget)
 
 
 def seconds(run: Callable[[], Any], times: int = 7) -> float:
@@ -73,7 +73,7 @@ def untaught_seconds(format: str, bodies: Iterable[bytes], budget: int | None = 
     for body in bodies:
         gc.collect()
         start = time.perf_counter()
-        clew.compact(body, format=format, policy=untaught(budget), memo=None)
+        respool.compact(body, format=format, policy=untaught(budget), memo=None)
         best = min(best, time.perf_counter() - start)
     return best
 
@@ -112,8 +112,8 @@ def test_cold(format: str, policy: str) -> None:
     text = body.decode()
     count = ExactCounter().count
     counting = seconds(lambda: count(text))
-    cold = seconds(lambda: clew.compact(body, format=format, policy=chosen, memo=None))
-    edits = clew.compact(body, format=format, policy=chosen).report.edits
+    cold = seconds(lambda: respool.compact(body, format=format, policy=chosen, memo=None))
+    edits = respool.compact(body, format=format, policy=chosen).report.edits
     assert edits or policy == "default"
     detail = f"{len(body) / 1e3:.0f} KB: {cold * 1e3:.1f} ms, counting {counting * 1e3:.1f} ms"
     say(f"cold compact, {policy} / exact count, {format}", cold / counting, COLD, detail)
@@ -128,7 +128,7 @@ def test_cold_without_the_forecast(format: str) -> None:
     body, count = body_of(format), ExactCounter().count
     text = body.decode()
     counting = seconds(lambda: count(text))
-    cold = seconds(lambda: clew.compact(body, format=format, policy=PLAIN, memo=None))
+    cold = seconds(lambda: respool.compact(body, format=format, policy=PLAIN, memo=None))
     detail = f"{cold * 1e3:.1f} ms, counting {counting * 1e3:.1f} ms"
     say(f"cold compact without a forecast / exact count, {format}", cold / counting, 5.0, detail)
 
@@ -144,8 +144,8 @@ def test_cold_with_every_pass(format: str) -> None:
     text = body.decode()
     count = ExactCounter().count
     counting = seconds(lambda: count(text))
-    cold = seconds(lambda: clew.compact(body, format=format, policy=EVERY, memo=None))
-    edits = len(clew.compact(body, format=format, policy=EVERY).report.edits)
+    cold = seconds(lambda: respool.compact(body, format=format, policy=EVERY, memo=None))
+    edits = len(respool.compact(body, format=format, policy=EVERY).report.edits)
     detail = f"{cold * 1e3:.1f} ms, counting {counting * 1e3:.1f} ms, {edits} edits"
     say(f"cold compact with every pass / exact count, {format}", cold / counting, COLD, detail)
 
@@ -170,23 +170,23 @@ def test_warm(format: str, policy: str) -> None:
     step = {"openai-responses": 3}.get(format, 2)
     before = msgspec.json.encode({**request, FIELD[format]: request[FIELD[format]][:-step]})
     codec = seconds(lambda: msgspec.json.encode(msgspec.json.decode(body)), 20)
-    best, out = float("inf"), clew.compact(body, format=format, policy=chosen)
+    best, out = float("inf"), respool.compact(body, format=format, policy=chosen)
     for _ in range(20):
         memo = Memo()
-        clew.compact(before, format=format, policy=chosen, memo=memo)
+        respool.compact(before, format=format, policy=chosen, memo=memo)
         gc.collect()
         start = time.perf_counter()
-        out = clew.compact(body, format=format, policy=chosen, memo=memo)
+        out = respool.compact(body, format=format, policy=chosen, memo=memo)
         best = min(best, time.perf_counter() - start)
     assert out.report.edits or policy == "default"
     detail = f"{best * 1e3:.2f} ms, decode + encode {codec * 1e3:.2f} ms"
     say(f"warm compact, {policy} / msgspec decode + encode, {format}", best / codec, 2.0, detail)
 
 
-def unrefused(body: bytes, format: str, policy: clew.Policy) -> None:
+def unrefused(body: bytes, format: str, policy: respool.Policy) -> None:
     """Compact a request that may be over its budget even then."""
-    with contextlib.suppress(clew.BudgetError):
-        clew.compact(body, format=format, policy=policy, memo=None)
+    with contextlib.suppress(respool.BudgetError):
+        respool.compact(body, format=format, policy=policy, memo=None)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -197,7 +197,7 @@ def test_eight_times_the_history(format: str, budget: int, limit: float) -> None
 
     In the model's own window only the longer one would fold.
     """
-    policy = clew.Policy(counter="o200k", budget=budget)
+    policy = respool.Policy(counter="o200k", budget=budget)
     short, long = (msgspec.json.encode(long_session(format, n, result=2_400)) for n in (150, 1_200))
     one = seconds(lambda: unrefused(short, format, policy), 9)
     eight = seconds(lambda: unrefused(long, format, policy), 5)
@@ -224,8 +224,8 @@ def test_twenty_thousand_exchanges(format: str, budget: int | None, limit: float
 MEMORY = """
 import json, sys
 from pathlib import Path
-import clew
-from clew.tokens import ExactCounter
+import respool
+from respool.tokens import ExactCounter
 from tests.laws.sessions import long_session
 
 def status(name):
@@ -233,11 +233,11 @@ def status(name):
     return next(int(line.split()[1]) for line in lines if line.startswith(name)) * 1024
 
 ExactCounter().count("load the vocabulary")
-clew.compact(json.dumps(long_session(sys.argv[1], 5)).encode(), format=sys.argv[1])
+respool.compact(json.dumps(long_session(sys.argv[1], 5)).encode(), format=sys.argv[1])
 body = Path(sys.argv[2]).read_bytes()
 Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
 before = status("VmRSS")
-out = clew.compact(body, format=sys.argv[1], policy=clew.Policy(counter="o200k"))
+out = respool.compact(body, format=sys.argv[1], policy=respool.Policy(counter="o200k"))
 assert out.report.edits
 print((status("VmHWM") - before) / len(body))
 """

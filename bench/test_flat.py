@@ -18,7 +18,7 @@ REQUESTS = """
 import gc
 from pathlib import Path
 import msgspec
-import clew
+import respool
 from tests.laws.sessions import long_session
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
@@ -53,7 +53,7 @@ found, edited = [], 0
 for number in range(ROUNDS):
     format = FORMATS[number % len(FORMATS)]
     for _, request in zip(range(EACH), requests(format, 1 + number * 1_000)):
-        out = clew.compact(msgspec.json.encode(request), format=format)
+        out = respool.compact(msgspec.json.encode(request), format=format)
         edited += bool(out.report.edits)
     gc.collect()
     found.append(resident())

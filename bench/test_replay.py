@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from bench.test_core import FORMATS, say
-from clew.codecs.formats import CODECS
-from clew.replay.one import Options, replay_session
-from clew.replay.policies import USUAL
-from clew.sessions.session import Session
+from respool.codecs.formats import CODECS
+from respool.replay.one import Options, replay_session
+from respool.replay.policies import USUAL
+from respool.sessions.session import Session
 from tests.corpus.sessions import corpus
 from tests.laws.sessions import long_session
 from tests.replaying import session_of
@@ -91,7 +91,7 @@ MEMORY = """
 import sys, time
 from pathlib import Path
 from bench.test_replay import generated
-from clew.replay.one import Options, replay_session
+from respool.replay.one import Options, replay_session
 
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()

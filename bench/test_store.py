@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.facts import Facts
-from clew.marker import reference
-from clew.store import SQLiteStore
+from respool.facts import Facts
+from respool.marker import reference
+from respool.store import SQLiteStore
 
 pytestmark = pytest.mark.bench
 
@@ -24,7 +24,7 @@ OWNER = "0" * 32
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SQLiteStore]:
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     store.salt()
     yield store
     store.close()

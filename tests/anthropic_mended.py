@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.check.anthropic import AnthropicRules
-from clew.check.formats import problems_in
-from clew.check.rules import Seen, Step, steps_of
-from clew.codecs.anthropic import AnthropicCodec
-from clew.repair.anthropic import REPAIRED, AnthropicMender
-from clew.repair.mending import Repair
+from respool.check.anthropic import AnthropicRules
+from respool.check.formats import problems_in
+from respool.check.rules import Seen, Step, steps_of
+from respool.codecs.anthropic import AnthropicCodec
+from respool.repair.anthropic import REPAIRED, AnthropicMender
+from respool.repair.mending import Repair
 
 CODEC, RULES, MENDER = AnthropicCodec(), AnthropicRules(), AnthropicMender()
 

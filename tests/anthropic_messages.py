@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from clew.repair.words import NO_RESULT, unpaired_result
+from respool.repair.words import NO_RESULT, unpaired_result
 
 OLD, NEW = "claude-sonnet-4-5", "claude-opus-5-5"
 MARK = {"type": "ephemeral"}

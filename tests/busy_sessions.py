@@ -6,11 +6,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.folding.memo import Memo
-from clew.passes import Pass
-from clew.policy import Policy
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.folding.memo import Memo
+from respool.passes import Pass
+from respool.policy import Policy
 from tests.formats import FORMATS, Exchange, request
 from tests.laws.laws import idempotent, reproducible, reversible, small, stable, valid
 from tests.laws.subject import IDLE, Compact

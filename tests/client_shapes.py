@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from clew.codecs.codec import FormatName
+from respool.codecs.codec import FormatName
 from tests.formats import PIXEL
 
 Turn = list[Any]  # the model's messages and what answers them

@@ -14,20 +14,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-import clew
-from clew.proxy.compacting.compacting import Compacting
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.decision import Decision
-from clew.proxy.compacting.options import Options
-from clew.proxy.compacting.reading import Asked
-from clew.proxy.compacting.recording import Recording
-from clew.proxy.forwarding.config import Limits
-from clew.store import Record, SQLiteStore
+import respool
+from respool.proxy.compacting.compacting import Compacting
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.decision import Decision
+from respool.proxy.compacting.options import Options
+from respool.proxy.compacting.reading import Asked
+from respool.proxy.compacting.recording import Recording
+from respool.proxy.forwarding.config import Limits
+from respool.store import Record, SQLiteStore
 from tests.formats import Exchange, request, results
 from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say, until
 from tests.storing import salt_of
 
-KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
 DEADLINE = 0.4  # seconds, where something is late; else nothing is, however slow the machine
@@ -163,7 +163,7 @@ async def compacting(
     **given: Any,
 ) -> AsyncGenerator[Compacted]:
     options = Options(**{"policy": KEEN, "deadline": SOON, **given})
-    store = SQLiteStore(folder / "clew.db", wait=wait)
+    store = SQLiteStore(folder / "respool.db", wait=wait)
     deciding = Unsteady(
         options.policy, store, observe=options.observe, shared=options.shared, texts=options.texts
     )

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from clew.store import SQLiteStore
+from respool.store import SQLiteStore
 from tests.e2e.server import ModelServer, missing, running
 
-settings.register_profile("clew", deadline=None, derandomize="FUZZ" not in os.environ)
-settings.load_profile("clew")
-for own in [name for name in os.environ if name.startswith("CLEW_")]:
+settings.register_profile("respool", deadline=None, derandomize="FUZZ" not in os.environ)
+settings.load_profile("respool")
+for own in [name for name in os.environ if name.startswith("RESPOOL_")]:
     del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
 
 

@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import clew
-from clew.proxy.assembling import compacting_app
-from clew.proxy.compacting.options import Options
-from clew.proxy.forwarding.config import Config, Limits
-from clew.proxy.forwarding.record import to_nowhere
-from clew.proxy.running import serving
-from clew.store import SQLiteStore
+import respool
+from respool.proxy.assembling import compacting_app
+from respool.proxy.compacting.options import Options
+from respool.proxy.forwarding.config import Config, Limits
+from respool.proxy.forwarding.record import to_nowhere
+from respool.proxy.running import serving
+from respool.store import SQLiteStore
 from tests.formats import Exchange, request
 from tests.proxying import Heard, Reply, all_to, ask, post, upstream
 
-KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 KEY = "sk-ant-a-key-that-nobody-may-see"
 MODEL = "claude-sonnet-4-5"
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
@@ -90,7 +90,7 @@ class Dashboarded:
         return asking.result(20)
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """Get one of clew's own paths, as the local owner does."""
+        """Get one of respool's own paths, as the local owner does."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request("GET", f"{self.prefix}{path}", headers=named)
@@ -101,7 +101,7 @@ class Dashboarded:
 
     def data(self, question: str) -> Any:
         """What the dashboard's page is told."""
-        status, _, body = self.get(f"/clew/api/{question}")
+        status, _, body = self.get(f"/respool/api/{question}")
         assert status == 200, body
         return json.loads(body)
 
@@ -129,7 +129,7 @@ def dashboarded(
     *,
     observe: bool = False,
     token: str | None = None,
-    policy: clew.Policy = KEEN,
+    policy: respool.Policy = KEEN,
     port: int = 0,
 ) -> Iterator[Dashboarded]:
     """A proxy with its dashboard, in a thread of its own, for as long as the block lasts."""
@@ -154,7 +154,7 @@ async def _served(
     first: Future[Dashboarded],
     stop: Future[None],
 ) -> None:
-    store = SQLiteStore(folder / "clew.db")
+    store = SQLiteStore(folder / "respool.db")
     statuses: list[int] = []
 
     async def script(heard: Heard, writer: asyncio.StreamWriter) -> None:
@@ -168,7 +168,7 @@ async def _served(
         limits = Limits(drain=1.0)
         config = Config(port=port, upstreams=all_to(behind.port), limits=limits, token=token)
         async with serving(compacting_app(config, options, to_nowhere, store=store)) as running:
-            prefix = f"/clew-token/{token}" if token else ""
+            prefix = f"/respool-token/{token}" if token else ""
             loop = asyncio.get_running_loop()
             first.set_result(
                 Dashboarded(running.port, store, loop, behind.heard, statuses, prefix=prefix)

@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import clew
-from clew.proxy.compacting.board import Board, memory_for
-from clew.proxy.compacting.breaker import Breaker, Rules
-from clew.proxy.compacting.compacting import Compacting, Sending
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.decision import Decision
-from clew.proxy.compacting.journal import Journal, ring_for
-from clew.proxy.compacting.options import Options
-from clew.proxy.compacting.reading import Asked
-from clew.proxy.compacting.recording import Recording
-from clew.proxy.forwarding.handling import Answer, Incoming, Outgoing
-from clew.store import SQLiteStore
+import respool
+from respool.proxy.compacting.board import Board, memory_for
+from respool.proxy.compacting.breaker import Breaker, Rules
+from respool.proxy.compacting.compacting import Compacting, Sending
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.decision import Decision
+from respool.proxy.compacting.journal import Journal, ring_for
+from respool.proxy.compacting.options import Options
+from respool.proxy.compacting.reading import Asked
+from respool.proxy.compacting.recording import Recording
+from respool.proxy.forwarding.handling import Answer, Incoming, Outgoing
+from respool.store import SQLiteStore
 from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
 from tests.storing import salt_of
 
-KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = clew.Policy(cap=2_000, step=300, growth=0.02)
-BUDGET = clew.Policy(budget=6_000, cap=2_000, step=300, growth=0.02)
+KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+PLANNED = respool.Policy(cap=2_000, step=300, growth=0.02)
+BUDGET = respool.Policy(budget=6_000, cap=2_000, step=300, growth=0.02)
 DEADLINE = 0.1
 
 
@@ -78,7 +78,7 @@ class Driver:
 
     def __init__(self, folder: Path, seed: int, workers: int = 1) -> None:
         self.chance = random.Random(seed)
-        self.path = folder / "clew.db"
+        self.path = folder / "respool.db"
         self.now = 1_800_000_000.0
         self.policy = self.chance.choice([KEEN, KEEN, PLANNED, BUDGET])
         self.shared = workers > 1
@@ -189,13 +189,13 @@ class Driver:
             await self.grow(branch)
 
     async def bypass(self, branch: Branch) -> None:
-        await self.grow(branch, (b"x-clew-bypass", b"1"))
+        await self.grow(branch, (b"x-respool-bypass", b"1"))
 
     async def fail(self, branch: Branch) -> None:
         await self.grow(branch, error="overloaded")
 
     async def refuse(self, branch: Branch) -> None:
-        """The provider finds fault with clew's work; seldom, for that ends it."""
+        """The provider finds fault with respool's work; seldom, for that ends it."""
         await self.grow(branch, error="changed" if self.chance.random() < 0.2 else "")
 
     async def overflow(self, branch: Branch) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from clew.forecast.mentions import Mentions
-from clew.ledger.ledger import Ledger
-from clew.tools import Tools
-from clew.transcript import Index, Part, Ref
+from respool.forecast.mentions import Mentions
+from respool.ledger.ledger import Ledger
+from respool.tools import Tools
+from respool.transcript import Index, Part, Ref
 
 
 class Turn(Struct, frozen=True):

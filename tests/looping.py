@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clew.codecs.definitions import definitions_in
-from clew.codecs.formats import CODECS
-from clew.ledger.ledger import Ledger
-from clew.loops import Circle, LoopDetector, circles_in
-from clew.loops.reading import read_history
-from clew.tools import Tools
-from clew.transcript import Index
+from respool.codecs.definitions import definitions_in
+from respool.codecs.formats import CODECS
+from respool.ledger.ledger import Ledger
+from respool.loops import Circle, LoopDetector, circles_in
+from respool.loops.reading import read_history
+from respool.tools import Tools
+from respool.transcript import Index
 from tests.formats import FIELD, Exchange, request
 
 Step = Exchange | list[Exchange] | str  # a call, several at once, or words of the user

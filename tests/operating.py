@@ -1,4 +1,4 @@
-"""`clew serve` as a program, in front of an upstream that answers as Anthropic does."""
+"""`respool serve` as a program, in front of an upstream that answers as Anthropic does."""
 
 from __future__ import annotations
 

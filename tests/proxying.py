@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from clew.proxy.app import App
-from clew.proxy.forwarding.config import Config, Limits
-from clew.proxy.forwarding.handling import Handling
-from clew.proxy.forwarding.record import Record
-from clew.proxy.forwarding.upstreams import Upstreams, upstreams_of
-from clew.proxy.own import Own
-from clew.proxy.running import Running, serving
+from respool.proxy.app import App
+from respool.proxy.forwarding.config import Config, Limits
+from respool.proxy.forwarding.handling import Handling
+from respool.proxy.forwarding.record import Record
+from respool.proxy.forwarding.upstreams import Upstreams, upstreams_of
+from respool.proxy.own import Own
+from respool.proxy.running import Running, serving
 
 SOON = 20.0  # seconds after which a test gives up
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

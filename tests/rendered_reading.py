@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from clew.codecs.formats import CODECS
-from clew.codecs.json_tree import get
-from clew.codecs.marks import strip_marks
-from clew.rendering.words import CLOSING, NO_WORDS, OPENING, OPENING_WITHOUT_TOOLS
+from respool.codecs.formats import CODECS
+from respool.codecs.json_tree import get
+from respool.codecs.marks import strip_marks
+from respool.rendering.words import CLOSING, NO_WORDS, OPENING, OPENING_WITHOUT_TOOLS
 from tests.strategies import HISTORY
 
 _OPENINGS = (OPENING, OPENING_WITHOUT_TOOLS)

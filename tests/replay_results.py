@@ -1,4 +1,4 @@
-"""Replays as `clew replay` finds them, made up: of any size, priced or not, and hostile ones."""
+"""Replays as `respool replay` finds them, made up: of any size, priced or not, and hostile ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from clew.replay.result import (
+from respool.replay.result import (
     Bill,
     Break,
     Calibration,
@@ -333,6 +333,6 @@ def _left() -> tuple[Left, ...]:
     return (
         Left(f"{folder}/empty.jsonl", "is empty"),
         Left(f"{folder}/2026/a/very/long/path/that/goes/on/and/on/photo.png", "is not text"),
-        Left(f"{folder}/other.jsonl", "is no transcript of an agent that clew can read"),
-        Left(f"{folder}/more.jsonl", "is no transcript of an agent that clew can read"),
+        Left(f"{folder}/other.jsonl", "is no transcript of an agent that respool can read"),
+        Left(f"{folder}/more.jsonl", "is no transcript of an agent that respool can read"),
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from clew.codecs.formats import CODECS
-from clew.prices import Terms
-from clew.replay.reading import HOUR, Plain
-from clew.replay.recording import Conditions, Recording
-from clew.sessions.session import Sent, Session
+from respool.codecs.formats import CODECS
+from respool.prices import Terms
+from respool.replay.reading import HOUR, Plain
+from respool.replay.recording import Conditions, Recording
+from respool.sessions.session import Sent, Session
 
 MARKS = Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
 PREFIX = Terms(cache="prefix", read=0.1, write=1.0, lifetime=600)

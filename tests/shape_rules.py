@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from clew.shapes import Shape, Shaped, kind_of, shape
+from respool.shapes import Shape, Shaped, kind_of, shape
 
 HOLE = re.compile(r"\[… ([\d,]+) ([a-z]+)\]")
 CLIPPED = re.compile(r"(.*)\[… ([\d,]+) chars\]", re.DOTALL)

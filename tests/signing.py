@@ -7,9 +7,9 @@ import json
 import re
 from typing import Any
 
-import clew
+import respool
 
-REF = re.compile(r"\[clew: [^\[\]]{1,240}; ref ([a-z2-7]{20})\]")
+REF = re.compile(r"\[respool: [^\[\]]{1,240}; ref ([a-z2-7]{20})\]")
 BOUND, OTHER_BOUND = "claude-opus-5-5", "claude-sonnet-5-5"
 UNBOUND, OTHER_UNBOUND = "claude-opus-4-5", "claude-sonnet-4-5"
 TOOLS = [{"name": "shell", "description": "runs", "input_schema": {"type": "object"}}]
@@ -39,7 +39,7 @@ class Signer:
         """What this provider rejects in a request."""
         sent = json.loads(body)
         self.refs |= set(REF.findall(body.decode()))
-        found = [str(problem) for problem in clew.check(sent, format="anthropic")]
+        found = [str(problem) for problem in respool.check(sent, format="anthropic")]
         for before, thoughts, block in _thoughts(sent["messages"]):
             model, said, older = self._signed[block["signature"]]
             if model != sent["model"] or model in (UNBOUND, OTHER_UNBOUND):

@@ -1,12 +1,12 @@
-"""Sessions under the presets that reproduce what clew comes from, in every wire format."""
+"""Sessions under the presets that reproduce what respool comes from, in every wire format."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import clew
-from clew import Policy
-from clew.engine import Compaction
+import respool
+from respool import Policy
+from respool.engine import Compaction
 from tests.busy_sessions import bash
 from tests.formats import request
 
@@ -22,8 +22,8 @@ def compact(preset: str, format: str, *steps: Any, **changes: Any) -> Compaction
 
 def compact_body(preset: str, format: str, body: Any, **changes: Any) -> Compaction[Any]:
     policy = Policy.preset(preset).replace(**changes)
-    out = clew.compact(body, format=format, policy=policy, memo=None)
-    assert [p for p in clew.check(out.request, format=format) if p.severity == "error"] == []
+    out = respool.compact(body, format=format, policy=policy, memo=None)
+    assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
     assert out.report.failures == {}
     return out
 

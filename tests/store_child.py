@@ -5,8 +5,8 @@ from __future__ import annotations
 import sqlite3
 import sys
 
-from clew import Facts
-from clew.store import SQLiteStore, StoreUnavailable
+from respool import Facts
+from respool.store import SQLiteStore, StoreUnavailable
 from tests.storing import OWNER, by_ref, record, text_of
 
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import clew
-from clew.marker import reference
-from clew.store import EditMade, Record, SQLiteStore, Usage
+import respool
+from respool.marker import reference
+from respool.store import EditMade, Record, SQLiteStore, Usage
 
-SOURCE = Path(clew.__file__).parents[1]
+SOURCE = Path(respool.__file__).parents[1]
 ROOT = Path(__file__).parents[1]
 OWNER, OTHER = "0" * 32, "f" * 32  # what hashes of two API keys look like
 NOW = 1_800_000_000.0

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import Policy
-from clew.edits import Advise
-from clew.folding.advising import Unadvised
-from clew.ledger.ledger import Ledger
-from clew.marker import advice_line, advised, find_marker, without_advice
-from clew.passes import PASSES
-from clew.transcript import History, Index, Part, Ref
+import respool
+from respool import Policy
+from respool.edits import Advise
+from respool.folding.advising import Unadvised
+from respool.ledger.ledger import Ledger
+from respool.marker import advice_line, advised, find_marker, without_advice
+from respool.passes import PASSES
+from respool.transcript import History, Index, Part, Ref
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.judges import JUDGES
 from tests.laws import laws
@@ -39,11 +39,11 @@ def repeats(count: int, text: str = SAME, **more: Any) -> list[list[Exchange]]:
     return [[Exchange(text, id=f"c{number}", **more)] for number in range(count)]
 
 
-def run(format: str, *steps: Any, policy: Policy = ADVISING) -> clew.Compaction[dict[str, Any]]:
+def run(format: str, *steps: Any, policy: Policy = ADVISING) -> respool.Compaction[dict[str, Any]]:
     """A request compacted; whatever comes out is valid."""
     whole = request(format, "go", *steps)
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
-    assert clew.check(out.request, format=format) == []
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
+    assert respool.check(out.request, format=format) == []
     assert [one for judge in JUDGES[format] for one in judge(out.request)] == []
     return out
 
@@ -61,11 +61,11 @@ def line_in(text: str) -> str:
 @pytest.mark.parametrize(
     ("said", "line"),
     [
-        ("Try another.", "[clew noticed: Try another.]"),
-        ("  Two\nlines\r\n and\ttabs ", "[clew noticed: Two lines and tabs]"),
-        ("not [this]", "[clew noticed: not (this)]"),
-        ("x" * 1_001, f"[clew noticed: {'x' * 998}..]"),
-        ("x" * 1_000, f"[clew noticed: {'x' * 1_000}]"),
+        ("Try another.", "[respool noticed: Try another.]"),
+        ("  Two\nlines\r\n and\ttabs ", "[respool noticed: Two lines and tabs]"),
+        ("not [this]", "[respool noticed: not (this)]"),
+        ("x" * 1_001, f"[respool noticed: {'x' * 998}..]"),
+        ("x" * 1_000, f"[respool noticed: {'x' * 1_000}]"),
     ],
 )
 def test_advice_is_one_line(said: str, line: str) -> None:
@@ -77,10 +77,10 @@ def test_advice_is_one_line(said: str, line: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "]", "a]", "[clew noticed: ]", "x [clew noticed: this]", "[clew noticed: this",
-        "[clew noticed: this] ", "[clew noticed: this]\n", "[clew noticed: a]b]",
-        "[clew noticed: a\nb]", "[clew: noticed: this]", f"[clew noticed: {'x' * 1_001}]",
-        "[clew noticed: [clew noticed: a]]",
+        "", "]", "a]", "[respool noticed: ]", "x [respool noticed: this]", "[respool noticed: this",
+        "[respool noticed: this] ", "[respool noticed: this]\n", "[respool noticed: a]b]",
+        "[respool noticed: a\nb]", "[respool: noticed: this]", f"[respool noticed: {'x' * 1_001}]",
+        "[respool noticed: [respool noticed: a]]",
     ],
 )  # fmt: skip
 def test_what_only_looks_like_advice_is_none(text: str) -> None:
@@ -115,7 +115,7 @@ def test_a_history_is_looked_at_without_it() -> None:
 @formats
 def test_it_is_off_unless_it_is_asked_for(format: str) -> None:
     whole = request(format, "go", *repeats(5))
-    assert clew.compact(whole, format=format, policy=Policy(passes=())).request is whole
+    assert respool.compact(whole, format=format, policy=Policy(passes=())).request is whole
 
 
 @formats
@@ -154,7 +154,7 @@ def everything(history: History, ledger: Ledger, unseen_from: int) -> Mapping[in
 
 @pytest.fixture
 def on_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.folding.advising.advice", everything)
+    monkeypatch.setattr("respool.folding.advising.advice", everything)
 
 
 @pytest.mark.usefixtures("on_everything")
@@ -184,7 +184,7 @@ def on_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_takes_no_words_gets_none(format: str, items: list[Any]) -> None:
     user = {"role": "user", "content": "go"}
     whole = {"model": "m", FIELD[format]: [user, *items]}
-    out = clew.compact(whole, format=format, policy=ADVISING, memo=None)
+    out = respool.compact(whole, format=format, policy=ADVISING, memo=None)
     assert out.report.edits == ()
 
 
@@ -193,11 +193,13 @@ def test_what_takes_no_words_gets_none(format: str, items: list[Any]) -> None:
 
 def grown(format: str, steps: list[Any], policy: Policy) -> list[dict[str, Any]]:
     """The projections of a conversation that grows step by step; warm and cold agree."""
-    memo, found = clew.Memo(), list[dict[str, Any]]()
+    memo, found = respool.Memo(), list[dict[str, Any]]()
     for count in range(1, len(steps) + 1):
         body = json.dumps(request(format, *steps[:count])).encode()
-        warm = clew.compact(body, format=format, policy=policy, memo=memo)
-        assert clew.compact(body, format=format, policy=policy, memo=None).request == warm.request
+        warm = respool.compact(body, format=format, policy=policy, memo=memo)
+        assert (
+            respool.compact(body, format=format, policy=policy, memo=None).request == warm.request
+        )
         found.append(json.loads(warm.request))
     return found
 
@@ -263,7 +265,7 @@ def test_it_goes_with_what_is_folded(format: str) -> None:
 def counted(format: str, whole: Any) -> int:
     """How many tokens a request has, by the report of a run that does nothing."""
     idle = Policy(passes=(), repair=False)
-    return clew.compact(whole, format=format, policy=idle, memo=None).report.tokens_after
+    return respool.compact(whole, format=format, policy=idle, memo=None).report.tokens_after
 
 
 # It is not said twice.
@@ -273,7 +275,7 @@ def counted(format: str, whole: Any) -> int:
 @pytest.mark.parametrize("policy", [ADVISING, STUBBING], ids=["alone", "stubbed"])
 def test_a_client_may_send_it_back(format: str, policy: Policy) -> None:
     out = run(format, *repeats(5), policy=policy)
-    again = clew.compact(out.request, format=format, policy=policy, memo=None)
+    again = respool.compact(out.request, format=format, policy=policy, memo=None)
     assert again.request is out.request
     assert again.report.edits == ()
 
@@ -283,7 +285,7 @@ def test_who_goes_on_from_what_was_sent_gets_the_same_advice(format: str) -> Non
     echoed = run(format, *repeats(3)).request
     more = request(format, *([Exchange(SAME, id=f"d{n}")] for n in range(2)))[FIELD[format]]
     echoed = {**echoed, FIELD[format]: [*echoed[FIELD[format]], *more]}
-    out = clew.compact(echoed, format=format, policy=ADVISING, memo=None)
+    out = respool.compact(echoed, format=format, policy=ADVISING, memo=None)
     plain = run(format, *repeats(5))
     assert results(format, out.request) == results(format, plain.request)
 
@@ -294,12 +296,12 @@ def test_who_goes_on_from_what_was_sent_gets_the_same_advice(format: str) -> Non
 @formats
 def test_a_plan_carries_it(format: str) -> None:
     whole = request(format, "go", *repeats(5), [Exchange("x", id="o")])
-    plan = clew.plan(whole, format=format, policy=STUBBING, memo=None)
-    done = clew.compact(whole, format=format, policy=STUBBING, memo=None)
+    plan = respool.plan(whole, format=format, policy=STUBBING, memo=None)
+    done = respool.compact(whole, format=format, policy=STUBBING, memo=None)
     assert plan.edits == done.report.edits
     assert sum(isinstance(edit, Advise) for edit in plan.edits) == 2
     for policy in (None, STUBBING):
-        applied = clew.apply(whole, plan, policy=policy)
+        applied = respool.apply(whole, plan, policy=policy)
         assert applied.request == done.request
         assert applied.report.tokens_advised == done.report.tokens_advised > 0
         assert applied.report.tokens_saved == done.report.tokens_saved == plan.tokens_saved
@@ -339,7 +341,7 @@ def test_a_source_that_fails_costs_nothing_else(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> Mapping[int, str]:
         raise ZeroDivisionError("a planted bug")
 
-    monkeypatch.setattr("clew.folding.advising.advice", fail)
+    monkeypatch.setattr("respool.folding.advising.advice", fail)
     out = run("anthropic", *repeats(3))
     assert out.report.failures == {"advise": "ZeroDivisionError: a planted bug"}
     assert results("anthropic", out.request) == [SAME] * 3

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import clew
-from clew import Facts, Memo, Plan, Policy
+import respool
+from respool import Facts, Memo, Plan, Policy
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 
@@ -33,13 +33,13 @@ def session(format: str) -> dict[str, Any]:
 def test_bytes_text_dict_and_list_come_back_as_they_went_in(format: str) -> None:
     whole = session(format)
     body = json.dumps(whole)
-    from_dict = clew.compact(whole, format=format, policy=EAGER).request
-    from_bytes = clew.compact(body.encode(), format=format, policy=EAGER).request
-    from_text = clew.compact(body, format=format, policy=EAGER).request
-    from_list = clew.compact(whole[FIELD[format]], format=format, policy=EAGER).request
+    from_dict = respool.compact(whole, format=format, policy=EAGER).request
+    from_bytes = respool.compact(body.encode(), format=format, policy=EAGER).request
+    from_text = respool.compact(body, format=format, policy=EAGER).request
+    from_list = respool.compact(whole[FIELD[format]], format=format, policy=EAGER).request
     assert isinstance(from_bytes, bytes)
     assert isinstance(from_text, str)
-    from_array = clew.compact(bytearray(body.encode()), format=format, policy=EAGER).request
+    from_array = respool.compact(bytearray(body.encode()), format=format, policy=EAGER).request
     assert (type(from_array), from_array) == (bytearray, from_bytes)
     assert json.loads(from_bytes) == json.loads(from_text) == from_dict
     assert from_list == from_dict[FIELD[format]]
@@ -48,14 +48,14 @@ def test_bytes_text_dict_and_list_come_back_as_they_went_in(format: str) -> None
 
 @formats
 def test_formats_are_detected(format: str) -> None:
-    report = clew.compact(session(format), policy=EAGER).report
+    report = respool.compact(session(format), policy=EAGER).report
     assert report.format == format
-    assert clew.compact(session(format)[FIELD[format]], policy=EAGER).report.format == format
+    assert respool.compact(session(format)[FIELD[format]], policy=EAGER).report.format == format
 
 
 def test_a_list_that_cannot_be_told_apart_is_returned_as_it_is() -> None:
     plain = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "hi"}]
-    out = clew.compact(plain)
+    out = respool.compact(plain)
     assert out.request is plain
     assert out.report.untouched
 
@@ -63,11 +63,11 @@ def test_a_list_that_cannot_be_told_apart_is_returned_as_it_is() -> None:
 @formats
 def test_a_plan_is_apart_from_its_application(format: str) -> None:
     whole = session(format)
-    made = clew.plan(whole, format=format, policy=EAGER)
-    done = clew.compact(whole, format=format, policy=EAGER)
+    made = respool.plan(whole, format=format, policy=EAGER)
+    done = respool.compact(whole, format=format, policy=EAGER)
     assert made.edits == done.report.edits
     assert made.tokens_saved == done.report.tokens_saved > 0
-    applied = clew.apply(whole, made)
+    applied = respool.apply(whole, made)
     assert applied.request == done.request
     assert applied.originals == done.originals
     assert applied.report.tokens_after == done.report.tokens_after
@@ -76,42 +76,42 @@ def test_a_plan_is_apart_from_its_application(format: str) -> None:
 @formats
 def test_a_plan_survives_storage(format: str) -> None:
     whole = session(format)
-    made = clew.plan(whole, format=format, policy=EAGER)
+    made = respool.plan(whole, format=format, policy=EAGER)
     kept = msgspec.json.decode(msgspec.json.encode(made), type=Plan)
-    assert clew.apply(whole, kept).request == clew.apply(whole, made).request
+    assert respool.apply(whole, kept).request == respool.apply(whole, made).request
 
 
 @formats
 def test_a_plan_for_another_history_is_refused(format: str) -> None:
-    made = clew.plan(session(format), format=format, policy=EAGER)
-    with pytest.raises(clew.PlanMismatch):
-        clew.apply(request(format, "go", [Exchange("other")]), made, format=format)
+    made = respool.plan(session(format), format=format, policy=EAGER)
+    with pytest.raises(respool.PlanMismatch):
+        respool.apply(request(format, "go", [Exchange("other")]), made, format=format)
 
 
 def test_a_plan_for_what_is_passed_through_changes_nothing() -> None:
     held = {"model": "gpt-5.1", "previous_response_id": "resp_1", "input": []}
-    made = clew.plan(held)
+    made = respool.plan(held)
     assert made.untouched
-    assert clew.apply(held, made).request is held
+    assert respool.apply(held, made).request is held
 
 
 def test_expand_by_lines_and_by_pattern() -> None:
-    out = clew.compact(session("anthropic"), policy=EAGER)
+    out = respool.compact(session("anthropic"), policy=EAGER)
     ref = out.report.edits[0].original  # type: ignore[union-attr]
-    assert clew.expand(ref, out) == LINES
-    assert clew.expand(ref, out, lines=(2, 3)) == "".join(LINES.splitlines(keepends=True)[1:3])
-    assert clew.expand(ref, out, pattern=r"line 1\d\d ").count("line") == 100
-    assert clew.expand(ref, {ref: "kept elsewhere"}) == "kept elsewhere"
-    assert clew.expand(f"[clew: 190 of 200 lines left out; ref {ref}]", out) == LINES
-    with pytest.raises(clew.UnknownReference, match="No original"):
-        clew.expand("nothing", out)
+    assert respool.expand(ref, out) == LINES
+    assert respool.expand(ref, out, lines=(2, 3)) == "".join(LINES.splitlines(keepends=True)[1:3])
+    assert respool.expand(ref, out, pattern=r"line 1\d\d ").count("line") == 100
+    assert respool.expand(ref, {ref: "kept elsewhere"}) == "kept elsewhere"
+    assert respool.expand(f"[respool: 190 of 200 lines left out; ref {ref}]", out) == LINES
+    with pytest.raises(respool.UnknownReference, match="No original"):
+        respool.expand("nothing", out)
     with pytest.raises(ValueError, match="1 <= first"):
-        clew.expand(ref, out, lines=(0, 3))
+        respool.expand(ref, out, lines=(0, 3))
 
 
 @formats
 def test_the_report_tells_what_and_why(format: str) -> None:
-    report = clew.compact(session(format), format=format, policy=EAGER).report
+    report = respool.compact(session(format), format=format, policy=EAGER).report
     assert report.tokens_saved == report.tokens_before - report.tokens_after > 0
     assert report.counter == ("estimate" if format in ("anthropic", "gemini") else "o200k")
     text = report.to_text()
@@ -122,8 +122,8 @@ def test_the_report_tells_what_and_why(format: str) -> None:
 
 def test_reports_are_equal_or_not_by_what_they_tell() -> None:
     asked = long_session("anthropic", 9, result=3_000)
-    one, same = (clew.compact(asked, memo=None).report for _ in range(2))
-    other = clew.compact(asked, policy=Policy(cap=300, at_once=True, step=1), memo=None).report
+    one, same = (respool.compact(asked, memo=None).report for _ in range(2))
+    other = respool.compact(asked, policy=Policy(cap=300, at_once=True, step=1), memo=None).report
     assert one == same
     assert not one != same  # noqa: SIM202 - a Struct has another one of its own
     assert one != other
@@ -135,39 +135,39 @@ def test_reports_are_equal_or_not_by_what_they_tell() -> None:
 def test_results_can_be_copied_and_sent_to_other_processes(
     format: str, through: Callable[[Any], Any]
 ) -> None:
-    out = clew.compact(session(format), format=format, policy=EAGER)
+    out = respool.compact(session(format), format=format, policy=EAGER)
     again = through(out)
     assert again == out
     assert again.report.tokens_saved == out.report.tokens_saved > 0
     (ref,) = again.originals
-    assert clew.expand(ref, again) == LINES
+    assert respool.expand(ref, again) == LINES
 
 
 def test_a_record_of_several_calls_can_be_sent_too() -> None:
     policy = Policy.preset("rfc013").replace(fold_over=0, keep_calls=1)
-    out = clew.compact(long_session("anthropic", 12), policy=policy)
+    out = respool.compact(long_session("anthropic", 12), policy=policy)
     assert any("=== 2 of " in text for text in out.originals.values())
     assert loads(dumps(out)).originals == dict(out.originals)
 
 
 def test_results_are_shown_in_a_line_and_printed_in_full() -> None:
-    out = clew.compact(session("anthropic"), policy=EAGER)
+    out = respool.compact(session("anthropic"), policy=EAGER)
     assert len(repr(out)) < 200
     assert out.report.headline() in repr(out)
     assert "\n" not in repr(out)
     assert str(out.report) == out.report.to_text()
-    assert repr(clew.compact([])).startswith("<Compaction passed through unchanged: ")
+    assert repr(respool.compact([])).startswith("<Compaction passed through unchanged: ")
 
 
 @formats
 def test_repair_mends_and_does_nothing_else(format: str) -> None:
     whole = session(format)
-    assert clew.repair(whole, format=format).request is whole
+    assert respool.repair(whole, format=format).request is whole
     broken = {**whole, FIELD[format]: [m for m in whole[FIELD[format]] if not _answers(format, m)]}
     broken[FIELD[format]] += request(format, "and now?")[FIELD[format]]
-    assert clew.check(broken, format=format)
-    out = clew.repair(broken, format=format)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(broken, format=format)
+    out = respool.repair(broken, format=format)
+    assert respool.check(out.request, format=format) == []
     assert out.report.repairs
     assert out.report.edits == ()
 
@@ -244,7 +244,7 @@ def _marked(role: str, number: int, marks: int) -> dict[str, Any]:
 def test_repairs_are_told_by_their_places_in_the_request_as_it_came(
     request_: dict[str, Any], places: set[tuple[str, str]]
 ) -> None:
-    assert {(one.code, one.place) for one in clew.repair(request_).report.repairs} == places
+    assert {(one.code, one.place) for one in respool.repair(request_).report.repairs} == places
 
 
 @formats
@@ -253,65 +253,65 @@ def test_repair_can_be_switched_off(format: str) -> None:
     broken = {**whole, FIELD[format]: whole[FIELD[format]][:-1]}
     broken[FIELD[format]] += request(format, "and now?")[FIELD[format]]
     quiet = Policy(repair=False, passes=())
-    assert clew.compact(broken, format=format, policy=quiet).request is broken
+    assert respool.compact(broken, format=format, policy=quiet).request is broken
 
 
 @formats
 def test_a_boundary_that_was_skipped_is_not_evaluated(format: str) -> None:
     whole = session(format)
-    prefix = clew.compact(whole, format=format, policy=EAGER).report.prefix
+    prefix = respool.compact(whole, format=format, policy=EAGER).report.prefix
     assert prefix is not None
     facts = Facts(skipped=frozenset({prefix}))
-    assert clew.compact(whole, format=format, policy=EAGER, facts=facts).request is whole
-    assert clew.compact(whole, format=format, policy=EAGER).request is not whole
+    assert respool.compact(whole, format=format, policy=EAGER, facts=facts).request is whole
+    assert respool.compact(whole, format=format, policy=EAGER).request is not whole
 
 
 @formats
 def test_a_conversation_that_is_left_alone_gets_no_new_edits(format: str) -> None:
     steps = [[Exchange(LINES, id=f"c{number}")] for number in range(6)]
     first, longer = (request(format, "go", *steps[:count]) for count in (3, 6))
-    prefix = clew.compact(first, format=format, policy=EAGER).report.prefix
+    prefix = respool.compact(first, format=format, policy=EAGER).report.prefix
     assert prefix is not None
     facts = Facts(left_alone=frozenset({prefix}))
-    out = clew.compact(longer, format=format, policy=EAGER, facts=facts)
-    before = clew.compact(request(format, "go", *steps[:2]), format=format, policy=EAGER)
+    out = respool.compact(longer, format=format, policy=EAGER, facts=facts)
+    before = respool.compact(request(format, "go", *steps[:2]), format=format, policy=EAGER)
     assert out.report.edits == before.report.edits
-    cold = clew.compact(longer, format=format, policy=EAGER, facts=facts, memo=None)
+    cold = respool.compact(longer, format=format, policy=EAGER, facts=facts, memo=None)
     assert cold.request == out.request
 
 
 def test_facts_and_policies_do_not_mix_in_the_memo() -> None:
     memo = Memo()
     whole = session("anthropic")
-    eager = clew.compact(whole, policy=EAGER, memo=memo).request
-    assert clew.compact(whole, policy=Policy(passes=()), memo=memo).request is whole
-    assert clew.compact(whole, policy=EAGER, memo=memo).request == eager
+    eager = respool.compact(whole, policy=EAGER, memo=memo).request
+    assert respool.compact(whole, policy=Policy(passes=()), memo=memo).request is whole
+    assert respool.compact(whole, policy=EAGER, memo=memo).request == eager
 
 
 def test_a_fork_an_edited_turn_and_a_retry_are_conversations_of_their_own() -> None:
     memo = Memo()
     whole = long_session("anthropic", 12, result=3_000)
     policy = Policy(cap=500)
-    clew.compact(whole, policy=policy, memo=memo)
+    respool.compact(whole, policy=policy, memo=memo)
     for cut in (3, 9, 15):
         forked = {
             **whole,
             "messages": [*whole["messages"][:cut], {"role": "user", "content": "No."}],
         }
-        warm = clew.compact(forked, policy=policy, memo=memo)
-        assert warm.request == clew.compact(forked, policy=policy, memo=None).request
-    assert clew.compact(whole, policy=policy, memo=memo).request == (
-        clew.compact(whole, policy=policy, memo=None).request
+        warm = respool.compact(forked, policy=policy, memo=memo)
+        assert warm.request == respool.compact(forked, policy=policy, memo=None).request
+    assert respool.compact(whole, policy=policy, memo=memo).request == (
+        respool.compact(whole, policy=policy, memo=None).request
     )
 
 
 FRESH = """
 import hashlib, json, sys
-import clew
+import respool
 from tests.laws.sessions import long_session
 for format in ("anthropic", "openai-chat", "openai-responses", "gemini"):
     body = json.dumps(long_session(format, 40, result=2000)).encode()
-    out = clew.compact(body, format=format, policy=clew.Policy(cap=500, at_once=True))
+    out = respool.compact(body, format=format, policy=respool.Policy(cap=500, at_once=True))
     print(hashlib.sha256(out.request).hexdigest(), out.report.prefix, len(out.report.edits))
 """
 
@@ -331,20 +331,20 @@ def test_another_process_gives_the_same_bytes() -> None:
 def test_a_plan_without_repair_repairs_nothing() -> None:
     whole = session("anthropic")
     broken = {**whole, "messages": [*whole["messages"][:2], {"role": "user", "content": "and?"}]}
-    made = clew.plan(broken, policy=Policy(repair=False))
-    assert clew.apply(broken, made).request is broken
-    assert clew.apply(broken, clew.plan(broken)).request is not broken
+    made = respool.plan(broken, policy=Policy(repair=False))
+    assert respool.apply(broken, made).request is broken
+    assert respool.apply(broken, respool.plan(broken)).request is not broken
 
 
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: clew.compact([], policy={"cap": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
-        (lambda: clew.compact([], policy="lean"), "(Policy.preset('lean'))"),  # type: ignore[arg-type]
-        (lambda: clew.compact([], memo={}), "memo={}"),  # type: ignore[arg-type]
-        (lambda: clew.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]
-        (lambda: clew.expand("a", {"a": "b"}, pattern="("), "pattern='('"),
-        (lambda: clew.expand("a", {"a": "b"}, lines=3), "lines=3"),  # type: ignore[arg-type]
+        (lambda: respool.compact([], policy={"cap": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
+        (lambda: respool.compact([], policy="lean"), "(Policy.preset('lean'))"),  # type: ignore[arg-type]
+        (lambda: respool.compact([], memo={}), "memo={}"),  # type: ignore[arg-type]
+        (lambda: respool.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]
+        (lambda: respool.expand("a", {"a": "b"}, pattern="("), "pattern='('"),
+        (lambda: respool.expand("a", {"a": "b"}, lines=3), "lines=3"),  # type: ignore[arg-type]
     ],
 )
 def test_arguments_of_the_wrong_kind_are_named(call: Any, named: str) -> None:
@@ -358,24 +358,24 @@ class TestModelOutsideTheRequest:
     BODY = request("gemini", "go on", [Exchange("done")])
 
     def test_its_rules_are_judged(self):
-        assert [one.code for one in clew.check(self.BODY, model="gemini-3-pro")] == ["G3"]
-        assert clew.check(self.BODY, model="gemini-2.5-pro") == clew.check(self.BODY) == []
+        assert [one.code for one in respool.check(self.BODY, model="gemini-3-pro")] == ["G3"]
+        assert respool.check(self.BODY, model="gemini-2.5-pro") == respool.check(self.BODY) == []
 
     def test_its_repairs_are_made_and_its_name_is_told(self):
         memo = Memo()
-        newer = clew.compact(self.BODY, model="gemini-3-pro", memo=memo)
-        assert clew.check(newer.request, model="gemini-3-pro") == []
+        newer = respool.compact(self.BODY, model="gemini-3-pro", memo=memo)
+        assert respool.check(newer.request, model="gemini-3-pro") == []
         assert newer.report.model == "gemini-3-pro"
-        older = clew.compact(self.BODY, model="gemini-2.5-pro", memo=memo)
+        older = respool.compact(self.BODY, model="gemini-2.5-pro", memo=memo)
         assert older.request is self.BODY  # what was remembered is another model's
 
     def test_repair_and_plans_know_it_too(self):
         model = "gemini-3-pro"
-        assert clew.check(clew.repair(self.BODY, model=model).request, model=model) == []
-        plan = clew.plan(self.BODY, model=model)
+        assert respool.check(respool.repair(self.BODY, model=model).request, model=model) == []
+        plan = respool.plan(self.BODY, model=model)
         assert [one.code for one in plan.repairs] == ["G3"]
-        assert clew.check(clew.apply(self.BODY, plan, model=model).request, model=model) == []
+        assert respool.check(respool.apply(self.BODY, plan, model=model).request, model=model) == []
 
     def test_what_the_request_says_itself_counts(self):
         named = {**self.BODY, "model": "gemini-2.5-pro"}
-        assert clew.compact(named, format="gemini", model="gemini-3-pro").request is named
+        assert respool.compact(named, format="gemini", model="gemini-3-pro").request is named

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import clew
-from clew.edits import REASONS
-from clew.policy import SETTINGS
+import respool
+from respool.edits import REASONS
+from respool.policy import SETTINGS
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "clew"
+SOURCE = ROOT / "src" / "respool"
 DOCS = ROOT / "docs"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
@@ -99,13 +99,13 @@ def house_name(path: Path) -> str:
 
 
 def full_name(path: Path) -> str:
-    """The name a module has within clew, its folder's included."""
+    """The name a module has within respool, its folder's included."""
     return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
 
 
 def imports(path: Path) -> Iterator[tuple[str, bool]]:
     """Every module that a file imports, absolute, and whether it does so inside a function."""
-    package = ("clew", *path.relative_to(SOURCE).parts[:-1])
+    package = ("respool", *path.relative_to(SOURCE).parts[:-1])
     yield from _imports(ast.parse(path.read_text("utf-8")), package, False)
 
 
@@ -124,14 +124,14 @@ def _imports(node: ast.AST, package: tuple[str, ...], late: bool) -> Iterator[tu
 
 
 def _resolved(target: str, name: str) -> str:
-    """`from . import edits` imports clew.edits; `from .edits import Edit` does too."""
-    return f"{target}.{name}" if target == "clew" and name in RANK else target
+    """`from . import edits` imports respool.edits; `from .edits import Edit` does too."""
+    return f"{target}.{name}" if target == "respool" and name in RANK else target
 
 
 def within(module: str) -> str | None:
-    """The house name of an imported module of clew; None for one that is not clew's."""
+    """The house name of an imported module of respool; None for one that is not respool's."""
     parts = module.split(".")
-    if parts[0] != "clew":
+    if parts[0] != "respool":
         return None
     return parts[1] if len(parts) > 1 else "__init__"
 
@@ -173,8 +173,8 @@ class TestEachModule:
         room, _, me = full_name(path).partition(".")
         if room not in ORDER:
             return
-        before = {f"clew.{room}.{name}" for name in ORDER[room][: ORDER[room].index(me)]}
-        inside = {module for module, _ in imports(path) if module.startswith(f"clew.{room}.")}
+        before = {f"respool.{room}.{name}" for name in ORDER[room][: ORDER[room].index(me)]}
+        inside = {module for module, _ in imports(path) if module.startswith(f"respool.{room}.")}
         assert inside <= before
 
     def test_imports_point_one_way_between_the_rooms_of_the_proxy(self, path: Path):
@@ -182,7 +182,7 @@ class TestEachModule:
         if house_name(path) != "proxy" or room not in PROXY_ROOMS:
             return
         later = PROXY_ROOMS[PROXY_ROOMS.index(room) + 1 :]
-        above = tuple(f"clew.proxy.{name}" for name in (*later, "app", "assembling", "running"))
+        above = tuple(f"respool.proxy.{name}" for name in (*later, "app", "assembling", "running"))
         assert [module for module, _ in imports(path) if module.startswith(above)] == []
 
     def test_knows_only_what_it_should(self, path: Path):
@@ -196,7 +196,7 @@ class TestEachModule:
             return
         roots = {module.split(".")[0] for module, _ in imports(path)}
         assert {root for root in roots & OUTSIDE if (me, root) not in MAY} == set()
-        assert roots - sys.stdlib_module_names - CORE_NEEDS - {"clew"} == set()
+        assert roots - sys.stdlib_module_names - CORE_NEEDS - {"respool"} == set()
         calls = [
             node
             for node in ast.walk(ast.parse(path.read_text("utf-8")))
@@ -218,10 +218,10 @@ class TestEachModule:
 
 
 def test_a_pass_is_one_file_with_one_public_function_of_the_same_name():
-    from clew.passes import PASSES
+    from respool.passes import PASSES
 
     for offer in PASSES:
-        assert offer.__module__ == f"clew.passes.{offer.__name__}"
+        assert offer.__module__ == f"respool.passes.{offer.__name__}"
         tree = ast.parse((SOURCE / "passes" / f"{offer.__name__}.py").read_text("utf-8"))
         public = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
         assert public == [offer.__name__]
@@ -236,19 +236,19 @@ def test_all_is_sorted_and_complete():
         for alias in node.names
     }
     public = {name for name in bound if not name.startswith("_")}
-    names = list(clew.__all__)
+    names = list(respool.__all__)
     assert names == sorted(names)
     assert set(names) - {"__version__"} == public
     assert set(names) >= FACE
-    assert all(hasattr(clew, name) for name in names)
+    assert all(hasattr(respool, name) for name in names)
 
 
 def test_public_functions_outlive_the_import_of_modules_that_share_their_name():
-    """`clew.check` is a function and a package: loading the package late must not replace it."""
-    for module in pkgutil.walk_packages(clew.__path__, "clew."):
+    """`respool.check` is a function and a package: loading the package late must not replace it."""
+    for module in pkgutil.walk_packages(respool.__path__, "respool."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    assert [name for name in FACE if not callable(getattr(clew, name))] == []
+    assert [name for name in FACE if not callable(getattr(respool, name))] == []
 
 
 @pytest.mark.parametrize("folder", ["check", "repair"])

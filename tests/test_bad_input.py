@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Policy
+import respool
+from respool import Policy
 from tests.formats import FORMATS, Exchange, request
 from tests.laws.sessions import broken_session
 from tests.timing import takes_at_most
@@ -43,24 +43,24 @@ NO_REQUEST: dict[str, bytes] = {
     "body", [*MALFORMED.values(), *NO_REQUEST.values()], ids=[*MALFORMED, *NO_REQUEST]
 )
 def test_what_cannot_be_read_is_passed_on_as_it_came(body: bytes) -> None:
-    out = clew.compact(body)
+    out = respool.compact(body)
     assert out.request is body
     assert out.report.untouched
 
 
 @pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED)
 def test_check_and_repair_say_what_is_wrong(body: bytes) -> None:
-    with pytest.raises(clew.UnreadableRequest, match=r"[A-Z].*\."):
-        clew.check(body)
-    with pytest.raises(clew.UnreadableRequest):
-        clew.repair(body)
+    with pytest.raises(respool.UnreadableRequest, match=r"[A-Z].*\."):
+        respool.check(body)
+    with pytest.raises(respool.UnreadableRequest):
+        respool.repair(body)
 
 
 @pytest.mark.parametrize(
     "value", [None, 3, 2.5, object(), {1, 2}, ("a",), [object()], [{"role": object()}]]
 )
 def test_no_json_at_all(value: Any) -> None:
-    assert clew.compact(value).request is value
+    assert respool.compact(value).request is value
 
 
 def test_objects_of_an_unknown_kind_are_refused_and_passed_on() -> None:
@@ -71,20 +71,20 @@ def test_objects_of_an_unknown_kind_are_refused_and_passed_on() -> None:
         {"role": "user", "content": "go"},
         {"role": "assistant", "content": [TextBlock(), {"type": "tool_use", "id": "a"}]},
     ]
-    out = clew.compact(history, format="anthropic")
+    out = respool.compact(history, format="anthropic")
     assert out.request is history
     assert "TextBlock" in str(out.report.untouched)
     assert "pass plain data" in str(out.report.untouched)
 
 
 def test_a_wrong_format_name_is_named_with_the_allowed_ones() -> None:
-    with pytest.raises(clew.UnknownFormat, match=r"'claude'.*anthropic, openai-chat"):
-        clew.compact([], format="claude")
+    with pytest.raises(respool.UnknownFormat, match=r"'claude'.*anthropic, openai-chat"):
+        respool.compact([], format="claude")
 
 
 def test_a_format_that_does_not_fit_is_said() -> None:
-    with pytest.raises(clew.UnreadableRequest, match="contents"):
-        clew.check({"messages": []}, format="gemini")
+    with pytest.raises(respool.UnreadableRequest, match="contents"):
+        respool.check({"messages": []}, format="gemini")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -95,7 +95,7 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
     if format in ("openai-chat", "openai-responses"):
         odd = body.replace('\\"command\\": \\"make\\"', f'\\"n\\": {"7" * 400}', 1)
     assert odd != body
-    out = clew.compact(
+    out = respool.compact(
         odd.encode(), format=format, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True)
     )
     assert len(out.report.edits) == 1
@@ -106,7 +106,7 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
 def test_numbers_of_python_that_json_has_not() -> None:
     history = request("anthropic", "go", [Exchange("x" * 3_000, id="a")], [Exchange("b", id="b")])
     history["messages"][1]["content"][0]["input"] = {"x": float("nan"), "s": "\ud800", "n": 10**400}
-    out = clew.compact(history, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True))
+    out = respool.compact(history, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True))
     assert len(out.report.edits) == 1
     assert out.request["messages"][1] is history["messages"][1]
 
@@ -116,7 +116,7 @@ def test_deep_objects_are_passed_on() -> None:
     for _ in range(10_000):
         deep = [deep]
     history = [{"role": "user", "content": "go"}, {"role": "assistant", "content": deep}]
-    out = clew.compact(history, format="anthropic")
+    out = respool.compact(history, format="anthropic")
     assert out.request is history or out.report.repairs
 
 
@@ -124,20 +124,20 @@ def test_deep_objects_are_passed_on() -> None:
 def test_ten_thousand_calls_in_one_message(format: str) -> None:
     many = [Exchange("x" * 20, id=f"call_{number}") for number in range(10_000)]
     start = time.process_time()
-    out = clew.compact(request(format, "go", many, "more"), format=format)
+    out = respool.compact(request(format, "go", many, "more"), format=format)
     lost = request(format, "go", many)
     lost[next(k for k in ("messages", "input", "contents") if k in lost)].pop()
-    mended = clew.repair(lost, format=format)
+    mended = respool.repair(lost, format=format)
     assert time.process_time() - start < 20
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert mended.request
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_history_broken_everywhere_is_mended_in_linear_time(format: str) -> None:
     def mended(body: bytes) -> None:
-        out = clew.compact(body, format=format, memo=None)
-        assert clew.check(out.request, format=format) == []
+        out = respool.compact(body, format=format, memo=None)
+        assert respool.check(out.request, format=format) == []
 
     short, long = (json.dumps(broken_session(format, n)).encode() for n in (200, 1_600))
     takes_at_most(25, lambda: mended(long), lambda: mended(short))
@@ -165,11 +165,11 @@ def test_a_hundred_megabytes() -> None:
     """They take about ten times as long as ten."""
     few, many = megabytes(10), megabytes(100)
     assert len(many) > 98_000_000
-    made: list[clew.Compaction[bytes]] = []
+    made: list[respool.Compaction[bytes]] = []
     takes_at_most(
         20,
-        lambda: made.append(clew.compact(many, memo=None)),
-        lambda: clew.compact(few, memo=None),
+        lambda: made.append(respool.compact(many, memo=None)),
+        lambda: respool.compact(few, memo=None),
     )
     assert len(made[0].report.edits) == 100
     assert len(made[0].request) < 4_000_000
@@ -177,5 +177,5 @@ def test_a_hundred_megabytes() -> None:
 
 def test_a_body_larger_than_anthropic_takes_is_a_problem() -> None:
     whole = request("anthropic", "x" * (33 * 1024 * 1024))
-    problems = clew.check(json.dumps(whole).encode())
+    problems = respool.check(json.dumps(whole).encode())
     assert [(p.code, p.place) for p in problems] == [("A22", "body")]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import clew
+import respool
 from bench.lasting import (
     Chain,
     Follower,
@@ -20,13 +20,13 @@ from bench.lasting import (
     rejected,
     renamed,
 )
-from clew.replay.reading import Plain
-from clew.sessions.session import Sent, Session
+from respool.replay.reading import Plain
+from respool.sessions.session import Sent, Session
 from tests.replaying import call, result, text, user
 
 LINES = "\n".join(f"thread_{n} = spool.turn({n})" for n in range(60))
-NOTHING = clew.Policy(passes=())
-FOLDING = clew.Policy(passes=("fold_exchanges",), budget=8_000)
+NOTHING = respool.Policy(passes=())
+FOLDING = respool.Policy(passes=("fold_exchanges",), budget=8_000)
 ERROR = "loom.c:7: error: no spool"
 
 
@@ -60,7 +60,7 @@ def session(name: str, count: int = 4, *, ends: bool = True) -> Session:
     return Session(name, "claude-code", "anthropic", [*messages, last], cuts)
 
 
-def followed(chain: Chain, policy: clew.Policy, upto: int | None = None) -> Follower:
+def followed(chain: Chain, policy: respool.Policy, upto: int | None = None) -> Follower:
     follower = Follower(chain, policy, Plain(), 0)
     for number in range(len(chain.requests) if upto is None else upto):
         follower.send(number)
@@ -121,9 +121,9 @@ def test_all_is_told_where_nothing_is_taken_out() -> None:
     assert follower.tokens == follower.raw
 
 
-def forget(view: Any, policy: clew.Policy) -> Any:
+def forget(view: Any, policy: respool.Policy) -> Any:
     """Say of every old result, and of every call, that it was something."""
-    from clew.edits import DropExchange, Offer
+    from respool.edits import DropExchange, Offer
 
     for exchange in view.aged_exchanges():
         if exchange.result is not None:
@@ -132,7 +132,9 @@ def forget(view: Any, policy: clew.Policy) -> Any:
 
 
 def test_what_is_gone_is_missed() -> None:
-    policy = clew.Policy(passes=(forget,), step=1, growth=0.0, errors_verbatim=False, at_once=True)
+    policy = respool.Policy(
+        passes=(forget,), step=1, growth=0.0, errors_verbatim=False, at_once=True
+    )
     follower = followed(chained([session("loom"), session("spool")]), policy)
     point, missing = point_at(follower, 0)
     assert point.edited.of == 8

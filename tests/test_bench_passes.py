@@ -10,9 +10,9 @@ import pytest
 from bench.needed import ALL, Cut, Watched, age_name, needed_row, needed_rows, tally_of, total
 from bench.needed_markdown import REST, merged, needed_markdown
 from bench.passes import Figures, figures
-from clew.policy import Policy
-from clew.replay.projected import Projected
-from clew.replay.recording import Recording
+from respool.policy import Policy
+from respool.replay.projected import Projected
+from respool.replay.recording import Recording
 from tests.replaying import call, recording_of, result, text, user
 
 EAGER = {"step": 1, "growth": 0.0, "keep_recent": 1, "at_once": True}

@@ -1,4 +1,4 @@
-"""The proxy's bench: what it sends and counts, whom it measures beside clew, and its table."""
+"""The proxy's bench: what it sends and counts, whom it measures beside respool, and its table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from bench.proxy_load import (
 from bench.proxy_peers import PEERS, Peer, headroom, litellm, reason_in, started, version_in
 from bench.proxy_table import Absent, Row, compared, row, table
 from bench.proxy_upstream import EVENTS, MESSAGE, Framed, Upstream, upstream
-from clew.codecs.marks import marks_in, strip_marks
+from respool.codecs.marks import marks_in, strip_marks
 
 SOON = Limits(seconds=1.0, requests=10, late=0.5)
 REFUSAL = b"HTTP/1.1 429 No\r\nContent-Length: 2\r\n\r\n{}"

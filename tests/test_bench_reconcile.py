@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bench.reconcile import Found, enough, growth_errors, models
-from clew.replay.result import Growth
+from respool.replay.result import Growth
 from tests.replay_results import sample
 
 MODEL = "claude-opus-4-7"

@@ -1,6 +1,6 @@
-"""What sessions cost with and without clew, by a cache that is written here from the wire alone.
+"""What sessions cost with and without respool, by a cache that is written here from the wire alone.
 
-It shares nothing with clew's own replay and prices, so that the two cannot be wrong together.
+It shares nothing with respool's own replay and prices, so that the two cannot be wrong together.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Memo, Policy
+import respool
+from respool import Memo, Policy
 
 READ, WRITE, LOOK_BACK, MOST_MARKS = 0.1, 1.25, 20, 4
 MARK = {"type": "ephemeral"}
@@ -168,13 +168,13 @@ CLIENTS: dict[str, Client] = {
 
 def ratio(
     requests: list[dict[str, Any]], policy: Policy, minimum: int, format: str = "anthropic", *,
-    facts: clew.Facts | None = None, sent: Client | None = None,
+    facts: respool.Facts | None = None, sent: Client | None = None,
 ) -> float:  # fmt: skip
-    """The bill with clew, next to that without; `sent` is what becomes of a request behind it."""
+    """The bill with respool, next to that without; `sent` is what becomes of a request behind."""
     without, paid, memo = Blocks(minimum), Blocks(minimum), Memo()
     plain = spent = 0.0
     for request in requests:
-        out = clew.compact(request, format=format, policy=policy, facts=facts, memo=memo).request
+        out = respool.compact(request, format=format, policy=policy, facts=facts, memo=memo).request
         plain += without.bill(sent(request) if sent else request)
         spent += paid.bill(sent(out) if sent else out)
     return spent / plain
@@ -208,7 +208,9 @@ def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
     cache, memo, epochs, looked = Blocks(1_024), Memo(), 0, 0
     for end in range(1, len(messages) + 1, 2):
         request = CLIENTS["the newest message"](messages[:end]) | {"model": "claude-opus-4-8"}
-        out = clew.compact(request, policy=Policy(step=1_500, growth=0.02, caution=1.0), memo=memo)
+        out = respool.compact(
+            request, policy=Policy(step=1_500, growth=0.02, caution=1.0), memo=memo
+        )
         cache.bill(out.request)
         ours = [
             at for at, (came, went) in enumerate(_marks(request, out.request), 1) if went > came
@@ -240,9 +242,9 @@ def test_marks_that_a_gateway_sets_are_a_fact() -> None:
         CLIENTS["nothing"](messages[:end]) | {"model": "claude-opus-4-8"}
         for end in range(1, len(messages) + 1, 2)
     ]
-    first = clew.compact(requests[0], memo=None).report.prefix
+    first = respool.compact(requests[0], memo=None).report.prefix
     assert first is not None
-    known = clew.Facts(marks=((first, "behind"),))
+    known = respool.Facts(marks=((first, "behind"),))
     told, untold = (
         ratio(requests, Policy(), 1_024, facts=one, sent=behind) for one in (known, None)
     )

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew.api import Plan
-from clew.binding import (
+import respool
+from respool.api import Plan
+from respool.binding import (
     TABLE,
     Binding,
     binding_of,
@@ -25,13 +25,13 @@ from clew.binding import (
     running_from,
     worth,
 )
-from clew.edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
-from clew.engine import fold_request
-from clew.facts import Facts
-from clew.marker import reference
-from clew.policy import Policy
-from clew.touching import touched
-from clew.transcript import History, Index, Kind, Part, Ref, Speaker, Transcript
+from respool.edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from respool.engine import fold_request
+from respool.facts import Facts
+from respool.marker import reference
+from respool.policy import Policy
+from respool.touching import touched
+from respool.transcript import History, Index, Kind, Part, Ref, Speaker, Transcript
 from tests.formats import Exchange, request
 from tests.strategies import requests
 
@@ -355,11 +355,13 @@ def accepts(sent: Any, original: Any) -> bool:
 
 def projected(request: Any, edits: Sequence[Edit], prefix: bytes) -> Any:
     plan = Plan(format="anthropic", prefix=prefix.hex(), edits=tuple(edits))
-    return clew.apply(request, plan).request
+    return respool.apply(request, plan).request
 
 
 def problems_of(request: Any) -> list[str]:
-    return sorted(p.code for p in clew.check(request, format="anthropic") if p.severity == "error")
+    return sorted(
+        p.code for p in respool.check(request, format="anthropic") if p.severity == "error"
+    )
 
 
 @st.composite

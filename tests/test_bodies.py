@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import clew
-from clew.codecs.bodies import Bodies
-from clew.codecs.body import Changed, Kept, Piece
-from clew.codecs.bytes_body import BytesBody
-from clew.codecs.frames import Frames
-from clew.codecs.layout import Layout, frame_of, framed, grown, laid_out
-from clew.engine import fold_request
-from clew.errors import UnreadableRequest
-from clew.folding.memo import Memo
+import respool
+from respool.codecs.bodies import Bodies
+from respool.codecs.body import Changed, Kept, Piece
+from respool.codecs.bytes_body import BytesBody
+from respool.codecs.frames import Frames
+from respool.codecs.layout import Layout, frame_of, framed, grown, laid_out
+from respool.engine import fold_request
+from respool.errors import UnreadableRequest
+from respool.folding.memo import Memo
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json
 
@@ -131,7 +131,7 @@ def test_any_bytes_in_its_place_are_read_the_same_or_not_at_all(
     found = grown(laid_out(base), body)
     try:
         anew = apart(laid_out(body))
-    except clew.ClewError:
+    except respool.RespoolError:
         anew = None
     assert found is None or apart(found) == anew
 
@@ -164,7 +164,7 @@ def test_any_bytes_within_are_read_the_same_or_not_at_all(put: bytes, at: int, g
     found = framed(frame, body)
     try:
         anew = apart(laid_out(body))
-    except clew.ClewError:
+    except respool.RespoolError:
         anew = None
     assert found is None or apart(found) == anew
 
@@ -209,10 +209,10 @@ def test_a_setting_is_what_it_would_be_alone(model: str | None) -> None:
     """Whatever came before with the same fields, under other policies, marks and facts."""
     field, memo = "contents" if model else "messages", Memo()
     format = "gemini" if model else "anthropic"
-    policies = (clew.Policy(), clew.Policy(budget=9_000), clew.Policy(repair=False))
+    policies = (respool.Policy(), respool.Policy(budget=9_000), respool.Policy(repair=False))
     for policy in (*policies, *policies):
         for marked in (False, True):
-            for facts in (clew.Facts(), clew.Facts(cold=frozenset({"ab"}))):
+            for facts in (respool.Facts(), respool.Facts(cold=frozenset({"ab"}))):
                 body = request([said(0), said(1, marked=marked)], field)
                 warm = fold_request(body, format, policy, facts, memo, model=model).setting
                 cold = fold_request(body, format, policy, facts, None, model=model).setting
@@ -226,7 +226,7 @@ def test_fields_that_are_forgotten_are_gone_at_once() -> None:
     found = weakref.ref(memo.bodies.laid_out(body).fields)  # pyright: ignore[reportArgumentType]
     gc.disable()
     try:
-        clew.compact(body, format="anthropic", memo=memo)
+        respool.compact(body, format="anthropic", memo=memo)
         assert found() is not None
         memo.clear()
         assert found() is None
@@ -289,11 +289,11 @@ def test_what_went_out_is_kept_as_bytes_alone() -> None:
 def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
     whole = long_session(format, 60, result=1_500)
-    memo, policy, shared = Memo(), clew.Policy(step=500), 0
+    memo, policy, shared = Memo(), respool.Policy(step=500), 0
     for count in range(20, len(whole[field]), 3):
         body = json.dumps({**whole, field: whole[field][:count]}).encode()
-        warm = clew.compact(body, format=format, policy=policy, memo=memo)
-        cold = clew.compact(body, format=format, policy=policy, memo=None)
+        warm = respool.compact(body, format=format, policy=policy, memo=memo)
+        cold = respool.compact(body, format=format, policy=policy, memo=None)
         assert warm.request == cold.request
         shared = max(shared, memo.bodies.laid_out(body).shared)
     assert shared > 40

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.codecs.body import Changed, Kept
-from clew.codecs.reading import read_body
-from clew.engine import fields_with, fold_request
-from clew.errors import PassedThrough, UnreadableRequest
-from clew.facts import Facts
-from clew.policy import Policy
+from respool.codecs.body import Changed, Kept
+from respool.codecs.reading import read_body
+from respool.engine import fields_with, fold_request
+from respool.errors import PassedThrough, UnreadableRequest
+from respool.facts import Facts
+from respool.policy import Policy
 from tests.strategies import arbitrary_json
 
 MARK = {"type": "ephemeral"}
@@ -247,7 +247,7 @@ def test_a_field_that_cannot_be_read_is_told() -> None:
 def test_fields_are_read_where_the_model_stands_elsewhere(given: str) -> None:
     request: dict[str, Any] = {
         "contents": [{"role": "user", "parts": [{"text": "hello"}]}],
-        "tools": [{"functionDeclarations": [{"name": "clew_expand"}]}],
+        "tools": [{"functionDeclarations": [{"name": "respool_expand"}]}],
         "generationConfig": {"maxOutputTokens": 8_192},
     }
     text = json.dumps(request)
@@ -257,7 +257,7 @@ def test_fields_are_read_where_the_model_stands_elsewhere(given: str) -> None:
         said = {"model": model, "generationConfig": request["generationConfig"]}
         assert {name: fields.get(name) for name in said} == said
         setting = fold_request(body, "gemini", Policy(), Facts(), None, model=model).setting
-        assert setting.fetch == "clew_expand"
+        assert setting.fetch == "respool_expand"
 
 
 def test_plain_text_input_is_passed_through() -> None:

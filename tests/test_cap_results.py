@@ -1,4 +1,4 @@
-"""The cap for each result: its source's own cases by name, and what clew does better."""
+"""The cap for each result: its source's own cases by name, and what respool does better."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import UNLIMITED, Policy, Tool, Tools
-from clew.marker import MOST, Marker, find_marker, hole, parse_marker
-from clew.passes.cap_results import _character_border
+import respool
+from respool import UNLIMITED, Policy, Tool, Tools
+from respool.marker import MOST, Marker, find_marker, hole, parse_marker
+from respool.passes.cap_results import _character_border
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -20,8 +20,8 @@ def capped(format: str, *steps: Any, cap: int | None = 1_000, tools: Tools | Non
     """The request after compaction at every boundary, and its results."""
     tools = tools or Tools()
     policy = Policy(cap=cap, tools=tools, step=1, growth=0.0, at_once=True, passes=("cap_results",))
-    out = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
-    assert clew.check(out.request, format=format) == []
+    out = respool.compact(request(format, *steps), format=format, policy=policy, memo=None)
+    assert respool.check(out.request, format=format) == []
     return out, results(format, out.request)
 
 
@@ -72,7 +72,7 @@ def test_per_tool_override_larger_wins_too(format: str) -> None:
 def test_idempotent_across_repeated_apply(format: str) -> None:
     policy = Policy(cap=500, step=1, growth=0.0, at_once=True)
     once, _ = capped(format, *old(LINES), cap=500)
-    twice = clew.compact(once.request, format=format, policy=policy, memo=None)
+    twice = respool.compact(once.request, format=format, policy=policy, memo=None)
     assert twice.request is once.request
     assert twice.report.edits == ()
 
@@ -126,7 +126,7 @@ def test_a_marker_is_short_and_whole_whatever_the_names(format: str) -> None:
     id = "call_" + "x" * 35
     named = Exchange(LINES, id=id, tool="a_tool_with_a_very_long_name_" * 2)
     _, (first, _) = capped(format, "go", [named], [Exchange("done", id="call_2")])
-    line = next(line for line in first.split("\n") if line.startswith("[clew"))
+    line = next(line for line in first.split("\n") if line.startswith("[respool"))
     assert len(line) <= MOST
     assert parse_marker(line) is not None
     assert line.endswith("]")
@@ -222,7 +222,7 @@ def test_the_original_comes_back_exactly(format: str) -> None:
     out, (first, _) = capped(format, *old(LINES))
     marker = find_marker(first)
     assert isinstance(marker, Marker)
-    assert clew.expand(marker.ref, out) == LINES
+    assert respool.expand(marker.ref, out) == LINES
 
 
 @formats

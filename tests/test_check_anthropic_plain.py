@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.anthropic import AnthropicRules
-from clew.check.anthropic_plain import is_plain
-from clew.check.rules import Seen, Step, steps_of
-from clew.codecs.anthropic import AnthropicCodec
+from respool.check.anthropic import AnthropicRules
+from respool.check.anthropic_plain import is_plain
+from respool.check.rules import Seen, Step, steps_of
+from respool.codecs.anthropic import AnthropicCodec
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, requests
 

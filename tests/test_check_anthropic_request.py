@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from clew.check.formats import problems_in
-from clew.codecs.anthropic import AnthropicCodec
+from respool.check.formats import problems_in
+from respool.codecs.anthropic import AnthropicCodec
 from tests.anthropic_messages import (
     FOUND,
     HOUR,

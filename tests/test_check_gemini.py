@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.gemini import GeminiRules, is_plain, judged
-from clew.check.problem import Problem
-from clew.check.rules import Seen, Step, steps_of
-from clew.codecs.gemini import GeminiCodec
+from respool.check.gemini import GeminiRules, is_plain, judged
+from respool.check.problem import Problem
+from respool.check.rules import Seen, Step, steps_of
+from respool.codecs.gemini import GeminiCodec
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, pending, requests
 from tests.timing import takes_at_most

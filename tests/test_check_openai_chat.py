@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.lengths import LONGEST
-from clew.check.openai_chat import OpenAIChatRules, is_plain, judged
-from clew.check.problem import Problem
-from clew.check.rules import Seen, Step
-from clew.codecs.openai_chat import OpenAIChatCodec
+from respool.check.lengths import LONGEST
+from respool.check.openai_chat import OpenAIChatRules, is_plain, judged
+from respool.check.problem import Problem
+from respool.check.rules import Seen, Step
+from respool.codecs.openai_chat import OpenAIChatCodec
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, histories, pending, requests
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from clew.check.openai_responses import (
+from respool.check.openai_responses import (
     OpenAIResponsesRules,
     note_any,
     note_plain,
     relation_problems,
 )
-from clew.check.openai_responses_pairs import PREFIXES, is_plain
-from clew.check.problem import Problem
-from clew.check.rules import Seen, steps_of
-from clew.codecs.openai_responses import KNOWN, OpenAIResponsesCodec, kind_of
+from respool.check.openai_responses_pairs import PREFIXES, is_plain
+from respool.check.problem import Problem
+from respool.check.rules import Seen, steps_of
+from respool.codecs.openai_responses import KNOWN, OpenAIResponsesCodec, kind_of
 from tests.laws.sessions import long_session
 from tests.strategies import arbitrary_json_messages, broken, histories
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from clew.edits import (
+from respool.edits import (
     FOLDED,
     TIDIED,
     DropExchange,
@@ -16,14 +16,14 @@ from clew.edits import (
     PlaceMark,
     Replace,
 )
-from clew.engine import Folded, fold_request
-from clew.facts import Facts
-from clew.passes import Pass
-from clew.passes.view import View
-from clew.planning.choosing import choose
-from clew.policy import Policy
-from clew.touching import closure, rows_of, touched
-from clew.transcript import Index, Kind, Part, Ref, Speaker, Transcript
+from respool.engine import Folded, fold_request
+from respool.facts import Facts
+from respool.passes import Pass
+from respool.passes.view import View
+from respool.planning.choosing import choose
+from respool.policy import Policy
+from respool.touching import closure, rows_of, touched
+from respool.transcript import Index, Kind, Part, Ref, Speaker, Transcript
 from tests.formats import Exchange, request
 
 EAGER = Policy(step=1, growth=0.0, at_once=True)

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-import clew
-from clew.cli import main
-from clew.cli.demo import POLICY, example
-from clew.cli.explain import explanation
-from clew.cli.showing import printable, show
-from clew.codecs.codec import FORMATS
-from clew.engine import fold_request
+import respool
+from respool.cli import main
+from respool.cli.demo import POLICY, example
+from respool.cli.explain import explanation
+from respool.cli.showing import printable, show
+from respool.codecs.codec import FORMATS
+from respool.engine import fold_request
 
-HOME = Path(clew.__file__).parents[1]
+HOME = Path(respool.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
 
 # The same settings as the demo's, as anyone can give them.
@@ -35,7 +35,7 @@ CLIPPED = (*CAPPED, "--set", "passes=cap_results")
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Run where no policy is found by chance."""
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("CLEW_")]:
+    for name in [name for name in os.environ if name.startswith("RESPOOL_")]:
         monkeypatch.delenv(name)
 
 
@@ -48,7 +48,7 @@ def run(*arguments: str, data: bytes | None = None) -> Result:
 
 def process(*arguments: str, stdin: Any = None, stdout: Any = None) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(HOME)}
-    command = [sys.executable, "-m", "clew.cli", *arguments]
+    command = [sys.executable, "-m", "respool.cli", *arguments]
     return subprocess.Popen(
         command, env=env, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE,
         preexec_fn=_heed_interrupts if os.name == "posix" else None,  # noqa: PLW1509 (one thread)
@@ -67,8 +67,8 @@ def anthropic(*messages: Any, **fields: Any) -> bytes:
 class TestCompact:
     def test_tells_calls_in_words(self):
         result = run("compact", "--text", "--report", "-", data=example())
-        policy = clew.Policy(rendering="text")
-        assert result.stdout_bytes == clew.compact(example(), policy=policy, memo=None).request
+        policy = respool.Policy(rendering="text")
+        assert result.stdout_bytes == respool.compact(example(), policy=policy, memo=None).request
         assert b'"tool_use"' not in result.stdout_bytes
         assert b"Record of tool use, kept by the client" in result.stdout_bytes
         assert "calls and results told in words, +" in result.stderr
@@ -81,12 +81,12 @@ class TestCompact:
         result = run("compact", *CAPPED, "-", data=example())
         assert result.exit_code == 0
         assert result.stderr == ""
-        policy = clew.Policy(cap=2_000, step=100, growth=0.0, at_once=True)
-        assert result.stdout_bytes == clew.compact(example(), policy=policy, memo=None).request
+        policy = respool.Policy(cap=2_000, step=100, growth=0.0, at_once=True)
+        assert result.stdout_bytes == respool.compact(example(), policy=policy, memo=None).request
         assert result.stdout_bytes != example()
 
     def test_writes_what_needs_no_change_as_it_came(self):
-        sound = clew.repair(example()).request
+        sound = respool.repair(example()).request
         result = run("compact", "-", data=sound)
         assert (result.exit_code, result.stdout_bytes) == (0, sound)
 
@@ -94,7 +94,7 @@ class TestCompact:
         Path("in.json").write_bytes(example())
         result = run("compact", "in.json", "-o", "out.json")
         assert (result.exit_code, result.output) == (0, "")
-        assert Path("out.json").read_bytes() == clew.repair(example()).request
+        assert Path("out.json").read_bytes() == respool.repair(example()).request
 
     def test_reports_on_standard_error(self):
         result = run("compact", "-", *CLIPPED, "--report", data=example())
@@ -114,7 +114,7 @@ class TestCompact:
             if isinstance(block, dict) and block["type"] == "tool_result"
         }
         assert len(originals) == 3
-        assert {clew.expand(ref, originals) for ref in originals} <= sent
+        assert {respool.expand(ref, originals) for ref in originals} <= sent
 
     def test_sends_one_thing_to_standard_output(self):
         assert run("compact", "-", "--originals", "-", data=example()).exit_code == 2
@@ -149,7 +149,7 @@ class TestCompact:
     def test_says_where_it_cannot_write(self, output: str):
         result = run("compact", "-", "-o", output, data=example())
         assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.startswith(f"clew: {output}: ")
+        assert result.stderr.startswith(f"respool: {output}: ")
 
     @pytest.mark.parametrize(
         "body",
@@ -187,7 +187,7 @@ class TestExplain:
         def faulty(*_: object):
             raise RuntimeError("out of order")
 
-        monkeypatch.setattr("clew.folding.evaluating.PASSES", (faulty,))
+        monkeypatch.setattr("respool.folding.evaluating.PASSES", (faulty,))
         result = run("explain", "-", data=example())
         assert result.exit_code == 0
         assert "faulty" in result.stdout
@@ -207,9 +207,9 @@ class TestExplain:
     def test_never_breaks_a_reference(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ):
-        monkeypatch.setattr("clew.cli.showing.is_terminal", lambda: True)
+        monkeypatch.setattr("respool.cli.showing.is_terminal", lambda: True)
         monkeypatch.setenv("COLUMNS", "60")
-        out = clew.compact(example(), policy=POLICY, memo=None)
+        out = respool.compact(example(), policy=POLICY, memo=None)
         show(*explanation(out.report))
         shown = capsys.readouterr().out
         assert max(map(len, shown.splitlines())) <= 60
@@ -219,9 +219,9 @@ class TestExplain:
     def test_breaks_no_word_where_columns_have_no_room(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: str
     ):
-        monkeypatch.setattr("clew.cli.showing.is_terminal", lambda: True)
+        monkeypatch.setattr("respool.cli.showing.is_terminal", lambda: True)
         monkeypatch.setenv("COLUMNS", columns)
-        out = clew.compact(example(), policy=POLICY, memo=None)
+        out = respool.compact(example(), policy=POLICY, memo=None)
         show(*explanation(out.report))
         shown = capsys.readouterr().out
         assert "place     messages[4].content[0]\nreason    stubbed\n" in shown
@@ -233,11 +233,11 @@ class TestExplain:
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
         command: str, looks: bool,
     ):  # fmt: skip
-        monkeypatch.setattr("clew.cli.reading.PATIENCE", 0.05)
+        monkeypatch.setattr("respool.cli.reading.PATIENCE", 0.05)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: looks, raising=False)
         monkeypatch.setattr(sys.stdout, "isatty", lambda: False, raising=False)
         slow = fold_request
-        for place in ("clew.api.fold_request", "clew.cli.explain.fold_request"):
+        for place in ("respool.api.fold_request", "respool.cli.explain.fold_request"):
             module, name = place.rsplit(".", 1)
             held = lambda *given, **more: (time.sleep(0.5), slow(*given, **more))[1]  # noqa: E731
             monkeypatch.setattr(sys.modules[module], name, held)
@@ -246,7 +246,7 @@ class TestExplain:
             main([command, "body.json"])
         assert ended.value.code == 0
         said = capsys.readouterr().err
-        assert ("clew: body.json has 0.0 MB; that takes a while" in said) == looks
+        assert ("respool: body.json has 0.0 MB; that takes a while" in said) == looks
 
     def test_gives_the_report_as_json(self):
         result = run("explain", "-", "--json", *CLIPPED, data=example())
@@ -282,12 +282,12 @@ class TestCheck:
     def test_lists_problems_and_ends_with_1(self):
         result = run("check", "-", data=example())
         assert result.exit_code == 1
-        (problem,) = clew.check(example())
+        (problem,) = respool.check(example())
         assert result.stdout == f"A1 {problem.place}: {problem.message}\n"
         assert result.stderr == "standard input: 1 error, 0 warnings\n"
 
     def test_is_content_with_a_sound_request(self):
-        result = run("check", "-", data=clew.repair(example()).request)
+        result = run("check", "-", data=respool.repair(example()).request)
         assert (result.exit_code, result.stdout) == (0, "")
         assert result.stderr == "standard input: no problems\n"
 
@@ -313,7 +313,7 @@ class TestDemo:
     def test_shows_history_projection_and_explanation(self):
         result = run("demo")
         assert result.exit_code == 0
-        for heading in ("HISTORY IN", "WHAT CLEW DID", "PROJECTION OUT", "THE WAY BACK"):
+        for heading in ("HISTORY IN", "WHAT RESPOOL DID", "PROJECTION OUT", "THE WAY BACK"):
             assert heading in result.stdout
         assert "NOT" not in result.stdout
         assert run("demo").stdout == result.stdout
@@ -322,33 +322,33 @@ class TestDemo:
         assert run("demo", "--raw").stdout_bytes == example()
 
     def test_the_example_shows_what_it_should(self):
-        out = clew.compact(example(), policy=POLICY, memo=None)
+        out = respool.compact(example(), policy=POLICY, memo=None)
         assert len(out.originals) == 3
         assert [repair.code for repair in out.report.repairs] == ["A1"]
-        assert clew.check(out.request) == []
+        assert respool.check(out.request) == []
 
     def test_does_not_depend_on_where_it_runs(self, monkeypatch: pytest.MonkeyPatch):
         plain = run("demo").stdout
-        monkeypatch.setenv("CLEW_CAP", "unlimited")
+        monkeypatch.setenv("RESPOOL_CAP", "unlimited")
         assert run("demo").stdout == plain
 
 
 class TestPolicy:
     def test_comes_from_files_environment_and_options(self, monkeypatch: pytest.MonkeyPatch):
-        Path("clew.toml").write_text("cap = 1000\nstep = 7\n[tools.Bash]\ncap = 'unlimited'\n")
-        monkeypatch.setenv("CLEW_STEP", "8")
+        Path("respool.toml").write_text("cap = 1000\nstep = 7\n[tools.Bash]\ncap = 'unlimited'\n")
+        monkeypatch.setenv("RESPOOL_STEP", "8")
         told = json.loads(run("settings", "--json", "--set", "repair=off").stdout)
         assert told["cap"]["value"] == "1000"
-        assert told["cap"]["origin"].startswith("clew.toml")
-        assert told["step"] == {"value": "8", "origin": "environment CLEW_STEP"}
+        assert told["cap"]["origin"].startswith("respool.toml")
+        assert told["step"] == {"value": "8", "origin": "environment RESPOOL_STEP"}
         assert told["repair"] == {"value": "false", "origin": "option --set repair"}
         assert told["growth"]["origin"] == "default"
         assert told["tools.Bash"]["value"] == "cap unlimited, rerun false"
 
     def test_comes_from_one_file_alone(self, monkeypatch: pytest.MonkeyPatch):
-        Path("clew.toml").write_text("cap = 1000\n")
+        Path("respool.toml").write_text("cap = 1000\n")
         Path("other.toml").write_text("step = 5\npasses = []\n")
-        monkeypatch.setenv("CLEW_GROWTH", "0.5")
+        monkeypatch.setenv("RESPOOL_GROWTH", "0.5")
         told = json.loads(run("settings", "--json", "--policy", "other.toml").stdout)
         values = {name: one["value"] for name, one in told.items()}
         assert values["step"] == "5"
@@ -360,11 +360,11 @@ class TestPolicy:
         [
             ("", "", ("--preset", "tight"), "option --preset", "120000"),
             ("", "", ("--preset", "tight", "--set", "budget=60000"), "option --preset", "60000"),
-            ("", "tight", (), "environment CLEW_PRESET", "120000"),
-            ("preset = 'tight'", "", (), "clew.toml: ", "120000"),
-            ("budget = 9000\npreset = 'tight'", "", (), "clew.toml: ", "9000"),
-            ("preset = 'tight'", "lean", (), "environment CLEW_PRESET", "unlimited"),
-            ("budget = 9000", "lean", (), "environment CLEW_PRESET", "9000"),
+            ("", "tight", (), "environment RESPOOL_PRESET", "120000"),
+            ("preset = 'tight'", "", (), "respool.toml: ", "120000"),
+            ("budget = 9000\npreset = 'tight'", "", (), "respool.toml: ", "9000"),
+            ("preset = 'tight'", "lean", (), "environment RESPOOL_PRESET", "unlimited"),
+            ("budget = 9000", "lean", (), "environment RESPOOL_PRESET", "9000"),
         ],
     )
     def test_a_preset_is_chosen_in_any_place(
@@ -372,16 +372,16 @@ class TestPolicy:
         options: tuple[str, ...], came: str, budget: str,
     ):  # fmt: skip
         """What is set beside a preset holds before it, and a later preset replaces an earlier."""
-        Path("clew.toml").write_text(toml)
+        Path("respool.toml").write_text(toml)
         if variable:
-            monkeypatch.setenv("CLEW_PRESET", variable)
+            monkeypatch.setenv("RESPOOL_PRESET", variable)
         told = json.loads(run("settings", "--json", *options).stdout)
         assert told["shape_arrivals"]["value"] == "true"
         assert f", by {came}" in told["shape_arrivals"]["origin"]
         assert told["budget"]["value"] == budget
 
     def test_the_default_preset_takes_back_another_one(self):
-        Path("clew.toml").write_text("preset = 'lean'\n")
+        Path("respool.toml").write_text("preset = 'lean'\n")
         told = json.loads(run("settings", "--json", "--preset", "safe").stdout)
         assert told["shape_arrivals"]["value"] == "false"
 
@@ -419,11 +419,11 @@ class TestPolicy:
     def test_a_transcript_is_sent_to_the_commands_that_read_it(self):
         lines = b'{"type": "user"}\n{"type": "assistant"}\n'
         for command in ("compact", "explain", "check"):
-            refused(run(command, "-", data=lines), "clew replay and clew loops read those")
+            refused(run(command, "-", data=lines), "respool replay and respool loops read those")
 
     def test_refuses_a_bad_environment(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("CLEW_CAP", "much")
-        refused(run("compact", "-", data=example()), "CLEW_CAP", "much", "allowed")
+        monkeypatch.setenv("RESPOOL_CAP", "much")
+        refused(run("compact", "-", data=example()), "RESPOOL_CAP", "much", "allowed")
 
 
 def _raising(error: Exception) -> Any:
@@ -437,7 +437,7 @@ def refused(result: Result, *words: str) -> None:
     """One sentence on standard error, nothing on standard output, exit status 2."""
     assert result.exit_code == 2
     assert result.stdout_bytes == b""
-    assert result.stderr.startswith("clew: ")
+    assert result.stderr.startswith("respool: ")
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.stderr
     for word in words:
@@ -512,10 +512,10 @@ class TestBadInput:
         monkeypatch.chdir("gone")
         Path.cwd().rmdir()
         refused(run("settings"), "The folder that this was started in is gone.")
-        closed = PermissionError(13, "Permission denied", "/closed/clew.toml")
-        monkeypatch.setattr("clew.settings._nearest", _raising(closed))
+        closed = PermissionError(13, "Permission denied", "/closed/respool.toml")
+        monkeypatch.setattr("respool.settings._nearest", _raising(closed))
         monkeypatch.chdir("/")
-        refused(run("settings"), "clew: /closed/clew.toml: Permission denied.")
+        refused(run("settings"), "respool: /closed/respool.toml: Permission denied.")
 
     def test_refuses_a_format_that_does_not_exist(self):
         result = run("compact", "-", "--format", "mistral", data=example())
@@ -564,7 +564,7 @@ class TestBadInput:
         assert len(done.stdout_bytes) < 40_000
 
     def test_takes_no_more_than_a_limit(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr("clew.cli.reading.MOST_BYTES", 100)
+        monkeypatch.setattr("respool.cli.reading.MOST_BYTES", 100)
         refused(run("compact", "-", data=example()), "larger")
 
     @pytest.mark.parametrize(
@@ -576,10 +576,10 @@ class TestBadInput:
         def give_out(*_: object, **__: object):
             raise error
 
-        monkeypatch.setattr("clew.compact", give_out)
+        monkeypatch.setattr("respool.compact", give_out)
         result = run("compact", "-", data=example())
         assert (result.exit_code, result.stdout) == (status, "")
-        assert result.stderr.startswith("clew: ")
+        assert result.stderr.startswith("respool: ")
 
     def test_cannot_reach_the_terminal(self):
         body = b'[{"role": "tool", "tool_call_id": "\\u001b[31m", "content": "x"}]'
@@ -595,19 +595,19 @@ class TestProcesses:
             done = process(*arguments, stdout=subprocess.PIPE)
             out, err = done.communicate(timeout=60)
             assert (done.returncode, err) == (0, b"")
-            assert b"clew" in out
+            assert b"respool" in out
 
     def test_compact_is_exact_and_does_not_load_rich(self):
         code = (
-            "import sys, clew.cli\n"
-            "try: clew.cli.main(['compact', '-'])\n"
+            "import sys, respool.cli\n"
+            "try: respool.cli.main(['compact', '-'])\n"
             "finally: assert not [m for m in sys.modules if m.split('.')[0] == 'rich']\n"
         )
         env = {**os.environ, "PYTHONPATH": str(HOME)}
         command = [sys.executable, "-c", code]
         done = subprocess.run(command, input=example(), env=env, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b"")
-        assert done.stdout == clew.repair(example()).request
+        assert done.stdout == respool.repair(example()).request
 
     @POSIX
     @pytest.mark.parametrize("command", ["compact", "explain", "check"])
@@ -629,7 +629,7 @@ class TestProcesses:
         done.stdin.flush()
         done.send_signal(signal.SIGINT)
         out, err = done.communicate(timeout=60)
-        assert (done.returncode, out, err) == (130, b"", b"clew: interrupted\n")
+        assert (done.returncode, out, err) == (130, b"", b"respool: interrupted\n")
 
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
     @pytest.mark.parametrize("arguments", [["compact", "-"], ["demo"]])
@@ -638,27 +638,27 @@ class TestProcesses:
             done = process(*arguments, stdin=subprocess.PIPE, stdout=full)
             _, err = done.communicate(example(), timeout=60)
         assert done.returncode == 2
-        assert err.startswith(b"clew: The output cannot be written: ")
+        assert err.startswith(b"respool: The output cannot be written: ")
         assert err.count(b"\n") == 1
 
     @POSIX
     def test_closed_streams_are_a_sentence(self):
         for redirection in ("<&-", ">&-"):
-            line = f'"$0" -m clew.cli compact - {redirection}'
+            line = f'"$0" -m respool.cli compact - {redirection}'
             env = {**os.environ, "PYTHONPATH": str(HOME)}
             command = ["/bin/sh", "-c", line, sys.executable]
             done = subprocess.run(
                 command, env=env, capture_output=True, check=False, input=example(), timeout=60
             )
             assert done.returncode == 2
-            assert done.stderr.startswith(b"clew: Standard ")
+            assert done.stderr.startswith(b"respool: Standard ")
 
     @POSIX
     def test_a_terminal_gets_tables_and_everything_else_plain_text(self):
         pty = pytest.importorskip("pty")
         leader, follower = pty.openpty()
         env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", "PYTHONPATH": str(HOME)}
-        command = [sys.executable, "-m", "clew.cli", "settings"]
+        command = [sys.executable, "-m", "respool.cli", "settings"]
         with subprocess.Popen(command, env=env, stdout=follower) as done:
             os.close(follower)
             shown = b""
@@ -671,23 +671,23 @@ class TestProcesses:
 
     def test_what_it_cannot_encode_it_escapes(self):
         env = {**os.environ, "PYTHONPATH": str(HOME), "PYTHONIOENCODING": "latin-1"}
-        command = [sys.executable, "-m", "clew.cli", "demo"]
+        command = [sys.executable, "-m", "respool.cli", "demo"]
         done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60)
         assert (done.returncode, done.stderr) == (0, b"")
         assert b"\\u2026" in done.stdout
 
 
-@pytest.mark.parametrize("module", ["clew", "clew.cli"])
+@pytest.mark.parametrize("module", ["respool", "respool.cli"])
 def test_it_runs_as_a_module(module: str):
     command = [sys.executable, "-m", module, "check", "--help"]
     env = {**os.environ, "PYTHONPATH": str(HOME)}
     done = subprocess.run(command, env=env, capture_output=True, check=False, timeout=60, text=True)
     assert (done.returncode, done.stdout.splitlines()[0]) == (
         0,
-        "Usage: clew check [OPTIONS] FILE",
+        "Usage: respool check [OPTIONS] FILE",
     )
 
 
 def test_the_entry_point_is_there():
     project = tomllib.loads((HOME.parent / "pyproject.toml").read_text("utf-8"))
-    assert project["project"]["scripts"] == {"clew": "clew.cli:main"}
+    assert project["project"]["scripts"] == {"respool": "respool.cli:main"}

@@ -1,4 +1,4 @@
-"""`clew loops`: circles of transcripts and requests, as a table and as JSON."""
+"""`respool loops`: circles of transcripts and requests, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from clew.cli import main
+from respool.cli import main
 from tests.formats import FORMATS
 from tests.looping import FAILED, Step, call, edit, read, request_of, run
 
@@ -133,7 +133,7 @@ def test_tools_are_known_by_the_policy() -> None:
     Path("body.json").write_text(json.dumps(request_of("anthropic", steps)), "utf-8")
     assert loops("body.json").stdout == "No circles in 3 calls.\n"
     declared = '[tools.look]\nkind = "read"\ntarget = "path"\nkey = "target"\n'
-    Path("clew.toml").write_text(declared, "utf-8")
+    Path("respool.toml").write_text(declared, "utf-8")
     assert loops("body.json").stdout.startswith("1 circle in 3 calls")
 
 
@@ -157,11 +157,11 @@ def test_what_cannot_be_read_ends_in_a_sentence(case: str) -> None:
         Path(name).write_bytes(data)
     result = loops(name)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith(f"clew: {said}")
+    assert result.stderr.startswith(f"respool: {said}")
     assert len(result.stderr.splitlines()) == 1
 
 
 def test_standard_input_must_be_a_request() -> None:
     result = loops("-", data=b"no JSON")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("clew: ")
+    assert result.stderr.startswith("respool: ")

@@ -1,4 +1,4 @@
-"""`clew replay` as a person meets it: the screen, the files, and how it ends."""
+"""`respool replay` as a person meets it: the screen, the files, and how it ends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-import clew
-from clew.cli import main
-from clew.cli.replay_screen import left_lines, show_replay
-from clew.replay.result import Left
-from clew.replay.totals import conversations
+import respool
+from respool.cli import main
+from respool.cli.replay_screen import left_lines, show_replay
+from respool.replay.result import Left
+from respool.replay.totals import conversations
 from tests.replay_files import START, claude_code, codex, collection, requests
 from tests.replay_results import sample
 
-HOME = Path(clew.__file__).parents[1]
+HOME = Path(respool.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
 LINUX = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 ESCAPE = re.compile(r"\x1b\[([\d;]*)m")
@@ -42,7 +42,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "80")
     for name in [*os.environ]:
-        if name.startswith("CLEW_") or name.endswith(("_DIR", "_HOME", "_DB")):
+        if name.startswith("RESPOOL_") or name.endswith(("_DIR", "_HOME", "_DB")):
             monkeypatch.delenv(name)
 
 
@@ -153,7 +153,9 @@ class TestWhatIsRead:
     def test_none_on_this_machine_is_told_with_the_places(self):
         result = run()
         assert (result.exit_code, result.stdout) == (0, "")
-        assert result.stderr.startswith("clew: There is no transcript on this machine. Looked in ~")
+        assert result.stderr.startswith(
+            "respool: There is no transcript on this machine. Looked in ~"
+        )
         assert "~/.claude/projects, " in result.stderr
         assert "~/.codex/sessions, " in result.stderr
 
@@ -182,11 +184,11 @@ class TestWhatIsRead:
         file = str(claude_code(tmp_path / "a.jsonl"))
         result = run("--since", "1h", file)
         assert result.exit_code == 0
-        assert result.stderr == "clew: Of 1 session, none ended after that time.\n"
+        assert result.stderr == "respool: Of 1 session, none ended after that time.\n"
         said = run("--agent", "codex", "--agent", "pi", file).stderr
-        assert said == "clew: Of 1 session, none is of codex or pi.\n"
+        assert said == "respool: Of 1 session, none is of codex or pi.\n"
         said = run("--agent", "codex", "--since", "1h", file).stderr
-        assert said == "clew: Of 1 session, none is of codex and ended after that time.\n"
+        assert said == "respool: Of 1 session, none is of codex and ended after that time.\n"
 
     def test_only_some_agents(self, tmp_path: Path):
         claude_code(tmp_path / "a.jsonl")
@@ -217,7 +219,7 @@ class TestBadInput:
     def test_an_option_is_refused_before_anything_is_read(self, arguments: list[str], said: str):
         result = run(*arguments, "missing.jsonl")
         assert (result.exit_code, result.stdout) == (2, "")
-        assert result.stderr.startswith("clew: ")
+        assert result.stderr.startswith("respool: ")
         assert said in result.stderr
         assert "missing.jsonl" not in result.stderr
 
@@ -236,7 +238,9 @@ class TestBadInput:
         (tmp_path / name).write_bytes(data)
         alone = run(name)
         assert (alone.exit_code, alone.stdout) == (2, "")
-        assert alone.stderr.startswith(f"clew: There is no session to replay.\nclew: {name}: ")
+        assert alone.stderr.startswith(
+            f"respool: There is no session to replay.\nrespool: {name}: "
+        )
         assert why in alone.stderr
         beside = run(name, str(claude_code(tmp_path / "whole.jsonl")))
         assert beside.exit_code == 0
@@ -255,7 +259,7 @@ class TestBadInput:
         (tmp_path / "folder").mkdir()
         result = run("folder")
         assert result.exit_code == 2
-        assert "clew: folder: there is no transcript below this folder\n" in result.stderr
+        assert "respool: folder: there is no transcript below this folder\n" in result.stderr
 
     def test_a_path_that_does_not_exist(self, tmp_path: Path):
         result = run("nowhere.jsonl", str(claude_code(tmp_path / "a.jsonl")))
@@ -267,7 +271,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("start", "why"),
         [
-            (b"", "it is no transcript of an agent that clew knows"),
+            (b"", "it is no transcript of an agent that respool knows"),
             (
                 b'{"type": "user", "sessionId": "s", "uuid": "u", "message": {}}\n',
                 "1 line is longer",
@@ -462,7 +466,7 @@ def _changed(value: Any, **fields: Any) -> Any:
 
 def process(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(HOME), **options.pop("env", {})}
-    command = [sys.executable, "-m", "clew.cli", "replay", *arguments]
+    command = [sys.executable, "-m", "respool.cli", "replay", *arguments]
     return subprocess.Popen[bytes](command, env=env, start_new_session=True, **options)
 
 
@@ -503,7 +507,7 @@ class TestProcess:
         started = workers(done.pid)
         os.killpg(done.pid, signal.SIGINT)
         out, err = done.communicate(timeout=30)
-        assert (done.returncode, out, err) == (130, b"", b"clew: interrupted\n")
+        assert (done.returncode, out, err) == (130, b"", b"respool: interrupted\n")
         wait_for(lambda: not any(map(alive, started)))
 
     @LINUX

@@ -1,4 +1,4 @@
-"""`clew expand` and `clew forget`: what they write, what they say, what they refuse."""
+"""`respool expand` and `respool forget`: what they write, what they say, what they refuse."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from clew.cli import main
-from clew.marker import reference
-from clew.store import SQLiteStore
+from respool.cli import main
+from respool.marker import reference
+from respool.store import SQLiteStore
 from tests.storing import OTHER, OWNER, by_ref, bytes_of, record
 
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
@@ -24,8 +24,8 @@ REF = reference(TEXT)
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store with an original, where the commands look for it."""
-    path = tmp_path / "clew.db"
-    monkeypatch.setenv("CLEW_STORE", str(path))
+    path = tmp_path / "respool.db"
+    monkeypatch.setenv("RESPOOL_STORE", str(path))
     store = SQLiteStore(path)
     store.keep(OWNER, "c1", by_ref(TEXT))
     store.keep(OTHER, "c2", by_ref("of another key"))
@@ -64,7 +64,7 @@ class TestExpand:
 
     @pytest.mark.parametrize("lines", ["3:4", "3-4"])
     def test_takes_a_whole_marker_and_either_spelling_of_lines(self, path: Path, lines: str):
-        marker = f"[clew: 12 of 20 lines left out; ref {REF}]"
+        marker = f"[respool: 12 of 20 lines left out; ref {REF}]"
         assert (
             run("expand", marker, "--lines", lines).output == "line 3 of a log\nline 4 of a log\n"
         )
@@ -83,7 +83,7 @@ class TestExpand:
         store = SQLiteStore(path)
         store.keep(OWNER, "c1", by_ref("\x1b[2Jgone"))
         store.close()
-        monkeypatch.setattr(sys.modules["clew.cli.expand"], "is_terminal", lambda: True)
+        monkeypatch.setattr(sys.modules["respool.cli.expand"], "is_terminal", lambda: True)
         assert run("expand", reference("\x1b[2Jgone")).output == "\\x1b[2Jgone\n"
 
     @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ class TestExpand:
             ((REF[:8],), "is no reference; one has twenty characters"),
             ((REF, "--lines", "5:3"), "--lines: '5:3' is not allowed; lines count from 1"),
             ((REF, "--lines", "0:3"), "--lines: '0:3' is not allowed; lines count from 1"),
-            ((REF, "--lines", "30:"), "clew: --lines: this original has 20 lines"),
+            ((REF, "--lines", "30:"), "respool: --lines: this original has 20 lines"),
             ((REF, "--lines", "x"), "--lines: 'x' is not allowed; write 3:7"),
             ((REF, "--pattern", "("), "it is no regular expression"),
         ],
@@ -115,8 +115,8 @@ class TestExpand:
         ("data", "said"),
         [
             (b"{}", f"No original is kept under {REF} in it"),
-            (b"[]", "This is no file that clew compact --originals wrote"),
-            (b"\xff\x00", "This is no file that clew compact --originals wrote"),
+            (b"[]", "This is no file that respool compact --originals wrote"),
+            (b"\xff\x00", "This is no file that respool compact --originals wrote"),
             (b"", "This is empty"),
             (None, "No such file or directory"),
         ],
@@ -145,7 +145,7 @@ class TestAStoreThatIsNotThere:
     def test_is_not_made(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
     ):
-        monkeypatch.setenv("CLEW_STORE", str(tmp_path / "none.db"))
+        monkeypatch.setenv("RESPOOL_STORE", str(tmp_path / "none.db"))
         result = run(*command)
         assert result.exit_code == 2
         assert f"There is no store at {tmp_path / 'none.db'}" in result.stderr
@@ -156,7 +156,7 @@ class TestAStoreThatIsNotThere:
         result = run(*command)
         assert result.exit_code == 2
         assert "it is damaged" in result.stderr
-        assert [file.name for file in path.parent.iterdir()] == ["clew.db"]
+        assert [file.name for file in path.parent.iterdir()] == ["respool.db"]
 
 
 class TestForget:
@@ -203,7 +203,7 @@ class TestForget:
         assert run("expand", REF).output == TEXT
 
     def test_names_damaged_files_that_it_cannot_look_into(self, path: Path):
-        aside = path.with_name("clew.db.damaged-20260101-000000")
+        aside = path.with_name("respool.db.damaged-20260101-000000")
         aside.write_bytes(b"x")
         assert str(aside) in run("forget", "--conversation", "c1", "--yes").stderr
         assert run("forget", "--all", "--yes").stderr == ""
@@ -215,7 +215,7 @@ class TestForget:
 
         for answer, left in ((b"n\n", TEXT), (b"y\n", "")):
             ours, theirs = pty.openpty()
-            command = [sys.executable, "-m", "clew.cli", "forget", "--all"]
+            command = [sys.executable, "-m", "respool.cli", "forget", "--all"]
             process = subprocess.Popen(
                 command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.codecs.formats import CODECS
-from clew.folding.memo import Memo
-from clew.marker import find_marker
+import respool
+from respool.codecs.formats import CODECS
+from respool.folding.memo import Memo
+from respool.marker import find_marker
 from tests.client_shapes import (
     ASKED,
     CLIENTS,
@@ -30,7 +30,7 @@ from tests.client_shapes import (
 from tests.formats import FIELD
 from tests.judges import judge
 
-AT_ONCE = clew.Policy(at_once=True, passes=("tidy_results", "cap_results"))
+AT_ONCE = respool.Policy(at_once=True, passes=("tidy_results", "cap_results"))
 CAP = AT_ONCE.cap or 0
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
@@ -49,9 +49,9 @@ def to_be_clipped(client: Client, request: dict[str, Any]) -> set[Path]:
 def test_is_told_apart_and_valid_as_it_comes(client: Client) -> None:
     for request in grown(client):
         body = spelled(client, request)
-        assert clew.compact(body, policy=AT_ONCE, memo=None).report.format == client.format
-        assert clew.check(body) == []
-        assert clew.repair(body).request is body
+        assert respool.compact(body, policy=AT_ONCE, memo=None).report.format == client.format
+        assert respool.check(body) == []
+        assert respool.repair(body).request is body
     *_, last = grown(client)
     assert len([path for path in marks(last) if path[-1] == "type"]) == client.marks
 
@@ -60,7 +60,7 @@ def test_is_told_apart_and_valid_as_it_comes(client: Client) -> None:
 def test_seen_results_are_clipped_and_nothing_else_is_touched(client: Client) -> None:
     for request in grown(client):
         body = spelled(client, request)
-        out = clew.compact(body, policy=AT_ONCE, memo=None)
+        out = respool.compact(body, policy=AT_ONCE, memo=None)
         projection = json.loads(out.request)
         before, after = dict(leaves(request)), dict(leaves(projection))
         wanted = to_be_clipped(client, request)
@@ -72,7 +72,7 @@ def test_seen_results_are_clipped_and_nothing_else_is_touched(client: Client) ->
             marker = find_marker(after[path])
             assert marker is not None
             assert len(after[path]) <= CAP
-            assert clew.expand(marker.ref, out) == before[path]
+            assert respool.expand(marker.ref, out) == before[path]
     *_, last = grown(client)
     assert len(to_be_clipped(client, last)) == len(LONG)
 
@@ -81,7 +81,7 @@ def test_seen_results_are_clipped_and_nothing_else_is_touched(client: Client) ->
 def test_untouched_messages_keep_their_bytes(client: Client) -> None:
     field = FIELD[client.format]
     *_, request = grown(client)
-    out = clew.compact(spelled(client, request), policy=AT_ONCE, memo=None).request
+    out = respool.compact(spelled(client, request), policy=AT_ONCE, memo=None).request
     touched = {path[1] for path in to_be_clipped(client, request)}
     assert touched
     for at, message in enumerate(request[field]):
@@ -95,11 +95,11 @@ def test_untouched_messages_keep_their_bytes(client: Client) -> None:
 def test_the_projection_is_valid_and_keeps_the_marks(client: Client) -> None:
     assert client.marks <= 4
     for request in grown(client):
-        out = clew.compact(request, policy=AT_ONCE, memo=None).request
-        assert clew.check(out) == []
+        out = respool.compact(request, policy=AT_ONCE, memo=None).request
+        assert respool.check(out) == []
         assert marks(out) == marks(request)
     *_, last = grown(client)
-    assert judge(client.format, clew.compact(last, policy=AT_ONCE).request) == judge(
+    assert judge(client.format, respool.compact(last, policy=AT_ONCE).request) == judge(
         client.format, last
     )
 
@@ -112,8 +112,8 @@ def test_warm_is_cold_and_projections_extend_one_another(client: Client) -> None
     for request in grown(client):
         body = spelled(client, request)
         warm, cold = (
-            clew.compact(body, policy=AT_ONCE, memo=memo),
-            clew.compact(body, policy=AT_ONCE, memo=None),
+            respool.compact(body, policy=AT_ONCE, memo=memo),
+            respool.compact(body, policy=AT_ONCE, memo=None),
         )
         assert warm.request == cold.request
         assert warm.report == cold.report
@@ -129,10 +129,10 @@ def test_warm_is_cold_and_projections_extend_one_another(client: Client) -> None
 def test_objects_say_what_bytes_say(client: Client) -> None:
     *_, request = grown(client)
     said = copy.deepcopy(request)
-    out = clew.compact(request, policy=AT_ONCE, memo=None)
+    out = respool.compact(request, policy=AT_ONCE, memo=None)
     assert request == said, "the caller's own request is never changed"
     assert out.request == json.loads(
-        clew.compact(spelled(client, request), policy=AT_ONCE, memo=None).request
+        respool.compact(spelled(client, request), policy=AT_ONCE, memo=None).request
     )
     changed = {path[1] for path in to_be_clipped(client, request)}
     field = FIELD[client.format]
@@ -149,14 +149,14 @@ def test_a_lost_result_is_mended_and_nothing_else(client: Client) -> None:
     last = max(at for at, message in enumerate(request[field]) if made(message))
     words = ASKED if client.format != "gemini" else [{"role": "user", "parts": [{"text": "No."}]}]
     stopped = {**request, field: [*request[field][: last + 1], *words]}
-    assert {problem.code for problem in clew.check(stopped)} & {"A1", "C1", "R1", "G1"}
-    mended = clew.repair(stopped)
-    assert clew.check(mended.request) == []
+    assert {problem.code for problem in respool.check(stopped)} & {"A1", "C1", "R1", "G1"}
+    mended = respool.repair(stopped)
+    assert respool.check(mended.request) == []
     assert not judge(client.format, mended.request) or judge(client.format, stopped)
     kept = [message for message in mended.request[field] if message in stopped[field]]
     assert kept[: last + 1] == stopped[field][: last + 1], "all that was there stays, in its order"
-    assert clew.repair(stopped).request == mended.request
-    assert clew.repair(mended.request).request is mended.request
+    assert respool.repair(stopped).request == mended.request
+    assert respool.repair(mended.request).request is mended.request
 
 
 def test_claude_codes_own_compaction_is_left_whole() -> None:
@@ -165,8 +165,8 @@ def test_claude_codes_own_compaction_is_left_whole() -> None:
     *_, request = grown(client)
     request["messages"][-1]["content"].append(text("Now sum up. Respond with TEXT ONLY."))
     body = spelled(client, request)
-    out = clew.compact(body, policy=AT_ONCE, memo=None)
-    assert clew.check(out.request) == []
+    out = respool.compact(body, policy=AT_ONCE, memo=None)
+    assert respool.check(out.request) == []
     assert json.loads(out.request)["messages"][-1] == request["messages"][-1]
 
 
@@ -222,6 +222,6 @@ WITHOUT_TOOLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("request_", WITHOUT_TOOLS.values(), ids=WITHOUT_TOOLS)
 def test_a_request_without_tools_comes_back_as_it_is(request_: dict[str, Any]) -> None:
     """These are fine where they go, whichever format they are taken for."""
-    assert clew.compact(request_, policy=AT_ONCE, memo=None).request is request_
+    assert respool.compact(request_, policy=AT_ONCE, memo=None).request is request_
     body = json.dumps(request_).encode()
-    assert clew.compact(body, policy=AT_ONCE, memo=None).request is body
+    assert respool.compact(body, policy=AT_ONCE, memo=None).request is body

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.codecs.anthropic import AnthropicCodec, is_server_result, replace_text_items
-from clew.transcript import Part
+from respool.codecs.anthropic import AnthropicCodec, is_server_result, replace_text_items
+from respool.transcript import Part
 from tests.strategies import arbitrary_json, arbitrary_json_messages
 
 CODEC = AnthropicCodec()
@@ -18,7 +18,7 @@ PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 )
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-STAND_IN = "[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
+STAND_IN = "[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
 LINK = {"type": "image", "source": {"type": "url", "url": "https://pics.example/1.png"}}
 PDF = {
     "type": "document",

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as with_fields
 
-from clew.codecs.gemini import AUDIO_TOKENS, VIDEO_TOKENS, GeminiCodec
-from clew.codecs.json_tree import encode_like
-from clew.media import document_tokens, image_tokens
-from clew.transcript import Index, Part
+from respool.codecs.gemini import AUDIO_TOKENS, VIDEO_TOKENS, GeminiCodec
+from respool.codecs.json_tree import encode_like
+from respool.media import document_tokens, image_tokens
+from respool.transcript import Index, Part
 from tests.strategies import arbitrary_json, arbitrary_json_messages, requests
 from tests.strategies.neutral import PIXEL
 

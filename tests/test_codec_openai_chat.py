@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.codecs.openai_chat import OpenAIChatCodec
-from clew.transcript import Index, Part, Path, Ref
+from respool.codecs.openai_chat import OpenAIChatCodec
+from respool.transcript import Index, Part, Path, Ref
 from tests.strategies import arbitrary_json, arbitrary_json_messages
 
 CODEC = OpenAIChatCodec()
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"  # the head of a PNG of one pixel
-STAND_IN = "[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
+STAND_IN = "[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
 IMAGE: dict[str, Any] = {
     "type": "image_url",
     "image_url": {"url": f"data:image/png;base64,{PIXEL}", "detail": "high"},

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from clew.codecs.marks import strip_marks
-from clew.codecs.openai_responses import CALLS, KNOWN, OUTPUTS, OpenAIResponsesCodec
-from clew.transcript import Index, Part
+from respool.codecs.marks import strip_marks
+from respool.codecs.openai_responses import CALLS, KNOWN, OUTPUTS, OpenAIResponsesCodec
+from respool.transcript import Index, Part
 
 CODEC = OpenAIResponsesCodec()
 PIXEL = (
@@ -492,7 +492,7 @@ def test_replaces(item: Any, said: str, new: Any):
     assert json.dumps(item) == before
 
 
-STAND_IN = "[clew: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
+STAND_IN = "[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]"
 IMAGE = {"type": "input_image", "image_url": PICTURE, "prompt_cache_breakpoint": BREAKPOINT}
 
 

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.marker import Short, find_marker, reference
-from clew.passes.contained_results import contained_results
-from clew.passes.containing import _run_in
-from clew.passes.covered_reads import covered_reads
-from clew.policy import Policy
+import respool
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.marker import Short, find_marker, reference
+from respool.passes.contained_results import contained_results
+from respool.passes.containing import _run_in
+from respool.passes.covered_reads import covered_reads
+from respool.policy import Policy
 from tests.formats import FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -63,7 +63,7 @@ def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compacti
     before = request(format, *steps)
     folded = fold_request(before, format, policy, Facts(), None, (contained_results, covered_reads))
     out = compacted(folded, before)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
 
@@ -231,7 +231,7 @@ def test_the_original_comes_back_by_its_reference(format: str) -> None:
     out, (_, second) = compacts(format, "go", *steps)
     found = find_marker(second)
     assert found is not None
-    assert clew.expand(found.ref, out) == part
+    assert respool.expand(found.ref, out) == part
 
 
 LINE = st.sampled_from(["", "}", "    pass", "def weave(thread):", "return loom", "x = 1  ", "#"])

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from clew import Policy, check, compact, repair
-from clew.check.anthropic_request import MOST_MARKS
-from clew.edits import TIDIED, Replace
-from clew.engine import Compaction
-from clew.folding.memo import Memo
-from clew.marker import reference
-from clew.policy import PRESETS
+from respool import Policy, check, compact, repair
+from respool.check.anthropic_request import MOST_MARKS
+from respool.edits import TIDIED, Replace
+from respool.engine import Compaction
+from respool.folding.memo import Memo
+from respool.marker import reference
+from respool.policy import PRESETS
 from tests.corpus.sessions import MARK, READERS, History, corpus, encode, sessions, shards
 from tests.judges import judge
 from tests.laws import laws

@@ -1,4 +1,4 @@
-"""Every recorded request through `clew serve`: upstream gets what the library makes of it.
+"""Every recorded request through `respool serve`: upstream gets what the library makes of it.
 
 Part of `make corpus`. The upstream says back what it got, so that is what the client reads.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from clew import compact
-from clew.folding.memo import Memo
+from respool import compact
+from respool.folding.memo import Memo
 from tests.compacting import PATHS
 from tests.corpus.sessions import corpus, sessions, shards
 from tests.operating import Client, one_to_each
@@ -69,7 +69,7 @@ def proxied(echo: int, workers: int, folder: Path) -> Iterator[list[Client]]:
     """A connection to each worker of a proxy that stands in front of the echo."""
     to = [f"--upstream={name}=http://127.0.0.1:{echo}" for name in UPSTREAMS]
     options = ("--quiet", f"--workers={workers}", "--deadline=60", *to)
-    with served(*options, CLEW_STORE=str(folder / "clew.db")) as (_, port):
+    with served(*options, RESPOOL_STORE=str(folder / "respool.db")) as (_, port):
         clients = one_to_each(port, workers) if workers > 1 else [Client(port)]
         try:
             yield clients

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.dashboard import asking
-from clew.dashboard.around import Around
-from clew.dashboard.page import page, policy
-from clew.dashboard.serving import Dashboard
-from clew.edits import REASONS
-from clew.proxy.installed import installed
-from clew.store import SQLiteStore
+import respool
+from respool.dashboard import asking
+from respool.dashboard.around import Around
+from respool.dashboard.page import page, policy
+from respool.dashboard.serving import Dashboard
+from respool.edits import REASONS
+from respool.proxy.installed import installed
+from respool.store import SQLiteStore
 from tests.dashboards import KEEN, KEY, LONG, Dashboarded, dashboarded, only
 from tests.formats import Exchange
 from tests.proxying import get
@@ -120,7 +120,7 @@ class TestData:
         assert found["version"] == installed()
         assert found["breaker"] == {"phase": "closed", "why": "Requests are compacted."}
         assert [one["model"] for one in found["calibrations"]] == ["claude-sonnet-4-5"]
-        assert found["store"]["path"].endswith("clew.db")
+        assert found["store"]["path"].endswith("respool.db")
         assert found["store"]["bytes"] > 4096
         assert (found["store"]["trouble"], found["store"]["dropped"]) == ("", 0)
 
@@ -133,10 +133,10 @@ class TestData:
 
     def test_what_has_not_changed_is_not_sent_again(self, used: Dashboarded):
         for question in ("overview", "conversations", "notable", "settings"):
-            status, headers, body = used.get(f"/clew/api/{question}")
-            again = used.get(f"/clew/api/{question}", if_none_match=headers["etag"])
+            status, headers, body = used.get(f"/respool/api/{question}")
+            again = used.get(f"/respool/api/{question}", if_none_match=headers["etag"])
             assert (status, again[0], again[2]) == (200, 304, b"")
-            assert used.get(f"/clew/api/{question}", if_none_match='"other"')[2] == body
+            assert used.get(f"/respool/api/{question}", if_none_match='"other"')[2] == body
 
     def test_nothing_tells_whose_key_it_was(self, used: Dashboarded):
         (conversation,) = used.store.conversations(None)
@@ -145,7 +145,7 @@ class TestData:
             "overview", "conversations", f"requests?conversation={conversation.name}",
             f"edits?request={request}", f"edit?request={request}", "notable", "settings",
         ):  # fmt: skip
-            body = used.get(f"/clew/api/{question}")[2].decode()
+            body = used.get(f"/respool/api/{question}")[2].decode()
             assert KEY not in body
             assert conversation.owner not in body
 
@@ -179,7 +179,7 @@ class TestObserving:
             assert total["would_saved"] == total["saved"] > 0
             assert total["would_cost"] == pytest.approx(total["cost_before"] - total["cost_after"])
             assert {x["mode"] for x in only(one)} == {"observed"}
-            assert "clew:" not in one.heard[-1].body.decode()
+            assert "respool:" not in one.heard[-1].body.decode()
             last = only(one)[-1]
             usage = last["usage"]
             paid = 50 * 3 + usage["cache_read"] * 0.3 + usage["cache_write"] * 3.75 + 300 * 15
@@ -227,13 +227,13 @@ class TestThePage:
         "word", ["innerHTML", "outerHTML", "insertAdjacent", "eval(", "write("]
     )
     def test_makes_no_elements_of_texts(self, word: str):
-        folders = (files("clew.drawing"), files("clew.dashboard.page"))
+        folders = (files("respool.drawing"), files("respool.dashboard.page"))
         scripts = [x for one in folders for x in one.iterdir() if x.name.endswith(".js")]
         assert len(scripts) == 14
         assert all(word not in one.read_text("utf-8") for one in scripts)
 
     def test_has_words_for_every_reason(self):
-        words = files("clew.dashboard.page").joinpath("words.js").read_text("utf-8")
+        words = files("respool.dashboard.page").joinpath("words.js").read_text("utf-8")
         assert {code for code in REASONS if f"  {code}: " not in words} == set()
 
     def test_only_a_browser_gets_it(self, used: Dashboarded):
@@ -266,11 +266,15 @@ FOREIGN = [
     ("", None),
 ]
 TRICKS = [
-    "/clew/../clew/api/overview", "/clew/api/%2e%2e/overview", "/clew/api//overview",
-    "/clew/api/overview/", "/clew/api/overview%00", "/clew/api/OVERVIEW", "/clew/api/__class__",
-    "/clew/api/questions", "/clew//api/overview", "/clew/api\\overview", "/clew/%2fapi/overview",
-    "/clew/api/overview;x=1", "/clew/api/", "/clew/api", "/clew/", "/clew", "/clew/page.js",
-    "/clew/api/overview%3frange=day", "/clew/api/%F0%9F%92%A9", "/clew/..%2f..%2fetc/passwd",
+    "/respool/../respool/api/overview", "/respool/api/%2e%2e/overview", "/respool/api//overview",
+    "/respool/api/overview/", "/respool/api/overview%00", "/respool/api/OVERVIEW",
+    "/respool/api/__class__",
+    "/respool/api/questions", "/respool//api/overview", "/respool/api\\overview",
+    "/respool/%2fapi/overview",
+    "/respool/api/overview;x=1", "/respool/api/", "/respool/api", "/respool/",
+    "/respool", "/respool/page.js",
+    "/respool/api/overview%3frange=day", "/respool/api/%F0%9F%92%A9",
+    "/respool/..%2f..%2fetc/passwd",
 ]  # fmt: skip
 HUGE = "9" * 5_000
 QUERIES = [
@@ -297,7 +301,7 @@ class TestAttacks:
         self, used: Dashboarded, host: str, origin: str | None
     ):
         before = len(used.heard)
-        for path in ("/", "/clew/%61pi/overview", *(f"/clew/api/{one}" for one in QUESTIONS)):
+        for path in ("/", "/respool/%61pi/overview", *(f"/respool/api/{one}" for one in QUESTIONS)):
             lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Accept: text/html"]
             lines += [f"Origin: {origin}"] if origin else []
             reply = used.raw("\r\n".join(lines).encode() + b"\r\n\r\n")
@@ -307,10 +311,10 @@ class TestAttacks:
 
     def test_a_page_elsewhere_cannot_even_load_data_as_something_else(self, used: Dashboarded):
         for site in ("cross-site", "same-site", "anything"):
-            status, _, body = used.get("/clew/api/conversations", sec_fetch_site=site)
+            status, _, body = used.get("/respool/api/conversations", sec_fetch_site=site)
             assert (status, b"claude" in body) == (403, False)
         for site in ("same-origin", "none"):
-            assert used.get("/clew/api/conversations", sec_fetch_site=site)[0] == 200
+            assert used.get("/respool/api/conversations", sec_fetch_site=site)[0] == 200
 
     @pytest.mark.parametrize("path", TRICKS)
     def test_paths_lead_nowhere_else(self, used: Dashboarded, path: str):
@@ -320,15 +324,17 @@ class TestAttacks:
         assert json.loads(reply.body)["error"]
         assert len(used.heard) == before
 
-    @pytest.mark.parametrize("path", ["/%63lew/api/overview", "//clew/api/overview", "/CLEW/api/"])
-    def test_what_only_looks_like_clews_own_goes_up(self, used: Dashboarded, path: str):
+    @pytest.mark.parametrize(
+        "path", ["/%63lew/api/overview", "//respool/api/overview", "/RESPOOL/api/"]
+    )
+    def test_what_only_looks_like_respools_own_goes_up(self, used: Dashboarded, path: str):
         before = len(used.heard)
         assert b"totals" not in used.raw(get(path)).body
         assert len(used.heard) == before + 1
 
     @pytest.mark.parametrize(("query", "status"), QUERIES)
     def test_odd_questions_have_plain_answers(self, used: Dashboarded, query: str, status: int):
-        found, headers, body = used.get(f"/clew/api/{query}")
+        found, headers, body = used.get(f"/respool/api/{query}")
         assert found == status
         assert headers["content-type"] == "application/json"
         assert headers["x-content-type-options"] == "nosniff"
@@ -340,7 +346,7 @@ class TestAttacks:
     @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
     def test_nothing_can_be_changed(self, used: Dashboarded, method: str):
         for question in QUESTIONS:
-            reply = used.raw(get(f"/clew/api/{question}", method=method))
+            reply = used.raw(get(f"/respool/api/{question}", method=method))
             assert reply.status == 405
             assert (b"allow", b"GET") in reply.headers
 
@@ -350,25 +356,32 @@ class TestAttacks:
             (conversation,) = one.data("conversations")["conversations"]
             assert conversation["model"] == HOSTILE
             assert HOSTILE not in json.dumps(conversation["session"])
-            status, headers, _ = one.get("/clew/api/conversations")
+            status, headers, _ = one.get("/respool/api/conversations")
             assert (status, headers["content-type"]) == (200, "application/json")
             assert HOSTILE.encode() not in one.get("/", accept="text/html")[2]
 
     def test_without_the_token_nothing_is_seen(self, tmp_path: Path):
         with dashboarded(tmp_path, token=TOKEN) as one:
             one.talk(2)
-            for path in ("/", *(f"/clew/api/{name}" for name in QUESTIONS)):
-                for prefix in ("", "/clew-token/", f"/clew-token/{TOKEN[:-1]}", "/clew-token/x"):
+            for path in ("/", *(f"/respool/api/{name}" for name in QUESTIONS)):
+                for prefix in (
+                    "",
+                    "/respool-token/",
+                    f"/respool-token/{TOKEN[:-1]}",
+                    "/respool-token/x",
+                ):
                     reply = one.raw(get(f"{prefix}{path}", "Accept: text/html"))
                     assert reply.status == 401, (prefix, path)
             assert one.get("/", accept="text/html")[2] == page()
             assert one.data("conversations")["conversations"][0]["requests"] == 2
-            assert TOKEN not in one.get("/clew/api/overview")[2].decode()
+            assert TOKEN not in one.get("/respool/api/overview")[2].decode()
 
     def test_too_many_at_once_are_told_to_wait(self, used: Dashboarded):
         async def storm() -> list[int]:
             board = Dashboard(used.store, Around())
-            return await asyncio.gather(*(asked(board, "/clew/api/overview") for _ in range(100)))
+            return await asyncio.gather(
+                *(asked(board, "/respool/api/overview") for _ in range(100))
+            )
 
         statuses = asyncio.run(storm())
         assert (statuses.count(200), statuses.count(503)) == (64, 36)
@@ -376,7 +389,7 @@ class TestAttacks:
     @given(st.binary(max_size=60), st.sampled_from(QUESTIONS))
     def test_no_query_breaks_it(self, used: Dashboarded, query: bytes, question: str):
         board = Dashboard(used.store, Around())
-        status = asyncio.run(asked(board, f"/clew/api/{question}", query))
+        status = asyncio.run(asked(board, f"/respool/api/{question}", query))
         assert status in (200, 400, 404)
 
 
@@ -397,7 +410,7 @@ async def asked(board: Dashboard, path: str, query: bytes = b"") -> int:
 
 
 def test_a_store_that_cannot_be_read_is_said_so(tmp_path: Path):
-    path = tmp_path / "clew.db"
+    path = tmp_path / "respool.db"
     path.mkdir()
     with dashboarded(tmp_path / "other") as one:
         one.talk(1)
@@ -413,7 +426,7 @@ def test_a_store_that_cannot_be_read_is_said_so(tmp_path: Path):
 
     for name in ("overview", "conversations"):
         scope = {
-            "path": f"/clew/api/{name}", "method": "GET", "headers": [], "query_string": b"",
+            "path": f"/respool/api/{name}", "method": "GET", "headers": [], "query_string": b"",
         }  # fmt: skip
         asyncio.run(board(scope, receive, send))
     overview, conversations = found[1]["body"], found[3]["body"]
@@ -432,8 +445,8 @@ def test_users_own_passes_and_tools_are_shown_by_name(tmp_path: Path):
     def my_pass(view: Any, policy: Any) -> Iterator[Any]:
         yield from ()
 
-    policy = clew.Policy(
-        passes=("cap_results", my_pass), tools=clew.Tools([clew.Tool("Read", cap=9_000)])
+    policy = respool.Policy(
+        passes=("cap_results", my_pass), tools=respool.Tools([respool.Tool("Read", cap=9_000)])
     )
     with dashboarded(tmp_path, policy=policy) as one:
         told = {x["name"]: x["value"] for x in one.data("settings")["settings"]}

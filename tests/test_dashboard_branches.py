@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.dashboard.branches import branches
-from clew.store import Lineage
+from respool.dashboard.branches import branches
+from respool.store import Lineage
 from tests.dashboards import LONG, dashboarded
 from tests.formats import Exchange
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.compacting import noticing
+from respool.proxy.compacting import noticing
 from tests.dashboards import Dashboarded, dashboarded, only
 from tests.formats import Exchange
 
@@ -67,7 +67,7 @@ class TestWhatHappened:
             steps, task = one.talk(2), "go on with make"
             one.statuses.append(529)
             one.send(*steps, task=task)
-            one.send(*steps, task=task, headers=("x-clew-bypass: 1",))
+            one.send(*steps, task=task, headers=("x-respool-bypass: 1",))
             error, bypassed = one.data("notable")["requests"][1::-1]
             assert (error["status"], bypassed["fallback"]) == (529, "bypassed")
             (total,) = one.data("overview?range=month")["totals"]
@@ -83,7 +83,7 @@ class TestWhatHappened:
         with dashboarded(tmp_path) as one:
             for end in (1, 2, 3):
                 one.send(*steps[:end])
-            one.send(*steps, headers=("x-clew-bypass: 1",))
+            one.send(*steps, headers=("x-respool-bypass: 1",))
             sizes = [x["tokens_before"] for x in only(one)]
             assert only(one)[-1]["fallback"] == "bypassed"
         growth = [after - before for before, after in pairwise(sizes)]

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from clew.codecs.codec import FORMATS
-from clew.codecs.detect import detect
-from clew.codecs.reading import read_body
-from clew.errors import ClewError, PassedThrough, UnknownFormat, UnreadableRequest
+from respool.codecs.codec import FORMATS
+from respool.codecs.detect import detect
+from respool.codecs.reading import read_body
+from respool.errors import PassedThrough, RespoolError, UnknownFormat, UnreadableRequest
 from tests.strategies import HISTORY, arbitrary_json_messages, requests
 
 HI = {"role": "user", "content": "hi"}
@@ -140,7 +140,7 @@ def test_tool_calls_late_in_a_long_history_are_found() -> None:
 @given(arbitrary_json_messages())
 def test_nothing_but_our_own_errors(messages: list[Any]) -> None:
     for request in (messages, {"messages": messages, "tools": messages, "model": messages}):
-        with suppress(ClewError):
+        with suppress(RespoolError):
             assert detected(request) in FORMATS
 
 

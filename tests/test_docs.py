@@ -14,17 +14,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-import clew
-from clew.cli import main
-from clew.cli.demo import example
-from clew.edits import REASONS
-from clew.marker import MOST, UNITS, Marker, Short, is_hole, parse_marker
-from clew.proxy.compacting.compacting import REASONS as REASONS_WHY
-from clew.proxy.watching.families import FAMILIES
+import respool
+from respool.cli import main
+from respool.cli.demo import example
+from respool.edits import REASONS
+from respool.marker import MOST, UNITS, Marker, Short, is_hole, parse_marker
+from respool.proxy.compacting.compacting import REASONS as REASONS_WHY
+from respool.proxy.watching.families import FAMILIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-CONSOLE = re.compile(r"^```console\n\$ (?P<command>clew .*)\n(?P<output>[^`]*)^```$", re.MULTILINE)
+CONSOLE = re.compile(
+    r"^```console\n\$ (?P<command>respool .*)\n(?P<output>[^`]*)^```$", re.MULTILINE
+)
 SHOWN = [
     pytest.param(found["command"], found["output"], id=f"{path.name}: {found['command']}")
     for path in DOCS
@@ -35,18 +37,20 @@ CODE = re.compile(r"[ACRG]\d+a?")
 
 
 def run(pipeline: str) -> str:
-    """What a pipeline of clew commands prints, standard error included."""
+    """What a pipeline of respool commands prints, standard error included."""
     output, said = b"", ""
     for command in pipeline.split(" | "):
         name, *arguments = shlex.split(command)
-        assert name == "clew"
+        assert name == "respool"
         result = CliRunner().invoke(main, arguments, input=output)
         output, said = result.stdout_bytes, result.output
     return said
 
 
 def test_commands_are_shown():
-    assert {"clew demo", "clew demo --raw | clew check -"} <= {case.values[0] for case in SHOWN}
+    assert {"respool demo", "respool demo --raw | respool check -"} <= {
+        case.values[0] for case in SHOWN
+    }
 
 
 @pytest.mark.parametrize(("command", "shown"), SHOWN)
@@ -78,14 +82,19 @@ def test_python_shown_runs_and_says_what_it_is_shown_to(
 ):
     """Each block by itself, beside a request; `expression   # 'value'` is held to its value."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "clew.toml").write_text("")
+    (tmp_path / "respool.toml").write_text("")
     request = json.loads(example())
     ref, text = "bzvio7hfrwv665ltstuw", "the original"
-    world: dict[str, Any] = {"clew": clew, "request": request, "ref": ref, "tools": clew.Tools()}
+    world: dict[str, Any] = {
+        "respool": respool,
+        "request": request,
+        "ref": ref,
+        "tools": respool.Tools(),
+    }
     world |= {"send": len, "execute": lambda *_: "printed", "error": False}
     world |= {"name": "Bash", "arguments": {"command": "ls"}}
     monkeypatch.setitem(world, "originals", {ref: text})
-    exec(block.replace("clew.expand(ref, out)", "clew.expand(ref, originals)"), world)
+    exec(block.replace("respool.expand(ref, out)", "respool.expand(ref, originals)"), world)
     for line in block.splitlines():
         if told := TOLD.fullmatch(line):
             value = eval(told["code"], world)
@@ -109,17 +118,17 @@ def test_every_option_of_a_command_is_on_its_page(command: str, page: str):
 
 def test_the_library_s_page_names_all_that_is_public():
     text = (ROOT / "docs" / "library.md").read_text("utf-8")
-    properties = {name for name, one in vars(clew.Report).items() if isinstance(one, property)}
-    names = {*clew.__all__, *clew.Report.__struct_fields__, *properties} - {"tally"}
+    properties = {name for name, one in vars(respool.Report).items() if isinstance(one, property)}
+    names = {*respool.__all__, *respool.Report.__struct_fields__, *properties} - {"tally"}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_options_shown_exist():
-    """`clew COMMAND … --option`, wherever a document shows one."""
+    """`respool COMMAND … --option`, wherever a document shows one."""
     shown = [
         (path.name, found[1], option)
         for path in DOCS
-        for found in re.finditer(r"\bclew ([a-z]+)\b([^`\n|;#]*)", path.read_text("utf-8"))
+        for found in re.finditer(r"\brespool ([a-z]+)\b([^`\n|;#]*)", path.read_text("utf-8"))
         if found[1] in main.commands
         for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*", found[2])
     ]
@@ -146,7 +155,7 @@ def test_every_document_is_in_the_index():
 
 
 def test_the_map_names_every_module_and_no_other():
-    source = ROOT / "src" / "clew"
+    source = ROOT / "src" / "respool"
     named = set(re.findall(r"`([a-z0-9_/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
     empty = {"codecs/__init__.py", "check/__init__.py", "repair/__init__.py"}
     modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} - empty
@@ -158,7 +167,7 @@ def test_the_map_names_every_module_and_no_other():
 def test_problems_are_exactly_those_of_the_source():
     found = {
         node.value
-        for path in (ROOT / "src" / "clew" / "check").glob("*.py")
+        for path in (ROOT / "src" / "respool" / "check").glob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
@@ -172,11 +181,15 @@ def test_what_the_proxy_tells_is_on_its_pages():
     whys = operations.partition("### Why something else went up")[2].partition("## ")[0]
     assert set(re.findall(r"^\| `([^`]+)` \|", whys, re.MULTILINE)) - {"why"} == set(REASONS_WHY)
     metrics = operations.partition("## Metrics")[2].partition("## ")[0]
-    assert set(re.findall(r"`(clew_\w+)`", metrics)) == {family.name for family in FAMILIES}
-    headers = (ROOT / "docs" / "proxy.md").read_text("utf-8").partition("## Headers of clew's own")
-    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/clew/proxy").rglob("*.py"))
-    ours = set(re.findall(r"x-clew-[a-z]+", source)) - {"x-clew-upgrade"}  # which stays inside
-    assert set(re.findall(r"x-clew-[a-z]+", headers[2].partition("## ")[0])) == ours
+    assert set(re.findall(r"`(respool_\w+)`", metrics)) == {family.name for family in FAMILIES}
+    headers = (
+        (ROOT / "docs" / "proxy.md").read_text("utf-8").partition("## Headers of respool's own")
+    )
+    source = "".join(path.read_text("utf-8") for path in (ROOT / "src/respool/proxy").rglob("*.py"))
+    ours = set(re.findall(r"x-respool-[a-z]+", source)) - {
+        "x-respool-upgrade"
+    }  # which stays inside
+    assert set(re.findall(r"x-respool-[a-z]+", headers[2].partition("## ")[0])) == ours
 
 
 def test_reasons_are_exactly_those_of_the_source():
@@ -186,7 +199,7 @@ def test_reasons_are_exactly_those_of_the_source():
 
 def test_markers_shown_are_markers():
     lines = (ROOT / "docs" / "markers.md").read_text("utf-8").splitlines()
-    shown = [line for line in lines if line.startswith("[clew: ")]
+    shown = [line for line in lines if line.startswith("[respool: ")]
     assert len(shown) >= 3
     for line in shown:
         marker = parse_marker(line)
@@ -205,7 +218,7 @@ def test_the_grammar_shown_is_the_one_that_is_parsed():
     rules = _rules(re.search(r"```ebnf\n(.*?)```", text, re.DOTALL)[1])  # type: ignore[index]
     assert re.findall(r'"([^"]+)"', rules["unit"]) == list(UNITS)
     whole = {name: re.compile(_as_regex(rules, name)) for name in ("marker", "hole")}
-    lines = [line for line in text.splitlines() if line.startswith(("[clew: ", "[… "))]
+    lines = [line for line in text.splitlines() if line.startswith(("[respool: ", "[… "))]
     for line in lines:
         assert (parse_marker(line) is not None) == (whole["marker"].fullmatch(line) is not None)
         assert is_hole(line) == (whole["hole"].fullmatch(line) is not None)

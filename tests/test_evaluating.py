@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 import pytest
 
-import clew
-from clew import Facts, Memo, Policy
-from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
-from clew.edits import KEPT_LINES, DropReasoning, Offer, Replace
-from clew.engine import Folded, fold_request
-from clew.folding import room
-from clew.folding.state import State
-from clew.limits import Held, Limits
-from clew.marker import Short, reference
-from clew.passes import Pass
-from clew.passes.moments import acts
-from clew.passes.view import View
+import respool
+from respool import Facts, Memo, Policy
+from respool.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
+from respool.edits import KEPT_LINES, DropReasoning, Offer, Replace
+from respool.engine import Folded, fold_request
+from respool.folding import room
+from respool.folding.state import State
+from respool.limits import Held, Limits
+from respool.marker import Short, reference
+from respool.passes import Pass
+from respool.passes.moments import acts
+from respool.passes.view import View
 from tests.anthropic_messages import MARK, NEW, OLD, m, res, text, u, use
 from tests.formats import FORMATS, Exchange, request, results
 from tests.judges import judge
@@ -90,7 +90,7 @@ def cut_results(format: str, body: Any, out: Any) -> list[int]:
 
 
 def compact(format: str, body: Any, policy: Policy = PRICED, facts: Facts | None = None) -> Any:
-    return clew.compact(body, format=format, policy=policy, facts=facts, memo=None)
+    return respool.compact(body, format=format, policy=policy, facts=facts, memo=None)
 
 
 def prefix(format: str, body: Any) -> str:
@@ -187,7 +187,9 @@ def test_a_cold_cache_takes_nothing_that_is_worth_nothing(
     """What will surely be asked for again costs more than it saves, whatever the cache does."""
     body = grown(format, 12)
     facts = Facts(cold=frozenset({prefix(format, body)}))
-    monkeypatch.setattr("clew.passes.view.Risks", forecasting(lambda result, results: result < 5))
+    monkeypatch.setattr(
+        "respool.passes.view.Risks", forecasting(lambda result, results: result < 5)
+    )
     out = compact(format, body, DEAR.replace(caution=1.0), facts)
     assert cut_results(format, body, out.request) == [5, 6]
 
@@ -198,7 +200,7 @@ def test_a_cold_prefix_counts_in_every_later_request(format: str) -> None:
     memo = Memo()
     for count in range(9, 16):
         body = grown(format, count)
-        warm = clew.compact(body, format=format, policy=DEAR, facts=facts, memo=memo)
+        warm = respool.compact(body, format=format, policy=DEAR, facts=facts, memo=memo)
         assert warm.request == compact(format, body, DEAR, facts).request
         expected = list(range(7)) if count >= 12 else []
         assert cut_results(format, body, warm.request) == expected
@@ -284,7 +286,7 @@ def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str)
     assert state.claimed == {state.index.results[0]}
     assert state.saved == state.edits[state.index.results[0]].saved == out.report.tokens_saved
     memo = Memo()
-    warm = [clew.compact(b, format=format, policy=both, memo=memo) for b in (two, three)]
+    warm = [respool.compact(b, format=format, policy=both, memo=memo) for b in (two, three)]
     assert warm[1].request == out.request
 
 
@@ -304,7 +306,7 @@ def test_a_regretted_cut_comes_back_only_with_a_cut_before_it(
     """Result 1 is cut; later all that it says is needed, and the next cut before it brings it."""
     policy = PRICED.replace(passes=(guess, cut_late(late)), caution=1.0, read_price=0.1)
     sure = forecasting(lambda result, results: result in (2, 3) or (result == 1 and results > 5))
-    monkeypatch.setattr("clew.passes.view.Risks", sure)
+    monkeypatch.setattr("respool.passes.view.Risks", sure)
     told, epochs = list[list[int]](), list[int]()
     out = compact(format, grown(format, 3, late), policy)
     for count in range(3, 13):

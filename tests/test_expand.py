@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import Policy
-from clew.marker import reference
+import respool
+from respool import Policy
+from respool.marker import reference
 from tests.formats import FORMATS, Exchange, request
 
 TEXT = "one\ntwo\nthree\n"
@@ -20,7 +20,7 @@ texts = st.text(alphabet="ab\n\r\x0b\u2028\x0c é")
 
 
 def expand(text: str = TEXT, **asked: Any) -> str:
-    return clew.expand("ref", {"ref": text}, **asked)
+    return respool.expand("ref", {"ref": text}, **asked)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -29,10 +29,10 @@ def expand(text: str = TEXT, **asked: Any) -> str:
 def test_the_original_comes_back_exactly(format: str, said: str) -> None:
     whole = request(format, "go", [Exchange(said, id="a")], [Exchange("ok", id="b")])
     policy = Policy(cap=300, step=1, growth=0.0, at_once=True)
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
     for edit in out.report.edits:
-        assert clew.expand(edit.original, out) == said  # type: ignore[union-attr]
-        assert clew.expand(reference(said), dict(out.originals)) == said
+        assert respool.expand(edit.original, out) == said  # type: ignore[union-attr]
+        assert respool.expand(reference(said), dict(out.originals)) == said
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_bad_patterns_are_refused(pattern: Any) -> None:
 
 @pytest.mark.parametrize("ref", ["", "nothing", None, 7, ("ref",), ["ref"]])
 def test_what_is_not_kept_is_an_error(ref: Any) -> None:
-    with pytest.raises(clew.UnknownReference, match="No original is kept under"):
-        clew.expand(ref, {"ref": TEXT})
+    with pytest.raises(respool.UnknownReference, match="No original is kept under"):
+        respool.expand(ref, {"ref": TEXT})
 
 
 def test_any_mapping_is_a_source_and_nothing_else() -> None:
-    assert clew.expand("ref", MappingProxyType({"ref": TEXT})) == TEXT
+    assert respool.expand("ref", MappingProxyType({"ref": TEXT})) == TEXT
     for source in (None, "ref", ["ref"], {"ref"}):
         with pytest.raises(ValueError, match="a Compaction, or a mapping"):
-            clew.expand("ref", source)  # type: ignore[arg-type]
+            respool.expand("ref", source)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)*b", r"(\w+\s?)*:", "(.*)*x", ".*.*.*.*!$"])

@@ -1,4 +1,4 @@
-"""`clew explain --diff` and `--debug`: before and after, and every offer."""
+"""`respool explain --diff` and `--debug`: before and after, and every offer."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.cli import main
-from clew.cli.diffing import Change, diff, show_changes
-from clew.engine import fold_request
-from clew.facts import Facts
-from clew.policy import Policy
+import respool
+from respool.cli import main
+from respool.cli.diffing import Change, diff, show_changes
+from respool.engine import fold_request
+from respool.facts import Facts
+from respool.policy import Policy
 from tests.busy_sessions import write
 from tests.formats import FIELD, FORMATS, Exchange, request
 
@@ -45,7 +45,7 @@ def test_each_edited_part_is_shown_before_and_after(format: str) -> None:
     taken = [line for line in lines if line.startswith("- ")]
     added = [line for line in lines if line.startswith("+ ")]
     assert len(added) == 1
-    assert added[0].startswith("+ [clew: clipped shell result of ")
+    assert added[0].startswith("+ [respool: clipped shell result of ")
     assert all(line[2:] in LINES for line in taken)
     assert len(taken) == 9
     assert any(line.endswith(" more lines taken out") for line in lines)
@@ -70,11 +70,11 @@ def test_what_is_passed_through_has_no_diff() -> None:
 
 def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "\x1b[" not in explain("--diff", data=body(), color=True)
-    monkeypatch.setattr("clew.cli.diffing.is_terminal", lambda: True)
+    monkeypatch.setattr("respool.cli.diffing.is_terminal", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
     shown = explain("--diff", data=body(), color=True)
     assert "\x1b[31m- line" in shown
-    assert "\x1b[32m+ [clew: " in shown
+    assert "\x1b[32m+ [respool: " in shown
     monkeypatch.setenv("NO_COLOR", "1")
     assert "\x1b[" not in explain("--diff", data=body(), color=True)
 
@@ -88,7 +88,7 @@ def test_nothing_in_a_text_can_move_the_cursor() -> None:
 def test_arguments_are_shown_line_by_line(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.laws.trial_passes import shorten_calls
 
-    monkeypatch.setattr("clew.folding.evaluating.PASSES", (shorten_calls,))
+    monkeypatch.setattr("respool.folding.evaluating.PASSES", (shorten_calls,))
     args = {"command": "make " + "x " * 100, "cwd": "/w"}
     whole = request("anthropic", "go", [Exchange("ok", id="a", args=args)], [Exchange("b", id="b")])
     shown = explain("--diff", data=json.dumps(whole).encode())
@@ -99,7 +99,7 @@ def test_arguments_are_shown_line_by_line(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_dropped_exchange_is_all_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.laws.trial_passes import drop_every_other_exchange
 
-    monkeypatch.setattr("clew.folding.evaluating.PASSES", (drop_every_other_exchange,))
+    monkeypatch.setattr("respool.folding.evaluating.PASSES", (drop_every_other_exchange,))
     shown = explain("--diff", data=body(said="a few\nwords"))
     assert "- a few\n- words\n" in shown
     assert '-   "command": "make"' in shown
@@ -153,7 +153,7 @@ def test_before_and_after_are_data_too(format: str) -> None:
     assert (change["reason"], change["evidence"]) == (edit["reason"], edit["evidence"])
     assert (change["part"], change["before"]) == ("result", LINES)
     assert change["place"].startswith(FIELD[format])
-    assert "[clew: clipped shell" in change["after"]
+    assert "[respool: clipped shell" in change["after"]
     assert "changes" not in json.loads(explain("--json", *CLIPPED, data=data.encode()))
 
 
@@ -174,7 +174,7 @@ def test_what_was_dropped_can_be_got_back_by_what_is_told(format: str) -> None:
     options = ("--set", "passes=superseded_writes", "--format", format)
     shown = explain(*options, data=data)
     policy = Policy(step=1, growth=0.0, at_once=True, passes=("superseded_writes",))
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert len(out.originals) == 2
     assert all(ref in shown for ref in out.originals)
     assert "Wrote it, no. 0." in out.originals.values()
@@ -213,7 +213,7 @@ def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
     whole = request(format, "go", *steps, "and now?", [Exchange("done", id="z")])
     prices: dict[str, Any] = {"read_price": 0.1, "write_price": 1.25}
     policy = Policy(step=500, passes=["stub_results", "trim_results"], **prices)
-    plan = clew.plan(whole, format=format, policy=policy, trace=True, memo=None)
+    plan = respool.plan(whole, format=format, policy=policy, trace=True, memo=None)
     assert plan.trace is not None
     in_force: dict[Any, str] = {}
     waited = set[Any]()
@@ -245,7 +245,7 @@ def test_advice_is_told_apart_and_shown_at_the_end(format: str) -> None:
     assert "\nEdits" not in shown
     added = [line for line in shown.split("\n") if line.startswith("+ ")]
     assert len(added) == 1
-    assert added[0].startswith("+ [clew noticed: shell (make) was called 3 times")
+    assert added[0].startswith("+ [respool noticed: shell (make) was called 3 times")
     assert not any(line.startswith("- ") for line in shown.split("\n"))
     assert "Advice" not in explain("--set", "passes=none", "--format", format, data=data)
 

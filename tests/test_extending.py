@@ -1,4 +1,4 @@
-"""The page on extending clew: its code runs, and prints what the page shows."""
+"""The page on extending respool: its code runs, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-import clew
+import respool
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -30,8 +30,8 @@ def test_the_code_on_the_page_prints_what_it_shows() -> None:
     assert shown == 2
     out = names["out"]
     assert out.report.failures == {}
-    assert clew.check(out.request) == []
-    assert clew.compact(out.request, policy=names["alone"]).report.edits == ()
+    assert respool.check(out.request) == []
+    assert respool.compact(out.request, policy=names["alone"]).report.edits == ()
 
 
 def test_the_pass_on_the_page_has_twenty_lines() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.errors import PolicyError
-from clew.facts import MARKS, Facts
+from respool.errors import PolicyError
+from respool.facts import MARKS, Facts
 
 hashes = st.frozensets(st.binary(min_size=1, max_size=4).map(bytes.hex), max_size=4)
 prefixes = st.sampled_from(["0a", "0b", "1c", "ff00"])

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.codecs.object_body import ObjectBody
-from clew.engine import prefix_of
-from clew.facts import Facts
-from clew.fallback import as_it_came, with_known_edits
-from clew.folding.memo import Memo
+import respool
+from respool.codecs.object_body import ObjectBody
+from respool.engine import prefix_of
+from respool.facts import Facts
+from respool.fallback import as_it_came, with_known_edits
+from respool.folding.memo import Memo
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
-KEEN = clew.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(6)]
 
@@ -25,7 +25,7 @@ def said(format: str, steps: int) -> bytes:
 
 
 def compacted(format: str, body: bytes, **given: Any) -> bytes:
-    return clew.compact(body, format=format, policy=KEEN, **given).request
+    return respool.compact(body, format=format, policy=KEEN, **given).request
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -116,7 +116,7 @@ class TestAsItCame:
         fallen = as_it_came(body)
         assert thoughts(fallen.compaction.request) == []
         assert results("anthropic", fallen.compaction.request) == results("anthropic", body)
-        assert clew.check(fallen.compaction.request) == []
+        assert respool.check(fallen.compaction.request) == []
         assert fallen.facts == Facts(left_alone=frozenset({prefix(body)}))
 
     def test_what_was_thought_since_stays(self):

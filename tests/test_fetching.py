@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Policy
-from clew.edits import Offer, Replace
-from clew.marker import Short, find_marker, reference
-from clew.passes.view import View
-from clew.tools.fetching import fetches, fetching_tool
+import respool
+from respool import Policy
+from respool.edits import Offer, Replace
+from respool.marker import Short, find_marker, reference
+from respool.passes.view import View
+from respool.tools.fetching import fetches, fetching_tool
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -23,8 +23,10 @@ REF = reference(LINES)
 
 @pytest.mark.parametrize(
     "name",
-    ["clew_expand", "mcp__clew__expand", "clew__expand", "clew.expand", "clew-expand",
-     "mcp_clew_expand", "clew/expand", "mcp__clew__clew_expand", "mcp__plugin_clew_clew__expand"],
+    ["respool_expand", "mcp__respool__expand", "respool__expand", "respool.expand",
+     "respool-expand",
+     "mcp_respool_expand", "respool/expand", "mcp__respool__respool_expand",
+     "mcp__plugin_respool_respool__expand"],
 )  # fmt: skip
 def test_it_is_known_by_every_clients_spelling(name: str) -> None:
     assert fetches(name)
@@ -33,8 +35,8 @@ def test_it_is_known_by_every_clients_spelling(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["expand", "mcp__other__expand", "expand_clew", "clewexpand", "clew_expand_all",
-     "reclew_expand", "my_clew_expand", "", "clew_expand\n"],
+    ["expand", "mcp__other__expand", "expand_respool", "respoolexpand", "respool_expand_all",
+     "rerespool_expand", "my_respool_expand", "", "respool_expand\n"],
 )  # fmt: skip
 def test_other_tools_are_not_taken_for_it(name: str) -> None:
     assert not fetches(name)
@@ -73,17 +75,17 @@ STUB = Policy(passes=(stub_seen,), step=1, growth=0.0, at_once=True)
 
 
 @formats
-@pytest.mark.parametrize("tool", ["mcp__clew__expand", "clew_expand"])
+@pytest.mark.parametrize("tool", ["mcp__respool__expand", "respool_expand"])
 def test_a_marker_names_the_tool_only_if_the_request_offers_it(format: str, tool: str) -> None:
     steps = ("go", [Exchange(LINES, id="a")], [Exchange("done", id="b")])
-    without = clew.compact(request(format, *steps), format=format, policy=STUB, memo=None)
+    without = respool.compact(request(format, *steps), format=format, policy=STUB, memo=None)
     whole = offering(format, request(format, *steps), tool)
-    offered = clew.compact(whole, format=format, policy=STUB, memo=None)
-    assert results(format, without.request)[0] == f"[clew: 200 lines left out; ref {REF}]"
-    expected = f"[clew: 200 lines left out; {tool} gets it back; ref {REF}]"
+    offered = respool.compact(whole, format=format, policy=STUB, memo=None)
+    assert results(format, without.request)[0] == f"[respool: 200 lines left out; ref {REF}]"
+    expected = f"[respool: 200 lines left out; {tool} gets it back; ref {REF}]"
     assert results(format, offered.request)[0] == expected
     other = offering(format, request(format, *steps), "mcp__other__expand")
-    told = clew.compact(other, format=format, policy=STUB, memo=None)
+    told = respool.compact(other, format=format, policy=STUB, memo=None)
     assert results(format, told.request)[0] == results(format, without.request)[0]
 
 
@@ -93,18 +95,18 @@ def test_so_does_the_marker_of_a_cap(format: str) -> None:
     capped = Policy(cap=600, passes=("cap_results",), step=1, growth=0.0, at_once=True)
     steps = ("go", [Exchange(LINES, id="a")], [Exchange("done", id="b")], [Exchange("c", id="c")])
     said: dict[str, list[str]] = {}
-    for tool in ("mcp__other__expand", "mcp__clew__clew_expand"):
-        memo = clew.Memo()
+    for tool in ("mcp__other__expand", "mcp__respool__respool_expand"):
+        memo = respool.Memo()
         for count in (3, 4):
             whole = offering(format, request(format, *steps[:count]), tool)
-            out = clew.compact(whole, format=format, policy=capped, memo=memo)
+            out = respool.compact(whole, format=format, policy=capped, memo=memo)
             said.setdefault(tool, []).append(results(format, out.request)[0])
     before, after = said["mcp__other__expand"]
     assert before == after
     assert "gets it back" not in before
-    named, still = said["mcp__clew__clew_expand"]
+    named, still = said["mcp__respool__respool_expand"]
     assert named == still
-    assert named == before.replace("; ref ", "; mcp__clew__clew_expand gets it back; ref ")
+    assert named == before.replace("; ref ", "; mcp__respool__respool_expand gets it back; ref ")
 
 
 def fetched(format: str, back: Exchange, policy: Policy = STUB) -> list[str]:
@@ -113,12 +115,12 @@ def fetched(format: str, back: Exchange, policy: Policy = STUB) -> list[str]:
         "go", [Exchange(LINES, id="a")], [Exchange("one", id="b")], [back],
         [Exchange("two", id="d")], "well?", [Exchange("three", id="e")],
     ]  # fmt: skip
-    memo = clew.Memo()
+    memo = respool.Memo()
     said: list[str] = []
     for count in range(1, len(steps) + 1):
         whole = request(format, *steps[:count])
-        out = clew.compact(whole, format=format, policy=policy, memo=memo)
-        cold = clew.compact(whole, format=format, policy=policy, memo=None)
+        out = respool.compact(whole, format=format, policy=policy, memo=memo)
+        cold = respool.compact(whole, format=format, policy=policy, memo=None)
         assert cold.request == out.request
         said = results(format, out.request)
     return said
@@ -126,12 +128,12 @@ def fetched(format: str, back: Exchange, policy: Policy = STUB) -> list[str]:
 
 EXPANDED = {"ref": REF}
 BACK = {
-    "by the tool": Exchange(LINES, id="c", tool="mcp__clew__expand", args=EXPANDED),
+    "by the tool": Exchange(LINES, id="c", tool="mcp__respool__expand", args=EXPANDED),
     "some lines by the tool": Exchange(
-        LINES[:2_000], id="c", tool="clew_expand", args={**EXPANDED, "lines": [1, 50]}
+        LINES[:2_000], id="c", tool="respool_expand", args={**EXPANDED, "lines": [1, 50]}
     ),
     "by a command that names it": Exchange(
-        f"Exit code: 0\nOutput:\n{LINES}", id="c", args={"command": f"clew expand {REF}"}
+        f"Exit code: 0\nOutput:\n{LINES}", id="c", args={"command": f"respool expand {REF}"}
     ),
 }
 
@@ -151,7 +153,7 @@ def test_what_was_fetched_back_is_never_compacted_again(
 def test_so_it_is_where_a_client_keeps_projections_as_its_history(format: str) -> None:
     """A marker that came with the history leads back, too: whoever asks by it wants to see it."""
     steps = ("go", [Exchange(LINES, id="a")], [Exchange("one", id="b")])
-    kept = clew.compact(request(format, *steps), format=format, policy=STUB, memo=None).request
+    kept = respool.compact(request(format, *steps), format=format, policy=STUB, memo=None).request
     assert find_marker(results(format, kept)[0]) is not None
     back, field = BACK["by a command that names it"], FIELD[format]
     before: list[Any] = kept[field]
@@ -159,7 +161,7 @@ def test_so_it_is_where_a_client_keeps_projections_as_its_history(format: str) -
     said = list[str]()
     for count in range(1, len(after) + 1):
         whole = {**kept, field: [*before, *after[:count]]}
-        out = clew.compact(whole, format=format, policy=STUB, memo=None)
+        out = respool.compact(whole, format=format, policy=STUB, memo=None)
         said = results(format, out.request)
     assert said[2] == back.result
 
@@ -167,7 +169,7 @@ def test_so_it_is_where_a_client_keeps_projections_as_its_history(format: str) -
 OTHERS = {
     "another text": Exchange(LINES + "!", id="c"),
     "a command with another name": Exchange(
-        LINES + "!", id="c", args={"command": f"clew expand {REF[::-1]}"}
+        LINES + "!", id="c", args={"command": f"respool expand {REF[::-1]}"}
     ),
     "a longer word with the name in it": Exchange(
         LINES + "!", id="c", args={"command": f"cat x{REF}y"}
@@ -184,7 +186,7 @@ def test_what_was_not_fetched_back_is_compacted(format: str, how: str) -> None:
 @formats
 def test_a_result_that_merely_says_the_same_was_not_fetched_back(format: str) -> None:
     steps = ["go", *([Exchange(LINES, id=f"c{n}")] for n in range(5)), [Exchange("end", id="e")]]
-    out = clew.compact(request(format, *steps), format=format, policy=STUB, memo=None)
+    out = respool.compact(request(format, *steps), format=format, policy=STUB, memo=None)
     assert LINES not in results(format, out.request)[:-1]
-    twice = clew.compact(out.request, format=format, policy=STUB, memo=None)
+    twice = respool.compact(out.request, format=format, policy=STUB, memo=None)
     assert twice.report.edits == ()

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-import clew.engine
-import clew.folding.fold
-from clew.edits import DropReasoning, Offer, Replace
-from clew.engine import Folded, compacted, fold_request
-from clew.facts import Facts
-from clew.folding.evaluating import evaluate
-from clew.folding.fold import agrees, first_prefix
-from clew.folding.memo import Memo
-from clew.folding.room import is_due
-from clew.folding.state import State
-from clew.passes import Pass
-from clew.passes.cap_results import cap_results
-from clew.passes.view import View
-from clew.policy import Policy
+import respool.engine
+import respool.folding.fold
+from respool.edits import DropReasoning, Offer, Replace
+from respool.engine import Folded, compacted, fold_request
+from respool.facts import Facts
+from respool.folding.evaluating import evaluate
+from respool.folding.fold import agrees, first_prefix
+from respool.folding.memo import Memo
+from respool.folding.room import is_due
+from respool.folding.state import State
+from respool.passes import Pass
+from respool.passes.cap_results import cap_results
+from respool.passes.view import View
+from respool.policy import Policy
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import fail
@@ -45,7 +45,7 @@ def fold(
 def clipped(format: str, whole: dict[str, Any], policy: Policy = EAGER) -> list[bool]:
     """Of each result in the history, whether it was clipped."""
     out = compacted(fold(format, whole, policy), whole)
-    return ["[clew: clipped" in text for text in results(format, out.request)]
+    return ["[respool: clipped" in text for text in results(format, out.request)]
 
 
 def exchanges(*said: str) -> list[list[Exchange]]:
@@ -276,7 +276,7 @@ def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -
         evaluate(state, setting, free=free)
 
     with monkeypatch.context() as patch:
-        patch.setattr(clew.folding.fold, "evaluate", counted)
+        patch.setattr(respool.folding.fold, "evaluate", counted)
         policy = Policy(cap=500, step=2_000, growth=0.1, passes=("cap_results",))
         model = "claude-opus-5-5"  # whose window holds all of it
         session = long_session("anthropic", exchanges_, result=result, model=model)
@@ -490,6 +490,6 @@ def test_requests_that_look_alike_are_kept_apart(case: str, swapped: bool) -> No
         warm = compacted(fold("anthropic", one, memo=memo), one)
         told.append((warm.request, warm.report))
     for one, (projection, report) in zip(pair, told, strict=True):
-        clew.engine._HEADS.clear()
+        respool.engine._HEADS.clear()
         cold = compacted(fold("anthropic", one), one)
         assert (cold.request, cold.report) == (projection, report)

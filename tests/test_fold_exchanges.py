@@ -12,19 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import Policy
-from clew.edits import DropExchange, Offer, Replace
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.folding.memo import Memo
-from clew.marker import Short, find_marker, reference
-from clew.passes import Pass
-from clew.passes.fold_exchanges import fold_exchanges
-from clew.passes.folding import Tiers, fold, tiers_of
-from clew.passes.stub_results import stub_results
-from clew.passes.view import View
-from clew.tokens import counter_for
+import respool
+from respool import Policy
+from respool.edits import DropExchange, Offer, Replace
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.folding.memo import Memo
+from respool.marker import Short, find_marker, reference
+from respool.passes import Pass
+from respool.passes.fold_exchanges import fold_exchanges
+from respool.passes.folding import Tiers, fold, tiers_of
+from respool.passes.stub_results import stub_results
+from respool.passes.view import View
+from respool.tokens import counter_for
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 from tests.laws import laws
 from tests.laws.subject import compactor
@@ -61,7 +61,7 @@ def folded(
     chosen = passes or (folding(EAGER),)
     out = compacted(fold_request(source, format, policy, Facts(), memo, passes=chosen), source)
     assert out.report.failures == {}
-    assert [p for p in clew.check(out.request, format=format) if p.severity == "error"] == []
+    assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
     return out
 
 
@@ -137,7 +137,7 @@ Earlier in this session, 7 tool calls of the assistant, in short:
 - read: docs/loom.md
 - failed at first, then succeeded: make: loom.c:7: error: no spool
 - searched once
-[clew: 6 calls left out, told above; ref {ref}]"""
+[respool: 6 calls left out, told above; ref {ref}]"""
 
 
 def one_fold(format: str, bound: str = "") -> Compaction[Any]:
@@ -196,13 +196,13 @@ def test_its_reference_leads_back_to_all_that_it_stands_for(format: str) -> None
     (text,) = summaries(format, out)
     marker = find_marker(text)
     assert marker is not None
-    given_back = clew.expand(marker.ref, out)
+    given_back = respool.expand(marker.ref, out)
     assert reference(given_back) == marker.ref
     spelled = given_back.replace('": "', '":"')  # arguments are told as they came
     assert spelled.startswith(RECORD.format(tool=TOOL[format], code=CODE))
     assert given_back.endswith("--- result\nExit code 1\nE assert 1 == 2\n1 failed\n")
-    assert clew.expand(marker.ref, out, pattern="^=== ").count("\n") == 7
-    assert clew.expand(reference("made"), out) == "made", "and each is found on its own"
+    assert respool.expand(marker.ref, out, pattern="^=== ").count("\n") == 7
+    assert respool.expand(reference("made"), out) == "made", "and each is found on its own"
 
 
 @formats
@@ -216,11 +216,11 @@ def test_what_goes_with_an_exchange_is_in_the_record_too(format: str) -> None:
     out = folded(format, source, at_the_end(9))
     (edit,) = [one for one in out.report.edits if isinstance(one, Replace) and one.stands_for]
     assert len(edit.stands_for) == 7
-    refs = clew.expand(edit.original, out, pattern="^--- image; ref ").split("\n")[:-1]
-    kept = [clew.expand(line.split()[-1], out) for line in refs]
+    refs = respool.expand(edit.original, out, pattern="^--- image; ref ").split("\n")[:-1]
+    kept = [respool.expand(line.split()[-1], out) for line in refs]
     assert [f"{n}" * 8 in text for n, text in enumerate(kept)] == [True] * len(kept)
     assert len(kept) == (0 if format == "openai-chat" else 6)
-    thoughts = clew.expand(edit.original, out, pattern="^hm, hm$")
+    thoughts = respool.expand(edit.original, out, pattern="^hm, hm$")
     assert thoughts == "hm, hm\n" * (3 if bound else 0)
 
 
@@ -242,7 +242,7 @@ def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
         seen |= out.originals
     told = [edit for edit in out.report.edits if isinstance(edit, Replace) and edit.stands_for]
     assert max(len(edit.stands_for) for edit in told) > 8, "summaries merged"
-    back = "".join(clew.expand(edit.original, out) for edit in told)
+    back = "".join(respool.expand(edit.original, out) for edit in told)
     for k in range(out.report.edits[-1].stands_for[-1] + 1):  # type: ignore[union-attr]
         assert back.count(f"thread {k} of the cloth\n" * 9) == 1, "each once"
     assert seen.items() == out.originals.items(), "what was named once is still there"
@@ -296,7 +296,7 @@ def test_what_must_stay_beside_a_summary_points_to_it() -> None:
     assert first == str(Short(40, "lines", reference(CODE), why="told in a result below"))
     told, marker = summary.rsplit("\n", 1)
     assert told == f"{HEAD}2 tool calls of the assistant, in short:\n- read: a, b"
-    assert marker.startswith("[clew: 1 calls left out, told above; ref ")
+    assert marker.startswith("[respool: 1 calls left out, told above; ref ")
     evidence = ["told in the result of call b", "2 calls told in one result"]
     assert [edit.evidence for edit in out.report.edits][:2] == evidence
 
@@ -578,13 +578,13 @@ def test_the_policys_budget_is_what_counts() -> None:
 def test_a_plan_that_was_stored_leads_back_as_well(format: str) -> None:
     source = session(format, *work(format, count=8))
     policy = Policy(budget=3_500, passes=("fold_exchanges",))
-    made = clew.plan(source, format=format, policy=policy, memo=None)
-    kept = msgspec.json.decode(msgspec.json.encode(made), type=clew.Plan)
-    out = clew.compact(source, format=format, policy=policy, memo=None)
-    applied = clew.apply(source, kept)
+    made = respool.plan(source, format=format, policy=policy, memo=None)
+    kept = msgspec.json.decode(msgspec.json.encode(made), type=respool.Plan)
+    out = respool.compact(source, format=format, policy=policy, memo=None)
+    applied = respool.apply(source, kept)
     told = [one for one in applied.report.edits if isinstance(one, Replace) and one.stands_for]
     assert told
-    assert all(CODE in clew.expand(edit.original, applied) for edit in told[:1])
+    assert all(CODE in respool.expand(edit.original, applied) for edit in told[:1])
     assert {
         ref: applied.originals[ref] for ref in applied.originals
     }.items() <= out.originals.items()

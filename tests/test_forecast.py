@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.edits import DropExchange, DropReasoning, Offer, Replace
-from clew.forecast.features import AGES, LINE, RESULT, bin_of, known
-from clew.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of, look_of
-from clew.forecast.mentions import Mentions, atoms_in, bare, lines_folded
-from clew.forecast.model import call_rate, forecast, shipped
-from clew.forecast.owned import Words
-from clew.forecast.risks import line_risks, risk
-from clew.ledger.lines import spoken
-from clew.transcript import Ref
+from respool.edits import DropExchange, DropReasoning, Offer, Replace
+from respool.forecast.features import AGES, LINE, RESULT, bin_of, known
+from respool.forecast.looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of, look_of
+from respool.forecast.mentions import Mentions, atoms_in, bare, lines_folded
+from respool.forecast.model import call_rate, forecast, shipped
+from respool.forecast.owned import Words
+from respool.forecast.risks import line_risks, risk
+from respool.ledger.lines import spoken
+from respool.transcript import Ref
 from tests.forecasting import Told, Turn, add, edits, numbered, reads, result, runs, told
 from tests.timing import seconds
 
@@ -323,7 +323,7 @@ def all_known(history: Told, mentions: Mentions) -> list[object]:
 
 class TestModel:
     def test_the_weights_say_where_they_come_from(self):
-        text = files("clew.forecast").joinpath("weights.toml").read_text("utf-8")
+        text = files("respool.forecast").joinpath("weights.toml").read_text("utf-8")
         document = tomllib.loads(text)
         assert document["date"]
         assert document["data"]

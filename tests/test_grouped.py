@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.shapes.grouped import by_file
+from respool.shapes.grouped import by_file
 from tests.test_tidy_results import GREP, READ, arrived
 
 RG = {"tool": "Bash", "args": {"command": "rg -n warp lib"}}

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.edits import Replace
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.ledger.failures import VERBATIM
-from clew.marker import Short, find_marker, reference
-from clew.passes.cap_results import cap_results
-from clew.passes.identical_results import identical_results
-from clew.passes.tidy_results import tidy_results
-from clew.policy import Policy
+import respool
+from respool.edits import Replace
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.ledger.failures import VERBATIM
+from respool.marker import Short, find_marker, reference
+from respool.passes.cap_results import cap_results
+from respool.passes.identical_results import identical_results
+from respool.passes.tidy_results import tidy_results
+from respool.policy import Policy
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -44,7 +44,7 @@ def compacts(
     """The request under these passes, and its results."""
     before = request(format, *steps)
     out = compacted(fold_request(before, format, policy, Facts(), None, passes), before)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
 
@@ -59,7 +59,9 @@ def twice(about: dict[str, Any], *between: list[Exchange], text: str = LINES) ->
 def test_the_later_of_two_names_the_first(format: str, about: dict[str, Any]) -> None:
     _, (first, second) = compacts(format, *twice(about))
     assert first == LINES
-    assert second == f"[clew: 40 lines left out, the same as the result of call call_1; ref {REF}]"
+    assert (
+        second == f"[respool: 40 lines left out, the same as the result of call call_1; ref {REF}]"
+    )
 
 
 @formats
@@ -150,7 +152,7 @@ def test_short_results_stay(format: str, text: str, goes: bool) -> None:
 def test_one_long_line_is_told_in_characters(format: str) -> None:
     text = '{"thread": "loom"}, ' * 40
     _, (_, second) = compacts(format, *twice(RUN, text=text))
-    assert second.startswith("[clew: 800 chars left out, the same as the result of call call_1;")
+    assert second.startswith("[respool: 800 chars left out, the same as the result of call call_1;")
 
 
 @formats
@@ -165,7 +167,7 @@ def test_the_original_comes_back_by_its_reference(format: str) -> None:
     out, (_, second) = compacts(format, *twice(RUN))
     marker = find_marker(second)
     assert isinstance(marker, Short)
-    assert clew.expand(marker.ref, out) == LINES
+    assert respool.expand(marker.ref, out) == LINES
 
 
 @pytest.mark.parametrize("format", ["anthropic", "openai-responses", "gemini"])
@@ -191,7 +193,7 @@ def test_a_second_failure_still_says_that_it_failed_and_how(format: str) -> None
     assert first == TRACE
     assert second == (
         "Exit code 1\n"
-        "[clew: 120 of 122 lines left out, the same as the result of call call_1; "
+        "[respool: 120 of 122 lines left out, the same as the result of call call_1; "
         f"ref {reference(TRACE)}]\n"
         "ValueError: no thread"
     )

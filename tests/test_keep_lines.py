@@ -9,18 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import clew
-from clew.edits import Edit, Offer, Replace
-from clew.forecast.features import known
-from clew.forecast.keeping import kept_of
-from clew.forecast.mentions import Mentions
-from clew.forecast.model import Forecast
-from clew.marker import Short, find_marker, hole_in, is_hole, reference
-from clew.passes.keep_lines import keep_lines
-from clew.passes.moments import doubled
-from clew.passes.view import View
-from clew.policy import Policy
-from clew.tokens import counter_for
+import respool
+from respool.edits import Edit, Offer, Replace
+from respool.forecast.features import known
+from respool.forecast.keeping import kept_of
+from respool.forecast.mentions import Mentions
+from respool.forecast.model import Forecast
+from respool.marker import Short, find_marker, hole_in, is_hole, reference
+from respool.passes.keep_lines import keep_lines
+from respool.passes.moments import doubled
+from respool.passes.view import View
+from respool.policy import Policy
+from respool.tokens import counter_for
 from tests.busy_sessions import bash, done, read
 from tests.forecasting import Told, Turn, numbered, reads, result, runs, told
 from tests.formats import FORMATS, request, results
@@ -279,7 +279,7 @@ def test_a_stub_is_not_made_a_mere_hole(format: str) -> None:
     first = ""
     for count in range(2, len(steps) + 1):
         body = request(format, "go", *steps[:count], done())
-        out = clew.compact(body, format=format, policy=policy, memo=None)
+        out = respool.compact(body, format=format, policy=policy, memo=None)
         first = results(format, out.request)[0]
         assert first == code or not is_hole(first.split("\n")[0]), first
-    assert first.startswith("read /w/loom.py, 179 lines\n[clew: 179 lines left out; ")
+    assert first.startswith("read /w/loom.py, 179 lines\n[respool: 179 lines left out; ")

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.edits import KEPT_LINES
-from clew.marker import Short, find_marker
-from clew.policy import Policy
+import respool
+from respool.edits import KEPT_LINES
+from respool.marker import Short, find_marker
+from respool.policy import Policy
 from tests.busy_sessions import bash, read
 from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import prose
@@ -38,8 +38,8 @@ SEARCH: dict[str, Any] = {"tool": "Bash", "args": {"command": "rg -n thread src"
 
 def arrived(format: str, *steps: Any, policy: Policy = LEAN) -> tuple[Any, list[str]]:
     """A session compacted, and its results."""
-    out = clew.compact(request(format, "go", *steps), format=format, policy=policy)
-    assert clew.check(out.request, format=format) == []
+    out = respool.compact(request(format, "go", *steps), format=format, policy=policy)
+    assert respool.check(out.request, format=format) == []
     return out, results(format, out.request)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from clew.folding.evaluating import chosen_passes
-from clew.passes import OPT_IN, PASSES, Pass
-from clew.policy import Policy
+from respool.folding.evaluating import chosen_passes
+from respool.passes import OPT_IN, PASSES, Pass
+from respool.policy import Policy
 from tests.laws import laws
 from tests.laws.sessions import long_session
 from tests.laws.subject import (

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from clew.edits import Offer, Replace
-from clew.engine import Compaction
-from clew.folding.memo import Memo
-from clew.marker import Marker, reference
-from clew.passes.view import View
-from clew.policy import Policy
+from respool.edits import Offer, Replace
+from respool.engine import Compaction
+from respool.folding.memo import Memo
+from respool.marker import Marker, reference
+from respool.passes.view import View
+from respool.policy import Policy
 from tests.laws import laws
 from tests.laws.sessions import long_session
 from tests.laws.subject import EAGER, IDLE, Compact, compactor, real

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.ledger.ledger import Ledger
-from clew.ledger.lines import _MOST_PLACES, line_of, said, same_until
-from clew.marker import Short
-from clew.tools import Tool, Tools
-from clew.transcript import Exchange, Part, Ref
+from respool.ledger.ledger import Ledger
+from respool.ledger.lines import _MOST_PLACES, line_of, said, same_until
+from respool.marker import Short
+from respool.tools import Tool, Tools
+from respool.transcript import Exchange, Part, Ref
 
 TOOLS = Tools(
     [
@@ -155,7 +155,7 @@ def test_of_a_line_that_stands_everywhere_the_first_places_are_known() -> None:
 
 
 def test_a_conversation_takes_so_many_places_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clew.ledger.lines._MOST_LINES", 5)
+    monkeypatch.setattr("respool.ledger.lines._MOST_LINES", 5)
     story = Story()
     for _ in range(3):
         story.add("look", LONG, path="a")

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew import Policy
-from clew.check.anthropic_request import MOST_BYTES
-from clew.codecs.formats import CODECS
-from clew.edits import Offer
-from clew.errors import BudgetError, ClewError
-from clew.limits import (
+import respool
+from respool import Policy
+from respool.check.anthropic_request import MOST_BYTES
+from respool.codecs.formats import CODECS
+from respool.edits import Offer
+from respool.errors import BudgetError, RespoolError
+from respool.limits import (
     FIRST,
     HEAD,
     SERVER,
@@ -37,11 +37,11 @@ from clew.limits import (
     to_leave_out,
     why_it_stays,
 )
-from clew.marker import Short, parse_marker, reference
-from clew.media import UNITS, stands_for_media
-from clew.passes.view import View
-from clew.protections import Protections
-from clew.transcript import Kind, Part, Ref
+from respool.marker import Short, parse_marker, reference
+from respool.media import UNITS, stands_for_media
+from respool.passes.view import View
+from respool.protections import Protections
+from respool.transcript import Kind, Part, Ref
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request
 from tests.judges import judge
 
@@ -158,7 +158,7 @@ def test_as_many_images_as_the_check_lets_through(model: str) -> None:
     for count, found in ((limits.images, []), (limits.images + 1, ["A22"])):
         content = [picture()] * count
         body = {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
-        assert [one.code for one in clew.check(body)] == found
+        assert [one.code for one in respool.check(body)] == found
         assert bool(pressure(limits, images=count)) == bool(found)
 
 
@@ -168,7 +168,7 @@ def test_as_large_ones_as_the_check_lets_through(side: int, count: int) -> None:
     limits = limits_for(Policy(), "anthropic", {"model": OPUS})
     content = [picture(8, side), *[picture()] * (count - 1)]
     body = {"model": OPUS, "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
-    assert bool(pressure(limits, images=count, side=side)) == bool(clew.check(body))
+    assert bool(pressure(limits, images=count, side=side)) == bool(respool.check(body))
 
 
 # What is over.
@@ -210,7 +210,7 @@ def test_over_is_what_exceeds_and_the_aim_never_does(
 def test_the_error_is_a_sentence_for_a_person() -> None:
     over = Over("tokens", 8_000, 9_500, 5_600)
     error = over.error(((HEAD, 6_000), (FIRST, 3_500)))
-    assert isinstance(error, ClewError)
+    assert isinstance(error, RespoolError)
     assert str(error) == (
         "The request has 9,500 tokens with all taken out that may go; 8,000 are allowed. "
         "In the way: system prompt and tools (6,000), first user message (3,500)."
@@ -242,7 +242,7 @@ def looked_at(format: str, *steps: Any, **settings: Any) -> tuple[View, Protecti
         return iter(())
 
     policy = Policy(passes=(look,), step=1, growth=0.0, **settings)
-    clew.compact(request(format, "go", *steps), format=format, policy=policy, memo=None)
+    respool.compact(request(format, "go", *steps), format=format, policy=policy, memo=None)
     view = seen[-1]
     assert isinstance(view.pinned, Protections)
     return view, view.pinned
@@ -456,17 +456,17 @@ def test_a_marker_in_place_of_an_image_is_taken_by_the_provider(format: str) -> 
     found = held(7, part, history[row])
     assert found is not None
     assert (found.unit, found.side, found.fixed, found.part) == ("image", 1, False, 7)
-    changed = codec.replace(history[row], part, found.marker("clew_expand"))
+    changed = codec.replace(history[row], part, found.marker("respool_expand"))
     new = {**body, FIELD[format]: [*history[:row], changed, *history[row + 1 :]]}
     assert body == before
     assert judge(format, new) == []
-    assert clew.check(new, format=format) == []
+    assert respool.check(new, format=format) == []
     result, *rest = codec.read(row, changed)
     assert (result.kind, result.text) == ("result", "look")
     assert [(one.kind, one.ref) for one in rest] == [("opaque", part.ref)]
     again = codec.replace(changed, result, "cut")
     assert codec.read(row, again)[0].text == "cut"
-    assert found.marker("clew_expand") in json.dumps(again)
+    assert found.marker("respool_expand") in json.dumps(again)
     assert PIXEL not in json.dumps(again)
 
 

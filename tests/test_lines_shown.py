@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew.edits import Offer, Replace
-from clew.engine import Compaction, Folded, compacted, fold_request
-from clew.facts import Facts
-from clew.folding.memo import Memo
-from clew.ledger.lines import NO_NUMBER, Line, line_of, said
-from clew.marker import Short, find_marker, hole, hole_in, reference
-from clew.passes.lines_shown import lines_shown
-from clew.passes.moments import acts
-from clew.passes.view import View
-from clew.policy import Policy
+import respool
+from respool.edits import Offer, Replace
+from respool.engine import Compaction, Folded, compacted, fold_request
+from respool.facts import Facts
+from respool.folding.memo import Memo
+from respool.ledger.lines import NO_NUMBER, Line, line_of, said
+from respool.marker import Short, find_marker, hole, hole_in, reference
+from respool.passes.lines_shown import lines_shown
+from respool.passes.moments import acts
+from respool.passes.view import View
+from respool.policy import Policy
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -72,7 +72,7 @@ def compacts(format: str, *steps: Any, policy: Policy = EAGER) -> tuple[Compacti
     before = request(format, *steps)
     folded = fold_request(before, format, policy, Facts(), None, (lines_shown,))
     out = compacted(folded, before)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
 
@@ -183,7 +183,7 @@ def test_what_remains(format: str, case: str) -> None:
     assert texts[:-1] == results(format, request(format, *before)), "what it leans on stays"
     (edit,) = out.report.edits
     assert edit.reason == "shown_before"
-    assert clew.expand(find_marker(remains).ref, out) == new[0].result  # type: ignore[union-attr]
+    assert respool.expand(find_marker(remains).ref, out) == new[0].result  # type: ignore[union-attr]
 
 
 SOME = bare((40, 44)) + bare((1, 12), of=OTHER)
@@ -307,7 +307,7 @@ def test_a_result_of_several_texts() -> None:
     before["messages"][-1]["content"][0]["content"] = blocks
     folded = fold_request(before, "anthropic", EAGER, Facts(), None, (lines_shown,))
     out = compacted(folded, before)
-    assert clew.check(out.request, format="anthropic") == []
+    assert respool.check(out.request, format="anthropic") == []
     (edit,) = folded.state.edits.values()
     assert isinstance(edit, Replace)
     original = folded.state.index.parts[edit.part].text
@@ -325,7 +325,7 @@ def test_a_result_that_comes_late() -> None:
     out = compacted(folded, before)
     remains = shown(PART, 23, FILE[39], hole(23, "lines"), FILE[63])
     assert results("openai-responses", out.request) == [WHOLE, "done", remains]
-    assert clew.check(out.request, format="openai-responses") == []
+    assert respool.check(out.request, format="openai-responses") == []
 
 
 # Epochs: where a text goes that others lean on, they say all again.
@@ -468,12 +468,12 @@ def test_laws(format: str) -> None:
         every = EAGER.replace(number_every=1)  # so that what is left out can be put back
         folded = fold_request(before, format, every, Facts(), None, (lines_shown,))
         state, out = folded.state, compacted(folded, before)
-        assert clew.check(out.request, format=format) == []
+        assert respool.check(out.request, format=format) == []
         for part, edit in state.edits.items():
             assert isinstance(edit, Replace)
             original = state.index.parts[part].text
             assert _restored(folded, edit) == original
-            assert clew.expand(edit.original, out) == original
+            assert respool.expand(edit.original, out) == original
             assert len(edit.text) < len(original)
             assert edit.saved >= 40
             assert all(one not in state.claimed and one < part for one in state.leans[part])

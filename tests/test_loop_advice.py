@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.check.rules import steps_of
-from clew.codecs.formats import CODECS
-from clew.folding.mimicry import mimicry_in
-from clew.ledger.ledger import Ledger
-from clew.loops import advice
-from clew.loops.walk import rounds_of
-from clew.marker import find_marker, is_hole
-from clew.tools import Tools
-from clew.transcript import Exchange, Index, Part, Ref
+from respool.check.rules import steps_of
+from respool.codecs.formats import CODECS
+from respool.folding.mimicry import mimicry_in
+from respool.ledger.ledger import Ledger
+from respool.loops import advice
+from respool.loops.walk import rounds_of
+from respool.marker import find_marker, is_hole
+from respool.tools import Tools
+from respool.transcript import Exchange, Index, Part, Ref
 from tests.formats import FIELD, FORMATS
 from tests.looping import FAILED, LOOM, MISSING, Step, edit, history_of, read, request_of, run
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.loops.seen import REFUSED
-from clew.marker import NOTICED
+import respool
+from respool.loops.seen import REFUSED
+from respool.marker import NOTICED
 from tests.looping import FAILED, LOOM, MISSING, Step, call, edit, read, run, told
 
 ANSWERS: dict[str, tuple[list[Step], str]] = {  # a: allowed, !: advised, x: refused
@@ -62,7 +62,7 @@ _LETTER = {"allow": "a", "advise": "!", "refuse": "x"}
 @pytest.mark.parametrize("case", ANSWERS)
 def test_what_it_answers_before_each_call(case: str) -> None:
     steps, answers = ANSWERS[case]
-    got = "".join(_LETTER[one] for one in told(clew.LoopDetector(), steps))
+    got = "".join(_LETTER[one] for one in told(respool.LoopDetector(), steps))
     assert got == answers
 
 
@@ -71,18 +71,18 @@ def test_what_it_answers_before_each_call(case: str) -> None:
 def test_what_was_asked_for_at_once_counts_once(case: str, at_once: bool) -> None:
     """Whether a host makes them together or one by one, none of them has seen the others."""
     steps, together, one_by_one = AT_ONCE[case]
-    got = "".join(_LETTER[one] for one in told(clew.LoopDetector(), steps, at_once=at_once))
+    got = "".join(_LETTER[one] for one in told(respool.LoopDetector(), steps, at_once=at_once))
     assert got == (together if at_once else one_by_one)
 
 
 def test_it_says_what_happened_so_far_and_names_operation_and_target() -> None:
-    office = clew.Tool("office", kind="read", operation="action", target="path")
-    detector = clew.LoopDetector(tools=clew.Tools([office]))
+    office = respool.Tool("office", kind="read", operation="action", target="path")
+    detector = respool.LoopDetector(tools=respool.Tools([office]))
     asked = {"action": "fields", "path": "a.pdf"}
     for _ in range(2):
         detector.tell("office", asked, LOOM)
     verdict = detector.ask("office", asked)
-    assert verdict == clew.Verdict(
+    assert verdict == respool.Verdict(
         "advise",
         f"{NOTICED}office fields (a.pdf) was called twice with the same result, and nothing was "
         "changed in between. Use what it returned, or change something before calling it again.]",
@@ -100,7 +100,7 @@ def test_it_says_what_happened_so_far_and_names_operation_and_target() -> None:
 
 
 def test_arguments_may_be_an_object_or_text() -> None:
-    detector = clew.LoopDetector()
+    detector = respool.LoopDetector()
     detector.tell("Read", {"file_path": "a.py", "limit": 3}, LOOM)
     detector.tell("Read", '{"limit": 3,  "file_path": "a.py"}', LOOM)
     assert detector.ask("Read", {"limit": 3, "file_path": "a.py"}).action == "advise"
@@ -108,7 +108,7 @@ def test_arguments_may_be_an_object_or_text() -> None:
 
 
 def test_asking_changes_nothing() -> None:
-    detector = clew.LoopDetector()
+    detector = respool.LoopDetector()
     for _ in range(2):
         detector.tell("Read", {"file_path": "a.py"}, LOOM)
     verdicts = [detector.ask("Read", {"file_path": "a.py"}) for _ in range(9)]
@@ -116,7 +116,7 @@ def test_asking_changes_nothing() -> None:
 
 
 def test_a_refusal_that_is_told_as_a_result_does_not_count_as_news() -> None:
-    detector = clew.LoopDetector(advise=2, insist=3, stop=4)
+    detector = respool.LoopDetector(advise=2, insist=3, stop=4)
     for _ in range(3):
         detector.tell("Read", {"file_path": "a.py"}, LOOM)
     for _ in range(3):
@@ -127,7 +127,7 @@ def test_a_refusal_that_is_told_as_a_result_does_not_count_as_news() -> None:
 
 def test_an_error_that_came_back_is_told_before_the_next_try() -> None:
     """Failures of one target are counted across successes, and are never refused."""
-    detector = clew.LoopDetector()
+    detector = respool.LoopDetector()
     for number in range(5):
         detector.tell("Bash", {"command": "make"}, FAILED)
         detector.tell("Edit", {"file_path": "a", "old_string": f"{number}"}, "Edited.")
@@ -139,11 +139,11 @@ def test_an_error_that_came_back_is_told_before_the_next_try() -> None:
 
 
 def test_limits_are_settings() -> None:
-    hasty = clew.LoopDetector(advise=2, insist=3, stop=4)
+    hasty = respool.LoopDetector(advise=2, insist=3, stop=4)
     assert told(hasty, [read()] * 5) == ["allow", "advise", "advise", "refuse", "refuse"]
-    patient = clew.LoopDetector(patience=1)
+    patient = respool.LoopDetector(patience=1)
     assert told(patient, [run("gh pr checks", "pending")] * 3)[-1] == "advise"
-    strict = clew.LoopDetector(leeway=0)
+    strict = respool.LoopDetector(leeway=0)
     steps = [run(f"make | tail -{n}", "make: all threads are even, none is loose") for n in "123"]
     assert told(strict, steps)[-1] == "advise"
 
@@ -156,15 +156,15 @@ REFUSED_SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "a switch": ({"advise": True}, "advise: True is not allowed"),
     "leeway": ({"leeway": -1}, "leeway: -1 is not allowed; allowed: a whole number of calls"),
     "patience": ({"patience": 0}, "patience: 0 is not allowed; allowed: a whole number from 1"),
-    "tools": ({"tools": ["Read"]}, "tools: ['Read'] is not allowed; allowed: a clew.Tools"),
+    "tools": ({"tools": ["Read"]}, "tools: ['Read'] is not allowed; allowed: a respool.Tools"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED_SETTINGS)
 def test_a_setting_out_of_range_is_refused_with_a_sentence(case: str) -> None:
     given_settings, message = REFUSED_SETTINGS[case]
-    with pytest.raises(clew.PolicyError) as error:
-        clew.LoopDetector(**given_settings)
+    with pytest.raises(respool.PolicyError) as error:
+        respool.LoopDetector(**given_settings)
     assert message in str(error.value)
 
 
@@ -172,8 +172,8 @@ def test_a_declared_function_that_fails_is_contained() -> None:
     def failing(_: Any) -> str:
         raise KeyError("no such thing")
 
-    tools = clew.Tools([clew.Tool("look", kind="read", target=failing, key=failing)])
-    detector = clew.LoopDetector(tools=tools)
+    tools = respool.Tools([respool.Tool("look", kind="read", target=failing, key=failing)])
+    detector = respool.LoopDetector(tools=tools)
     assert told(detector, [call("look", LOOM, at=1)] * 3)[-1] == "advise"
     assert told(detector, [call("look", LOOM, at=2)]) == ["allow"]
 
@@ -190,7 +190,7 @@ RESULTS = st.text() | st.binary() | ANY | st.just({1: object()})
 
 @given(st.lists(st.tuples(NAMES, ARGUMENTS, RESULTS, st.booleans()), max_size=12))
 def test_it_never_raises_and_asking_never_matters(calls: list[Any]) -> None:
-    quiet, asked = clew.LoopDetector(), clew.LoopDetector()
+    quiet, asked = respool.LoopDetector(), respool.LoopDetector()
     for name, arguments, result, error in calls:
         before = asked.ask(name, arguments)
         assert before == asked.ask(name, arguments) == quiet.ask(name, arguments)
@@ -207,7 +207,7 @@ def test_it_never_raises_and_asking_never_matters(calls: list[Any]) -> None:
 )
 def test_a_call_that_was_never_made_with_the_same_result_before_is_allowed(calls: Any) -> None:
     """No false alarm: whatever is advised of a read was made before, twice, with one result."""
-    detector = clew.LoopDetector()
+    detector = respool.LoopDetector()
     made: dict[str, list[str]] = {}
     for name, result in calls:
         arguments = {"file_path": name}
@@ -224,7 +224,7 @@ def test_what_a_host_hands_over_may_fail_to_show_itself() -> None:
         def __str__(self) -> str:
             raise RuntimeError("not now")
 
-    detector = clew.LoopDetector()
+    detector = respool.LoopDetector()
     for _ in range(2):
         detector.tell("weave", {"thread": Broken()}, Broken())
     assert detector.ask("weave", {"thread": Broken()}).action == "allow"

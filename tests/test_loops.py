@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from clew.loops import Limits, circles_in
-from clew.loops.circle import MOST_MEMBERS
-from clew.loops.cycles import LONGEST
-from clew.loops.seen import answered, asked
-from clew.loops.streaks import _MOST
-from clew.loops.watch import Watch
-from clew.marker import NOTICED
-from clew.tools import Tool, Tools
+from respool.loops import Limits, circles_in
+from respool.loops.circle import MOST_MEMBERS
+from respool.loops.cycles import LONGEST
+from respool.loops.seen import answered, asked
+from respool.loops.streaks import _MOST
+from respool.loops.watch import Watch
+from respool.marker import NOTICED
+from respool.tools import Tool, Tools
 from tests.formats import FORMATS
 from tests.looping import (
     FAILED,

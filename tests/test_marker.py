@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.marker import (
+from respool.marker import (
     MOST,
     UNITS,
     Marker,
@@ -30,7 +30,8 @@ numbers = st.integers(0, 10**11)
 
 def test_it_reads_as_it_should() -> None:
     assert (
-        "[clew: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out here; "
+        "[respool: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out "
+        "here; "
         f"call toolu_01; ref {REF}]"
     ) == WHOLE
 
@@ -61,16 +62,16 @@ def test_the_longest_names_leave_it_a_marker() -> None:
 
 def test_the_tool_that_gets_it_back_is_named_whole_or_not_at_all() -> None:
     def told(tool: str, number: int) -> str:
-        fetch = "mcp__clew__clew_expand"
+        fetch = "mcp__respool__respool_expand"
         return str(Marker(tool, number, 32_000, 9, 10, "lines", 120, tool, True, REF, fetch))
 
-    assert f"; mcp__clew__clew_expand gets it back; ref {REF}]" in told("Bash", 48_213)
-    assert f"; mcp__clew__clew_expand gets it back; ref {REF}]" in told("t" * 64, 48_213)
+    assert f"; mcp__respool__respool_expand gets it back; ref {REF}]" in told("Bash", 48_213)
+    assert f"; mcp__respool__respool_expand gets it back; ref {REF}]" in told("t" * 64, 48_213)
     most = 10**11
     long = "t" * 64
-    huge = Marker(long, most, most, most, most, "lines", most, long, True, REF, "clew_expand")
+    huge = Marker(long, most, most, most, most, "lines", most, long, True, REF, "respool_expand")
     assert find_marker(str(huge)) is not None
-    assert "clew_expand" not in str(huge)
+    assert "respool_expand" not in str(huge)
 
 
 @pytest.mark.parametrize(
@@ -79,14 +80,14 @@ def test_the_tool_that_gets_it_back_is_named_whole_or_not_at_all() -> None:
         WHOLE[:-1],
         WHOLE + " ",
         " " + WHOLE,
-        WHOLE.replace("clew: ", "clew:"),
+        WHOLE.replace("respool: ", "respool:"),
         WHOLE.replace("lines", "rows"),
         WHOLE.replace(REF, REF[:-1]),
         WHOLE.replace(REF, REF.upper()),
         WHOLE.replace("Bash", "Ba sh"),
         WHOLE.replace("; call toolu_01", ""),
-        "[clew: clipped]",
-        "[clew: ]",
+        "[respool: clipped]",
+        "[respool: ]",
         "",
     ],
 )
@@ -99,8 +100,8 @@ def test_it_is_found_on_a_line_of_its_own_only() -> None:
     assert find_marker(WHOLE) is not None
     assert find_marker(f"someone wrote {WHOLE}\n") is None
     assert find_marker(f"{WHOLE} and went on") is None
-    assert find_marker("[clew: " * 10_000) is None
-    assert find_marker(f"[clew: not one\n{WHOLE}") is not None
+    assert find_marker("[respool: " * 10_000) is None
+    assert find_marker(f"[respool: not one\n{WHOLE}") is not None
 
 
 def test_references_are_hashes_of_what_is_said() -> None:
@@ -116,7 +117,7 @@ def test_a_reference_is_the_beginning_of_a_hash_in_base_32(text: str) -> None:
 
 # Short ones.
 
-SHORT = str(Short(412, "lines", REF, 1_024, "read again by call c9", True, "clew_expand"))
+SHORT = str(Short(412, "lines", REF, 1_024, "read again by call c9", True, "respool_expand"))
 figures = st.integers(0, 999_999_999)
 signs = st.text(alphabet="abzABZ019_.:/@-", min_size=1, max_size=48)
 reasons = st.lists(st.text(alphabet="azAZ09,._/:@'()+*=-", min_size=1, max_size=12), max_size=6)
@@ -125,10 +126,10 @@ units = st.sampled_from(UNITS)
 
 
 def test_a_short_one_reads_as_it_should() -> None:
-    assert str(Short(3, "rows", REF)) == f"[clew: 3 rows left out; ref {REF}]"
+    assert str(Short(3, "rows", REF)) == f"[respool: 3 rows left out; ref {REF}]"
     assert (
-        "[clew: 412 of 1,024 lines left out, read again by call c9; safe to run again; "
-        f"clew_expand gets it back; ref {REF}]"
+        "[respool: 412 of 1,024 lines left out, read again by call c9; safe to run again; "
+        f"respool_expand gets it back; ref {REF}]"
     ) == SHORT
 
 
@@ -145,13 +146,13 @@ TOLD: dict[str, tuple[str, str, str]] = {
 def test_reasons_and_names_are_made_to_fit(case: str) -> None:
     why, fetch, told = TOLD[case]
     line = str(Short(3, "rows", REF, why=why, fetch=fetch))
-    assert line == f"[clew: 3 rows left out, {told} gets it back; ref {REF}]"
+    assert line == f"[respool: 3 rows left out, {told} gets it back; ref {REF}]"
 
 
 def test_what_has_no_name_is_called_unknown() -> None:
     line = str(Marker("", 9, 8, 1, 9, "lines", 2, "", True, REF))
     assert line == (
-        "[clew: clipped unknown result of 9 chars to 8; 1 of 9 lines left out here, "
+        "[respool: clipped unknown result of 9 chars to 8; 1 of 9 lines left out here, "
         f"2 error lines of them kept below; call unknown; safe to run again; ref {REF}]"
     )
 
@@ -182,8 +183,8 @@ def test_whatever_it_is_told_a_short_one_is_a_marker(
         SHORT[:-1],
         SHORT + ".",
         f"> {SHORT}",
-        SHORT.replace("[clew: ", "[clew "),
-        SHORT.replace("[clew: ", "[Clew: "),
+        SHORT.replace("[respool: ", "[respool "),
+        SHORT.replace("[respool: ", "[Respool: "),
         SHORT.replace("lines", "stanzas"),
         SHORT.replace("lines", "line"),
         SHORT.replace("412", "-412"),
@@ -194,12 +195,12 @@ def test_whatever_it_is_told_a_short_one_is_a_marker(
         SHORT.replace("read again", "read; again"),
         SHORT.replace("read again", "read [again]"),
         SHORT.replace("read again by call c9", "x" * 91),
-        SHORT.replace("; safe to run again; clew_expand gets it back",
-                      "; clew_expand gets it back; safe to run again"),
-        SHORT.replace("clew_expand", "clew expand"),
+        SHORT.replace("; safe to run again; respool_expand gets it back",
+                      "; respool_expand gets it back; safe to run again"),
+        SHORT.replace("respool_expand", "respool expand"),
         SHORT.replace(REF, REF + "a"),
         SHORT.replace(REF, "0" * 20),
-        f"[clew: 3 rows left out; ref {REF}\n]",
+        f"[respool: 3 rows left out; ref {REF}\n]",
     ],
 )  # fmt: skip
 def test_a_near_miss_is_no_marker(line: str) -> None:

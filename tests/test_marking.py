@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import Facts, Memo, Policy
-from clew.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
-from clew.codecs.reading import read_body
-from clew.engine import Folded, fold_request
-from clew.planning.marking import marking_all_along, marking_of, own_mark
-from clew.planning.rates import HOUR, Marking
+import respool
+from respool import Facts, Memo, Policy
+from respool.check.anthropic_request import MOST_MARKS, blocks_in, marks_of_head
+from respool.codecs.reading import read_body
+from respool.engine import Folded, fold_request
+from respool.planning.marking import marking_all_along, marking_of, own_mark
+from respool.planning.rates import HOUR, Marking
 from tests.anthropic_messages import HOUR as AN_HOUR
 from tests.anthropic_messages import MARK, OLD, THINKING, m, res, text, u, use
 from tests.judges.anthropic import judge
@@ -63,10 +63,10 @@ def marks_in(request: Any) -> dict[Where, Any]:
 def placed(request: dict[str, Any], policy: Policy = POLICY) -> dict[Where, Any]:
     """The marks that came to a request's own, after all that must hold was looked at."""
     kept = copy.deepcopy(request)
-    out = clew.compact(request, policy=policy, memo=None)
+    out = respool.compact(request, policy=policy, memo=None)
     assert request == kept
     assert judge(out.request) == []
-    assert [one for one in clew.check(out.request) if one.severity == "error"] == []
+    assert [one for one in respool.check(out.request) if one.severity == "error"] == []
     before, after = marks_in(request), marks_in(out.request)
     assert before.items() <= after.items(), "a mark of the client's is gone"
     count = len(after) + len(marks_of_head(request)) + ("cache_control" in request)
@@ -137,23 +137,23 @@ def test_bytes_and_objects_get_the_same_mark(case: str) -> None:
     request, _ = OWN[case]
     body = json.dumps(request).encode()
     memo = Memo()
-    out = clew.compact(request, policy=POLICY, memo=None).request
+    out = respool.compact(request, policy=POLICY, memo=None).request
     for _ in range(2):
-        assert json.loads(clew.compact(body, policy=POLICY, memo=memo).request) == out
+        assert json.loads(respool.compact(body, policy=POLICY, memo=memo).request) == out
 
 
 def test_words_that_are_a_string_become_a_block_that_can_be_marked() -> None:
     messages = marked(session(LARGE, "two"), (4, MARK))
     request = asked([{"role": "user", "content": "go"}, *messages[1:]])
-    out = clew.compact(request, policy=POLICY, memo=None).request
+    out = respool.compact(request, policy=POLICY, memo=None).request
     assert out["messages"][0] == u(text("go", cache_control=MARK))
     assert judge(out) == []
-    assert clew.check(out) == []
+    assert respool.check(out) == []
 
 
 def test_nothing_is_marked_before_an_epoch() -> None:
     request = asked(marked(session("one", "two", "three"), (6, MARK)))
-    out = clew.compact(request, policy=POLICY, memo=None)
+    out = respool.compact(request, policy=POLICY, memo=None)
     assert out.report.epochs == 0
     assert out.request is request
 
@@ -244,7 +244,7 @@ def test_decisions_do_not_turn_with_how_far_a_mark_is() -> None:
     provider, memo, messages = Signer(), Memo(), [u(text("go"))]
     for number in range(20):
         request = asked(marked(messages, (_newest_words(messages), MARK)), model=BOUND, tools=TOOLS)
-        out = clew.compact(json.dumps(request).encode(), policy=POLICY, memo=memo)
+        out = respool.compact(json.dumps(request).encode(), policy=POLICY, memo=memo)
         assert provider.problems(out.request) == [], f"request {number}"
         answer = provider.answer(out.request)
         told = [res(answer[-1]["id"], "\n".join(f"{number}: {n} of it" for n in range(300)))]
@@ -312,10 +312,10 @@ def growing(results: Iterable[str], mark: Any = MARK, **fields: Any) -> list[dic
 
 def holds_between_epochs(requests: Sequence[dict[str, Any]], policy: Policy) -> int:
     """Look at every two requests of a session in turn; returns how many epochs there were."""
-    outs = [clew.compact(one, policy=policy, memo=None) for one in requests]
+    outs = [respool.compact(one, policy=policy, memo=None) for one in requests]
     for request, out in zip(requests, outs, strict=True):
         assert judge(out.request) == []
-        assert [one for one in clew.check(out.request) if one.severity == "error"] == []
+        assert [one for one in respool.check(out.request) if one.severity == "error"] == []
         assert len(marks_in(out.request)) + len(marks_of_head(request)) <= MOST_MARKS
     for (before, one), (_, other) in pairwise(zip(requests, outs, strict=True)):
         if one.report.epochs != other.report.epochs:
@@ -338,7 +338,7 @@ def test_between_epochs_nothing_but_marks_changes(mark: Any, head: dict[str, Any
 
 def test_after_an_epoch_the_mark_stays_where_that_began() -> None:
     requests = growing(["one", "two", LARGE, *(f"result {number}" for number in range(30))])
-    outs = [clew.compact(one, policy=POLICY, memo=None) for one in requests]
+    outs = [respool.compact(one, policy=POLICY, memo=None) for one in requests]
     own = [
         marks_in(out.request).keys() - marks_in(one).keys()
         for one, out in zip(requests, outs, strict=True)
@@ -349,7 +349,7 @@ def test_after_an_epoch_the_mark_stays_where_that_began() -> None:
 
 def test_the_next_epoch_moves_it_on() -> None:
     requests = growing(["one", LARGE, "three", LARGE + "!", "five"])
-    out = clew.compact(requests[-1], policy=POLICY, memo=None)
+    out = respool.compact(requests[-1], policy=POLICY, memo=None)
     assert out.report.epochs == 2
     assert marks_in(out.request).keys() - marks_in(requests[-1]).keys() == {(6, 0)}
 
@@ -372,6 +372,6 @@ def test_warm_equals_cold_with_marks_of_our_own() -> None:
     memo = Memo()
     for request in growing(results):
         body = json.dumps(request).encode()
-        cold = clew.compact(body, policy=POLICY, memo=None).request
-        assert clew.compact(body, policy=POLICY, memo=memo).request == cold
-        assert clew.compact(body, policy=POLICY, memo=memo).request == cold
+        cold = respool.compact(body, policy=POLICY, memo=None).request
+        assert respool.compact(body, policy=POLICY, memo=memo).request == cold
+        assert respool.compact(body, policy=POLICY, memo=memo).request == cold

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.codecs.marks import identity_bytes, marks_in, strip_marks
+from respool.codecs.marks import identity_bytes, marks_in, strip_marks
 from tests.strategies import arbitrary_json
 
 MARK = {"type": "ephemeral"}
@@ -135,11 +135,11 @@ def test_any_json_is_stripped_once(message: Any, style: str) -> None:
     ],
 )
 def test_a_mark_on_an_unknown_block_is_not_counted(format: str, history: list[Any]) -> None:
-    import clew
+    import respool
 
     mark = {"cache_control": {"type": "ephemeral"}}
     message = history[0]
     block = {**message.get("content", [message])[0], **mark}
     marked = [{**message, "content": [block]} if "content" in message else block]
-    plain, other = (clew.compact(one, format=format).report for one in (history, marked))
+    plain, other = (respool.compact(one, format=format).report for one in (history, marked))
     assert plain.tokens_before == other.tokens_before > 0

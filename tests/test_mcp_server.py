@@ -1,4 +1,4 @@
-"""`clew mcp`, asked by the SDK's own client over the standard streams of a real process."""
+"""`respool mcp`, asked by the SDK's own client over the standard streams of a real process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import CallToolResult, TextContent
 
-import clew
-from clew import Policy
-from clew.marker import find_marker, reference
-from clew.mcp_server.answer import MOST, Unanswerable
-from clew.mcp_server.asked import lines_in, number_in, reference_in
-from clew.mcp_server.server import EXPAND, HISTORY
-from clew.store import EditMade, SQLiteStore
-from clew.tools.fetching import fetches
+import respool
+from respool import Policy
+from respool.marker import find_marker, reference
+from respool.mcp_server.answer import MOST, Unanswerable
+from respool.mcp_server.asked import lines_in, number_in, reference_in
+from respool.mcp_server.server import EXPAND, HISTORY
+from respool.store import EditMade, SQLiteStore
+from respool.tools.fetching import fetches
 from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import ask as over_the_port
 from tests.proxying import post
@@ -43,7 +43,7 @@ REF = reference(TEXT)
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A store with originals and records of two keys."""
-    path = tmp_path / "clew.db"
+    path = tmp_path / "respool.db"
     store = SQLiteStore(path)
     store.keep(OWNER, "c1", by_ref(TEXT, LONG, WIDE, HALF))
     store.keep(OTHER, "c2", by_ref("of another key"))
@@ -63,8 +63,8 @@ Act = Callable[[Client], Awaitable[None]]
 async def client(path: Path) -> AsyncGenerator[Client]:
     server = StdioServerParameters(
         command=sys.executable,
-        args=["-m", "clew.cli", "mcp"],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(path)},
+        args=["-m", "respool.cli", "mcp"],
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
     )
     async with Client(server, read_timeout_seconds=20) as asking:
         yield asking
@@ -86,7 +86,11 @@ def said(result: CallToolResult) -> list[str]:
 def test_it_offers_two_tools_that_only_read(path: Path):
     async def act(asking: Client) -> None:
         tools = (await asking.list_tools()).tools
-        assert [tool.name for tool in tools] == [EXPAND, HISTORY] == ["clew_expand", "clew_history"]
+        assert (
+            [tool.name for tool in tools]
+            == [EXPAND, HISTORY]
+            == ["respool_expand", "respool_history"]
+        )
         for tool in tools:
             hints = tool.annotations
             assert hints is not None
@@ -94,8 +98,8 @@ def test_it_offers_two_tools_that_only_read(path: Path):
             assert (hints.idempotent_hint, hints.open_world_hint) == (True, False)
             assert tool.input_schema["type"] == "object"
         assert asking.server_info is not None
-        assert asking.server_info.name == "clew"
-        assert "clew_expand" in (asking.instructions or "")
+        assert asking.server_info.name == "respool"
+        assert "respool_expand" in (asking.instructions or "")
 
     ask(path, act)
 
@@ -107,7 +111,7 @@ def lines(*numbers: int) -> str:
 
 EXPANDED = [
     ({"ref": REF}, [TEXT]),
-    ({"ref": f"[clew: 20 lines left out; ref {REF}]"}, [TEXT]),
+    ({"ref": f"[respool: 20 lines left out; ref {REF}]"}, [TEXT]),
     ({"ref": reference("of another key")}, ["of another key"]),
     ({"ref": REF, "lines": "3-5"}, [lines(3, 4, 5), "These are the lines 3-5 of 20."]),
     ({"ref": REF, "lines": "19-"}, [lines(19, 20), "These are the lines 19-20 of 20."]),
@@ -150,9 +154,9 @@ def test_what_was_asked_for_is_given_and_what_is_wrong_is_said(path: Path):
             assert result.is_error, asked
             assert sentence in said(result)[0], asked
             assert "Traceback" not in said(result)[0]
-        result = await asking.call_tool("clew_nothing", {})
+        result = await asking.call_tool("respool_nothing", {})
         assert result.is_error
-        assert "there are clew_expand, clew_history" in said(result)[0]
+        assert "there are respool_expand, respool_history" in said(result)[0]
 
     ask(path, act)
 
@@ -201,7 +205,7 @@ def test_history_names_conversations_requests_edits_and_references(path: Path):
 
 
 def test_a_store_that_is_made_later_is_found_then(tmp_path: Path):
-    path = tmp_path / "clew.db"
+    path = tmp_path / "respool.db"
 
     async def act(asking: Client) -> None:
         before = await asking.call_tool(EXPAND, {"ref": REF})
@@ -218,8 +222,10 @@ def test_a_store_that_is_made_later_is_found_then(tmp_path: Path):
 
 # As Claude Code, Codex, opencode, Gemini CLI, Copilot and plug-ins of Claude Code spell it.
 SPELLINGS = (
-    "mcp__clew__clew_expand", "clew__clew_expand", "clew_clew_expand", "clew_expand",
-    "mcp_clew_clew_expand", "clew-clew_expand", "mcp__plugin_clew_clew__clew_expand",
+    "mcp__respool__respool_expand", "respool__respool_expand", "respool_respool_expand",
+    "respool_expand",
+    "mcp_respool_respool_expand", "respool-respool_expand",
+    "mcp__plugin_respool_respool__respool_expand",
 )  # fmt: skip
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True)
@@ -248,14 +254,14 @@ def test_markers_name_the_tool_and_what_it_brought_back_stays(
 
 def compacted(format: str, policy: Policy, tool: str, steps: list[Any]) -> Any:
     whole = offering(format, request(format, *steps), tool)
-    return clew.compact(whole, format=format, policy=policy, memo=None)
+    return respool.compact(whole, format=format, policy=policy, memo=None)
 
 
 def fetched(folder: Path, originals: Any, marker: str) -> str:
     """What the server answers to a model that copies the whole marker into `ref`."""
-    from clew.mcp_server.expanding import expanded
+    from respool.mcp_server.expanding import expanded
 
-    store = SQLiteStore(folder / "clew.db")
+    store = SQLiteStore(folder / "respool.db")
     store.keep(OWNER, "c1", dict(originals))
     answer = expanded(store, {"ref": marker})
     store.close()
@@ -267,7 +273,7 @@ def test_an_agent_follows_a_marker_that_the_proxy_has_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Proxy, store and server as they are run: cut, asked for, given back, never cut again."""
-    tool, path = "mcp__clew__clew_expand", tmp_path / "clew.db"
+    tool, path = "mcp__respool__respool_expand", tmp_path / "respool.db"
     steps: list[Any] = ["go", [Exchange(LINES, id="a")], [Exchange("one", id="b")]]
 
     async def sent(port: int, behind: Any, steps: list[Any]) -> list[str]:
@@ -336,7 +342,7 @@ def test_what_is_no_number_is_refused(given: Any):
 
 def test_nothing_else_needs_the_sdk():
     code = (
-        "import sys, clew, clew.cli\n"
+        "import sys, respool, respool.cli\n"
         "print(sorted({'mcp', 'mcp_types', 'pydantic', 'opentelemetry'} & set(sys.modules)))"
     )
     done = subprocess.run(
@@ -347,7 +353,7 @@ def test_nothing_else_needs_the_sdk():
 
 
 def test_without_the_extra_it_says_what_is_missing():
-    code = "import sys\nsys.modules['mcp'] = None\nfrom clew.cli import main\nmain(['mcp'])"
+    code = "import sys\nsys.modules['mcp'] = None\nfrom respool.cli import main\nmain(['mcp'])"
     done = subprocess.run(
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCE)},
         capture_output=True, text=True, check=False,
@@ -359,8 +365,8 @@ def test_without_the_extra_it_says_what_is_missing():
 def test_it_ends_when_its_input_does(path: Path):
     hello = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
     done = subprocess.run(
-        [sys.executable, "-m", "clew.cli", "mcp"], input=json.dumps(hello) + "\n",
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(path)},
+        [sys.executable, "-m", "respool.cli", "mcp"], input=json.dumps(hello) + "\n",
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
         capture_output=True, text=True, check=False, timeout=20,
     )  # fmt: skip
     assert done.returncode == 0
@@ -372,7 +378,7 @@ def test_at_a_terminal_it_says_what_it_waits_for_and_an_interrupt_ends_it(path: 
     """Though a thread waits for a line that never comes."""
     pty = pytest.importorskip("pty")
     leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "clew.cli", "mcp", "--store", str(path)]
+    command = [sys.executable, "-m", "respool.cli", "mcp", "--store", str(path)]
     with subprocess.Popen(
         command, env={**os.environ, "PYTHONPATH": str(SOURCE)}, stdin=follower,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

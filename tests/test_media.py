@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew import media
-from clew.codecs.anthropic import AnthropicCodec
-from clew.codecs.codec import Codec
-from clew.codecs.gemini import GeminiCodec
-from clew.codecs.openai_chat import OpenAIChatCodec
-from clew.codecs.openai_responses import OpenAIResponsesCodec
-from clew.media import document_tokens, image_size, image_tokens
-from clew.tokens import EstimateCounter, part_tokens
+from respool import media
+from respool.codecs.anthropic import AnthropicCodec
+from respool.codecs.codec import Codec
+from respool.codecs.gemini import GeminiCodec
+from respool.codecs.openai_chat import OpenAIChatCodec
+from respool.codecs.openai_responses import OpenAIResponsesCodec
+from respool.media import document_tokens, image_size, image_tokens
+from respool.tokens import EstimateCounter, part_tokens
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-import clew
-import clew.engine
-from clew import Memo, Policy
-from clew.edits import Offer
-from clew.passes.view import View
+import respool
+import respool.engine
+from respool import Memo, Policy
+from respool.edits import Offer
+from respool.passes.view import View
 from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
@@ -30,7 +30,7 @@ def grown(count: int) -> dict[str, Any]:
 def test_a_conversation_keeps_its_last_states_only() -> None:
     memo = Memo()
     for count in range(1, 31):
-        clew.compact(grown(count), policy=POLICY, memo=memo)
+        respool.compact(grown(count), policy=POLICY, memo=memo)
     assert 1 <= len(memo) <= 3
 
 
@@ -38,7 +38,7 @@ def test_many_conversations_are_bounded() -> None:
     memo = Memo(most=10)
     for number in range(50):
         history = [{"role": "user", "content": f"task {number}"}, *SESSION["messages"][1:5]]
-        clew.compact({**SESSION, "messages": history}, policy=POLICY, memo=memo)
+        respool.compact({**SESSION, "messages": history}, policy=POLICY, memo=memo)
     assert len(memo) <= 10
 
 
@@ -50,7 +50,7 @@ def told_at_length(number: int, exchanges: int) -> bytes:
 def test_large_states_are_bounded_by_their_size() -> None:
     memo = Memo(most_bytes=1)
     for number in range(3):
-        clew.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
+        respool.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
     assert len(memo) == 1
     assert memo.held > 0
     memo.clear()
@@ -60,7 +60,7 @@ def test_large_states_are_bounded_by_their_size() -> None:
 def test_what_a_conversation_shares_is_counted_once() -> None:
     memo, held = Memo(), list[int]()
     for count in (29, 30):
-        clew.compact(grown(count), policy=POLICY, memo=memo)
+        respool.compact(grown(count), policy=POLICY, memo=memo)
         held.append(memo.held)
     assert len(memo) > 1
     assert held[1] < 1.2 * held[0]
@@ -69,21 +69,21 @@ def test_what_a_conversation_shares_is_counted_once() -> None:
 def test_whatever_goes_is_no_longer_counted() -> None:
     memo = Memo(most=2)
     for number in (*range(6), 5):
-        clew.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
+        respool.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
     alone = Memo(most=2)
-    clew.compact(told_at_length(5, 3), policy=POLICY, memo=alone)
+    respool.compact(told_at_length(5, 3), policy=POLICY, memo=alone)
     assert memo.held == alone.held
 
 
 def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
     bound, bodies = 2_500_000, [told_at_length(number, 40) for number in range(5)]
-    clew.compact(bodies[0], memo=None)  # what a process loads once is not the memo's
+    respool.compact(bodies[0], memo=None)  # what a process loads once is not the memo's
     gc.collect()
     tracemalloc.start()
     try:
         memo = Memo(most_bytes=bound)
         for body in bodies:
-            clew.compact(body, memo=memo)
+            respool.compact(body, memo=memo)
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
     finally:
@@ -96,25 +96,25 @@ def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The first messages of the steps that are folded from now on."""
     found: list[int] = []
-    fold_step = clew.engine.fold_step
+    fold_step = respool.engine.fold_step
 
     def watched(state: Any, step: Any, *rest: Any) -> None:
         found.append(step.at)
         fold_step(state, step, *rest)
 
-    monkeypatch.setattr(clew.engine, "fold_step", watched)
+    monkeypatch.setattr(respool.engine, "fold_step", watched)
     return found
 
 
 def test_a_warm_request_reads_only_what_is_new(read: list[int]) -> None:
     memo = Memo()
-    clew.compact(grown(20), policy=POLICY, memo=memo)
+    respool.compact(grown(20), policy=POLICY, memo=memo)
     assert len(read) == 21
     read.clear()
-    clew.compact(grown(21), policy=POLICY, memo=memo)
+    respool.compact(grown(21), policy=POLICY, memo=memo)
     assert read == [41]
     read.clear()
-    clew.compact(grown(21), policy=POLICY, memo=memo)
+    respool.compact(grown(21), policy=POLICY, memo=memo)
     assert read == []
 
 
@@ -126,8 +126,8 @@ def test_marks_that_move_are_no_change() -> None:
         *head, last = request["messages"]
         blocks = [{**last["content"][0], **marked}]
         request = {**request, "messages": [*head, {**last, "content": blocks}]}
-        warm = clew.compact(request, policy=POLICY, memo=memo)
-        assert warm.request == clew.compact(request, policy=POLICY, memo=None).request
+        warm = respool.compact(request, policy=POLICY, memo=memo)
+        assert warm.request == respool.compact(request, policy=POLICY, memo=None).request
         assert warm.request["messages"][-1]["content"][0]["cache_control"] == {"type": "ephemeral"}
     assert len(memo) <= 3
 
@@ -136,7 +136,7 @@ def test_an_edited_block_keeps_its_mark() -> None:
     request = grown(12)
     block = {**request["messages"][2]["content"][0], "cache_control": {"type": "ephemeral"}}
     request["messages"][2] = {"role": "user", "content": [block]}
-    out = clew.compact(request, policy=POLICY.replace(step=1_000), memo=None)
+    out = respool.compact(request, policy=POLICY.replace(step=1_000), memo=None)
     kept = out.request["messages"][2]["content"][0]
     assert kept["content"] != block["content"]
     assert kept["cache_control"] == {"type": "ephemeral"}
@@ -170,10 +170,10 @@ def test_words_are_the_same_as_a_string_and_as_a_marked_block(
             read.clear()
             for marked in (count - 1, 0):
                 body = given(spelled(format, count, marked))
-                warm = clew.compact(body, format=format, policy=POLICY, memo=memo)
+                warm = respool.compact(body, format=format, policy=POLICY, memo=memo)
                 prefixes.append(warm.report.prefix)
             assert len(read) <= 2 if count > 2 else 3, "a mark that moved made it read again"
-            cold = clew.compact(body, format=format, policy=POLICY, memo=None)
+            cold = respool.compact(body, format=format, policy=POLICY, memo=None)
             assert warm.request == cold.request
         assert len(set(prefixes)) == 5
 
@@ -216,8 +216,8 @@ def test_what_folds_goes_out_the_same_as_if_nothing_was_remembered(
     first, other = told(format, 1), told(format, 2)
     for number, body in enumerate((*first[:9], *other[6:12], *first[9:], *other[12:])):
         sent = with_marks(body, number) if marks else body
-        warm = clew.compact(sent, format=format, policy=policy, memo=memo)
-        cold = clew.compact(sent, format=format, policy=policy, memo=None)
+        warm = respool.compact(sent, format=format, policy=policy, memo=memo)
+        cold = respool.compact(sent, format=format, policy=policy, memo=None)
         assert warm.request == cold.request
         assert warm.report.edits == cold.report.edits
         folds += sum(edit.reason == "folded" for edit in cold.report.edits)
@@ -226,11 +226,11 @@ def test_what_folds_goes_out_the_same_as_if_nothing_was_remembered(
 
 def test_what_was_taken_in_one_state_does_not_go_out_in_another() -> None:
     body, memo = grown(20), Memo()
-    prefix = clew.compact(body, policy=POLICY, memo=memo).report.prefix
+    prefix = respool.compact(body, policy=POLICY, memo=memo).report.prefix
     assert prefix is not None
-    skipped = clew.Facts(skipped=frozenset({prefix}))
-    warm = clew.compact(body, policy=POLICY, facts=skipped, memo=memo)
-    assert warm.request == clew.compact(body, policy=POLICY, facts=skipped, memo=None).request
+    skipped = respool.Facts(skipped=frozenset({prefix}))
+    warm = respool.compact(body, policy=POLICY, facts=skipped, memo=memo)
+    assert warm.request == respool.compact(body, policy=POLICY, facts=skipped, memo=None).request
 
 
 # How much output a request asks for: that much of the window is kept free.
@@ -258,15 +258,15 @@ def test_how_much_output_was_asked_for_before_changes_nothing(
     format: str, less: int | None
 ) -> None:
     """A client counts before it asks, or asks for more now and then: each as if it came alone."""
-    first = clew.compact(asking(format, 0, None), format=format, memo=None).report.prefix
+    first = respool.compact(asking(format, 0, None), format=format, memo=None).report.prefix
     assert first is not None
-    facts, memo, differ = clew.Facts(windows=((first, 14_000),)), Memo(), 0
+    facts, memo, differ = respool.Facts(windows=((first, 14_000),)), Memo(), 0
     for count in range(9, 36, 2):
         made: list[Any] = []
         for output in (less, 6_000) if count % 3 else (6_000, less):
             body = asking(format, count, output)
-            warm = clew.compact(body, format=format, facts=facts, memo=memo)
-            cold = clew.compact(body, format=format, facts=facts, memo=None)
+            warm = respool.compact(body, format=format, facts=facts, memo=memo)
+            cold = respool.compact(body, format=format, facts=facts, memo=None)
             assert (warm.request, warm.report) == (cold.request, cold.report), (count, output)
             made.append(cold.report.edits)
         differ += made[0] != made[1]
@@ -276,9 +276,9 @@ def test_how_much_output_was_asked_for_before_changes_nothing(
 def test_far_from_a_window_other_outputs_cost_nothing(read: list[int]) -> None:
     for policy in (POLICY, POLICY.replace(budget=10_000)):
         memo = Memo()
-        clew.compact(grown(20) | {"max_tokens": 1}, policy=policy, memo=memo)
+        respool.compact(grown(20) | {"max_tokens": 1}, policy=policy, memo=memo)
         read.clear()
-        clew.compact(grown(21) | {"max_tokens": 9_000}, policy=policy, memo=memo)
+        respool.compact(grown(21) | {"max_tokens": 9_000}, policy=policy, memo=memo)
         assert read == [41]
 
 
@@ -310,11 +310,11 @@ def test_what_another_branch_does_meanwhile_changes_nothing() -> None:
         return iter(())
 
     policy = Policy(passes=(meanwhile, "keep_lines"), step=1, growth=0.0)
-    clew.compact(start, policy=policy, memo=memo)
-    rival = Thread(target=clew.compact, args=(other,), kwargs={"policy": policy, "memo": memo})
+    respool.compact(start, policy=policy, memo=memo)
+    rival = Thread(target=respool.compact, args=(other,), kwargs={"policy": policy, "memo": memo})
     others.append(rival)
-    warm = clew.compact(one, policy=policy, memo=memo)
+    warm = respool.compact(one, policy=policy, memo=memo)
     rival.join()
-    cold = clew.compact(one, policy=policy, memo=None)
+    cold = respool.compact(one, policy=policy, memo=None)
     assert (warm.request, warm.report) == (cold.request, cold.report)
     assert warm.report.failures == {}

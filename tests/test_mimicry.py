@@ -1,4 +1,4 @@
-"""What only clew writes, found in what a model wrote, and reported with its place."""
+"""What only respool writes, found in what a model wrote, and reported with its place."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.codecs.formats import CODECS
-from clew.folding.mimicry import mimicry_in
-from clew.forecast import keeping
-from clew.marker import Marker, Short, advice_line, hole, reference
-from clew.transcript import Part, Ref
+import respool
+from respool.codecs.formats import CODECS
+from respool.folding.mimicry import mimicry_in
+from respool.forecast import keeping
+from respool.marker import Marker, Short, advice_line, hole, reference
+from respool.transcript import Part, Ref
 from tests.formats import FIELD, FORMATS, Exchange, request
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -119,7 +119,9 @@ MIMICKED: dict[str, tuple[Part, list[tuple[str, str, str]]]] = {
 SOUND: dict[str, Part] = {
     "words about calls": text("The assistant called Read with care.\nSee [Tool Call: it is one]."),
     "a told call in arguments": call({"content": "[Tool Call: Read({}) -> call_id: c1]"}),
-    "words about markers": text("A line like [clew: 12 lines left out; ref …] means it was cut."),
+    "words about markers": text(
+        "A line like [respool: 12 lines left out; ref …] means it was cut."
+    ),
     "a marker within a line": text(f"It says {SHORT} there."),
     "a marker cut short": text(SHORT[:-1]),
     "a made-up unit": text(SHORT.replace("lines", "stanzas")),
@@ -135,7 +137,7 @@ SOUND: dict[str, Part] = {
     "a line that a patch takes out, and one within a line": call(
         f"*** Update File: a.py\n-{SHORT}\n+x = '{SHORT}'\n"
     ),
-    "words about advice": text("It begins with [clew noticed: and so on."),
+    "words about advice": text("It begins with [respool noticed: and so on."),
     "nothing": text(""),
     "very deep": call('{"a":' * 500 + "1" + "}" * 500),
 }
@@ -175,9 +177,9 @@ def session(format: str, written: str, answer: str = "ok") -> dict[str, Any]:
 @formats
 def test_the_report_names_the_place(format: str) -> None:
     whole = session(format, f"import os\n{SHORT}\n")
-    memo = clew.Memo()
-    clew.compact(whole, format=format, memo=memo)
-    report = clew.compact(whole, format=format, memo=memo).report
+    memo = respool.Memo()
+    respool.compact(whole, format=format, memo=memo)
+    report = respool.compact(whole, format=format, memo=memo).report
     (one,) = report.mimicry
     assert (one.kind, one.tool, one.said) == ("marker", "write", SHORT)
     codec = CODECS[format]  # type: ignore[index]
@@ -185,12 +187,12 @@ def test_the_report_names_the_place(format: str) -> None:
     assert [part.kind for part in parts if part.ref == one.ref] == ["call"]
     assert f"marker mimicked at {one.ref}, in arguments of write" in report.to_text()
     assert report.to_dict()["mimicry"][0]["said"] == SHORT
-    assert clew.compact(whole, format=format).request is whole, "it is reported, and not touched"
+    assert respool.compact(whole, format=format).request is whole, "it is reported, and not touched"
 
 
 @formats
 def test_only_what_the_model_wrote_counts(format: str) -> None:
     whole = session(format, "import os\n", answer=f"a\n{SHORT}\nb")
-    assert clew.compact(whole, format=format).report.mimicry == ()
+    assert respool.compact(whole, format=format).report.mimicry == ()
     said = request(format, f"what is this?\n{SHORT}", [Exchange("ok", id="a")])
-    assert clew.compact(said, format=format).report.mimicry == ()
+    assert respool.compact(said, format=format).report.mimicry == ()

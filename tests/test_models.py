@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.models import Model, always_thinks, model_of
+from respool.models import Model, always_thinks, model_of
 
 NAMES: list[tuple[object, tuple[str, str, tuple[int, int]] | None]] = [
     ("claude-sonnet-4-5-20250929", ("anthropic", "sonnet", (4, 5))),

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.ledger.numbering import NONE, Numbers, held_by
+from respool.ledger.numbering import NONE, Numbers, held_by
 
 KEYS = st.integers(-(2**63), 2**63 - 1)
 # So that many fall on the same slots.

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew.edits import DropReasoning
-from clew.passes.old_reasoning import old_reasoning
+import respool
+from respool.edits import DropReasoning
+from respool.passes.old_reasoning import old_reasoning
 from tests.busy_sessions import bash, hold_the_laws, run_on
 from tests.formats import FIELD, FORMATS, request
 
@@ -72,7 +72,7 @@ def thoughts(body: Any) -> list[int]:
 def left(body: Any, format: str, keep: int) -> list[int]:
     """The numbers of the thoughts that are left; the request is what the provider accepts."""
     out = run_on(old_reasoning, format, body, keep)
-    assert [p for p in clew.check(out.request, format=format) if p.severity == "error"] == []
+    assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
     assert all(isinstance(edit, DropReasoning) for edit in out.report.edits)
     return thoughts(out.request)
 

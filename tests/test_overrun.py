@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import BudgetError, Facts, Memo, Policy
-from clew.edits import DropExchange
-from clew.limits import FIRST, HEAD, UNSEEN
+import respool
+from respool import BudgetError, Facts, Memo, Policy
+from respool.edits import DropExchange
+from respool.limits import FIRST, HEAD, UNSEEN
 from tests.formats import FIELD, FORMATS, Exchange, request
 from tests.laws.sessions import long_session
 
@@ -25,12 +25,12 @@ LONG = {format: long_session(format, 40, result=2_000) for format in FORMATS}
 def tokens(format: str, body: Any) -> int:
     """How many tokens a request has, by the report of a run that does nothing."""
     policy = Policy(passes=(), repair=False)
-    return clew.compact(body, format=format, policy=policy, memo=None).report.tokens_after
+    return respool.compact(body, format=format, policy=policy, memo=None).report.tokens_after
 
 
 def refused(format: str, body: Any, policy: Policy, **more: Any) -> BudgetError:
     with pytest.raises(BudgetError) as caught:
-        clew.compact(body, format=format, policy=policy, memo=None, **more)
+        respool.compact(body, format=format, policy=policy, memo=None, **more)
     return caught.value
 
 
@@ -57,7 +57,7 @@ def test_what_is_pinned_is_named_too(format: str) -> None:
     body = request(format, "go", *steps)
     pins = tuple(f"c{k}" for k in range(12))
     error = refused(format, body, Policy(budget=3_000, pin_calls=pins))
-    free = clew.compact(body, format=format, policy=Policy(budget=3_000), memo=None)
+    free = respool.compact(body, format=format, policy=Policy(budget=3_000), memo=None)
     assert free.report.tokens_after <= 3_000 < error.reached == tokens(format, body)
     largest = error.in_the_way[0]
     assert "pin" in largest[0], error.in_the_way
@@ -70,7 +70,7 @@ def test_a_budget_that_can_be_met_is_met_by_the_report_s_count(format: str, shar
     body = LONG[format]
     before = tokens(format, body)
     budget = int(share * before)
-    out = clew.compact(body, format=format, policy=Policy(budget=budget), memo=None)
+    out = respool.compact(body, format=format, policy=Policy(budget=budget), memo=None)
     assert out.report.tokens_before == before
     assert out.report.tokens_after <= budget
     joined = sum(isinstance(edit, DropExchange) for edit in out.report.edits)
@@ -83,7 +83,9 @@ def test_a_budget_that_can_be_met_is_met_by_the_report_s_count(format: str, shar
 def test_exactly_the_budget_is_within_it(format: str) -> None:
     body = request(format, WORDS * 300)
     exact = tokens(format, body)
-    assert clew.compact(body, format=format, policy=Policy(budget=exact), memo=None).request is body
+    assert (
+        respool.compact(body, format=format, policy=Policy(budget=exact), memo=None).request is body
+    )
     error = refused(format, body, Policy(budget=exact - 1))
     assert (error.allowed, error.reached) == (exact - 1, exact)
 
@@ -107,7 +109,7 @@ def test_every_request_of_a_session_meets_it_or_is_refused(format: str) -> None:
 def outcome(format: str, body: Any, policy: Policy, memo: Memo | None) -> object:
     """The projection within its budget, or what the error says."""
     try:
-        out = clew.compact(body, format=format, policy=policy, memo=memo)
+        out = respool.compact(body, format=format, policy=policy, memo=memo)
     except BudgetError as error:
         return str(error)
     assert out.report.tokens_after <= (policy.budget or 0)
@@ -130,7 +132,7 @@ def test_a_budget_below_what_is_cached_is_met_at_arrival_too() -> None:
     body["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
     budget = tokens("anthropic", body) - 500
     assert budget < 4_096  # tokens: a shorter prompt is not cached
-    out = clew.compact(body, policy=Policy(budget=budget), memo=None)
+    out = respool.compact(body, policy=Policy(budget=budget), memo=None)
     assert "identical" in [edit.reason for edit in out.report.edits]
     assert out.report.tokens_after <= budget
 
@@ -139,27 +141,27 @@ def test_a_budget_below_what_is_cached_is_met_at_arrival_too() -> None:
 def test_a_window_that_is_only_listed_never_raises(format: str) -> None:
     body = {**request(format, WORDS * 30_000), "model": WINDOWED[format]}
     assert tokens(format, body) > 200_000
-    out = clew.compact(body, format=format, policy=Policy(), memo=None)
+    out = respool.compact(body, format=format, policy=Policy(), memo=None)
     assert out.request is body
 
 
 @formats
 def test_nor_does_one_that_an_overflow_error_named(format: str) -> None:
     body = request(format, WORDS * 400)
-    prefix = clew.compact(body, format=format, memo=None).report.prefix
+    prefix = respool.compact(body, format=format, memo=None).report.prefix
     assert prefix is not None
     facts = Facts(windows=((prefix, 1_000),))
-    assert clew.compact(body, format=format, facts=facts, memo=None).request is body
+    assert respool.compact(body, format=format, facts=facts, memo=None).request is body
 
 
 @formats
 def test_what_is_left_alone_or_passed_over_is_never_refused(format: str) -> None:
     body = request(format, WORDS * 400)
-    prefix = clew.compact(body, format=format, memo=None).report.prefix
+    prefix = respool.compact(body, format=format, memo=None).report.prefix
     assert prefix is not None
     policy = Policy(budget=2_000)
     for facts in (Facts(left_alone=frozenset({prefix})), Facts(skipped=frozenset({prefix}))):
-        out = clew.compact(body, format=format, policy=policy, facts=facts, memo=None)
+        out = respool.compact(body, format=format, policy=policy, facts=facts, memo=None)
         assert out.request is body
     assert refused(format, body, policy).allowed == 2_000
 
@@ -168,7 +170,7 @@ def test_what_is_left_alone_or_passed_over_is_never_refused(format: str) -> None
 def test_a_plan_is_made_all_the_same(format: str) -> None:
     """Who asks what would be done is told; only a request that would go out is refused."""
     body = request(format, WORDS * 400, [Exchange("x", id="a")])
-    assert clew.plan(body, format=format, policy=Policy(budget=2_000), memo=None).edits == ()
+    assert respool.plan(body, format=format, policy=Policy(budget=2_000), memo=None).edits == ()
 
 
 def test_an_error_changes_nothing() -> None:
@@ -190,7 +192,7 @@ def test_any_budget_is_met_or_refused(format: str, budget: int, exchanges: int) 
     body = {**LONG[format], field: LONG[format][field][: 1 + step * exchanges]}
     refusal: BudgetError | None = None
     try:
-        out = clew.compact(body, format=format, policy=Policy(budget=budget), memo=None)
+        out = respool.compact(body, format=format, policy=Policy(budget=budget), memo=None)
         assert out.report.tokens_after <= budget
     except BudgetError as error:
         refusal = error

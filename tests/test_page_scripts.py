@@ -1,4 +1,4 @@
-"""The scripts of clew's pages, joined: no name twice, and none that nobody declared."""
+"""The scripts of respool's pages, joined: no name twice, and none that nobody declared."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from clew import drawing
-from clew.dashboard import page as dashboard
-from clew.replay import page as replay
+from respool import drawing
+from respool.dashboard import page as dashboard
+from respool.replay import page as replay
 
 _TOKEN = re.compile(
     r"""(?P<skipped>\s+|//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*')
@@ -46,10 +46,10 @@ GIVEN = frozenset(
     setTimeout window
     """.split()  # noqa: SIM905 - reads better
 )
-SHARED = tuple(("clew.drawing", name) for name in drawing._SCRIPTS)  # pyright: ignore[reportPrivateUsage]
+SHARED = tuple(("respool.drawing", name) for name in drawing._SCRIPTS)  # pyright: ignore[reportPrivateUsage]
 PAGES = {
     package: SHARED + tuple((package, name) for name in module._SCRIPTS)  # pyright: ignore[reportPrivateUsage]
-    for package, module in (("clew.dashboard.page", dashboard), ("clew.replay.page", replay))
+    for package, module in (("respool.dashboard.page", dashboard), ("respool.replay.page", replay))
 }
 pages = pytest.mark.parametrize("page", PAGES)
 
@@ -216,7 +216,7 @@ def test_what_is_declared_twice_is_found(texts: list[str], found: list[str]):
 def test_every_file_is_in_the_page_once(page: str):
     shipped = {
         (package, asset.name)
-        for package in ("clew.drawing", page)
+        for package in ("respool.drawing", page)
         for asset in files(package).iterdir()
         if asset.name.endswith(".js")
     }

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.passes.plain import plain, plainer, with_fewer_numbers
-from clew.tools import Tool, Tools, Use
+from respool.passes.plain import plain, plainer, with_fewer_numbers
+from respool.tools import Tool, Tools, Use
 
 CODEX = "Chunk ID: 1a2b3c\nWall time: {} seconds\nProcess exited with code 0\n{}Output:\n{}"
 COUNT = "Original token count: 1234\n"
@@ -153,9 +153,9 @@ FEWER: dict[str, tuple[str, str]] = {
         "6→a\n7→3: b\n8→  4|c\n9→5d\n10→e",
         "6→a\n7→3: b\n8→  4|c\n5d\n10→e",
     ),
-    "lines that clew itself might have written": (
-        "6→a\n7→[… 3 lines]\n8→[clew: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
-        "6→a\n7→[… 3 lines]\n8→[clew: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
+    "lines that respool itself might have written": (
+        "6→a\n7→[… 3 lines]\n8→[respool: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
+        "6→a\n7→[… 3 lines]\n8→[respool: 3 lines left out]\n9→[names only there: loom_9]\n10→e",
     ),
     "blank lines, and blanks before words": (
         "6→def weave():\n7→\n8→    rest()\n9→\t\n10→",

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from clew.edits import DropExchange, DropReasoning, Edit, Offer, Replace
-from clew.planning.planner import (
+from respool.edits import DropExchange, DropReasoning, Edit, Offer, Replace
+from respool.planning.planner import (
     Cut,
     Moment,
     Priced,
@@ -24,16 +24,16 @@ from clew.planning.planner import (
     refetch,
     sent_tokens,
 )
-from clew.planning.rates import HOUR, NO_CACHE, Marking, Rates, rates_for
-from clew.policy import Policy
-from clew.transcript import Index, Kind, Part, Ref, Transcript
+from respool.planning.rates import HOUR, NO_CACHE, Marking, Rates, rates_for
+from respool.policy import Policy
+from respool.transcript import Index, Kind, Part, Ref, Transcript
 
 
 @pytest.fixture(autouse=True)
 def figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prices below are worked out by hand for these; what is fitted may change."""
-    monkeypatch.setattr("clew.planning.planner._MARGIN", 1.1)
-    monkeypatch.setattr("clew.planning.planner._AT_LEAST", 30.0)
+    monkeypatch.setattr("respool.planning.planner._MARGIN", 1.1)
+    monkeypatch.setattr("respool.planning.planner._AT_LEAST", 30.0)
 
 
 MINUTES = 300.0

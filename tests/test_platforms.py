@@ -22,15 +22,15 @@ from typing import Any
 
 import pytest
 
-from clew.proxy import workers
-from clew.proxy.app import App
-from clew.proxy.forwarding.config import Config
-from clew.proxy.running import bound
-from clew.store import Record, SQLiteStore, database
+from respool.proxy import workers
+from respool.proxy.app import App
+from respool.proxy.forwarding.config import Config
+from respool.proxy.running import bound
+from respool.store import Record, SQLiteStore, database
 from tests.test_run import SOURCE, ended, in_terminal, shown
 
-run: Any = importlib.import_module("clew.cli.run")  # the module, not its command of that name
-serve: Any = importlib.import_module("clew.cli.serve")
+run: Any = importlib.import_module("respool.cli.run")  # the module, not its command of that name
+serve: Any = importlib.import_module("respool.cli.serve")
 
 # What Windows has of signals and terminals; a process there can be sent no Ctrl-C by another.
 WINDOWS = """
@@ -43,7 +43,7 @@ for name in ("O_NOCTTY", "tcgetpgrp", "getpgrp"):
 def send_signal(process, number):
     raise ValueError(f"Unsupported signal: {number}")
 subprocess.Popen.send_signal = send_signal
-from clew.cli import main
+from respool.cli import main
 main(["run", *sys.argv[1:]])
 """
 
@@ -58,7 +58,7 @@ def test_ctrl_c_on_windows_is_the_commands_own(tmp_path: Path):
         os.write(master, b"\x03")
         shown(master, "got it")
         (tmp_path / "over").touch()
-        shown(master, "clew: no request")
+        shown(master, "respool: no request")
         assert ended(pid) == 4
 
 
@@ -136,7 +136,7 @@ def test_an_older_sqlite_can_answer_everything(tmp_path: Path, monkeypatch: pyte
 
     for name in ("open_reader", "open_writer"):
         monkeypatch.setattr(database, name, older(getattr(database, name)))
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     about: Any = {"owner": "o", "conversation": "c", "format": "anthropic", "status": 200}
     store.record(
         Record(
@@ -175,8 +175,8 @@ for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCHLD", "SIGKILL", "S
 for name in ("fork", "getuid", "geteuid", "getpgrp", "tcgetpgrp", "killpg", "O_NOCTTY",
              "O_NONBLOCK", "WNOHANG", "sched_getaffinity", "getloadavg", "chown"):
     delattr(os, name)
-import clew
-for found in pkgutil.walk_packages(clew.__path__, "clew."):
+import respool
+for found in pkgutil.walk_packages(respool.__path__, "respool."):
     if not found.name.endswith("__main__"):
         importlib.import_module(found.name)
 print("all")

@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.errors import PolicyError
-from clew.policy import NAMES, PRESETS, SETTINGS, Policy, pass_names
-from clew.tools import UNLIMITED, Tool, Tools
+from respool.errors import PolicyError
+from respool.policy import NAMES, PRESETS, SETTINGS, Policy, pass_names
+from respool.tools import UNLIMITED, Tool, Tools
 
 SETTINGS_PAGE = (Path(__file__).parents[1] / "docs" / "settings.md").read_text("utf-8")
 PASSES = pass_names()
@@ -186,7 +186,7 @@ class TestDefaults:
     def test_the_page_shows_a_file_that_says_the_defaults(self, tmp_path: Path):
         example = re.search(r"```toml\n(.*?)```", SETTINGS_PAGE, re.DOTALL)
         assert example
-        policy = Policy.from_toml(write(tmp_path, "clew.toml", example[1]))
+        policy = Policy.from_toml(write(tmp_path, "respool.toml", example[1]))
         assert policy.replace(tools=Tools()) == Policy()
         assert set(policy.origins()) >= set(NAMES) | {"tools.Bash", "tools.mcp__docs__search"}
         assert "default" not in policy.origins().values()
@@ -205,9 +205,9 @@ class TestValue:
         assert Policy(cap=32_000).origins()["cap"] == "code"
 
     def test_replace_keeps_the_other_origins(self):
-        policy = Policy.from_env({"CLEW_CAP": "5"}).replace(step=7)
+        policy = Policy.from_env({"RESPOOL_CAP": "5"}).replace(step=7)
         assert (policy.cap, policy.step) == (5, 7)
-        assert policy.origins()["cap"] == "environment CLEW_CAP"
+        assert policy.origins()["cap"] == "environment RESPOOL_CAP"
         assert policy.origins()["step"] == "code"
 
     @pytest.mark.parametrize(
@@ -270,33 +270,35 @@ class TestRefusals:
 class TestEnvironment:
     @pytest.mark.parametrize(("name", "text", "_toml", "value"), WRITTEN)
     def test_sets_each_setting(self, name: str, text: str, _toml: str, value: object):
-        policy = Policy.from_env({f"CLEW_{name.upper()}": text, "PATH": "/bin", "clew_cap": "x"})
+        policy = Policy.from_env(
+            {f"RESPOOL_{name.upper()}": text, "PATH": "/bin", "respool_cap": "x"}
+        )
         assert getattr(policy, name) == value
         assert type(getattr(policy, name)) is type(value)
-        assert policy.origins()[name] == f"environment CLEW_{name.upper()}"
+        assert policy.origins()[name] == f"environment RESPOOL_{name.upper()}"
 
     @pytest.mark.parametrize(
         ("variable", "text", "said"),
         [
-            ("CLEW_CAP", "", "cap: '' is not allowed"),
-            ("CLEW_CAP", "many", "unlimited"),
-            ("CLEW_CAP", "1e3", "cap: 1000.0"),
-            ("CLEW_CAP", "9" * 5000, "cap: "),
-            ("CLEW_PASSES", "", "cap_results"),
-            ("CLEW_PASSES", "cap_results,nope", "'nope'"),
-            ("CLEW_REPAIR", "maybe", "on or off"),
-            ("CLEW_GROWTH", "nan", "from 0 to 1"),
-            ("CLEW_PIN_TOOLS", "", "none of them empty"),
-            ("CLEW_PIN_PATHS", "a,,b", "none of them empty"),
-            ("CLEW_BUDGET", "none", "unlimited"),
-            ("CLEW_SHAPE_ARRIVALS", "sometimes", "on or off"),
-            ("CLEW_CAPS", "1", "did you mean CLEW_CAP?"),
-            ("CLEW_Cap", "1", "did you mean CLEW_CAP?"),
-            ("CLEW_", "1", "unknown key 'CLEW_'"),
-            ("CLEW_TOKN", "1", "did you mean CLEW_TOKEN?"),
-            ("CLEW_STOR", "1", "did you mean CLEW_STORE?"),
-            ("CLEW_TOOLS", "Bash", "[tools.NAME] in TOML"),
-            ("CLEW_PRESET", "leen", "preset: 'leen' is not allowed; allowed: safe, lean, tight"),
+            ("RESPOOL_CAP", "", "cap: '' is not allowed"),
+            ("RESPOOL_CAP", "many", "unlimited"),
+            ("RESPOOL_CAP", "1e3", "cap: 1000.0"),
+            ("RESPOOL_CAP", "9" * 5000, "cap: "),
+            ("RESPOOL_PASSES", "", "cap_results"),
+            ("RESPOOL_PASSES", "cap_results,nope", "'nope'"),
+            ("RESPOOL_REPAIR", "maybe", "on or off"),
+            ("RESPOOL_GROWTH", "nan", "from 0 to 1"),
+            ("RESPOOL_PIN_TOOLS", "", "none of them empty"),
+            ("RESPOOL_PIN_PATHS", "a,,b", "none of them empty"),
+            ("RESPOOL_BUDGET", "none", "unlimited"),
+            ("RESPOOL_SHAPE_ARRIVALS", "sometimes", "on or off"),
+            ("RESPOOL_CAPS", "1", "did you mean RESPOOL_CAP?"),
+            ("RESPOOL_Cap", "1", "did you mean RESPOOL_CAP?"),
+            ("RESPOOL_", "1", "unknown key 'RESPOOL_'"),
+            ("RESPOOL_TOKN", "1", "did you mean RESPOOL_TOKEN?"),
+            ("RESPOOL_STOR", "1", "did you mean RESPOOL_STORE?"),
+            ("RESPOOL_TOOLS", "Bash", "[tools.NAME] in TOML"),
+            ("RESPOOL_PRESET", "leen", "preset: 'leen' is not allowed; allowed: safe, lean, tight"),
         ],
     )
     def test_refuses_what_it_does_not_understand(self, variable: str, text: str, said: str):
@@ -307,11 +309,11 @@ class TestEnvironment:
 
     def test_tells_no_value_of_a_variable_that_is_not_its_own(self):
         with pytest.raises(PolicyError) as error:
-            Policy.from_env({"CLEW_TOKN": "open-sesame-open"})
+            Policy.from_env({"RESPOOL_TOKN": "open-sesame-open"})
         assert "sesame" not in str(error.value)
 
     def test_leaves_the_rest_of_its_base(self):
-        assert Policy.from_env({"CLEW_STEP": "3"}, Policy(cap=9)) == Policy(cap=9, step=3)
+        assert Policy.from_env({"RESPOOL_STEP": "3"}, Policy(cap=9)) == Policy(cap=9, step=3)
 
 
 class TestToml:
@@ -319,9 +321,9 @@ class TestToml:
     def test_sets_each_setting(
         self, name: str, _text: str, toml: str, value: object, tmp_path: Path
     ):
-        own = write(tmp_path, "clew.toml", f"{name} = {toml}")
+        own = write(tmp_path, "respool.toml", f"{name} = {toml}")
         shared = write(
-            tmp_path, "pyproject.toml", f"[project]\nx = 1\n[tool.clew]\n{name} = {toml}"
+            tmp_path, "pyproject.toml", f"[project]\nx = 1\n[tool.respool]\n{name} = {toml}"
         )
         for file in (own, shared):
             policy = Policy.from_toml(file)
@@ -330,11 +332,11 @@ class TestToml:
 
     def test_declares_tools(self, tmp_path: Path):
         text = '[tools]\nBash.cap = 5\nRead = {}\n"my tool" = {cap = "unlimited", rerun = true}'
-        file = write(tmp_path, "clew.toml", text)
+        file = write(tmp_path, "respool.toml", text)
         policy = Policy.from_toml(str(file))
         declared = [Tool("Bash", cap=5), Tool("my tool", cap=UNLIMITED, rerun=True), Tool("Read")]
         assert policy.tools == Tools(declared)
-        assert policy.origins()["tools.my tool"] == f"clew.toml: {file}"
+        assert policy.origins()["tools.my tool"] == f"respool.toml: {file}"
 
     @pytest.mark.parametrize(
         ("text", "said"),
@@ -359,7 +361,7 @@ class TestToml:
         ids=lambda text: text[:20],
     )
     def test_refuses_with_the_name_of_the_file(self, text: str, said: str, tmp_path: Path):
-        file = write(tmp_path, "clew.toml", text)
+        file = write(tmp_path, "respool.toml", text)
         with pytest.raises(PolicyError) as error:
             Policy.from_toml(file)
         assert str(file) in str(error.value)
@@ -370,74 +372,80 @@ class TestToml:
             Policy.from_toml(tmp_path / "missing.toml")
         with pytest.raises(PolicyError, match="cannot be read: Is a directory"):
             Policy.from_toml(tmp_path)
-        (tmp_path / "clew.toml").write_bytes(b"cap = 1\n# \xff")
+        (tmp_path / "respool.toml").write_bytes(b"cap = 1\n# \xff")
         with pytest.raises(PolicyError, match=r"not valid UTF-8 \(at line 2\)"):
-            Policy.from_toml(tmp_path / "clew.toml")
+            Policy.from_toml(tmp_path / "respool.toml")
 
     def test_reads_a_byte_order_mark(self, tmp_path: Path):
-        (tmp_path / "clew.toml").write_bytes(b"\xef\xbb\xbfcap = 1\r\n")
-        assert Policy.from_toml(tmp_path / "clew.toml").cap == 1
+        (tmp_path / "respool.toml").write_bytes(b"\xef\xbb\xbfcap = 1\r\n")
+        assert Policy.from_toml(tmp_path / "respool.toml").cap == 1
 
-    def test_a_pyproject_named_on_purpose_must_speak_of_clew(self, tmp_path: Path):
+    def test_a_pyproject_named_on_purpose_must_speak_of_respool(self, tmp_path: Path):
         file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap = 1")
-        with pytest.raises(PolicyError, match=r"no \[tool.clew\] table"):
+        with pytest.raises(PolicyError, match=r"no \[tool.respool\] table"):
             Policy.from_toml(file)
-        with pytest.raises(PolicyError, match="clew: 3 is not allowed"):
-            Policy.from_toml(write(tmp_path, "pyproject.toml", "tool.clew = 3"))
+        with pytest.raises(PolicyError, match="respool: 3 is not allowed"):
+            Policy.from_toml(write(tmp_path, "pyproject.toml", "tool.respool = 3"))
 
 
 class TestLoad:
     def test_each_source_wins_over_the_ones_before(self, tmp_path: Path):
         deep = tmp_path / "a" / "b"
-        shared = write(tmp_path, "pyproject.toml", "[tool.clew]\ncap = 1\nstep = 1\ngrowth = 0.1")
+        shared = write(
+            tmp_path, "pyproject.toml", "[tool.respool]\ncap = 1\nstep = 1\ngrowth = 0.1"
+        )
         write(deep, "pyproject.toml", "[project]\nname = 'x'")
-        own = write(tmp_path / "a", "clew.toml", "cap = 2\nstep = 2")
-        policy = Policy.load(deep, {"CLEW_CAP": "3", "CLEW_COUNTER": "o200k"}, counter="estimate")
+        own = write(tmp_path / "a", "respool.toml", "cap = 2\nstep = 2")
+        policy = Policy.load(
+            deep, {"RESPOOL_CAP": "3", "RESPOOL_COUNTER": "o200k"}, counter="estimate"
+        )
         assert policy == Policy(cap=3, step=2, growth=0.1, counter="estimate")
         assert policy.origins() == {
             **dict.fromkeys(NAMES, "default"),
-            "cap": "environment CLEW_CAP",
+            "cap": "environment RESPOOL_CAP",
             "counter": "code",
-            "step": f"clew.toml: {own}",
+            "step": f"respool.toml: {own}",
             "growth": f"pyproject.toml: {shared}",
         }
 
     def test_the_nearest_file_of_a_name_is_the_only_one(self, tmp_path: Path):
-        write(tmp_path, "clew.toml", "cap = 1\nstep = 5")
-        write(tmp_path / "a", "clew.toml", "cap = 2")
+        write(tmp_path, "respool.toml", "cap = 1\nstep = 5")
+        write(tmp_path / "a", "respool.toml", "cap = 2")
         assert Policy.load(tmp_path / "a", {}) == Policy(cap=2)
 
     def test_tools_are_joined_and_each_keeps_its_origin(self, tmp_path: Path):
-        shared = write(tmp_path, "pyproject.toml", "[tool.clew.tools]\nA.cap = 1\nB.rerun = true")
-        own = write(tmp_path, "clew.toml", "[tools]\nB.cap = 2\nC.cap = 3")
+        shared = write(
+            tmp_path, "pyproject.toml", "[tool.respool.tools]\nA.cap = 1\nB.rerun = true"
+        )
+        own = write(tmp_path, "respool.toml", "[tools]\nB.cap = 2\nC.cap = 3")
         policy = Policy.load(tmp_path, {}, tools=Tools([Tool("D", cap=4)]))
         declared = [Tool("A", cap=1), Tool("B", cap=2), Tool("C", cap=3), Tool("D", cap=4)]
         assert policy.tools == Tools(declared)
         origins = policy.origins()
         assert origins["tools.A"] == f"pyproject.toml: {shared}"
-        assert origins["tools.B"] == origins["tools.C"] == f"clew.toml: {own}"
+        assert origins["tools.B"] == origins["tools.C"] == f"respool.toml: {own}"
         assert origins["tools.D"] == origins["tools"] == "code"
 
     def test_reads_this_folder_and_this_environment_by_default(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        write(tmp_path, "clew.toml", "cap = 7")
+        write(tmp_path, "respool.toml", "cap = 7")
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("CLEW_STEP", "8")
+        monkeypatch.setenv("RESPOOL_STEP", "8")
         assert Policy.load() == Policy(cap=7, step=8)
 
     def test_a_broken_file_on_the_way_is_an_error(self, tmp_path: Path):
-        write(tmp_path, "clew.toml", "cap = = 7")
-        with pytest.raises(PolicyError, match=r"clew\.toml: not valid TOML: .*line 1"):
+        write(tmp_path, "respool.toml", "cap = = 7")
+        with pytest.raises(PolicyError, match=r"respool\.toml: not valid TOML: .*line 1"):
             Policy.load(tmp_path / "a" / "b", {})
 
     @pytest.mark.parametrize("text", ["[project\n", "<<<<<<< ours\n[tool.other]\n"])
-    def test_a_broken_pyproject_that_does_not_speak_of_clew_is_none_of_ours(
+    def test_a_broken_pyproject_that_does_not_speak_of_respool_is_none_of_ours(
         self, text: str, tmp_path: Path
     ):
         file = write(tmp_path, "pyproject.toml", text)
         assert Policy.load(tmp_path, {}) == Policy()
-        file.write_text(f"{text}[tool.clew]\n")
+        file.write_text(f"{text}[tool.respool]\n")
         with pytest.raises(PolicyError, match=r"pyproject\.toml: not valid TOML: "):
             Policy.load(tmp_path, {})
 
@@ -503,12 +511,14 @@ class TestFingerprint:
 
     def test_is_of_values_alone(self):
         one = Policy(tools=Tools([Tool("A"), Tool("B")]), growth=0.0)
-        other = Policy.from_env({"CLEW_GROWTH": "-0"}).replace(tools=Tools([Tool("B"), Tool("A")]))
+        other = Policy.from_env({"RESPOOL_GROWTH": "-0"}).replace(
+            tools=Tools([Tool("B"), Tool("A")])
+        )
         assert one.fingerprint() == other.fingerprint()
 
     def test_is_the_same_in_another_process(self):
         code = (
-            "from clew.policy import Policy; from clew.tools import Tool, Tools;"
+            "from respool.policy import Policy; from respool.tools import Tool, Tools;"
             "print(Policy(cap=5, tools=Tools([Tool('A'), Tool('B', cap=3)])).fingerprint().hex())"
         )
         policy = Policy(cap=5, tools=Tools([Tool("A"), Tool("B", cap=3)]))

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.codecs.codec import FORMATS
-from clew.prices import Cache, terms_for
-from clew.replay.money import priced
+from respool.codecs.codec import FORMATS
+from respool.prices import Cache, terms_for
+from respool.replay.money import priced
 
 NOVEMBER = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
 
@@ -263,8 +263,8 @@ SILLY = [
 
 OFFLINE = """
 import sys
-from clew.prices import terms_for
-from clew.replay.money import priced
+from respool.prices import terms_for
+from respool.replay.money import priced
 assert "genai_prices" not in sys.modules
 
 def refuse(event, arguments):

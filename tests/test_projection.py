@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.folding.memo import Memo
-from clew.policy import Policy
-from clew.transcript import Index, Kind, Ref
+from respool.edits import DropExchange, DropReasoning, Edit, PlaceMark, Replace
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.folding.memo import Memo
+from respool.policy import Policy
+from respool.transcript import Index, Kind, Ref
 from tests.formats import FIELD, FORMATS, PIXEL
 from tests.laws.spans import spans
 
@@ -666,7 +666,7 @@ def test_what_was_encoded_is_remembered(
     format: str, spelling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next request encodes nothing that the last one did."""
-    import clew.codecs.bytes_body as bytes_body
+    import respool.codecs.bytes_body as bytes_body
 
     long = "\n".join(f"line {number} of the output" for number in range(100))
     history = json.loads(json.dumps(HISTORIES[format]()).replace("A said", json.dumps(long)[1:-1]))

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.codecs.object_body import ObjectBody
-from clew.engine import Folded, fold_on, fold_request
-from clew.facts import Facts
-from clew.folding.memo import Memo
-from clew.projection import project
+import respool
+from respool.codecs.object_body import ObjectBody
+from respool.engine import Folded, fold_on, fold_request
+from respool.facts import Facts
+from respool.folding.memo import Memo
+from respool.projection import project
 from tests.formats import FIELD, FORMATS
 from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
-POLICY = clew.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = clew.Policy(step=500, growth=0.05, caution=2.0)
+POLICY = respool.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+PLANNED = respool.Policy(step=500, growth=0.05, caution=2.0)
 MODEL = {"anthropic": "claude-opus-4-5"}
 SHORT = {"type": "ephemeral"}
 
@@ -63,8 +63,8 @@ def test_a_warm_projection_is_the_cold_one(format: str, as_bytes: bool) -> None:
     memo, settled = Memo(), 0
     for request in grown(format):
         asked: Any = json.dumps(request).encode() if as_bytes else request
-        warm = clew.compact(asked, format=format, policy=POLICY, memo=memo)
-        assert warm.request == clew.compact(asked, format=format, policy=POLICY).request
+        warm = respool.compact(asked, format=format, policy=POLICY, memo=memo)
+        assert warm.request == respool.compact(asked, format=format, policy=POLICY).request
         state = fold_request(asked, format, POLICY, Facts(), memo).state
         settled += state.outgoing.settled is not None
     # Objects that went out are the caller's to change: they are made anew each time.
@@ -76,8 +76,8 @@ def test_a_mark_of_ours_is_put_anew_into_what_is_settled() -> None:
     memo, anew = Memo(), 0
     for request in grown("anthropic"):
         asked = json.dumps(request).encode()
-        warm = clew.compact(asked, policy=PLANNED, memo=memo)
-        assert warm.request == clew.compact(asked, policy=PLANNED).request
+        warm = respool.compact(asked, policy=PLANNED, memo=memo)
+        assert warm.request == respool.compact(asked, policy=PLANNED).request
         known = fold_request(asked, "anthropic", PLANNED, Facts(), memo).state.outgoing.settled
         if known is None or not known.anew:
             continue
@@ -97,7 +97,7 @@ def test_objects_are_shared_where_nobody_changes_them(format: str) -> None:
         before = fold_on(body, format, POLICY, Facts(), before)  # type: ignore[arg-type]
         pieces, _ = project(body, before.state, before.setting)
         out = body.splice(pieces)
-        assert out == clew.compact(request, format=format, policy=POLICY).request
+        assert out == respool.compact(request, format=format, policy=POLICY).request
         ids = {at: id(one) for at, one in enumerate(out[FIELD[format]])}
         changed = [at for at, one in ids.items() if last.get(at) == one]
         again += len(changed)
@@ -122,12 +122,14 @@ def test_what_an_unsigned_turn_needs_is_settled_too(asks_at: int) -> None:
     memo, ends = Memo(), list[int]()
     for request in unsigned(70, UNSIGNED, asks_at):
         asked = json.dumps(request).encode()
-        warm = clew.compact(asked, memo=memo)
-        cold = clew.compact(asked)
+        warm = respool.compact(asked, memo=memo)
+        cold = respool.compact(asked)
         assert (warm.request, warm.report) == (cold.request, cold.report)
-        settled = fold_request(asked, "gemini", clew.Policy(), Facts(), memo).state.outgoing.settled
+        settled = fold_request(
+            asked, "gemini", respool.Policy(), Facts(), memo
+        ).state.outgoing.settled
         ends.append(len(request["contents"]) - (0 if settled is None else settled.end))
-        assert clew.check(json.loads(warm.request)) == []
+        assert respool.check(json.loads(warm.request)) == []
     assert max(ends[40:]) < 40, "rows are looked at again"
 
 
@@ -141,15 +143,15 @@ def coloured(format: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mark", [True, False])
 def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) -> None:
     """No two untouched rows stand behind the last one that is not, and that may carry a mark."""
-    memo, policy, session = Memo(), clew.Policy(passes=("tidy_results",)), coloured(format)
+    memo, policy, session = Memo(), respool.Policy(passes=("tidy_results",)), coloured(format)
     history, left = session[FIELD[format]], list[int]()
     for end in range(1, len(history) + 1):
         if not _asks(format, history[end - 1]):
             continue
         held = history[:end] if not mark or format != "anthropic" else marked(history[:end])
         asked = json.dumps({**session, FIELD[format]: held}).encode()
-        warm = clew.compact(asked, format=format, policy=policy, memo=memo)
-        assert warm.request == clew.compact(asked, format=format, policy=policy).request
+        warm = respool.compact(asked, format=format, policy=policy, memo=memo)
+        assert warm.request == respool.compact(asked, format=format, policy=policy).request
         settled = fold_request(asked, format, policy, Facts(), memo).state.outgoing.settled
         left.append(end - (0 if settled is None else settled.end))
     assert max(left[40:]) < 50, "rows are looked at again"
@@ -157,12 +159,12 @@ def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) ->
 
 def test_rows_are_settled_where_a_mark_of_ours_stands_beside_what_folded() -> None:
     """Neighbours that stay apart do so however the marked one of them is spelled."""
-    memo, policy = Memo(), clew.Policy(budget=6_000, keep_recent=2)
+    memo, policy = Memo(), respool.Policy(budget=6_000, keep_recent=2)
     history, left = long_session("anthropic", 60, result=600)["messages"], list[int]()
     for end in range(41, len(history) + 1, 2):
         asked = json.dumps({"model": MODEL["anthropic"], "messages": marked(history[:end])})
-        warm = clew.compact(asked, policy=policy, memo=memo)
-        assert warm.request == clew.compact(asked, policy=policy).request
+        warm = respool.compact(asked, policy=policy, memo=memo)
+        assert warm.request == respool.compact(asked, policy=policy).request
         state = fold_request(asked, "anthropic", policy, Facts(), memo).state
         beside = state.outgoing.settled
         if state.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew import Facts, Policy, Tool, Tools
-from clew.edits import DropExchange, Offer, Replace
-from clew.engine import fold_request
-from clew.folding.state import State
-from clew.ledger.failures import VERBATIM
-from clew.ledger.ledger import Ledger
-from clew.marker import Short, find_marker, reference
-from clew.passes import PASSES
-from clew.passes.view import View
-from clew.protections import Protections, fetched_back, path_pattern
-from clew.touching import closure
-from clew.transcript import Index, Part, Ref
+import respool
+from respool import Facts, Policy, Tool, Tools
+from respool.edits import DropExchange, Offer, Replace
+from respool.engine import fold_request
+from respool.folding.state import State
+from respool.ledger.failures import VERBATIM
+from respool.ledger.ledger import Ledger
+from respool.marker import Short, find_marker, reference
+from respool.passes import PASSES
+from respool.passes.view import View
+from respool.protections import Protections, fetched_back, path_pattern
+from respool.touching import closure
+from respool.transcript import Index, Part, Ref
 from tests.busy_sessions import bash, edit, lines, read, write
 from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import long_session
@@ -84,16 +84,16 @@ def left(format: str, *steps: Any, **settings: Any) -> list[bool]:
     } | settings
     policy = Policy(**given)
     whole = request(format, "go", *steps, call("note", "end", "done"))
-    memo = clew.Memo()
+    memo = respool.Memo()
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
     for count in range(1, len(whole[field])):
         part = {**whole, field: whole[field][:count]}
-        clew.compact(part, format=format, policy=policy, memo=memo)
-    warm = clew.compact(whole, format=format, policy=policy, memo=memo)
-    cold = clew.compact(whole, format=format, policy=policy, memo=None)
+        respool.compact(part, format=format, policy=policy, memo=memo)
+    warm = respool.compact(whole, format=format, policy=policy, memo=memo)
+    cold = respool.compact(whole, format=format, policy=policy, memo=None)
     assert cold.request == warm.request
     assert cold.report.failures == {}
-    assert clew.check(cold.request, format=format) == []
+    assert respool.check(cold.request, format=format) == []
     return [find_marker(text) is None for text in results(format, cold.request)][:-1]
 
 
@@ -131,7 +131,7 @@ def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
         passes=(drop_all,), step=1, growth=0.0, at_once=True, tools=TOOLS, pin_tools=("note",)
     )
     whole = request(format, "go", *steps, call("run", "end", "done"))
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert results(format, out.request) == [f"{LONG}\nof a", "done"]
 
 
@@ -232,7 +232,7 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
     image = [Exchange("text", id="a", image=True)]
     policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_calls=("a",))
     whole = request(format, "go", image, call("note", "end", "done"))
-    clew.compact(whole, format=format, policy=policy, memo=None)
+    respool.compact(whole, format=format, policy=policy, memo=None)
     assert seen == [("media", True)]
 
 
@@ -316,7 +316,7 @@ def judged(format: str, *steps: Any, **settings: Any) -> list[bool]:
 
     policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
     whole = request(format, "go", *steps, call("note", "end", "done"))
-    clew.compact(whole, format=format, policy=policy, memo=None)
+    respool.compact(whole, format=format, policy=policy, memo=None)
     return found
 
 
@@ -431,7 +431,7 @@ TOLD: dict[str, tuple[list[tuple[str, dict[str, Any], bool]], dict[str, Any], An
         [("sh", {"cmd": "grep -n word a"}, False), EDITED], {}, None, None,
     ),
     "fetched back": (
-        [("clew_expand", {"ref": "x"}, False)], {}, "fetched back", "what was fetched back",
+        [("respool_expand", {"ref": "x"}, False)], {}, "fetched back", "what was fetched back",
     ),
     "the last two calls": (
         [NOTED], {"keep_calls": 2}, "recent, kept as it is", "the latest messages and calls",
@@ -460,7 +460,7 @@ def test_why_it_stays_and_how_such_reasons_are_summed_up(case: str) -> None:
     ]
     policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
     whole = request("anthropic", "go", *calls, call("run", "end", "done"))
-    clew.compact(whole, policy=policy, memo=None)
+    respool.compact(whole, policy=policy, memo=None)
     assert found[0] == (why, kind)
 
 
@@ -468,11 +468,11 @@ def test_why_it_stays_and_how_such_reasons_are_summed_up(case: str) -> None:
 
 KNOWN = reference("what was taken out")
 FETCHING: dict[str, tuple[str, str, bool]] = {
-    "the tool for it": ("clew_expand", "{}", True),
-    "a command that names the reference": ("run", f"clew expand {KNOWN}", True),
+    "the tool for it": ("respool_expand", "{}", True),
+    "a command that names the reference": ("run", f"respool expand {KNOWN}", True),
     "at the end of a path": ("run", f"cat /tmp/{KNOWN}.txt", True),
-    "the reference of nothing": ("run", f"clew expand {reference('nothing')}", False),
-    "as a part of a word": ("run", f"clew expand {KNOWN}x", False),
+    "the reference of nothing": ("run", f"respool expand {reference('nothing')}", False),
+    "as a part of a word": ("run", f"respool expand {KNOWN}x", False),
     "a command without one": ("run", "make", False),
     "as long as is searched": ("run", f"{KNOWN} ".ljust(4_000, "-"), True),
     "longer than is searched": ("run", f"{KNOWN} ".ljust(4_001, "-"), False),
@@ -499,7 +499,7 @@ def test_what_brings_back_what_was_taken_out(case: str) -> None:
 
 
 def test_of_several_that_bring_the_same_the_latest_counts() -> None:
-    history = fetch(*[("clew_expand", "{}", said) for said in ("one", "two", "one")])
+    history = fetch(*[("respool_expand", "{}", said) for said in ("one", "two", "one")])
     found = fetched_back(history, list(history.results), ())
     assert found == {reference("one"): 2, reference("two"): 1}
 
@@ -514,8 +514,8 @@ def test_asking_about_every_part_stays_linear() -> None:
     short, long = long_session("anthropic", 100), long_session("anthropic", 800)
     takes_at_most(
         2.5 * 8,
-        lambda: clew.compact(long, policy=policy, memo=None),
-        lambda: clew.compact(short, policy=policy, memo=None),
+        lambda: respool.compact(long, policy=policy, memo=None),
+        lambda: respool.compact(short, policy=policy, memo=None),
     )
 
 
@@ -531,7 +531,7 @@ def test_the_trace_tells_what_was_kept_and_why() -> None:
         pin_paths=("docs/",),
         pin_calls=("zz",),
     )
-    trace = clew.plan(whole, policy=policy, trace=True).trace
+    trace = respool.plan(whole, policy=policy, trace=True).trace
     assert trace is not None
     last = max(one.boundary for one in trace)
     told = [
@@ -539,4 +539,4 @@ def test_the_trace_tells_what_was_kept_and_why() -> None:
     ]
     assert ("[1].content[0]", "pinned path docs/", "protected", "") in told
     assert ("[4].content[0]", "stubbed", "taken", "stub_all") in told
-    assert clew.plan(whole, policy=policy).trace is None
+    assert respool.plan(whole, policy=policy).trace is None

@@ -1,12 +1,12 @@
-"""What a request cost by the provider's count, and what it would have cost without clew."""
+"""What a request cost by the provider's count, and what it would have cost without respool."""
 
 from __future__ import annotations
 
 import pytest
 
-from clew.prices import Terms
-from clew.proxy.answers.billing import Sizes, bill_of, observed_bill
-from clew.sessions.session import Usage
+from respool.prices import Terms
+from respool.proxy.answers.billing import Sizes, bill_of, observed_bill
+from respool.sessions.session import Usage
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_what_the_provider_alone_counts_would_not_have_gone():
         (Sizes(200, 100), Usage(input=300), 400.0),
         (Sizes(200, 100, 180, warm=True), Usage(input=20, cache_read=180), 48.0),
         (Sizes(200, 100, 180, warm=True, epoch=True), Usage(input=200), 48.0),
-        # new ones among what the model said since are new without clew, too
+        # new ones among what the model said since are new without respool, too
         (Sizes(200, 100, 180, warm=True), Usage(input=80, cache_read=120), 102.0),
-        # who counts less than clew does has had less taken out
+        # who counts less than respool does has had less taken out
         (Sizes(200, 100), Usage(input=50), 100.0),
     ],
 )
-def test_without_clew_a_request_would_have_cost(sizes: Sizes, usage: Usage, without: float):
+def test_without_respool_a_request_would_have_cost(sizes: Sizes, usage: Usage, without: float):
     terms = Terms(cache="prefix", dollars=1e6, read=0.1, write=1.0, output=1.0)
     bill = bill_of(usage, sizes, terms)
     assert bill is not None

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from clew.facts import Facts
-from clew.proxy.compacting import board
-from clew.proxy.compacting.board import Board, Memory, Waiting, memory_for
-from clew.proxy.compacting.conversations import Conversation
-from clew.proxy.compacting.keeping import Keeping
-from clew.store import SQLiteStore
+from respool.facts import Facts
+from respool.proxy.compacting import board
+from respool.proxy.compacting.board import Board, Memory, Waiting, memory_for
+from respool.proxy.compacting.conversations import Conversation
+from respool.proxy.compacting.keeping import Keeping
+from respool.store import SQLiteStore
 from tests import test_store
 
 ALL = test_store.TestFacts.ALL
@@ -84,7 +84,7 @@ def test_what_is_never_whole_is_what_it_was():
 
 @pytest.fixture
 def store(tmp_path: Path) -> SQLiteStore:
-    made = SQLiteStore(tmp_path / "clew.db", wait=0.01)
+    made = SQLiteStore(tmp_path / "respool.db", wait=0.01)
     made.salt()
     return made
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from clew.errors import PolicyError
-from clew.proxy.compacting.breaker import Attempt, Breaker, Rules
+from respool.errors import PolicyError
+from respool.proxy.compacting.breaker import Attempt, Breaker, Rules
 
 RULES = Rules(troubles=3, within=10.0, rest=5.0, longest=15.0)
 

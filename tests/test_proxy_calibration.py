@@ -1,4 +1,4 @@
-"""What providers count beside what clew counts: a robust factor, in bounded memory."""
+"""What providers count beside what respool counts: a robust factor, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.proxy.answers.calibration import MOST_MODELS, MOST_PAIRS, Calibrations
-from clew.replay.calibration import ENOUGH, LONG
-from clew.replay.result import Calibration
+from respool.proxy.answers.calibration import MOST_MODELS, MOST_PAIRS, Calibrations
+from respool.replay.calibration import ENOUGH, LONG
+from respool.replay.result import Calibration
 
 
 def taught(*pairs: tuple[int, int]) -> Calibrations:

@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-import clew
-from clew.codecs.codec import FormatName
-from clew.edits import Offer
-from clew.marker import reference
-from clew.passes.view import View
-from clew.policy import Policy
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.reading import Asked
-from clew.store import SQLiteStore
+import respool
+from respool.codecs.codec import FormatName
+from respool.edits import Offer
+from respool.marker import reference
+from respool.passes.view import View
+from respool.policy import Policy
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.reading import Asked
+from respool.store import SQLiteStore
 from tests.compacting import INVALID, KEEN, LONG, PATHS, Compacted, answer, drive, said, says, told
 from tests.formats import FORMATS
 from tests.proxying import CHUNKED, SOON, ask, get, post, say, until
@@ -45,8 +45,8 @@ def test_what_was_seen_goes_up_smaller_and_stays_so(tmp_path: Path, format: str)
     async def act(one: Compacted) -> None:
         reply = await one.ask(format, 3)
         assert reply.status == 200
-        assert told(reply, "x-clew-sent") == "projection"
-        assert int(told(reply, "x-clew-saved")) > 500
+        assert told(reply, "x-respool-sent") == "projection"
+        assert int(told(reply, "x-respool-saved")) > 500
         await one.ask(format, 4)
         first, second = one.heard(format, 0), one.heard(format, 1)
         assert [len(text) < 1_000 for text in first] == [True, True, False]
@@ -60,8 +60,8 @@ def test_observing_changes_no_byte_and_tells_what_would_be_saved(tmp_path: Path,
     async def act(one: Compacted) -> None:
         replies = [await one.ask(format, steps) for steps in (3, 4)]
         assert one.bodies == [said(format, 3), said(format, 4)]
-        assert [told(reply, "x-clew-sent") for reply in replies] == ["observed"] * 2
-        assert all(int(told(reply, "x-clew-saved")) > 500 for reply in replies)
+        assert [told(reply, "x-respool-sent") for reply in replies] == ["observed"] * 2
+        assert all(int(told(reply, "x-respool-saved")) > 500 for reply in replies)
         first, second = await one.records(2)
         assert first.mode == second.mode == "observed"
         assert second.saved > first.saved > 500
@@ -72,15 +72,15 @@ def test_observing_changes_no_byte_and_tells_what_would_be_saved(tmp_path: Path,
 
 
 @formats
-def test_a_header_bypasses_clew_once(tmp_path: Path, format: str):
+def test_a_header_bypasses_respool_once(tmp_path: Path, format: str):
     async def act(one: Compacted) -> None:
         await one.ask(format, 3)
-        reply = await one.ask(format, 4, "x-clew-bypass: 1")
+        reply = await one.ask(format, 4, "x-respool-bypass: 1")
         assert one.bodies[-1] == said(format, 4)
-        assert told(reply, "x-clew-sent") == "original"
-        assert told(reply, "x-clew-saved") == "0"
-        assert "x-clew-bypass" not in dict(one.standing.behind.heard[-1].headers)
-        await one.ask(format, 5, "x-clew-bypass: 0")
+        assert told(reply, "x-respool-sent") == "original"
+        assert told(reply, "x-respool-saved") == "0"
+        assert "x-respool-bypass" not in dict(one.standing.behind.heard[-1].headers)
+        await one.ask(format, 5, "x-respool-bypass: 0")
         assert one.shortened(format)[:3] == [True] * 3
         modes = [record.mode for record in await one.records(3)]
         assert modes == ["compacted", "bypassed", "compacted"]
@@ -259,7 +259,7 @@ def test_an_edit_is_counted_once_however_soon_the_next_request_is_over(tmp_path:
         for steps in range(1, 8):
             await one.ask("anthropic", steps)
         made = [record.made for record in await one.records(7)]
-        counted = [record.clew.edits for record in one.standing.records if record.clew]
+        counted = [record.respool.edits for record in one.standing.records if record.respool]
         assert counted == made == [0, *[1] * 6]
 
     drive(tmp_path, act)
@@ -268,7 +268,7 @@ def test_an_edit_is_counted_once_however_soon_the_next_request_is_over(tmp_path:
 def write_down(
     store: SQLiteStore, asked: Asked, decision: Any, who: Deciding | None = None
 ) -> None:
-    from clew.proxy.compacting.recording import Doing, Recording
+    from respool.proxy.compacting.recording import Doing, Recording
 
     recording = Recording(store)
     doing = Doing(asked=asked, decision=decision)
@@ -346,14 +346,14 @@ class TestOffTheLoop:
             assert reply.status == 200
             assert not slow.done()
             one.deciding.held.set()
-            assert told(await slow, "x-clew-sent") == "projection"
+            assert told(await slow, "x-respool-sent") == "projection"
 
         drive(tmp_path, act)
 
     def test_a_users_own_pass_is_under_the_deadline_however_small_a_request(self, tmp_path: Path):
         begun, go = list[str](), threading.Event()
 
-        def dawdle(view: View, _policy: clew.Policy) -> Iterator[Offer]:
+        def dawdle(view: View, _policy: respool.Policy) -> Iterator[Offer]:
             begun.append(threading.current_thread().name)
             go.wait(SOON)
             yield from ()
@@ -367,12 +367,12 @@ class TestOffTheLoop:
             await until(lambda: not one.deciding.running)
             go.clear()
             reply = await one.ask("anthropic", 2)  # now the conversation is known
-            assert told(reply, "x-clew-sent") != "projection"
+            assert told(reply, "x-respool-sent") != "projection"
             assert len(said("anthropic", 2)) < 16_384
             assert threading.main_thread().name not in begun
             go.set()
 
-        policy = clew.Policy(passes=(dawdle,), at_once=True, step=1, growth=0.0)
+        policy = respool.Policy(passes=(dawdle,), at_once=True, step=1, growth=0.0)
         drive(tmp_path, act, policy=policy, deadline=0.3)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import clew
+import respool
 from tests.driving import BOUND, BUDGET, DEADLINE, KEEN, PLANNED, TOOLS, Driver
 
 RUNS = int(os.environ.get("FUZZ", "4"))  # `FUZZ=200` for some minutes
@@ -63,7 +63,7 @@ def test_edits_known_for_other_tools_do_not_go_up_with_what_was_signed_for_these
 @pytest.mark.parametrize("policy", [KEEN, PLANNED, BUDGET], ids=["keen", "planned", "budget"])
 @pytest.mark.parametrize("first", ["grow", "grow_slowly", "bypass"])
 def test_what_was_answered_before_its_like_did_not_fit_stays_without_its_thoughts(
-    tmp_path: Path, workers: int, policy: clew.Policy, first: str
+    tmp_path: Path, workers: int, policy: respool.Policy, first: str
 ):
     """Two go on from one history: the one is answered, the other is too long, and cut there."""
 

@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.proxy.forwarding.encodings import TooLarge, Undecodable, decoded
+from respool.proxy.forwarding.encodings import TooLarge, Undecodable, decoded
 
 
 def bare_deflate(body: bytes) -> bytes:

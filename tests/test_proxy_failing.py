@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.presets import PRESETS
-from clew.proxy.compacting import compacting as module
-from clew.proxy.compacting.breaker import Breaker, Rules
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.reading import Asked
-from clew.proxy.compacting.reproducing import made_again, policy_of, settings_in
+import respool
+from respool.presets import PRESETS
+from respool.proxy.compacting import compacting as module
+from respool.proxy.compacting.breaker import Breaker, Rules
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.reading import Asked
+from respool.proxy.compacting.reproducing import made_again, policy_of, settings_in
 from tests.compacting import (
     DEADLINE,
     INVALID,
@@ -57,12 +57,12 @@ class TestLate:
             await one.ask(format, 3)
             async with one.late():
                 reply = await one.ask(format, 5)
-                assert told(reply, "x-clew-sent") == "known-edits"
+                assert told(reply, "x-respool-sent") == "known-edits"
                 assert one.heard(format)[:2] == one.heard(format, 0)[:2]
                 assert one.shortened(format) == [True, True, False, False, False]
                 facts = one.store.facts((await one.records(2))[0].conversation)
                 assert len(facts.skipped) == 2
-            assert told(await one.ask(format, 6), "x-clew-sent") == "projection"
+            assert told(await one.ask(format, 6), "x-respool-sent") == "projection"
             assert one.heard(format)[:2] == one.heard(format, 0)[:2]
             assert one.shortened(format) == [True] * 5 + [False]
 
@@ -73,7 +73,7 @@ class TestLate:
         async def act(one: Compacted) -> None:
             async with one.late():
                 reply = await one.ask(format, 3)
-            assert told(reply, "x-clew-sent") == "original"
+            assert told(reply, "x-respool-sent") == "original"
             assert one.bodies == [said(format, 3)]
             (record,) = await one.records(1)
             assert record.fallback == "late: over 0.4 s"
@@ -86,7 +86,7 @@ class TestLate:
             asked = {**json.loads(said("anthropic", 3)), "system": "x" * 500_000}
             async with one.late(2 * DEADLINE):
                 reply = await one.send("anthropic", json.dumps(asked).encode())
-            assert told(reply, "x-clew-sent") == "projection"
+            assert told(reply, "x-respool-sent") == "projection"
             assert one.shortened("anthropic") == [True, True, False]
 
         drive(tmp_path, act)
@@ -97,7 +97,7 @@ class TestLate:
             assert one.store.facts(name_of(one)).windows
             one.deciding._memo.clear()
             async with one.late(2 * DEADLINE):
-                assert told(await one.ask("anthropic", 4), "x-clew-sent") == "projection"
+                assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
 
         heard: list[bytes] = []
 
@@ -114,7 +114,7 @@ class TestLate:
             assert len(one.deciding._memo) == 2
             async with one.late():
                 reply = await one.ask("anthropic", 4)  # again, but now something is known
-            assert told(reply, "x-clew-sent") == "known-edits"
+            assert told(reply, "x-respool-sent") == "known-edits"
             assert one.shortened("anthropic")[:2] == [True, False]
 
         drive(tmp_path, act)
@@ -137,7 +137,7 @@ class TestLate:
         drive(tmp_path, act)
 
 
-class TestAFaultOfClews:
+class TestAFaultOfRespools:
     @formats
     def test_edits_in_force_go_up_else_the_original(self, tmp_path: Path, format: str):
         async def act(one: Compacted) -> None:
@@ -148,7 +148,7 @@ class TestAFaultOfClews:
             await one.ask(format, 3)
             one.deciding.fault = RecursionError()
             reply = await one.ask(format, 4)
-            assert told(reply, "x-clew-sent") == "known-edits"
+            assert told(reply, "x-respool-sent") == "known-edits"
             assert one.heard(format)[:2] == one.heard(format, 1)[:2]
             assert one.shortened(format)[0]
 
@@ -161,10 +161,10 @@ class TestAFaultOfClews:
             def broken(*_: object, **__: object) -> None:
                 raise MemoryError
 
-            monkeypatch.setattr("clew.proxy.compacting.deciding.read_body", broken)
+            monkeypatch.setattr("respool.proxy.compacting.deciding.read_body", broken)
             reply = await one.ask("anthropic", 3)
             assert reply.status == 200
-            assert told(reply, "x-clew-sent") == "untouched"
+            assert told(reply, "x-respool-sent") == "untouched"
             assert one.bodies == [said("anthropic", 3)]
 
         drive(tmp_path, act)
@@ -185,7 +185,7 @@ class TestRefused:
             assert len(one.bodies) == 2
             assert one.bodies[1] == said(format, 3)
             for steps in (4, 5):
-                assert told(await one.ask(format, steps), "x-clew-sent") == "original"
+                assert told(await one.ask(format, steps), "x-respool-sent") == "original"
             assert one.bodies[2:] == [said(format, 4), said(format, 5)]
             await until(lambda: one.store.reproductions(None))
             (case,) = one.store.reproductions(None)
@@ -211,7 +211,7 @@ class TestRefused:
             assert len(one.bodies) == 2
             counted.append(one.bodies[0])
             await until(lambda: one.store.reproductions(None))
-            assert told(await one.ask("anthropic", 4), "x-clew-sent") == "projection"
+            assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
             assert one.handling.breaker.standing().phase == "closed"
 
         def judge(body: bytes) -> bytes:
@@ -222,20 +222,20 @@ class TestRefused:
     @pytest.mark.parametrize(
         "policy",
         [
-            clew.Policy(),
-            *(clew.Policy.preset(name) for name in PRESETS),
-            clew.Policy(
-                tools=clew.Tools(
+            respool.Policy(),
+            *(respool.Policy.preset(name) for name in PRESETS),
+            respool.Policy(
+                tools=respool.Tools(
                     [
-                        clew.Tool("Read", cap=None, reads=("path",)),
-                        clew.Tool("Run", kind="run", command="cmd"),
+                        respool.Tool("Read", cap=None, reads=("path",)),
+                        respool.Tool("Run", kind="run", command="cmd"),
                     ]
                 )
             ),
-            clew.Policy(passes=("default", "-trim_results"), budget=9_000, rendering="text"),
+            respool.Policy(passes=("default", "-trim_results"), budget=9_000, rendering="text"),
         ],
     )
-    def test_the_settings_of_a_case_are_those_that_held(self, policy: clew.Policy):
+    def test_the_settings_of_a_case_are_those_that_held(self, policy: respool.Policy):
         written = json.loads(json.dumps(settings_in(policy)))
         assert policy_of(written).fingerprint() == policy.fingerprint()
 
@@ -256,7 +256,7 @@ class TestRefused:
     def test_an_original_is_not_tried_again(self, tmp_path: Path):
         async def act(one: Compacted) -> None:
             assert (await one.ask("anthropic", 1)).status == 400
-            assert (await one.ask("anthropic", 3, "x-clew-bypass: 1")).status == 400
+            assert (await one.ask("anthropic", 3, "x-respool-bypass: 1")).status == 400
             assert len(one.bodies) == 2
 
         drive(tmp_path, act, script=says(lambda _: INVALID))
@@ -302,7 +302,7 @@ class TestOverflow:
 
     @formats
     def test_it_is_tried_again_under_the_limit_that_is_named(self, tmp_path: Path, format: str):
-        policy = clew.Policy(cap=500, step=1_000_000, growth=1.0)
+        policy = respool.Policy(cap=500, step=1_000_000, growth=1.0)
         seen: list[bytes] = []
 
         async def act(one: Compacted) -> None:
@@ -359,20 +359,22 @@ class TestTheBreaker:
             assert one.handling.breaker.standing().phase == "open"
             one.deciding.fault = None
             reply = await one.ask("anthropic", 6)
-            assert told(reply, "x-clew-sent") == "known-edits"  # edits in force stay
+            assert told(reply, "x-respool-sent") == "known-edits"  # edits in force stay
             why = "resting: 3 troubles within 120 s, the last: RuntimeError"
             assert (await one.records(5))[-1].fallback == why
             now[0] += 61
-            await one.ask("anthropic", 6, "x-clew-bypass: 1")  # which tells nothing of compaction
+            await one.ask(
+                "anthropic", 6, "x-respool-bypass: 1"
+            )  # which tells nothing of compaction
             assert one.handling.breaker.standing().phase == "open"
-            assert told(await one.ask("anthropic", 7), "x-clew-sent") == "projection"
+            assert told(await one.ask("anthropic", 7), "x-respool-sent") == "projection"
             assert one.handling.breaker.standing().phase == "closed"
 
         drive(tmp_path, act)
 
 
 class TestSigned:
-    """A provider that checks its signatures, and everything that makes clew fall back."""
+    """A provider that checks its signatures, and everything that makes respool fall back."""
 
     def test_no_thought_meets_what_it_was_not_signed_for(self, tmp_path: Path):
         provider = Signer()
@@ -382,7 +384,7 @@ class TestSigned:
             messages: list[Any] = [{"role": "user", "content": "go on"}]
             calm, sent = (False, None, ()), list[str]()
             late, fault = (True, None, ()), (False, RuntimeError(), ())
-            bypass = (False, None, ("x-clew-bypass: 1",))
+            bypass = (False, None, ("x-respool-bypass: 1",))
             plan = [
                 calm, calm, calm, late, calm, late, late, calm, calm, fault, calm, bypass, bypass,
                 calm, fault, calm, bypass, late, calm, calm,
@@ -393,7 +395,7 @@ class TestSigned:
                 async with one.late() if is_late else nullcontext():
                     reply = await one.send("anthropic", json.dumps(body).encode(), *headers)
                 assert reply.status == 200, reply.body
-                sent.append(told(reply, "x-clew-sent"))
+                sent.append(told(reply, "x-respool-sent"))
                 made = json.loads(reply.body)["content"]
                 messages += [{"role": "assistant", "content": made}, _result(made[-1]["id"])]
             assert {"projection", "known-edits", "original"} == set(sent)
@@ -406,7 +408,7 @@ class TestSigned:
 
         drive(tmp_path, act, script=says(judge))
 
-    @pytest.mark.parametrize("bypass", [(), ("x-clew-bypass: 1",)], ids=["failing", "bypassed"])
+    @pytest.mark.parametrize("bypass", [(), ("x-respool-bypass: 1",)], ids=["failing", "bypassed"])
     def test_thoughts_whose_projections_nobody_knows_any_more_are_left_behind(
         self, tmp_path: Path, bypass: tuple[str, ...]
     ):
@@ -419,11 +421,11 @@ class TestSigned:
             assert reply.status == 200, reply.body
             made = json.loads(reply.body)["content"]
             messages.extend([{"role": "assistant", "content": made}, _result(made[-1]["id"])])
-            return told(reply, "x-clew-sent")
+            return told(reply, "x-respool-sent")
 
         async def before(one: Compacted) -> None:
             assert [await grow(one) for _ in range(9)] == ["projection"] * 9
-            assert b"[clew: " in one.bodies[-1]
+            assert b"[respool: " in one.bodies[-1]
             assert b'"thinking"' in one.bodies[-1]
 
         async def after(one: Compacted) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from clew.codecs.bodies import Bodies
+from respool.codecs.bodies import Bodies
 from tests.compacting import PATHS, Compacted, answer, drive, said, told
 from tests.proxying import CHUNKED, SOON, Heard, ask, post, until
 
@@ -38,7 +38,7 @@ BODIES = {
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("format", ["anthropic", "openai-chat", "openai-responses", "gemini"])
-def test_what_clew_cannot_read_goes_up_as_it_came(tmp_path: Path, format: str, body: bytes):
+def test_what_respool_cannot_read_goes_up_as_it_came(tmp_path: Path, format: str, body: bytes):
     async def act(one: Compacted) -> None:
         for _ in range(2):
             assert (await one.send(format, body)).status == 200
@@ -140,7 +140,7 @@ def test_two_hundred_streams_at_once(tmp_path: Path):
         reply = await one.send("anthropic", json.dumps(body).encode(), patience=50.0)
         assert reply.status == 200
         assert reply.joined == whole
-        assert told(reply, "x-clew-sent") == "projection"
+        assert told(reply, "x-respool-sent") == "projection"
 
     async def act(one: Compacted) -> None:
         await asyncio.gather(*(talk(one, number) for number in range(200)))

@@ -17,16 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.proxy.app import App
-from clew.proxy.forwarding.asgi import Message, Request
-from clew.proxy.forwarding.caller import NOTHING
-from clew.proxy.forwarding.client import Client
-from clew.proxy.forwarding.config import Config, Limits
-from clew.proxy.forwarding.passing import Broke, pass_down
-from clew.proxy.forwarding.record import record_of
-from clew.proxy.forwarding.tapping import Listening
-from clew.proxy.forwarding.upstreams import Upstream as Endpoint
-from clew.proxy.running import Running, serving, serving_in_thread
+from respool.proxy.app import App
+from respool.proxy.forwarding.asgi import Message, Request
+from respool.proxy.forwarding.caller import NOTHING
+from respool.proxy.forwarding.client import Client
+from respool.proxy.forwarding.config import Config, Limits
+from respool.proxy.forwarding.passing import Broke, pass_down
+from respool.proxy.forwarding.record import record_of
+from respool.proxy.forwarding.tapping import Listening
+from respool.proxy.forwarding.upstreams import Upstream as Endpoint
+from respool.proxy.running import Running, serving, serving_in_thread
 from tests.proxying import (
     CHUNKED,
     OK,
@@ -83,7 +83,7 @@ def test_what_is_for_one_connection_stays_there():
     async def case() -> None:
         async with proxy() as standing:
             extra = ("Connection: keep-alive, X-Hop", "X-Hop: 1", "TE: trailers", "X-Stays: 1")
-            await ask(standing.port, post("/v1/files", b"x", *extra, "X-Clew-Bypass: 1"))
+            await ask(standing.port, post("/v1/files", b"x", *extra, "X-Respool-Bypass: 1"))
             (heard,) = standing.behind.heard
             assert [name.lower() for name, _ in heard.headers if name[:2].lower() == "x-"] == [
                 "x-stays"
@@ -299,8 +299,8 @@ def test_no_answer_is_told_in_the_providers_words(trouble: bytes):
                 said = json.loads(reply.body)
                 assert reply.status == 502
                 assert fits(said)
-                assert said["error"]["message"].startswith("clew: http://127.0.0.1:")
-                assert (b"x-clew-error", b"unreachable") in reply.headers
+                assert said["error"]["message"].startswith("respool: http://127.0.0.1:")
+                assert (b"x-respool-error", b"unreachable") in reply.headers
 
     run(case)
 

@@ -13,9 +13,16 @@ import msgspec
 import pytest
 import zstandard
 
-from clew.proxy.forwarding.asgi import Headers
-from clew.proxy.forwarding.config import Limits
-from clew.proxy.forwarding.handling import UNCHANGED, Answer, How, Incoming, Outgoing, PassThrough
+from respool.proxy.forwarding.asgi import Headers
+from respool.proxy.forwarding.config import Limits
+from respool.proxy.forwarding.handling import (
+    UNCHANGED,
+    Answer,
+    How,
+    Incoming,
+    Outgoing,
+    PassThrough,
+)
 from tests.proxying import (
     CHUNKED,
     OK,
@@ -102,7 +109,9 @@ def test_what_it_is_shown():
 
     async def case() -> None:
         async with proxy(handling=handling) as standing:
-            await ask(standing.port, post("/v1/messages?beta=true", b'{"a":1}', "X-Clew-Bypass: 1"))
+            await ask(
+                standing.port, post("/v1/messages?beta=true", b'{"a":1}', "X-Respool-Bypass: 1")
+            )
             await ask(standing.port, post("/v1beta/models/g:streamGenerateContent", b"{}"))
             await ask(standing.port, post("/v1/messages/count_tokens", b"{}"))
             await ask(standing.port, post("/v1/files", b"{}"))
@@ -113,7 +122,7 @@ def test_what_it_is_shown():
     assert (first.method, first.path, first.query) == ("POST", "/v1/messages", "beta=true")
     assert (first.format, first.operation, first.model) == ("anthropic", "generate", None)
     assert first.body == b'{"a":1}'
-    assert (b"x-clew-bypass", b"1") in first.headers
+    assert (b"x-respool-bypass", b"1") in first.headers
     assert (second.format, second.model, second.stream) == ("gemini", "g", True)
     assert third.operation == "count"
 
@@ -142,7 +151,7 @@ def test_a_compressed_body_is_shown_plain_and_goes_up_as_it_came(name: str):
 
 
 def test_a_changed_body_goes_up_plain():
-    handling = Heedful(lambda _: Outgoing(b"shorter", ((b"x-clew-saved", b"1"),)))
+    handling = Heedful(lambda _: Outgoing(b"shorter", ((b"x-respool-saved", b"1"),)))
 
     async def case() -> None:
         async with proxy(handling=handling) as standing:
@@ -153,7 +162,7 @@ def test_a_changed_body_goes_up_plain():
             assert (heard.body, heard.named("content-length")) == (b"shorter", ["7"])
             assert heard.named("content-encoding") == heard.named("content-md5") == []
             assert heard.named("x-api-key") == ["k"]
-            assert reply.headers[-1] == (b"x-clew-saved", b"1")
+            assert reply.headers[-1] == (b"x-respool-saved", b"1")
             assert standing.records[0].up == 7
 
     run(case)

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy import protocol
-from clew.proxy.app import App
-from clew.proxy.forwarding.config import Config, Limits
-from clew.proxy.running import serving
-from clew.proxy.watching.lines import Lines
+from respool.proxy import protocol
+from respool.proxy.app import App
+from respool.proxy.forwarding.config import Config, Limits
+from respool.proxy.running import serving
+from respool.proxy.watching.lines import Lines
 from tests.compacting import Compacted, compacting, drive, said
 from tests.proxying import CHUNKED, OK, SOON, Heard, all_to, ask, get, post, proxy, run, say
 
@@ -41,8 +41,8 @@ def with_trailers(path: str, *trailers: bytes) -> bytes:
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one piece", "behind the rest"])
 def test_what_comes_behind_a_body_is_no_header(together: bool):
-    """A key, a token or a wish there would be one that nobody in front of clew has seen."""
-    raw = with_trailers("/v1/x", b"X-Api-Key: k", b"X-Clew-Bypass: 1", b"Cookie: a=b")
+    """A key, a token or a wish there would be one that nobody in front of respool has seen."""
+    raw = with_trailers("/v1/x", b"X-Api-Key: k", b"X-Respool-Bypass: 1", b"Cookie: a=b")
 
     async def case() -> None:
         async with proxy() as standing:
@@ -51,7 +51,7 @@ def test_what_comes_behind_a_body_is_no_header(together: bool):
             assert heard.body == b"hi"
             assert {name.lower() for name, _ in heard.headers} == {"host", "content-length"}
         async with proxy(token=TOKEN) as standing:
-            behind = with_trailers("/v1/x", f"X-Clew-Token: {TOKEN}".encode())
+            behind = with_trailers("/v1/x", f"X-Respool-Token: {TOKEN}".encode())
             assert (await ask(standing.port, behind)).status == 401
             reader, writer = await asyncio.open_connection("127.0.0.1", standing.port)
             for piece in [behind] if together else [behind[:-40], behind[-40:]]:
@@ -168,20 +168,20 @@ def test_a_transfer_coding_that_is_not_understood_is_said_not_to_be(coding: str)
     run(case)
 
 
-def test_a_fault_of_clews_own_is_answered_and_logged_without_what_it_says(
+def test_a_fault_of_respools_own_is_answered_and_logged_without_what_it_says(
     caplog: pytest.LogCaptureFixture,
 ):
     async def fail(*_given: object) -> None:
         raise RuntimeError("a word of a request")
 
     async def case() -> None:
-        async with proxy(own={"/clew/x": fail}) as standing:
-            assert (await ask(standing.port, get("/clew/x"))).status == 500
+        async with proxy(own={"/respool/x": fail}) as standing:
+            assert (await ask(standing.port, get("/respool/x"))).status == 500
             assert [one.note for one in standing.records] == ["failed: RuntimeError"]
             assert (await ask(standing.port, get("/v1/x"))).status == 200
 
     run(case)
-    (logged,) = [one for one in caplog.records if "clew's own" in one.getMessage()]
+    (logged,) = [one for one in caplog.records if "respool's own" in one.getMessage()]
     line = Lines().format(logged)
     assert json.loads(line)["error"] == "RuntimeError"
     assert "a word" not in line

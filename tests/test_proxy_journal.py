@@ -7,11 +7,11 @@ from multiprocessing import synchronize
 from pathlib import Path
 from threading import Event, Thread
 
-from clew.proxy.compacting import journal
-from clew.proxy.compacting.conversations import Conversation
-from clew.proxy.compacting.journal import Journal, Ring, Taken, ring_for
-from clew.proxy.compacting.keeping import Keeping
-from clew.store import Latest, SQLiteStore
+from respool.proxy.compacting import journal
+from respool.proxy.compacting.conversations import Conversation
+from respool.proxy.compacting.journal import Journal, Ring, Taken, ring_for
+from respool.proxy.compacting.keeping import Keeping
+from respool.store import Latest, SQLiteStore
 from tests.proxying import SOON
 
 
@@ -122,7 +122,7 @@ def test_what_is_read_while_it_is_written_is_whole():
 
 def test_another_process_knows_what_was_taken_before_the_store_does(tmp_path: Path):
     ring = ring_for(2)
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     one, other = (Keeping(store, journal=Journal(ring, row)) for row in range(2))
     here, there = Conversation("c", "owner", edited=True), Conversation("c", "owner")
     for number in (1, 2):
@@ -151,7 +151,7 @@ def test_a_conversation_that_nobody_asks_for_is_not_held_for_ever_longer():
 def test_two_requests_at_once_both_know_what_was_taken(tmp_path: Path):
     """While one is being told, another must not go on as if there were nothing."""
     ring = ring_for(2)
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     one, other = (Keeping(store, journal=Journal(ring, row)) for row in range(2))
     told = taken(1)
     one.took(Conversation("c", "owner"), told.prefix, told.latest, told.parent)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clew.facts import Facts
-from clew.proxy.answers.usage import Told
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.decision import Decision
-from clew.proxy.compacting.reading import Asked
-from clew.sessions.session import Usage
-from clew.store import SQLiteStore, StoreUnavailable
+from respool.facts import Facts
+from respool.proxy.answers.usage import Told
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.decision import Decision
+from respool.proxy.compacting.reading import Asked
+from respool.sessions.session import Usage
+from respool.store import SQLiteStore, StoreUnavailable
 from tests.driving import KEEN, PLANNED
 from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer
 from tests.storing import OWNER, record
@@ -33,7 +33,7 @@ FIRST = {"role": "user", "content": "hi"}
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SQLiteStore]:
-    made = SQLiteStore(tmp_path / "clew.db")
+    made = SQLiteStore(tmp_path / "respool.db")
     yield made
     made.close()
 
@@ -265,7 +265,7 @@ class TestMarks:
 
 
 class TestMarksOfOthers:
-    """A gateway behind clew may mark what a client does not: what it is charged for tells that."""
+    """A gateway behind respool may mark what a client does not: what is charged for tells that."""
 
     CACHED, HEAD_ONLY = Usage(input=9, cache_read=90_000), Usage(input=60_000, cache_read=30_000)
 
@@ -313,7 +313,7 @@ class TestPauses:
             (MINUTES, 310, "cold"),
             (HOURS, 3_500, ""),
             (HOURS, 3_700, "cold"),
-            (None, 3_500, ""),  # somebody behind clew may have asked for an hour
+            (None, 3_500, ""),  # somebody behind respool may have asked for an hour
             (None, 3_700, "cold"),
         ],
     )
@@ -441,7 +441,7 @@ def test_what_is_written_down_of_a_request_is_so_with_what_it_rests_on(
     tmp_path: Path, later: float
 ):
     """The store cannot be written to for a while, then the request's record can, and all ends."""
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     one, talk = Worker(store), Talk(Signer(), BOUND)
     for n in range(4):
         talk.result = LONG if n < 3 else "ok"  # of which nothing is cut, so no thought goes
@@ -483,7 +483,7 @@ def test_a_branch_that_went_on_from_a_projection_is_left_alone_without_its_thoug
 
 def test_what_comes_too_late_leaves_no_facts_of_what_did_not_go_up(tmp_path: Path):
     """It cannot be kept either: but not this went up as it came, something else did."""
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     one, talk, late = Worker(store), Talk(Signer(), BOUND), Event()
     one.ask(talk, START)
     name = one.ask(talk, START + 1).conversation

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from clew.codecs.codec import FORMATS
-from clew.proxy.forwarding.handling import About
-from clew.proxy.forwarding.record import Log, Record, to_all
-from clew.proxy.watching.families import FAMILIES, FIRST, REQUESTS, RESTING, TOOK, USAGE
-from clew.proxy.watching.lines import Lines
-from clew.proxy.watching.metrics import WIDTH, Cells, Metrics, cells_for
-from clew.store import Usage
+from respool.codecs.codec import FORMATS
+from respool.proxy.forwarding.handling import About
+from respool.proxy.forwarding.record import Log, Record, to_all
+from respool.proxy.watching.families import FAMILIES, FIRST, REQUESTS, RESTING, TOOK, USAGE
+from respool.proxy.watching.lines import Lines
+from respool.proxy.watching.metrics import WIDTH, Cells, Metrics, cells_for
+from respool.store import Usage
 
 HOWS = ["whole", "gone", "broke", "unreachable", "refused", "own", "unheard of"]
 count = st.integers(0, 10**6)
@@ -46,7 +46,7 @@ records = st.builds(
     first_ms=st.none() | st.floats(0, 1e6),
     up=count,
     down=count,
-    clew=st.none() | abouts,
+    respool=st.none() | abouts,
 )
 
 
@@ -77,14 +77,14 @@ def test_whatever_is_counted_wherever_the_sums_are_those_of_one_process(
 
 
 def check(found: dict[Any, float], told: list[Record]) -> None:
-    assert total(found, REQUESTS.name) == total(found, "clew_ended_total") == len(told)
-    assert total(found, "clew_bytes_total") == sum(one.up + one.down for one in told)
-    about = [one.clew for one in told if one.clew is not None]
-    assert total(found, "clew_sent_total") == found[f"{TOOK.name}_count", ()] == len(about)
-    assert total(found, "clew_fallbacks_total") == sum(one.why != "" for one in about)
-    assert total(found, "clew_retries_total") == sum(one.again != "" for one in about)
+    assert total(found, REQUESTS.name) == total(found, "respool_ended_total") == len(told)
+    assert total(found, "respool_bytes_total") == sum(one.up + one.down for one in told)
+    about = [one.respool for one in told if one.respool is not None]
+    assert total(found, "respool_sent_total") == found[f"{TOOK.name}_count", ()] == len(about)
+    assert total(found, "respool_fallbacks_total") == sum(one.why != "" for one in about)
+    assert total(found, "respool_retries_total") == sum(one.again != "" for one in about)
     paid = [one for one in about if one.operation == "generate"]
-    assert total(found, "clew_saved_tokens_total") == sum(one.saved for one in paid)
+    assert total(found, "respool_saved_tokens_total") == sum(one.saved for one in paid)
     reported = [one.usage for one in paid if one.usage is not None]
     assert found[USAGE.name, ("output",)] == sum(one.output for one in reported)
     waited = [one.first_ms for one in told if one.first_ms is not None]
@@ -162,12 +162,12 @@ def test_what_an_exception_says_is_not_in_its_line():
         raise ValueError("what the model was told")
     except ValueError as error:
         made = logging.LogRecord(
-            "clew.x", logging.ERROR, "f", 1, "A request %s", ("failed",),
+            "respool.x", logging.ERROR, "f", 1, "A request %s", ("failed",),
             (type(error), error, error.__traceback__),
         )  # fmt: skip
     text = Lines().format(made)
     line = json.loads(text)
-    assert (line["level"], line["from"]) == ("error", "clew.x")
+    assert (line["level"], line["from"]) == ("error", "respool.x")
     assert (line["message"], line["error"]) == ("A request failed", "ValueError")
     assert "test_what_an_exception_says" in line["where"][0]
     assert "model was told" not in text

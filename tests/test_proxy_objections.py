@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.proxy.compacting.objections import LONGEST_TEXT, Kind, Objection, objection_of
+from respool.proxy.compacting.objections import LONGEST_TEXT, Kind, Objection, objection_of
 
 
 def anthropic(message: str, type: str = "invalid_request_error") -> Any:

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from clew.proxy.compacting.breaker import Standing
-from clew.proxy.watching.families import FAMILIES
-from clew.proxy.watching.health import Watch
-from clew.proxy.watching.metrics import Metrics
-from clew.store import SQLiteStore
+from respool.proxy.compacting.breaker import Standing
+from respool.proxy.watching.families import FAMILIES
+from respool.proxy.watching.health import Watch
+from respool.proxy.watching.metrics import Metrics
+from respool.store import SQLiteStore
 from tests.formats import Exchange, request
 from tests.operating import KEY, MODEL, Client, Provider, one_to_each, provider
 from tests.storing import record
@@ -85,23 +85,23 @@ def numbers(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
 
 
 def test_a_breaker_that_is_open_is_told(tmp_path: Path):
-    store, metrics = SQLiteStore(tmp_path / "clew.db"), Metrics()
+    store, metrics = SQLiteStore(tmp_path / "respool.db"), Metrics()
     standing = Standing("open", "Compaction rests.")
     watch = Watch(store, lambda: standing, observe=False, worker=0)
     found = watch.look()
     assert (found.status, found.store, found.breaker) == ("degraded", "ok", standing)
     watch.note(metrics)
-    assert numbers(metrics.shown({}).encode())["clew_breaker_open", ()] == 1
+    assert numbers(metrics.shown({}).encode())["respool_breaker_open", ()] == 1
     standing = Standing("closed", "Requests are compacted.")
     watch.note(metrics)
     assert watch.look().status == "ok"
-    assert numbers(metrics.shown({}).encode())["clew_breaker_open", ()] == 0
+    assert numbers(metrics.shown({}).encode())["respool_breaker_open", ()] == 0
     store.close()
     assert watch.look().store == "closed"
 
 
 def test_records_that_are_lost_are_counted_once(tmp_path: Path):
-    store, metrics = SQLiteStore(tmp_path / "clew.db"), Metrics()
+    store, metrics = SQLiteStore(tmp_path / "respool.db"), Metrics()
     watch = Watch(store, lambda: Standing("closed", ""), observe=False, worker=0)
     store.close()
     for expected in (1, 2):
@@ -109,13 +109,13 @@ def test_records_that_are_lost_are_counted_once(tmp_path: Path):
         for _ in range(2):
             watch.note(metrics)
         found = numbers(metrics.shown({}).encode())
-        assert found["clew_records_dropped_total", ()] == expected
+        assert found["respool_records_dropped_total", ()] == expected
 
 
 class TestOneProcess:
     def test_health_tells_how_the_store_and_the_breaker_stand(self, tmp_path: Path):
-        path = tmp_path / "clew.db"
-        with provider() as behind, served(*options(behind), CLEW_STORE=str(path)) as (_, port):
+        path = tmp_path / "respool.db"
+        with provider() as behind, served(*options(behind), RESPOOL_STORE=str(path)) as (_, port):
             client = Client(port)
             status, body = client.get("/healthz")
             found = json.loads(body)
@@ -131,8 +131,8 @@ class TestOneProcess:
     def test_a_store_that_cannot_be_used_is_told_and_no_reason_to_be_taken_out(
         self, tmp_path: Path
     ):
-        path = tmp_path / "clew.db"
-        with provider() as behind, served(*options(behind), CLEW_STORE=str(path)) as (_, port):
+        path = tmp_path / "respool.db"
+        with provider() as behind, served(*options(behind), RESPOOL_STORE=str(path)) as (_, port):
             client = Client(port)
             assert client.post(said(1))[0] == 200
             for file in tmp_path.iterdir():
@@ -143,24 +143,24 @@ class TestOneProcess:
             assert json.loads(body)["store"] != "ok"
             assert str(tmp_path).encode() not in body
             assert client.post(said(2))[0] == 200
-            assert numbers(client.get("/metrics")[1])["clew_store_usable", ()] == 0
+            assert numbers(client.get("/metrics")[1])["respool_store_usable", ()] == 0
 
     def test_a_stranger_is_told_that_it_is_up_and_nothing_else(self, tmp_path: Path):
-        with served(CLEW_TOKEN=TOKEN, CLEW_STORE=str(tmp_path / "clew.db")) as (_, port):
+        with served(RESPOOL_TOKEN=TOKEN, RESPOOL_STORE=str(tmp_path / "respool.db")) as (_, port):
             client = Client(port)
             assert client.get("/healthz") == (200, b'{"status":"ok"}')
             assert client.get("/metrics")[0] == 401
-            assert client.get(f"/clew-token/{TOKEN}/metrics")[0] == 200
-            _, body = client.get("/healthz", **{"x-clew-token": TOKEN})
+            assert client.get(f"/respool-token/{TOKEN}/metrics")[0] == 200
+            _, body = client.get("/healthz", **{"x-respool-token": TOKEN})
             assert json.loads(body)["store"] == "ok"
 
     def test_requests_are_counted_and_logged_without_a_word_of_them(self, tmp_path: Path):
-        store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+        store = {"RESPOOL_STORE": str(tmp_path / "respool.db")}
         with provider() as behind, served(*options(behind), **store) as (process, port):
             client = Client(port)
             for steps in (1, 2, 3):
                 assert client.post(said(steps))[0] == 200
-            bypass = {"x-clew-bypass": "1", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+            bypass = {"x-respool-bypass": "1", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
             assert client.post(said(3), **bypass)[0] == 200
             assert client.post(said(3), "/v1/messages/count_tokens")[0] == 200
             assert client.post(b"{not json", traceparent="secret")[0] == 200
@@ -177,10 +177,10 @@ class TestOneProcess:
     def test_a_stream_is_finished_and_written_down_before_it_ends(
         self, tmp_path: Path, more: tuple[str, ...]
     ):
-        path = tmp_path / "clew.db"
+        path = tmp_path / "respool.db"
         with (
             provider() as behind,
-            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
+            served(*options(behind, *more), RESPOOL_STORE=str(path)) as (process, port),
         ):
             behind.go_on.clear()
             got: list[tuple[int, bytes]] = []
@@ -207,7 +207,7 @@ class TestOneProcess:
         store.close()
         assert kept.usage is not None
         assert (kept.status, kept.usage.output, kept.usage.cache_read) == (200, 5, 300)
-        assert line["clew"]["conversation"] == kept.conversation
+        assert line["respool"]["conversation"] == kept.conversation
 
 
 def is_refused(port: int) -> bool:
@@ -225,50 +225,50 @@ def is_refused(port: int) -> bool:
 def check_numbers(found: dict[Any, float], lines: list[dict[str, Any]]) -> None:
     """What was counted is what was logged."""
     over = [line for line in lines if line["how"] != "own"]
-    about = [line["clew"] for line in over]
+    about = [line["respool"] for line in over]
     paid = [one for one in about if one.get("operation") != "count"]
-    assert found["clew_requests_total", ("anthropic", "2xx")] == len(over) == 6
-    assert found["clew_ended_total", ("whole",)] == 6
-    assert found["clew_sent_total", ("projection",)] == 4
-    assert found["clew_sent_total", ("original",)] == 1
-    assert found["clew_sent_total", ("untouched",)] == 1
-    assert found["clew_fallbacks_total", ("bypassed",)] == 1
-    assert found["clew_fallbacks_total", ("unreadable",)] == 1
-    assert found["clew_fallbacks_total", ("late",)] == 0
+    assert found["respool_requests_total", ("anthropic", "2xx")] == len(over) == 6
+    assert found["respool_ended_total", ("whole",)] == 6
+    assert found["respool_sent_total", ("projection",)] == 4
+    assert found["respool_sent_total", ("original",)] == 1
+    assert found["respool_sent_total", ("untouched",)] == 1
+    assert found["respool_fallbacks_total", ("bypassed",)] == 1
+    assert found["respool_fallbacks_total", ("unreadable",)] == 1
+    assert found["respool_fallbacks_total", ("late",)] == 0
     saved = sum(one.get("saved", 0) for one in paid)
-    assert found["clew_saved_tokens_total", ("anthropic",)] == saved > 500
+    assert found["respool_saved_tokens_total", ("anthropic",)] == saved > 500
     before = sum(one.get("before", 0) for one in paid)
-    assert found["clew_prompt_tokens_total", ("anthropic",)] == before > saved
-    assert found["clew_usage_tokens_total", ("cache_read",)] == 5 * 300
-    assert found["clew_usage_tokens_total", ("output",)] == 5 * 5
-    assert found["clew_bytes_total", ("up",)] == sum(line["up"] for line in over)
-    assert found["clew_bytes_total", ("down",)] == sum(line["down"] for line in over)
-    assert found["clew_compaction_seconds_count", ()] == 6
-    assert found["clew_first_byte_seconds_bucket", ("+Inf",)] == 6
-    assert found["clew_breaker_open", ()] == 0
-    assert found["clew_store_usable", ()] == 1
+    assert found["respool_prompt_tokens_total", ("anthropic",)] == before > saved
+    assert found["respool_usage_tokens_total", ("cache_read",)] == 5 * 300
+    assert found["respool_usage_tokens_total", ("output",)] == 5 * 5
+    assert found["respool_bytes_total", ("up",)] == sum(line["up"] for line in over)
+    assert found["respool_bytes_total", ("down",)] == sum(line["down"] for line in over)
+    assert found["respool_compaction_seconds_count", ()] == 6
+    assert found["respool_first_byte_seconds_bucket", ("+Inf",)] == 6
+    assert found["respool_breaker_open", ()] == 0
+    assert found["respool_store_usable", ()] == 1
 
 
 def check_lines(lines: list[dict[str, Any]]) -> None:
     """Each line says what was done about its request."""
     first, second, third, bypassed, counted, unreadable, scraped = lines
-    assert {one["clew"]["conversation"] for one in (first, second, third, bypassed)} == {
-        first["clew"]["conversation"]
+    assert {one["respool"]["conversation"] for one in (first, second, third, bypassed)} == {
+        first["respool"]["conversation"]
     }
-    assert len(first["clew"]["conversation"]) == 32
-    assert third["clew"]["sent"] == "projection"
-    assert third["clew"]["model"] == third["clew"]["answered_by"] == MODEL
-    assert third["clew"]["saved"] > 500
-    assert third["clew"]["stop"] == "end_turn"
-    assert third["clew"]["usage"] == {
+    assert len(first["respool"]["conversation"]) == 32
+    assert third["respool"]["sent"] == "projection"
+    assert third["respool"]["model"] == third["respool"]["answered_by"] == MODEL
+    assert third["respool"]["saved"] > 500
+    assert third["respool"]["stop"] == "end_turn"
+    assert third["respool"]["usage"] == {
         "input": 10, "cache_read": 300, "cache_write": 90, "output": 5,
     }  # fmt: skip
-    assert (bypassed["clew"]["sent"], bypassed["clew"]["why"]) == ("original", "bypassed")
+    assert (bypassed["respool"]["sent"], bypassed["respool"]["why"]) == ("original", "bypassed")
     assert bypassed["trace"] == f"00-{'a' * 32}-{'b' * 16}-01"
-    assert counted["clew"]["operation"] == "count"
-    assert unreadable["clew"] == {
-        "sent": "untouched", "why": "unreadable", "ms": unreadable["clew"]["ms"],
-        **{name: unreadable["clew"][name] for name in ("answered_by", "stop", "usage")},
+    assert counted["respool"]["operation"] == "count"
+    assert unreadable["respool"] == {
+        "sent": "untouched", "why": "unreadable", "ms": unreadable["respool"]["ms"],
+        **{name: unreadable["respool"][name] for name in ("answered_by", "stop", "usage")},
     }  # fmt: skip
     assert "trace" not in unreadable
     assert (scraped["path"], scraped["how"]) == ("/metrics", "own")
@@ -284,13 +284,13 @@ class TestSeveralProcesses:
             marked(said(count, tools="Bash" if count < 5 else "Shell")) for count in range(1, 12)
         ]
         with provider() as behind:
-            store = {"CLEW_STORE": str(tmp_path / "one.db")}
+            store = {"RESPOOL_STORE": str(tmp_path / "one.db")}
             with served(*options(behind, "--quiet", policy=policy), **store) as (_, port):
                 client = Client(port)
                 for body in steps:
                     assert client.post(body)[0] == 200
             alone, behind.heard = behind.heard, []
-            store = {"CLEW_STORE": str(tmp_path / "two.db")}
+            store = {"RESPOOL_STORE": str(tmp_path / "two.db")}
             more = ("--workers", "2")
             with served(*options(behind, *more, policy=policy), **store) as (process, port):
                 clients = one_to_each(port, 2)
@@ -308,14 +308,14 @@ class TestSeveralProcesses:
 
     def test_what_one_process_learns_holds_for_all(self, tmp_path: Path):
         """A projection is refused whose original passes: from then on nobody compacts there."""
-        store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+        store = {"RESPOOL_STORE": str(tmp_path / "respool.db")}
         more = ("--workers", "2", "--quiet")
         with provider() as behind, served(*options(behind, *more), **store) as (_, port):
             first, second = one_to_each(port, 2)
             for client, steps in ((first, 1), (second, 2), (first, 3)):
                 assert client.post(said(steps))[0] == 200
             assert len(behind.heard[-1]) < len(said(3))
-            behind.refuses = lambda body: b"[clew:" in body
+            behind.refuses = lambda body: b"[respool:" in body
             behind.heard = []
             assert first.post(said(4))[0] == 200  # the second try, as it came
             assert [body == said(4) for body in behind.heard] == [False, True]
@@ -323,18 +323,18 @@ class TestSeveralProcesses:
             assert second.post(said(5))[0] == 200
             assert behind.heard == [said(5)]
             again = numbers(second.get("/metrics")[1])
-            assert again["clew_retries_total", ("invalid",)] == 1
-            assert again["clew_fallbacks_total", ("refused",)] == 1
-            assert again["clew_fallbacks_total", ("left-alone",)] == 1
+            assert again["respool_retries_total", ("invalid",)] == 1
+            assert again["respool_fallbacks_total", ("refused",)] == 1
+            assert again["respool_fallbacks_total", ("left-alone",)] == 1
 
     def test_they_agree_on_a_conversation_before_their_store_can_be_opened(self, tmp_path: Path):
         """What each learnt meanwhile is under the one name that all know it by."""
-        path = tmp_path / "clew.db"
+        path = tmp_path / "respool.db"
         path.mkdir()  # where the file should be
         more = ("--workers", "2")
         with (
             provider() as behind,
-            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
+            served(*options(behind, *more), RESPOOL_STORE=str(path)) as (process, port),
         ):
             first, second = one_to_each(port, 2)
             for client, steps in ((first, 2), (second, 3), (first, 4), (second, 5)):
@@ -349,18 +349,18 @@ class TestSeveralProcesses:
             process.terminate()
             _, logged = process.communicate(timeout=SOON)
         lines = [json.loads(line) for line in logged.splitlines()]
-        names = {line["clew"]["conversation"] for line in lines if "clew" in line}
+        names = {line["respool"]["conversation"] for line in lines if "respool" in line}
         assert [{one.name} for one in store.conversations(None)] == [names]
         assert len(store.facts(*names).skipped) == 4
         store.close()
 
     def test_what_one_that_is_killed_could_not_tell_is_told(self, tmp_path: Path):
         """The store is locked while a fact shows, and the process that saw it dies."""
-        path = tmp_path / "clew.db"
+        path = tmp_path / "respool.db"
         more = ("--workers", "2", "--quiet")
         with (
             provider() as behind,
-            served(*options(behind, *more), CLEW_STORE=str(path)) as (process, port),
+            served(*options(behind, *more), RESPOOL_STORE=str(path)) as (process, port),
         ):
             first, _ = one_to_each(port, 2)
             for steps in (1, 2, 3):
@@ -387,7 +387,7 @@ class TestSeveralProcesses:
         return found
 
     def test_numbers_are_those_of_all_and_never_go_back(self, tmp_path: Path):
-        store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+        store = {"RESPOOL_STORE": str(tmp_path / "respool.db")}
         more = ("--workers", "2", "--quiet")
         with provider() as behind, served(*options(behind, *more), **store) as (process, port):
             first, second = one_to_each(port, 2)
@@ -395,7 +395,7 @@ class TestSeveralProcesses:
                 assert first.post(said(1, name=f"first {at}"))[0] == 200
             for at in range(4):
                 assert second.post(said(1, name=f"second {at}"))[0] == 200
-            seven = "clew_requests_total", ("anthropic", "2xx")
+            seven = "respool_requests_total", ("anthropic", "2xx")
             # A request is counted when its answer has gone down.
             self.eventually(lambda: numbers(first.get("/metrics")[1])[seven] == 7)
             both = [numbers(client.get("/metrics")[1]) for client in (first, second)]
@@ -409,7 +409,7 @@ class TestSeveralProcesses:
             for client in one_to_each(port, 2):
                 assert client.post(said(1, name="again"))[0] == 200
                 after = numbers(client.get("/metrics")[1])
-            assert after["clew_requests_total", ("anthropic", "2xx")] == 9
+            assert after["respool_requests_total", ("anthropic", "2xx")] == 9
             assert after.keys() == both[0].keys()
             gauges = {family.name for family in FAMILIES if family.kind == "gauge"}
             assert [
@@ -426,7 +426,7 @@ def check_prefixes(sent: list[bytes]) -> None:
 
 
 def test_a_key_is_in_no_file_of_the_store(tmp_path: Path):
-    store = {"CLEW_STORE": str(tmp_path / "clew.db")}
+    store = {"RESPOOL_STORE": str(tmp_path / "respool.db")}
     with provider() as behind, served(*options(behind), **store) as (process, port):
         assert Client(port).post(said(3))[0] == 200
         process.terminate()
@@ -438,7 +438,7 @@ def test_a_key_is_in_no_file_of_the_store(tmp_path: Path):
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_names_are_as_prometheus_wants_them(family: Any):
-    assert family.name.startswith("clew_")
+    assert family.name.startswith("respool_")
     assert family.name.endswith("_total") == (family.kind == "counter")
     assert family.help.endswith(".")
     assert len(family.labels) == len(family.values)

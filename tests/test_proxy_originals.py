@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from clew import Policy
-from clew.marker import reference
-from clew.proxy.assembling import compacting_app
-from clew.proxy.compacting.options import Options
-from clew.proxy.forwarding.config import Config
-from clew.proxy.forwarding.record import Record
-from clew.proxy.running import Running, serving
-from clew.store import SQLiteStore
+from respool import Policy
+from respool.marker import reference
+from respool.proxy.assembling import compacting_app
+from respool.proxy.compacting.options import Options
+from respool.proxy.forwarding.config import Config
+from respool.proxy.forwarding.record import Record
+from respool.proxy.running import Running, serving
+from respool.store import SQLiteStore
 from tests.compacting import KEEN, PATHS, STEPS, said
 from tests.formats import FORMATS, results
 from tests.proxying import all_to, ask, get, post, upstream
@@ -38,7 +38,7 @@ def key(format: str, value: str) -> str:
 async def running(
     path: Path, monkeypatch: pytest.MonkeyPatch, token: str | None = None, policy: Policy = KEEN
 ) -> AsyncGenerator[tuple[Running, list[Record], Any]]:
-    monkeypatch.setenv("CLEW_STORE", str(path))
+    monkeypatch.setenv("RESPOOL_STORE", str(path))
     records: list[Record] = []
     async with upstream() as behind:
         config = Config(port=0, upstreams=all_to(behind.port), token=token)
@@ -62,7 +62,7 @@ def drive(
 
 
 def original(ref: str) -> str:
-    return f"/clew/originals/{ref}"
+    return f"/respool/originals/{ref}"
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -87,7 +87,7 @@ def test_the_key_whose_request_it_was_gets_it_back_and_no_other_does(
         assert {reply.status for reply in replies} == {404}
         assert len({reply.raw for reply in replies}) == 1  # byte for byte: there is nothing to tell
 
-    drive(tmp_path / "clew.db", monkeypatch, act)
+    drive(tmp_path / "respool.db", monkeypatch, act)
 
 
 ODD = [
@@ -107,7 +107,7 @@ def test_what_is_no_reference_is_answered_as_an_unknown_one(
         assert unknown.status == 404
         assert behind.heard == []  # and nothing of it goes up
 
-    drive(tmp_path / "clew.db", monkeypatch, act)
+    drive(tmp_path / "respool.db", monkeypatch, act)
 
 
 def test_without_a_key_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -123,7 +123,7 @@ def test_without_a_key_nothing_is_told(tmp_path: Path, monkeypatch: pytest.Monke
         assert len({reply.raw for reply in replies}) == 1
         assert b'"code":"key"' in replies[0].body
 
-    drive(tmp_path / "clew.db", monkeypatch, act)
+    drive(tmp_path / "respool.db", monkeypatch, act)
 
 
 def test_two_keys_that_left_the_same_text_each_have_it_until_theirs_is_forgotten(
@@ -134,7 +134,7 @@ def test_two_keys_that_left_the_same_text_each_have_it_until_theirs_is_forgotten
             await ask(port, post(PATHS["anthropic"], said("anthropic", 3), key("anthropic", value)))
         asked = get(original(reference(STEPS[0][0].result)), key("anthropic", ONE))
         assert (await ask(port, asked)).status == 200
-        store = SQLiteStore(tmp_path / "clew.db")
+        store = SQLiteStore(tmp_path / "respool.db")
         assert store.flush()
         owners = {one.owner for one in store.conversations(None)}
         assert len(owners) == 2
@@ -148,13 +148,13 @@ def test_two_keys_that_left_the_same_text_each_have_it_until_theirs_is_forgotten
         ]  # fmt: skip
         assert sorted(seen) == [200, 404]
 
-    drive(tmp_path / "clew.db", monkeypatch, act)
+    drive(tmp_path / "respool.db", monkeypatch, act)
 
 
 def test_what_a_tool_printed_is_text_to_a_browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from clew.proxy.compacting.owners import owner_of
+    from respool.proxy.compacting.owners import owner_of
 
-    path = tmp_path / "clew.db"
+    path = tmp_path / "respool.db"
     store = SQLiteStore(path)
     owner = owner_of([(b"x-api-key", ONE.encode())], b"", store.salt())
     store.keep(owner, "c", by_ref(HOSTILE, "half \ud83d"))
@@ -187,11 +187,11 @@ def test_other_sites_and_strangers_are_refused_before_any_key_is_looked_at(
 
     async def strange(port: int, behind: Any) -> None:
         assert (await ask(port, get(original("a" * 20), key("anthropic", ONE)))).status == 401
-        inside = get(original("a" * 20), key("anthropic", ONE), f"x-clew-token: {TOKEN}")
+        inside = get(original("a" * 20), key("anthropic", ONE), f"x-respool-token: {TOKEN}")
         assert (await ask(port, inside)).status == 404
 
-    drive(tmp_path / "clew.db", monkeypatch, foreign)
-    drive(tmp_path / "clew.db", monkeypatch, strange, TOKEN)
+    drive(tmp_path / "respool.db", monkeypatch, foreign)
+    drive(tmp_path / "respool.db", monkeypatch, strange, TOKEN)
 
 
 def test_a_store_that_cannot_be_read_is_told_without_its_place(
@@ -204,12 +204,12 @@ def test_a_store_that_cannot_be_read_is_told_without_its_place(
         await ask(port, post(PATHS["anthropic"], said("anthropic", 3), key("anthropic", ONE)))
         for file in folder.iterdir():
             file.unlink()
-        (folder / "clew.db").mkdir()
+        (folder / "respool.db").mkdir()
         reply = await ask(port, get(original("a" * 20), key("anthropic", ONE)))
         assert reply.status == 503
         assert str(tmp_path).encode() not in reply.raw
 
-    drive(folder / "clew.db", monkeypatch, act)
+    drive(folder / "respool.db", monkeypatch, act)
 
 
 def test_no_line_of_the_log_has_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -217,6 +217,6 @@ def test_no_line_of_the_log_has_a_key(tmp_path: Path, monkeypatch: pytest.Monkey
         await ask(port, get(original("a" * 20), key("anthropic", ONE)))
         await ask(port, get(f"{original('a' * 20)}?key={ONE}"))
 
-    records = drive(tmp_path / "clew.db", monkeypatch, act)
+    records = drive(tmp_path / "respool.db", monkeypatch, act)
     assert [record.status for record in records] == [404, 404]
     assert ONE not in repr(records)

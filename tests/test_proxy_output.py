@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.proxy.compacting.conversations import Conversation
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.decision import Decision
-from clew.proxy.compacting.journal import Journal, ring_for
-from clew.proxy.compacting.reading import Asked
-from clew.store import Latest, SQLiteStore
+import respool
+from respool.proxy.compacting.conversations import Conversation
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.decision import Decision
+from respool.proxy.compacting.journal import Journal, ring_for
+from respool.proxy.compacting.reading import Asked
+from respool.store import Latest, SQLiteStore
 from tests.signing import BOUND, TOOLS, UNBOUND, Signer
 
 WINDOW = 24_000
@@ -29,10 +29,10 @@ class Client:
     def __init__(
         self, folder: Path, processes: int = 1, model: str = BOUND, seed: int = 10
     ) -> None:
-        self.store = SQLiteStore(folder / "clew.db")
+        self.store = SQLiteStore(folder / "respool.db")
         ring, shared = ring_for(processes), processes > 1
         self.deciding = [
-            Deciding(clew.Policy(), self.store, shared=shared, journal=Journal(ring, row))
+            Deciding(respool.Policy(), self.store, shared=shared, journal=Journal(ring, row))
             for row in range(processes)
         ]
         self.model, self.provider, self.rejected = model, Signer(), list[str]()

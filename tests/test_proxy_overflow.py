@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-import clew
-from clew.limits import HIGH, limits_for
-from clew.proxy.compacting.compacting import Compacting, Sending
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.options import Options
-from clew.proxy.compacting.recording import Recording
-from clew.proxy.forwarding.handling import Answer, Incoming
-from clew.store import SQLiteStore
+import respool
+from respool.limits import HIGH, limits_for
+from respool.proxy.compacting.compacting import Compacting, Sending
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.options import Options
+from respool.proxy.compacting.recording import Recording
+from respool.proxy.forwarding.handling import Answer, Incoming
+from respool.store import SQLiteStore
 from tests.compacting import PATHS
 from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import OK, ask, post, proxy, run, say
 from tests.storing import salt_of
 
-WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WAITING = respool.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
 
 
 def _long(at: int) -> str:
@@ -38,7 +38,7 @@ def refusal(message: str, kind: str) -> bytes:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: str, tmp_path: Path):
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     deciding = Deciding(WAITING, store)
     handling = Compacting(deciding, Recording(store), Options(policy=WAITING), salt_of(store))
     body = json.dumps(request(format, "go on", *STEPS)).encode()
@@ -53,13 +53,13 @@ def test_an_unchanged_request_that_does_not_fit_is_sent_again_smaller(format: st
         before, after = (results(format, json.loads(one.body)) for one in (first, second))
         assert len("".join(after)) < 0.7 * len("".join(before))
         assert after[-1] == before[-1]  # the model has not read it yet
-        assert clew.check(second.body) == []
+        assert respool.check(second.body) == []
 
     run(case)
 
 
 def test_an_unchanged_request_that_is_refused_for_another_reason_is_not_sent_again(tmp_path: Path):
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     deciding = Deciding(WAITING, store)
     handling = Compacting(deciding, Recording(store), Options(policy=WAITING), salt_of(store))
     body = json.dumps(request("anthropic", "go on", *STEPS)).encode()
@@ -84,13 +84,13 @@ OUTPUTS = {
 @pytest.mark.parametrize("case", OUTPUTS)
 def test_room_for_the_output_is_made_once(case: str, tmp_path: Path):
     """What an error leaves for the prompt is left, whatever output the request asks for."""
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     handling = Compacting(
         Deciding(WAITING, store), Recording(store), Options(policy=WAITING), salt_of(store)
     )
     asked = {**request("anthropic", "go on", *STEPS), "max_tokens": 20_000}
     body = json.dumps(asked).encode()
-    count = clew.compact(body, policy=WAITING, memo=None).report.tokens_before
+    count = respool.compact(body, policy=WAITING, memo=None).report.tokens_before
     both = int(ROOM * count) + 20_000
     said = OUTPUTS[case].format(n=count, both=both)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from clew.codecs.codec import FORMATS, FormatName
-from clew.codecs.formats import CODECS
-from clew.codecs.reading import read_body
-from clew.engine import prefix_of
-from clew.folding.fold import first_prefix
-from clew.proxy.compacting.owners import (
+from respool.codecs.codec import FORMATS, FormatName
+from respool.codecs.formats import CODECS
+from respool.codecs.reading import read_body
+from respool.engine import prefix_of
+from respool.folding.fold import first_prefix
+from respool.proxy.compacting.owners import (
     ANONYMOUS,
     Conversation,
     conversation_of,

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.pool import Pool
-from clew.proxy.compacting.reading import Asked
-from clew.store import SQLiteStore
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.pool import Pool
+from respool.proxy.compacting.reading import Asked
+from respool.store import SQLiteStore
 from tests.compacting import KEEN, said
 from tests.operating import Client, provider
 from tests.storing import NOW, OWNER
@@ -93,9 +93,12 @@ def plugged(folder: Path) -> dict[str, str]:
         "import time\ndef hang(view, policy):\n    time.sleep(3600)\n    yield\n"
     )
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hanging\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[clew.passes]\nhang = hanging:hang\n")
-    (folder / "clew.toml").write_text('step = 1\ngrowth = 0.0\npasses = ["default", "hang"]\n')
-    return {"PYTHONPATH": f"{SOURCE}{os.pathsep}{package}", "CLEW_STORE": str(folder / "clew.db")}
+    (info / "entry_points.txt").write_text("[respool.passes]\nhang = hanging:hang\n")
+    (folder / "respool.toml").write_text('step = 1\ngrowth = 0.0\npasses = ["default", "hang"]\n')
+    return {
+        "PYTHONPATH": f"{SOURCE}{os.pathsep}{package}",
+        "RESPOOL_STORE": str(folder / "respool.db"),
+    }
 
 
 HURRIED = ("--deadline", "0.2", "--policy")
@@ -105,7 +108,7 @@ def test_a_pass_that_never_comes_back_keeps_no_request_and_no_proxy(tmp_path: Pa
     world = plugged(tmp_path)
     with provider() as behind:
         options = ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}", *HURRIED)
-        with served(*options, str(tmp_path / "clew.toml"), **world) as (process, port):
+        with served(*options, str(tmp_path / "respool.toml"), **world) as (process, port):
             client = Client(port)
             for steps in (1, 2, 3):
                 assert client.post(said("anthropic", steps))[0] == 200
@@ -119,7 +122,7 @@ def test_nor_a_command_that_has_ended(tmp_path: Path):
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     with provider() as behind:
-        options = (*HURRIED, str(tmp_path / "clew.toml"))
+        options = (*HURRIED, str(tmp_path / "respool.toml"))
         upstream = ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}")
         command = ("--", sys.executable, str(agent), str(bodies(tmp_path, 2)))
         process = started(tmp_path, *upstream, *options, *command, world=world)
@@ -142,7 +145,7 @@ sys.exit(3)
 
 def test_a_fact_that_waits_for_its_thread_is_told_at_the_end(tmp_path: Path):
     """A projection was refused, its original passed, and the proxy ends before the store heard."""
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     deciding = Deciding(KEEN, store)
     decision = deciding.decide_as_it_came(
         Asked(said("anthropic", 2), "anthropic", None, OWNER, NOW), "refused"

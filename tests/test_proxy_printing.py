@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.forwarding.printing import Printer
+from respool.proxy.forwarding.printing import Printer
 from tests.compacting import said
 from tests.operating import Client, events, provider
 from tests.storing import bytes_of
@@ -119,12 +119,12 @@ def test_one_whose_reader_has_gone_harms_nobody():
 
 def test_a_closed_standard_error_is_written_to_by_nobody(tmp_path: Path):
     """Whatever file or connection has its number now would get the lines."""
-    store = tmp_path / "clew.db"
+    store = tmp_path / "respool.db"
     with provider() as behind:
         upstream = ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}")
-        words = ("-m", "clew.cli", "serve", "--port", "0", *upstream)
+        words = ("-m", "respool.cli", "serve", "--port", "0", *upstream)
         command = ["sh", "-c", 'exec "$0" "$@" 2>&-', sys.executable, *words]
-        world = {**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(store)}
+        world = {**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)}
         with subprocess.Popen(command, env=world, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             found = re.search(r":(\d+)$", process.stdout.readline().strip())
@@ -141,8 +141,8 @@ def test_a_closed_standard_error_is_written_to_by_nobody(tmp_path: Path):
 def test_a_proxy_whose_log_nobody_reads_goes_on_and_ends_when_told(tmp_path: Path):
     with provider() as behind:
         options = ("--upstream", f"anthropic=http://127.0.0.1:{behind.port}")
-        store = str(tmp_path / "clew.db")
-        with served(*options, CLEW_STORE=store) as (process, port):
+        store = str(tmp_path / "respool.db")
+        with served(*options, RESPOOL_STORE=store) as (process, port):
             assert process.stderr is not None
             with contextlib.suppress(OSError):
                 fcntl.fcntl(process.stderr.fileno(), PIPE_SIZE, 4096)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from clew.proxy.forwarding.asgi import Request
-from clew.proxy.forwarding.config import Config, checked
-from clew.proxy.forwarding.refusals import Refusal
-from clew.proxy.forwarding.routes import Route, destination, route_of
-from clew.proxy.forwarding.upstreams import Unservable, Upstream, Upstreams, upstreams_of
-from clew.proxy.own import is_own, own_of
+from respool.proxy.forwarding.asgi import Request
+from respool.proxy.forwarding.config import Config, checked
+from respool.proxy.forwarding.refusals import Refusal
+from respool.proxy.forwarding.routes import Route, destination, route_of
+from respool.proxy.forwarding.upstreams import Unservable, Upstream, Upstreams, upstreams_of
+from respool.proxy.own import is_own, own_of
 
 
 def request(method: str, path: str, query: str = "", **headers: str) -> Request:
@@ -231,16 +231,16 @@ OWN = [
     ("HEAD", "/", {"accept": "text/html"}, False),
     ("GET", "/healthz", {}, True),
     ("GET", "/metrics", {}, True),
-    ("GET", "/clew", {}, True),
-    ("POST", "/clew/api/x", {}, True),
-    ("GET", "/clewx", {}, False),
-    ("GET", "/v1/clew/", {}, False),
+    ("GET", "/respool", {}, True),
+    ("POST", "/respool/api/x", {}, True),
+    ("GET", "/respoolx", {}, False),
+    ("GET", "/v1/respool/", {}, False),
     ("GET", "/%63lew/", {}, False),
 ]
 
 
 @pytest.mark.parametrize(("method", "path", "headers", "own"), OWN)
-def test_what_is_clews_own(method: str, path: str, headers: dict[str, str], own: bool):
+def test_what_is_respools_own(method: str, path: str, headers: dict[str, str], own: bool):
     assert is_own(request(method, path, **headers)) is own
 
 
@@ -249,10 +249,10 @@ def test_pages_are_found_by_name_and_by_folder():
 
     async def folder(*_args: object) -> None: ...
 
-    pages = {"/clew/a": page, "/clew/": folder}
-    assert own_of(pages, "/clew/a") is page
-    assert own_of(pages, "/clew/a/b") is folder
-    assert own_of(pages, "/clew/") is folder
-    for path in ("/metrics", "/clew", "/"):
+    pages = {"/respool/a": page, "/respool/": folder}
+    assert own_of(pages, "/respool/a") is page
+    assert own_of(pages, "/respool/a/b") is folder
+    assert own_of(pages, "/respool/") is folder
+    for path in ("/metrics", "/respool", "/"):
         with pytest.raises(Refusal):
             own_of(pages, path)

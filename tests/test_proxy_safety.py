@@ -10,14 +10,14 @@ import msgspec
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from clew.proxy import protocol
-from clew.proxy.app import App
-from clew.proxy.forwarding.asgi import Receive, Scope, Send, answer
-from clew.proxy.forwarding.client import Client
-from clew.proxy.forwarding.config import Config, Limits
-from clew.proxy.forwarding.record import Record
-from clew.proxy.forwarding.upstreams import upstreams_of
-from clew.proxy.running import serving
+from respool.proxy import protocol
+from respool.proxy.app import App
+from respool.proxy.forwarding.asgi import Receive, Scope, Send, answer
+from respool.proxy.forwarding.client import Client
+from respool.proxy.forwarding.config import Config, Limits
+from respool.proxy.forwarding.record import Record
+from respool.proxy.forwarding.upstreams import upstreams_of
+from respool.proxy.running import serving
 from tests.proxying import (
     CHUNKED,
     OK,
@@ -123,19 +123,19 @@ def test_a_token_is_asked_for_and_goes_no_further():
         async with proxy(token=TOKEN) as standing:
             for raw in (
                 post("/v1/messages"),
-                post("/clew-token/wrong/v1/messages"),
-                post(f"/clew-token/{TOKEN}x/v1/messages"),
-                post("/v1/messages", b"{}", "X-Clew-Token: wrong"),
-                post("/v1/messages", b"{}", "X-Clew-Token: \xff"),
-                get("/clew/x"),
+                post("/respool-token/wrong/v1/messages"),
+                post(f"/respool-token/{TOKEN}x/v1/messages"),
+                post("/v1/messages", b"{}", "X-Respool-Token: wrong"),
+                post("/v1/messages", b"{}", "X-Respool-Token: \xff"),
+                get("/respool/x"),
                 get("/metrics"),
             ):
                 reply = await ask(standing.port, raw)
                 assert reply.status == 401
-                assert (b"x-clew-error", b"token") in reply.headers
+                assert (b"x-respool-error", b"token") in reply.headers
             assert standing.behind.connections == 0
-            await ask(standing.port, post(f"/clew-token/{TOKEN}/v1/messages?a=1"))
-            await ask(standing.port, post("/v1/messages", b"{}", f"X-Clew-Token: {TOKEN}"))
+            await ask(standing.port, post(f"/respool-token/{TOKEN}/v1/messages?a=1"))
+            await ask(standing.port, post("/v1/messages", b"{}", f"X-Respool-Token: {TOKEN}"))
             one, two = standing.behind.heard
             assert (one.target, two.target) == ("/v1/messages?a=1", "/v1/messages")
             assert TOKEN not in f"{one.headers}{two.headers}"
@@ -168,38 +168,38 @@ FOREIGN = [
 
 def test_pages_of_other_sites_see_nothing():
     async def case() -> None:
-        pages = {"/": _page, "/clew/": _page, "/metrics": _page}
+        pages = {"/": _page, "/respool/": _page, "/metrics": _page}
         async with proxy(own=pages) as standing:
             for host, origin, status in FOREIGN:
-                for path in ("/", "/clew/data", "/metrics", "/healthz"):
+                for path in ("/", "/respool/data", "/metrics", "/healthz"):
                     lines = [f"GET {path} HTTP/1.1", f"Host: {host}", "Accept: text/html"]
                     lines += [f"Origin: {origin}"] if origin else []
                     reply = await ask(standing.port, "\r\n".join(lines).encode() + b"\r\n\r\n")
                     assert reply.status == status, (host, origin, path)
-            assert (await ask(standing.port, get("/clew/data"))).body == b"|/clew/data"
-            assert (await ask(standing.port, get("/clew"))).status == 404
+            assert (await ask(standing.port, get("/respool/data"))).body == b"|/respool/data"
+            assert (await ask(standing.port, get("/respool"))).status == 404
             assert standing.behind.connections == 0
         async with proxy(own=pages, token=TOKEN) as standing:
-            reply = await ask(standing.port, get(f"/clew-token/{TOKEN}/clew/data"))
-            assert reply.body == f"/clew-token/{TOKEN}|/clew/data".encode()
+            reply = await ask(standing.port, get(f"/respool-token/{TOKEN}/respool/data"))
+            assert reply.body == f"/respool-token/{TOKEN}|/respool/data".encode()
 
     run(case)
 
 
 REFUSED = [
     (post("/v1/messages"), 401),
-    (get("/clew/x"), 401),
-    (get(f"/clew-token/{TOKEN}/clew/x"), 404),
-    (get(f"/clew-token/{TOKEN}/clew/x", "Origin: http://evil.com"), 403),
-    (get(f"/clew-token/{TOKEN}/v1/responses", "Upgrade: websocket", "Connection: Upgrade"), 426),
-    (get(f"/clew-token/{TOKEN}/v1/../x"), 400),
-    (post(f"/clew-token/{TOKEN}/v1/messages"), 502),
+    (get("/respool/x"), 401),
+    (get(f"/respool-token/{TOKEN}/respool/x"), 404),
+    (get(f"/respool-token/{TOKEN}/respool/x", "Origin: http://evil.com"), 403),
+    (get(f"/respool-token/{TOKEN}/v1/responses", "Upgrade: websocket", "Connection: Upgrade"), 426),
+    (get(f"/respool-token/{TOKEN}/v1/../x"), 400),
+    (post(f"/respool-token/{TOKEN}/v1/messages"), 502),
     (get("/healthz"), 200),
     (b"GET / HTTP/1.1\r\nX: " + b"x" * 200_000, 431),
 ]
 
 
-def test_no_browser_keeps_what_clew_answers_itself_or_guesses_what_it_is():
+def test_no_browser_keeps_what_respool_answers_itself_or_guesses_what_it_is():
     """A refusal too: a page that was refused once must not be so out of a cache for ever."""
 
     async def case() -> None:
@@ -223,7 +223,7 @@ def test_no_secret_is_recorded():
             await ask(
                 standing.port,
                 post(
-                    f"/clew-token/{TOKEN}/v1/messages?key=key-in-query",
+                    f"/respool-token/{TOKEN}/v1/messages?key=key-in-query",
                     b"{}",
                     "Authorization: Bearer key-in-bearer",
                     "X-Api-Key: key-in-header",
@@ -231,7 +231,7 @@ def test_no_secret_is_recorded():
                     "Cookie: cookie",
                 ),
             )
-            await ask(standing.port, post(f"/clew-token/{TOKEN}x/v1/messages"))
+            await ask(standing.port, post(f"/respool-token/{TOKEN}x/v1/messages"))
             assert len(standing.records) == 2
             written = msgspec.json.encode(standing.records).decode()
             assert [secret for secret in SECRETS if secret in written] == []

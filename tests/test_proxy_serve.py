@@ -1,4 +1,4 @@
-"""`clew serve` as a program: it says where it listens, ends well, and says what is wrong."""
+"""`respool serve` as a program: it says where it listens, ends well, and says what is wrong."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from typing import ClassVar
 import pytest
 from click.testing import CliRunner
 
-from clew.cli import main
-from clew.proxy import workers
-from clew.proxy.forwarding.config import Config
-from clew.proxy.forwarding.upstreams import Unservable
-from clew.proxy.running import bound
+from respool.cli import main
+from respool.proxy import workers
+from respool.proxy.forwarding.config import Config
+from respool.proxy.forwarding.upstreams import Unservable
+from respool.proxy.running import bound
 
 SOURCE = Path(__file__).parents[1] / "src"
 SOON = 60.0  # seconds after which a test gives up, on a slow machine too
@@ -61,15 +61,15 @@ def behind() -> Iterator[int]:
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A store that is not that of whoever runs the tests."""
-    monkeypatch.setenv("CLEW_STORE", str(tmp_path / "clew.db"))
+    monkeypatch.setenv("RESPOOL_STORE", str(tmp_path / "respool.db"))
 
 
 @contextlib.contextmanager
 def served(*options: str, **environment: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The command in a process of its own, and its port; without a store of its user's."""
-    command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", *options]
+    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0", *options]
     with tempfile.TemporaryDirectory() as folder:
-        world = {"PYTHONPATH": str(SOURCE), "CLEW_STORE": str(Path(folder, "clew.db"))}
+        world = {"PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(Path(folder, "respool.db"))}
         process = subprocess.Popen(
             command,
             env={**os.environ, **world, **environment},
@@ -237,9 +237,9 @@ def _command(pid: int) -> bytes:
 
 
 def test_a_token_lets_others_in():
-    with served("--host", "0.0.0.0", CLEW_TOKEN=TOKEN) as (_, port):
+    with served("--host", "0.0.0.0", RESPOOL_TOKEN=TOKEN) as (_, port):
         assert asked(port, "/metrics")[0] == 401
-        assert asked(port, f"/clew-token/{TOKEN}/metrics")[0] == 200
+        assert asked(port, f"/respool-token/{TOKEN}/metrics")[0] == 200
         assert asked(port, "/healthz")[0] == 200
 
 
@@ -254,7 +254,7 @@ def test_an_address_of_ipv6_may_be_written_as_in_a_url(host: str):
         port = taken.getsockname()[1]
         result = CliRunner().invoke(main, ["serve", "--host", host, "--port", str(port)])
     assert result.stderr == (
-        f"clew: clew cannot listen on ::1 port {port}: Address already in use.\n"
+        f"respool: respool cannot listen on ::1 port {port}: Address already in use.\n"
     )
 
 
@@ -266,7 +266,7 @@ def test_a_port_in_use_is_said_in_a_sentence():
         result = CliRunner().invoke(main, ["serve", "--port", str(port)])
     assert result.exit_code == 2
     assert result.stderr == (
-        f"clew: clew cannot listen on 127.0.0.1 port {port}: Address already in use.\n"
+        f"respool: respool cannot listen on 127.0.0.1 port {port}: Address already in use.\n"
     )
 
 
@@ -275,7 +275,7 @@ def test_a_port_in_use_is_said_in_a_sentence():
     [
         (
             ["--host", "0.0.0.0"],
-            "Without a token clew listens on this machine only, not on 0.0.0.0",
+            "Without a token respool listens on this machine only, not on 0.0.0.0",
         ),
         (["--upstream", "x=y"], "An upstream is written NAME=URL"),
         (["--upstream", "openai=ftp://x"], "An upstream is a URL that begins with https://"),
@@ -284,28 +284,28 @@ def test_a_port_in_use_is_said_in_a_sentence():
     ],
 )
 def test_what_cannot_be_served_is_said_in_a_sentence(options: list[str], said: str):
-    result = CliRunner().invoke(main, ["serve", *options], env={"CLEW_TOKEN": ""})
+    result = CliRunner().invoke(main, ["serve", *options], env={"RESPOOL_TOKEN": ""})
     assert result.exit_code == 2
     assert said in result.stderr
     assert "Traceback" not in result.output
 
 
 def test_a_short_token_is_refused():
-    result = CliRunner().invoke(main, ["serve"], env={"CLEW_TOKEN": "short"})
+    result = CliRunner().invoke(main, ["serve"], env={"RESPOOL_TOKEN": "short"})
     assert (result.exit_code, "A token has 16 characters" in result.stderr) == (2, True)
     assert "short" not in result.stderr.replace("shorter", "")
 
 
 def test_a_store_that_cannot_be_is_refused_before_it_says_that_it_listens():
-    result = CliRunner().invoke(main, ["serve", "--port", "0"], env={"CLEW_STORE_DAYS": "soon"})
+    result = CliRunner().invoke(main, ["serve", "--port", "0"], env={"RESPOOL_STORE_DAYS": "soon"})
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "CLEW_STORE_DAYS='soon' is not allowed" in result.stderr
+    assert "RESPOOL_STORE_DAYS='soon' is not allowed" in result.stderr
 
 
 def test_nothing_else_needs_the_server():
     code = (
-        "import sys, clew, clew.cli\n"
-        "clew.Policy.load(environ={'CLEW_TOKEN': 'x'})\n"
+        "import sys, respool, respool.cli\n"
+        "respool.Policy.load(environ={'RESPOOL_TOKEN': 'x'})\n"
         "heavy = {'aiohttp', 'asyncio', 'brotli', 'httptools', 'uvicorn', 'zstandard'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
@@ -317,13 +317,15 @@ def test_nothing_else_needs_the_server():
 
 
 def test_without_the_extra_it_says_what_is_missing():
-    code = "import sys\nsys.modules['uvicorn'] = None\nfrom clew.cli import main\nmain(['serve'])"
+    code = (
+        "import sys\nsys.modules['uvicorn'] = None\nfrom respool.cli import main\nmain(['serve'])"
+    )
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "clew: The proxy needs uvicorn, which is not installed: "
-        "pip install '.[serve]' in a clone of clew's repository.\n"
+        "respool: The proxy needs uvicorn, which is not installed: "
+        "pip install '.[serve]' in a clone of respool's repository.\n"
     )

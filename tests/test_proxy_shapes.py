@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.proxy.compacting.compacting import Compacting
-from clew.proxy.compacting.deciding import Deciding
-from clew.proxy.compacting.options import Options
-from clew.proxy.compacting.recording import Recording
-from clew.store import Record, SQLiteStore
+import respool
+from respool.proxy.compacting.compacting import Compacting
+from respool.proxy.compacting.deciding import Deciding
+from respool.proxy.compacting.options import Options
+from respool.proxy.compacting.recording import Recording
+from respool.store import Record, SQLiteStore
 from tests.client_shapes import CLIENTS, LONG, Client, grown, marks, spelled, unmarked
 from tests.formats import FIELD
 from tests.proxying import Heard, ask, post, proxy, run
@@ -31,14 +31,16 @@ COUNTS = {
     "gemini": "/v1beta/models/gemini-2.5-pro:countTokens",
 }
 KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
-KEEN = clew.Policy(at_once=True, step=30_000, growth=0.0)
-DEFAULT = clew.Policy()
+KEEN = respool.Policy(at_once=True, step=30_000, growth=0.0)
+DEFAULT = respool.Policy()
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
-def sent(client: Client, folder: Path, policy: clew.Policy, path: str) -> tuple[Any, list[Record]]:
+def sent(
+    client: Client, folder: Path, policy: respool.Policy, path: str
+) -> tuple[Any, list[Record]]:
     """What the provider got of a client's successive requests, and the records of them."""
-    store = SQLiteStore(folder / "clew.db")
+    store = SQLiteStore(folder / "respool.db")
     handling = Compacting(
         Deciding(policy, store), Recording(store), Options(policy=policy), salt_of(store)
     )
@@ -50,11 +52,11 @@ def sent(client: Client, folder: Path, policy: clew.Policy, path: str) -> tuple[
             for request in grown(client):
                 reply = await ask(standing.port, post(path, spelled(client, request), key))
                 assert reply.status == 200
-                assert b"x-clew-sent" in dict(reply.headers)
+                assert b"x-respool-sent" in dict(reply.headers)
             heard.extend(standing.behind.heard)
 
     run(case)
-    read = SQLiteStore(folder / "clew.db", create=False)
+    read = SQLiteStore(folder / "respool.db", create=False)
     try:
         records = [
             record
@@ -82,7 +84,7 @@ def test_what_the_provider_gets_is_valid_and_stable(client: Client, tmp_path: Pa
     assert {record.fallback for record in records} == {""}
     for one, request in zip(heard, grown(client), strict=True):
         body = json.loads(one.body)
-        assert clew.check(one.body) == []
+        assert respool.check(one.body) == []
         assert len([path for path in marks(body) if path[-1] == "type"]) <= 4
         assert set(marks(body).values()) <= {*marks(request).values(), "ephemeral"}
     assert records[-1].epochs >= 1
@@ -102,7 +104,7 @@ def test_by_default_so_short_a_history_goes_up_as_it_came(client: Client, tmp_pa
     for before, after, between in pairs(client, heard, records):
         assert between or after[: len(before)] == before
     for one in heard:
-        assert clew.check(one.body) == []
+        assert respool.check(one.body) == []
         assert one.target == PATHS[client.format]
 
 

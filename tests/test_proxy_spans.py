@@ -22,10 +22,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from clew.proxy.forwarding.handling import About
-from clew.proxy.forwarding.record import Record
-from clew.proxy.watching.spans import attributes_of, error_of, span_name, spans_of, spans_wanted
-from clew.store import Usage
+from respool.proxy.forwarding.handling import About
+from respool.proxy.forwarding.record import Record
+from respool.proxy.watching.spans import attributes_of, error_of, span_name, spans_of, spans_wanted
+from respool.store import Usage
 from tests.operating import KEY, MODEL, Client, provider
 from tests.storing import SOURCE
 from tests.test_proxy_operations import options, said
@@ -83,7 +83,7 @@ def _closed() -> Iterator[None]:
 def test_a_collector_is_sent_one_span_for_each_request_and_no_word_of_it(tmp_path: Path):
     with collector() as (url, got), provider() as behind:
         environment = {
-            "CLEW_STORE": str(tmp_path / "clew.db"),
+            "RESPOOL_STORE": str(tmp_path / "respool.db"),
             "OTEL_EXPORTER_OTLP_ENDPOINT": url,
             "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=test",
         }
@@ -94,13 +94,13 @@ def test_a_collector_is_sent_one_span_for_each_request_and_no_word_of_it(tmp_pat
             trace = f"00-{TRACE}-{PARENT}-01"
             assert client.post(said(3), traceparent=trace)[0] == 200
             behind.refuses = lambda body: True
-            assert client.post(said(4), **{"x-clew-bypass": "1"})[0] == 400
+            assert client.post(said(4), **{"x-respool-bypass": "1"})[0] == 400
             process.terminate()  # what waits is sent then
             _, logged = process.communicate(timeout=SOON)
     assert process.returncode == 0
     assert "Traceback" not in logged
     (resource,) = {str(one.resource) for request in got for one in request.resource_spans}
-    for expected in ('"service.name"', '"clew"', '"deployment.environment.name"'):
+    for expected in ('"service.name"', '"respool"', '"deployment.environment.name"'):
         assert expected in resource
     spans = [
         span for request in got for one in request.resource_spans
@@ -112,7 +112,7 @@ def test_a_collector_is_sent_one_span_for_each_request_and_no_word_of_it(tmp_pat
     assert first.parent_span_id == b""
     assert refused.status.code == ERROR
     assert told(refused.attributes)["error.type"] == "400"
-    assert told(refused.attributes)["clew.fallback"] == "bypassed"
+    assert told(refused.attributes)["respool.fallback"] == "bypassed"
     for secret in (KEY["x-api-key"], "long output", "go on", "make 1", "Bash"):
         assert secret not in str(got)
 
@@ -124,8 +124,8 @@ def check_span(span: Any, port: int) -> None:
     assert 0 < span.end_time_unix_nano - span.start_time_unix_nano < SOON * 1e9
     assert abs(span.start_time_unix_nano / 1e9 - time.time()) < 60
     found = told(span.attributes)
-    assert found.pop("clew.milliseconds") > 0
-    assert found.pop("clew.tokens.before") > found.pop("clew.tokens.saved") > 500
+    assert found.pop("respool.milliseconds") > 0
+    assert found.pop("respool.tokens.before") > found.pop("respool.tokens.saved") > 500
     assert len(found.pop("gen_ai.conversation.id")) == 32
     assert found.pop("http.request.body.size") > 500
     assert found.pop("http.response.body.size") > 100
@@ -143,7 +143,7 @@ def check_span(span: Any, port: int) -> None:
         "http.response.status_code": 200,
         "server.address": "127.0.0.1",
         "server.port": port,
-        "clew.sent": "projection",
+        "respool.sent": "projection",
     }
 
 
@@ -153,7 +153,7 @@ def test_the_names_are_those_of_the_conventions():
     usage = Usage(1, 2, 3, 4)
     about = About("projection", conversation="c", model="m", answered_by="m", stop="x", usage=usage)
     found = attributes_of(record(format="anthropic", status=500, about=about))
-    names = {name for name in found if not name.startswith("clew.")}
+    names = {name for name in found if not name.startswith("respool.")}
     assert len(names) > 12
     assert {name for name in names if f'"{name}"' not in texts} == set()
 
@@ -163,7 +163,7 @@ def record(
     about: About | None = None, upstream: str | None = "https://api.example.com",
 ) -> Record:  # fmt: skip
     made = Record(time.time(), "POST", "/v1/x", how, format, upstream, status)
-    made.clew = about
+    made.respool = about
     return made
 
 
@@ -231,7 +231,8 @@ def test_spans_are_made_where_the_environment_says_so(environ: dict[str, str], w
 def test_without_a_collector_nothing_of_the_sdk_is_imported():
     assert spans_of({}) is None
     code = (
-        "import sys\nimport clew.proxy.assembling\nfrom clew.proxy.watching.spans import spans_of\n"
+        "import sys\nimport respool.proxy.assembling\n"
+        "from respool.proxy.watching.spans import spans_of\n"
         "spans_of({})\nprint('opentelemetry' in sys.modules)"
     )
     done = subprocess.run(
@@ -244,9 +245,9 @@ def test_without_a_collector_nothing_of_the_sdk_is_imported():
 def test_without_the_extra_the_proxy_goes_on_and_says_what_is_missing():
     code = (
         "import sys\nsys.modules['opentelemetry'] = None\n"
-        "from clew.proxy.forwarding.printing import Printer\n"
-        "from clew.proxy.watching.lines import log_as_lines\n"
-        "from clew.proxy.watching.spans import spans_of\n"
+        "from respool.proxy.forwarding.printing import Printer\n"
+        "from respool.proxy.watching.lines import log_as_lines\n"
+        "from respool.proxy.watching.spans import spans_of\n"
         "log_as_lines(Printer(2))\n"
         f"print(spans_of({HERE!r}))"
     )
@@ -262,7 +263,7 @@ def test_without_the_extra_the_proxy_goes_on_and_says_what_is_missing():
 
 def test_a_collector_that_is_not_there_holds_up_neither_requests_nor_the_end(tmp_path: Path):
     environment = {
-        "CLEW_STORE": str(tmp_path / "clew.db"),
+        "RESPOOL_STORE": str(tmp_path / "respool.db"),
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
         "OTEL_BSP_SCHEDULE_DELAY": "50",
     }

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from clew.store import SQLiteStore, StoreUnavailable
+from respool.store import SQLiteStore, StoreUnavailable
 from tests.compacting import LONG, PATHS, Compacted, drive, said, told
 from tests.proxying import ask, get, post, until, upstream
 from tests.signing import REF
@@ -58,7 +58,7 @@ def refusing(store: SQLiteStore, why: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def gone(store: SQLiteStore, _how: str) -> Iterator[None]:
     """The file is deleted, and no other can be made in its place."""
-    for one in store.path.parent.glob("clew.db*"):
+    for one in store.path.parent.glob("respool.db*"):
         one.unlink()
     store.path.mkdir()
     try:
@@ -104,7 +104,7 @@ def test_no_new_edit_is_made_and_those_in_force_stay(tmp_path: Path, fault: Any,
                 assert one.heard("anthropic", at)[:2] == before[:2]
         await told_all(one)
         reply = await one.ask("anthropic", 7)
-        assert told(reply, "x-clew-sent") == "projection"
+        assert told(reply, "x-respool-sent") == "projection"
         assert one.shortened("anthropic") == [True] * 6 + [False]
         refs = refs_in(one.bodies)
         assert len(refs) == 6
@@ -124,13 +124,13 @@ def test_a_new_conversation_goes_up_as_it_came(tmp_path: Path, fault: Any, how: 
             assert await timed(one.ask("openai-chat", 4)) < BOUNDED
             assert one.bodies == [said("openai-chat", 3), said("openai-chat", 4)]
         await told_all(one)
-        assert told(await one.ask("openai-chat", 5), "x-clew-sent") == "projection"
+        assert told(await one.ask("openai-chat", 5), "x-respool-sent") == "projection"
 
     drive(tmp_path, act)
 
 
 def test_nothing_is_edited_at_arrival_either(tmp_path: Path):
-    import clew
+    import respool
 
     noisy = "\x1b[31mred\x1b[0m trailing    \n" * 50
 
@@ -142,14 +142,14 @@ def test_nothing_is_edited_at_arrival_either(tmp_path: Path):
             assert (await one.send("anthropic", json.dumps(asked).encode())).status == 200
             assert json.loads(one.bodies[-1])["messages"][-1] == asked["messages"][-1]
 
-    drive(tmp_path, act, policy=clew.Policy())
+    drive(tmp_path, act, policy=respool.Policy())
 
 
 def test_a_damaged_file_is_put_aside_and_what_is_still_sent_is_kept_again(tmp_path: Path):
     async def act(one: Compacted) -> None:
         await one.ask("anthropic", 3)
         assert one.store.flush()
-        for file in one.store.path.parent.glob("clew.db*"):
+        for file in one.store.path.parent.glob("respool.db*"):
             file.write_bytes(os.urandom(max(8_192, file.stat().st_size)))
         await asyncio.sleep(2.1)
         for steps in (4, 5):
@@ -208,7 +208,7 @@ def test_at_the_end_no_fact_is_left_untold(tmp_path: Path):
             await one.ask("anthropic", 4)
 
     drive(tmp_path, act)
-    store = SQLiteStore(tmp_path / "clew.db")
+    store = SQLiteStore(tmp_path / "respool.db")
     assert len(store.facts(names[0]).skipped) == 1
     store.close()
 
@@ -234,17 +234,21 @@ def test_facts_that_wait_outlive_a_conversation_that_is_not_remembered(tmp_path:
 
 @contextlib.contextmanager
 def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """`clew serve` in a process of its own, that clips whatever was seen."""
-    command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", "--quiet"]
+    """`respool serve` in a process of its own, that clips whatever was seen."""
+    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0", "--quiet"]
     command += ["--deadline", "30"]  # nothing is late, however slow the machine
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
-    settings = store.parent / "clew.toml"
+    settings = store.parent / "respool.toml"
     settings.write_text(
         'cap = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
     )
     process = subprocess.Popen(
         [*command, *upstreams, "--policy", str(settings)],
-        env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}", "CLEW_STORE": str(store)},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
+            "RESPOOL_STORE": str(store),
+        },
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -261,7 +265,7 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs limits on a running process")
 def test_files_that_can_grow_no_more_cost_no_request_and_no_original(tmp_path: Path):
     """The system refuses every write, as a full disk does, and after a while no more."""
-    store = tmp_path / "clew.db"
+    store = tmp_path / "respool.db"
     free = resource.RLIM_INFINITY
 
     async def play() -> list[bytes]:
@@ -304,7 +308,7 @@ def test_files_that_can_grow_no_more_cost_no_request_and_no_original(tmp_path: P
 
 def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path):
     """Six conversations grow until the process is killed, again and again."""
-    store = tmp_path / "clew.db"
+    store = tmp_path / "respool.db"
 
     async def talk(port: int, name: str, rounds: int) -> None:
         for steps in range(1, 9):

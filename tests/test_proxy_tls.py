@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.proxy.forwarding.client import Client, _trusting_as_clients_do
-from clew.proxy.forwarding.config import Limits
-from clew.proxy.forwarding.upstreams import Upstream
+from respool.proxy.forwarding.client import Client, _trusting_as_clients_do
+from respool.proxy.forwarding.config import Limits
+from respool.proxy.forwarding.upstreams import Upstream
 from tests.certificates import Authority
 from tests.proxying import SOON, Heard, ask, post, read_request, run, upstream
 from tests.storing import SOURCE
@@ -32,13 +32,13 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 def started(folder: Path, to: str, **environment: str) -> subprocess.Popen[str]:
     world = {name: value for name, value in os.environ.items() if name.lower() not in PROXIES}
     world = {name: value for name, value in world.items() if not name.startswith("SSL_CERT")}
-    command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0", "--observe"]
+    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0", "--observe"]
     return subprocess.Popen(
         [*command, "--upstream", f"anthropic={to}"],
         env={
             **world,
             "PYTHONPATH": str(SOURCE),
-            "CLEW_STORE": str(folder / "clew.db"),
+            "RESPOOL_STORE": str(folder / "respool.db"),
             **environment,
         },
         stdout=subprocess.PIPE,

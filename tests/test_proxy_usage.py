@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.codecs.codec import FORMATS, FormatName
-from clew.proxy.answers.picking import LONGEST_MEMBER, Values, Wanted
-from clew.proxy.answers.unpacking import Unpacking
-from clew.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
-from clew.sessions.session import Usage
-from clew.sessions.usages import chat_usage, responses_usage
+from respool.codecs.codec import FORMATS, FormatName
+from respool.proxy.answers.picking import LONGEST_MEMBER, Values, Wanted
+from respool.proxy.answers.unpacking import Unpacking
+from respool.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
+from respool.sessions.session import Usage
+from respool.sessions.usages import chat_usage, responses_usage
 from tests.timing import takes_at_most
 from tests.transcripts import upstream
 

@@ -1,4 +1,4 @@
-"""`clew serve` where its store cannot be used: it starts, says so, and every request passes."""
+"""`respool serve` where its store cannot be used: it starts, says so, and every request passes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from clew.store import SQLiteStore
-from clew.store.schema import APPLICATION, MIGRATIONS
+from respool.store import SQLiteStore
+from respool.store.schema import APPLICATION, MIGRATIONS
 from tests.compacting import PATHS, said, told
 from tests.formats import results
 from tests.proxying import Reply, Upstream, ask, get, post, upstream
@@ -115,12 +115,12 @@ class Served:
 
 
 def started(store: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
-    settings = folder / "clew.toml"
+    settings = folder / "respool.toml"
     settings.write_text(EAGER)
-    command = [sys.executable, "-m", "clew.cli", "serve", "--port", "0"]
+    command = [sys.executable, "-m", "respool.cli", "serve", "--port", "0"]
     return subprocess.Popen(
         [*command, "--policy", str(settings), *options],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(store)},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -145,17 +145,17 @@ async def served(store: Path, folder: Path, *options: str) -> AsyncGenerator[Ser
 def test_it_starts_says_so_and_passes_requests_on(
     tmp_path: Path, fault: Any, word: str, options: tuple[str, ...]
 ):
-    store = tmp_path / "state" / "clew.db"
+    store = tmp_path / "state" / "respool.db"
 
     async def act(mended: contextlib.ExitStack) -> None:
         async with served(store, tmp_path, *options) as one:
             for steps in (3, 4):
                 reply = await one.ask(steps)
-                assert (reply.status, told(reply, "x-clew-saved")) == (200, "0")
+                assert (reply.status, told(reply, "x-respool-saved")) == (200, "0")
                 assert one.behind.heard[-1].body == said("anthropic", steps)
             health = await one.look("/healthz")
             assert (health["status"], health["store"]) == ("degraded", word)
-            overview = await one.look("/clew/api/overview")
+            overview = await one.look("/respool/api/overview")
             assert "cannot be used" in overview["store"]["trouble"]
             mended.close()
             await recovered(one)
@@ -165,7 +165,7 @@ def test_it_starts_says_so_and_passes_requests_on(
         warnings = [line["message"] for line in logged if "level" in line]
         assert warnings[0].startswith(f"The store {store} cannot be used: ")
         assert warnings[0].endswith(" Until it can be, requests go up as they came.")
-        assert "not-kept" in [line["clew"].get("why") for line in logged if "clew" in line]
+        assert "not-kept" in [line["respool"].get("why") for line in logged if "respool" in line]
 
     with contextlib.ExitStack() as mended:
         mended.enter_context(fault(store))
@@ -178,7 +178,7 @@ async def recovered(one: Served) -> None:
     for steps in range(5, 100):
         reply = await one.ask(steps)
         assert reply.status == 200
-        if told(reply, "x-clew-sent") == "projection" and any(one.shortened()):
+        if told(reply, "x-respool-sent") == "projection" and any(one.shortened()):
             return
         assert time.monotonic() - begun < SOON
         await asyncio.sleep(0.3)
@@ -186,27 +186,36 @@ async def recovered(one: Served) -> None:
 
 
 def test_a_damaged_file_is_moved_aside_at_the_start(tmp_path: Path):
-    store = tmp_path / "clew.db"
+    store = tmp_path / "respool.db"
     store.write_bytes(os.urandom(10_000))
 
     async def act() -> None:
         async with served(store, tmp_path) as one:
-            assert told(await one.ask(3), "x-clew-sent") == "projection"
+            assert told(await one.ask(3), "x-respool-sent") == "projection"
             assert one.shortened() == [True, True, False]
             assert (await one.look("/healthz"))["store"] == "ok"
-            (aside,) = (await one.look("/clew/api/overview"))["store"]["moved_aside"]
+            (aside,) = (await one.look("/respool/api/overview"))["store"]["moved_aside"]
             assert f"It is now {tmp_path / aside}" in one.ended()
 
     asyncio.run(asyncio.wait_for(act(), 60))
 
 
 def test_a_command_is_run_without_it_too(tmp_path: Path):
-    store = tmp_path / "clew.db"
+    store = tmp_path / "respool.db"
     store.mkdir()
-    command = [sys.executable, "-m", "clew.cli", "run", "--", sys.executable, "-c", "print('ran')"]
+    command = [
+        sys.executable,
+        "-m",
+        "respool.cli",
+        "run",
+        "--",
+        sys.executable,
+        "-c",
+        "print('ran')",
+    ]
     done = subprocess.run(
         command,
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "CLEW_STORE": str(store)},
+        env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "ran\n")

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Policy
-from clew.engine import fold_request
-from clew.errors import BudgetError
-from clew.facts import Facts
-from clew.recent import kept_from, start_of_calls, start_of_messages
-from clew.transcript import Index
+import respool
+from respool import Policy
+from respool.engine import fold_request
+from respool.errors import BudgetError
+from respool.facts import Facts
+from respool.recent import kept_from, start_of_calls, start_of_messages
+from respool.transcript import Index
 from tests.busy_sessions import bash
 from tests.formats import FORMATS, request
 
@@ -87,6 +87,6 @@ def test_what_is_kept_may_stand_in_the_way_of_a_budget_and_is_named(format: str)
     body = request(format, "go", *([bash(f"make {n}", text, f"c{n}")] for n in range(4)))
     policy = Policy(budget=8_000, keep_calls=4, at_once=True)
     with pytest.raises(BudgetError, match="the latest messages and calls"):
-        clew.compact(body, format=format, policy=policy, memo=None)
-    met = clew.compact(body, format=format, policy=policy.replace(keep_calls=0), memo=None)
+        respool.compact(body, format=format, policy=policy, memo=None)
+    met = respool.compact(body, format=format, policy=policy.replace(keep_calls=0), memo=None)
     assert met.report.tokens_after <= 8_000

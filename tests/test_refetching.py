@@ -1,4 +1,4 @@
-"""What is fetched again after a cut is clew's error: it is found, it stays, and it is counted."""
+"""What is fetched again after a cut is respool's error: it is found, stays, and is counted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import Policy, Tool, Tools
-from clew.edits import Offer, Replace
-from clew.engine import fold_request
-from clew.facts import Facts
-from clew.marker import Short, find_marker, reference
-from clew.passes.identical_results import identical_results
-from clew.passes.view import View
-from clew.tools.use import Span
+import respool
+from respool import Policy, Tool, Tools
+from respool.edits import Offer, Replace
+from respool.engine import fold_request
+from respool.facts import Facts
+from respool.marker import Short, find_marker, reference
+from respool.passes.identical_results import identical_results
+from respool.passes.view import View
+from respool.tools.use import Span
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.test_protections import drop_all, stub_all
 from tests.timing import takes_at_most
@@ -78,17 +78,17 @@ def steps_of(did: Sequence[Done]) -> list[list[Exchange]]:
     ]
 
 
-def grown(format: str, did: Sequence[Done], policy: Policy) -> list[clew.Compaction[Any]]:
+def grown(format: str, did: Sequence[Done], policy: Policy) -> list[respool.Compaction[Any]]:
     """What comes out as the conversation grows; warm and cold agree, and all of it is valid."""
-    steps, memo, found = steps_of(did), clew.Memo(), list[clew.Compaction[Any]]()
+    steps, memo, found = steps_of(did), respool.Memo(), list[respool.Compaction[Any]]()
     for count in range(1, len(steps) + 1):
         body = json.dumps(request(format, "go", *steps[:count])).encode()
-        warm = clew.compact(body, format=format, policy=policy, memo=memo)
-        cold = clew.compact(body, format=format, policy=policy, memo=None)
+        warm = respool.compact(body, format=format, policy=policy, memo=memo)
+        cold = respool.compact(body, format=format, policy=policy, memo=None)
         assert cold.request == warm.request
         assert cold.report.refetched == warm.report.refetched
         assert cold.report.failures == {}
-        assert clew.check(cold.request, format=format) == []
+        assert respool.check(cold.request, format=format) == []
         found.append(cold)
     return found
 
@@ -265,10 +265,10 @@ def test_a_budget_is_met_all_the_same(format: str, budget: int) -> None:
     did += [done for number in range(12) for done in (read(f"file_{number}"), NOTE)]
     policy = Policy(passes=(stub_all, "fold_exchanges"), step=1, growth=0.0, tools=TOOLS)
     whole = request(format, "go", *steps_of(did))
-    out = clew.compact(whole, format=format, policy=policy.replace(budget=budget), memo=None)
+    out = respool.compact(whole, format=format, policy=policy.replace(budget=budget), memo=None)
     assert out.report.refetched
     assert out.report.tokens_after <= budget
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
 
 
 @formats
@@ -283,7 +283,7 @@ def test_where_there_is_no_room_copies_give_way_the_late_ones_last(
     did = [read("a"), read("b"), NOTE, read("a"), *([NOTE] * 10), read("b"), NOTE, NOTE]
     whole = request(format, "go " * 1_500, *steps_of(did))
     policy = policy_with(stub_all, budget=budget)
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
     said = enumerate(results(format, out.request))
     assert [(at, path) for at, text in said for path in "ab" if text == lines(path)] == stay
 
@@ -293,7 +293,7 @@ def test_a_copy_gives_way_at_once_to_what_just_came(format: str) -> None:
     did = [read("a"), NOTE, read("a"), NOTE, ("note", lines("b"), {"about": "that"})]
     whole = request(format, "go " * 1_500, *steps_of(did))
     policy = policy_with(stub_all, budget=3_000)
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert lines("a") not in results(format, out.request)
     assert results(format, out.request)[-1] == lines("b")
     assert out.report.tokens_after <= 3_000
@@ -303,7 +303,7 @@ def test_a_copy_gives_way_at_once_to_what_just_came(format: str) -> None:
 def test_a_client_that_sends_projections_back_keeps_its_copy(format: str) -> None:
     did = [read("a"), NOTE, read("a"), NOTE, NOTE]
     out = grown(format, did, STUB)[-1]
-    again = clew.compact(out.request, format=format, policy=STUB, memo=None)
+    again = respool.compact(out.request, format=format, policy=STUB, memo=None)
     assert again.request == out.request
     assert [one.reason for one in again.report.refetched] == ["before it came here"]
 
@@ -311,12 +311,12 @@ def test_a_client_that_sends_projections_back_keeps_its_copy(format: str) -> Non
 @formats
 def test_a_skipped_boundary_is_looked_at_later(format: str) -> None:
     steps = steps_of([read("a"), NOTE, read("a"), NOTE])
-    late = clew.compact(
+    late = respool.compact(
         request(format, "go", *steps[:3]), format=format, policy=STUB, memo=None
     ).report.prefix
     facts = Facts(skipped=frozenset({late or ""}))
     whole = request(format, "go", *steps)
-    out = clew.compact(whole, format=format, policy=STUB, facts=facts, memo=None)
+    out = respool.compact(whole, format=format, policy=STUB, facts=facts, memo=None)
     assert len(out.report.refetched) == 1
     assert results(format, out.request).count(lines("a")) == 1
 
@@ -396,6 +396,6 @@ def test_looking_stays_linear() -> None:
     short, long = session(100), session(800)
     takes_at_most(
         2.5 * 8,
-        lambda: clew.compact(long, policy=policy_with(), memo=None),
-        lambda: clew.compact(short, policy=policy_with(), memo=None),
+        lambda: respool.compact(long, policy=policy_with(), memo=None),
+        lambda: respool.compact(short, policy=policy_with(), memo=None),
     )

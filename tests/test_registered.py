@@ -1,4 +1,4 @@
-"""Users' own passes: named, told apart, found in packages, and held to what clew promises."""
+"""Users' own passes: named, told apart, found in packages, and held to what respool promises."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-import clew
-from clew import Memo, Policy, PolicyError
-from clew.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
-from clew.marker import Short, find_marker, reference
-from clew.passes.cap_results import cap_results
-from clew.passes.view import View
-from clew.policy import usual_names
-from clew.registered import name_of, token_of
+import respool
+from respool import Memo, Policy, PolicyError
+from respool.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
+from respool.marker import Short, find_marker, reference
+from respool.passes.cap_results import cap_results
+from respool.passes.view import View
+from respool.policy import usual_names
+from respool.registered import name_of, token_of
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -68,10 +68,12 @@ def eager(*passes: Any, **settings: Any) -> Policy:
 @formats
 def test_a_function_stands_among_names(format: str) -> None:
     policy = eager("cap_results", stub_seen)
-    out = clew.compact(session(format), format=format, policy=policy, memo=None)
-    assert results(format, out.request)[0] == f"[clew: 200 lines left out; ref {reference(LINES)}]"
+    out = respool.compact(session(format), format=format, policy=policy, memo=None)
+    assert (
+        results(format, out.request)[0] == f"[respool: 200 lines left out; ref {reference(LINES)}]"
+    )
     assert [edit.reason for edit in out.report.edits] == ["stubbed"]
-    assert clew.expand(reference(LINES), out) == LINES
+    assert respool.expand(reference(LINES), out) == LINES
 
 
 WORDED = "Chunk ID: 7\nWall time: 0.1 seconds\nOutput:\n   1\tone\n   2\ttwo\n   3\tthree"
@@ -90,8 +92,8 @@ def reword(view: View, policy: Policy) -> Iterator[Offer]:
 
 @formats
 def test_what_a_pass_says_goes_out_as_it_says_it(format: str) -> None:
-    """Only what clew's own passes leave of a result is tidied as well."""
-    out = clew.compact(session(format), format=format, policy=eager(reword), memo=None)
+    """Only what respool's own passes leave of a result is tidied as well."""
+    out = respool.compact(session(format), format=format, policy=eager(reword), memo=None)
     assert out.report.failures == {}
     assert results(format, out.request)[0].startswith(WORDED)
 
@@ -144,7 +146,7 @@ def test_a_policy_with_functions_is_a_value() -> None:
 
 
 def test_functions_are_known_by_their_place_and_others_by_number() -> None:
-    assert token_of(cap_results) == "clew.passes.cap_results:cap_results"
+    assert token_of(cap_results) == "respool.passes.cap_results:cap_results"
     assert token_of(other) == f"{__name__}:other"
     one, two = stubber("lines"), stubber("rows")
     assert token_of(one) == token_of(one) != token_of(two)
@@ -162,7 +164,7 @@ def test_two_closures_of_one_factory_do_not_share_what_is_remembered() -> None:
     memo = Memo()
     said: list[str] = []
     for unit in ("lines", "rows", "lines"):
-        out = clew.compact(session(), policy=eager(stubber(unit)), memo=memo)
+        out = respool.compact(session(), policy=eager(stubber(unit)), memo=memo)
         said.append(results("anthropic", out.request)[0])
     assert [text.split()[2] for text in said] == ["lines", "rows", "lines"]
 
@@ -266,11 +268,11 @@ FAULTS = {
 @pytest.mark.parametrize("faulty", FAULTS, ids=lambda faulty: faulty.__name__)
 def test_a_faulty_pass_is_skipped_and_reported(format: str, faulty: Any) -> None:
     whole = session(format)
-    out = clew.compact(whole, format=format, policy=eager(faulty), memo=None)
+    out = respool.compact(whole, format=format, policy=eager(faulty), memo=None)
     assert out.request is whole
     assert FAULTS[faulty] in out.report.failures[faulty.__name__]
     with_cap = eager(faulty, "cap_results", cap=1_000)
-    mixed = clew.compact(whole, format=format, policy=with_cap, memo=None)
+    mixed = respool.compact(whole, format=format, policy=with_cap, memo=None)
     assert [edit.reason for edit in mixed.report.edits] == ["over_cap"]
 
 
@@ -348,11 +350,11 @@ def busy(format: str) -> dict[str, Any]:
 @pytest.mark.parametrize("what", TRIES)
 def test_whatever_a_pass_tries_what_goes_out_is_valid(format: str, shaped: Any, what: str) -> None:
     whole = shaped(format, busy(format))
-    assert clew.check(whole, format=format) == []
+    assert respool.check(whole, format=format) == []
     done = 0
     for at in range(24):
-        out = clew.compact(whole, format=format, policy=eager(trying(what, at)), memo=None)
-        assert clew.check(out.request, format=format) == []
+        out = respool.compact(whole, format=format, policy=eager(trying(what, at)), memo=None)
+        assert respool.check(out.request, format=format) == []
         done += len(out.report.edits)
         sent = json.dumps(out.request)
         if what != "drop":
@@ -376,29 +378,29 @@ def leaning(given: Any, level: Any = "stub") -> Callable[[View, Policy], Iterato
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_an_offer_leans_on_must_be_there(format: str, given: Any, at_once: bool) -> None:
     whole, policy = session(format), eager(leaning(given)).replace(at_once=at_once)
-    out = clew.compact(whole, format=format, policy=policy, memo=None)
+    out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert out.request is whole
     assert "is no tuple of positions" in out.report.failures["lean"]
 
 
 def test_a_level_must_be_one_that_there_is() -> None:
-    out = clew.compact(session(), policy=eager(leaning((), "deep")), memo=None)
+    out = respool.compact(session(), policy=eager(leaning((), "deep")), memo=None)
     assert "is none of trim, stub, drop" in out.report.failures["lean"]
     for level in ("trim", "stub", "drop"):
-        sound = clew.compact(session(), policy=eager(leaning((0,), level)), memo=None)
+        sound = respool.compact(session(), policy=eager(leaning((0,), level)), memo=None)
         assert sound.report.failures == {}
         assert len(sound.report.edits) == 1
 
 
 UNSOUND = {
     "a reason that is no text": ("stubbed", None, "no text"),
-    "clew's own word for what still says all": ("tidied", "", "has the reason tidied"),
+    "respool's own word for what still says all": ("tidied", "", "has the reason tidied"),
 }
 
 
 @formats
 @pytest.mark.parametrize("case", UNSOUND)
-def test_words_that_clew_goes_by_are_refused(format: str, case: str) -> None:
+def test_words_that_respool_goes_by_are_refused(format: str, case: str) -> None:
     reason, evidence, said = UNSOUND[case]
 
     def stub(view: View, policy: Policy) -> Iterator[Offer]:
@@ -406,7 +408,7 @@ def test_words_that_clew_goes_by_are_refused(format: str, case: str) -> None:
             edit: Any = replace(offer.edit, reason=reason, evidence=evidence)
             yield replace(offer, edit=edit)
 
-    out = clew.compact(session(format), format=format, policy=eager(stub), memo=None)
+    out = respool.compact(session(format), format=format, policy=eager(stub), memo=None)
     assert out.report.edits == ()
     assert said in out.report.failures["stub"]
 
@@ -430,7 +432,7 @@ def installed(tmp_path: Path) -> Iterator[Path]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[clew.passes]\nacme = acme_passes:drop_nothing\nnumber = acme_passes:NUMBER\n"
+        "[respool.passes]\nacme = acme_passes:drop_nothing\nnumber = acme_passes:NUMBER\n"
         "missing = acme_passes:nope\nbroken = acme_broken:x\n"
     )
     sys.path.insert(0, str(tmp_path))
@@ -444,10 +446,10 @@ def test_a_package_offers_a_pass_by_name(installed: Path) -> None:
     assert policy.passes is not None
     assert policy.passes[:-1] == USUAL
     assert name_of(policy.passes[-1]) == "drop_nothing"  # type: ignore[arg-type]
-    assert clew.compact(session(), policy=policy).report.failures == {}
-    (installed / "clew.toml").write_text('passes = ["acme", "cap_results"]')
-    toml = Policy.from_toml(installed / "clew.toml")
-    assert toml == Policy.from_env({"CLEW_PASSES": "acme, cap_results"})
+    assert respool.compact(session(), policy=policy).report.failures == {}
+    (installed / "respool.toml").write_text('passes = ["acme", "cap_results"]')
+    toml = Policy.from_toml(installed / "respool.toml")
+    assert toml == Policy.from_env({"RESPOOL_PASSES": "acme, cap_results"})
     assert toml.passes == (sys.modules["acme_passes"].drop_nothing, "cap_results")
 
 

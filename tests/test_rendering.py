@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.policy import Policy
-from clew.rendering.definitions import DEFINING
-from clew.rendering.words import STYLES as HOW
-from clew.rendering.words import Answered, Called, fenced
+import respool
+from respool.policy import Policy
+from respool.rendering.definitions import DEFINING
+from respool.rendering.words import STYLES as HOW
+from respool.rendering.words import Answered, Called, fenced
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request
 from tests.judges import judge
 
@@ -27,7 +27,7 @@ OPENING = (
 def told(asked: Any, format: str | None = None, style: str = "text", **settings: Any) -> Any:
     """The projection of a request, as plain messages."""
     policy = Policy(rendering=style, **settings)  # type: ignore[arg-type]
-    return clew.compact(asked, format=format, policy=policy, memo=None).request
+    return respool.compact(asked, format=format, policy=policy, memo=None).request
 
 
 # What one call and one result say.
@@ -280,7 +280,7 @@ def test_neighbours_that_said_nothing_become_one_that_is_valid(case: str) -> Non
     silent, joined = SILENT[case]
     out = told([ASK, *silent, ASK, chat(None, "c1"), answer("c1")], "openai-chat")
     assert out[1] == joined
-    assert clew.check(out, format="openai-chat") == []
+    assert respool.check(out, format="openai-chat") == []
 
 
 def test_rfc_013_leaves_calls_in_the_assistants_turn() -> None:
@@ -343,7 +343,7 @@ def test_signed_reasoning_stays_where_it_is_valid(
         *([left] if left else []),
         final if model == BLOCK else final[1:],
     ]
-    assert clew.check(told(asked)) == []
+    assert respool.check(told(asked)) == []
 
 
 MENDED = {"type": "text", "text": "Mended."}
@@ -372,7 +372,7 @@ def test_turns_that_are_joined_begin_with_a_thought_or_hold_none(
         block for m in out["messages"][1:] if m["role"] == "assistant" for block in m["content"]
     ]
     assert [block for block in said if block in (SAID, MENDED, THINKING)] == left
-    assert clew.check(out, format="anthropic") == []
+    assert respool.check(out, format="anthropic") == []
 
 
 def test_reasoning_of_responses_goes_with_the_call_behind_it() -> None:
@@ -422,7 +422,7 @@ def test_a_system_message_keeps_its_place_before_the_assistant() -> None:
     assert [m["role"] for m in out["messages"]] == ["user", "system", "assistant", "user"]
     assert out["messages"][1] is note
     assert out["messages"][2]["content"] == [{"type": "text", "text": "(no words here)"}]
-    assert [p for p in clew.check(out) if p.severity == "error"] == []
+    assert [p for p in respool.check(out) if p.severity == "error"] == []
 
 
 def test_pictures_that_a_tool_drew_stay_pictures() -> None:
@@ -642,7 +642,7 @@ def test_a_history_without_calls_is_the_same_object(format: str) -> None:
 @formats
 def test_the_default_leaves_calls(format: str) -> None:
     asked = request(format, "Why?", [Exchange("ok")])
-    out = clew.compact(asked, format=format, memo=None)
+    out = respool.compact(asked, format=format, memo=None)
     assert out.request is asked
     assert out.report.tokens_rendered == 0
 
@@ -689,14 +689,14 @@ def test_the_config_of_geminis_sdk_offers_none_either() -> None:
 
 def test_the_report_tells_what_the_words_cost() -> None:
     asked = request("openai-chat", "Why?", [Exchange("ok")])
-    out = clew.compact(asked, policy=Policy(rendering="text"), memo=None)
+    out = respool.compact(asked, policy=Policy(rendering="text"), memo=None)
     report = out.report
     assert report.tokens_rendered > 0
     assert report.tokens_saved == 0
     assert report.tokens_after == report.tokens_before + report.tokens_rendered
     assert f"calls and results told in words, +{report.tokens_rendered} tokens" in report.to_text()
     assert report.to_dict()["tokens_rendered"] == report.tokens_rendered
-    fewer = clew.compact(asked, policy=Policy(rendering="text-only"), memo=None).report
+    fewer = respool.compact(asked, policy=Policy(rendering="text-only"), memo=None).report
     assert fewer.tokens_after < report.tokens_after
 
 
@@ -705,11 +705,11 @@ def test_a_plan_is_applied_in_the_words_it_was_made_for(format: str) -> None:
     rows = "\n".join(f"row {n}" for n in range(9_000))
     asked = request(format, "Why?", [Exchange(rows)], "And?", [Exchange("ok", id="c2")])
     policy = Policy(rendering="text", at_once=True, step=1, growth=0.0)
-    plan = clew.plan(asked, format=format, policy=policy, memo=None)
+    plan = respool.plan(asked, format=format, policy=policy, memo=None)
     assert plan.edits
-    out = clew.compact(asked, format=format, policy=policy, memo=None)
-    assert clew.apply(asked, plan).request == out.request
-    assert "[clew: " in json.dumps(out.request)
+    out = respool.compact(asked, format=format, policy=policy, memo=None)
+    assert respool.apply(asked, plan).request == out.request
+    assert "[respool: " in json.dumps(out.request)
 
 
 def test_marks_stay_on_what_they_marked() -> None:

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew.codecs.formats import CODECS
-from clew.folding.memo import Memo
-from clew.policy import Policy
-from clew.rendering.definitions import DEFINING
-from clew.rendering.words import fenced
-from clew.tokens import counter_for, part_tokens
+import respool
+from respool.codecs.formats import CODECS
+from respool.folding.memo import Memo
+from respool.policy import Policy
+from respool.rendering.definitions import DEFINING
+from respool.rendering.words import fenced
+from respool.tokens import counter_for, part_tokens
 from tests.formats import Exchange
 from tests.formats import request as small_request
 from tests.judges import JUDGES, mistral
@@ -50,7 +50,7 @@ FEW = settings(
 def told(request: Any, format: str, style: str = "text", policy: Policy = IDLE) -> Any:
     """The request as plain messages."""
     how = policy.replace(rendering=style)
-    return clew.compact(request, format=format, policy=how, memo=None)
+    return respool.compact(request, format=format, policy=how, memo=None)
 
 
 def holds_tools(format: str, request: Any) -> bool:
@@ -71,7 +71,7 @@ def test_what_comes_out_is_plain_valid_and_alternates(format: str, style: str) -
             out = told(request, format, style, policy).request
             assert request == kept, "the caller's request was changed"
             assert not holds_tools(format, out)
-            left = [p for p in clew.check(out, format=format) if p.severity == "error"]
+            left = [p for p in respool.check(out, format=format) if p.severity == "error"]
             assert [p for p in left if p.code not in UNREPAIRABLE] == []
             assert JUDGES[format][0](out) == []
             roles = [*dropwhile(lambda role: role == "other", roles_of(format, out))]
@@ -99,7 +99,7 @@ def test_nothing_is_lost(format: str) -> None:
     @given(requests(format))
     def run(request: Any) -> None:
         nonlocal seen
-        source = clew.compact(request, format=format, policy=IDLE, memo=None).request
+        source = respool.compact(request, format=format, policy=IDLE, memo=None).request
         out = told(request, format).request
         if out is request:
             return
@@ -144,12 +144,12 @@ def test_twice_is_once_and_warm_is_cold(format: str, style: str) -> None:
         how = EAGER.replace(rendering=style)
         for request in session:
             body = json.dumps(request).encode()
-            cold = clew.compact(body, format=format, policy=how, memo=None)
-            warm = clew.compact(body, format=format, policy=how, memo=memo)
+            cold = respool.compact(body, format=format, policy=how, memo=None)
+            warm = respool.compact(body, format=format, policy=how, memo=memo)
             assert warm.request == cold.request
-            objects = clew.compact(request, format=format, policy=how, memo=None).request
+            objects = respool.compact(request, format=format, policy=how, memo=None).request
             assert json.loads(cold.request) == json.loads(json.dumps(objects))
-            listed = clew.compact(request[HISTORY[format]], format=format, policy=how, memo=None)
+            listed = respool.compact(request[HISTORY[format]], format=format, policy=how, memo=None)
             assert isinstance(listed.request, list)
             again = told(objects, format, style)
             assert again.request is objects
@@ -173,7 +173,7 @@ def test_the_figures_are_those_of_what_goes_out(format: str, style: str) -> None
         assert report.tokens_after == after
         saved = report.tokens_before + report.tokens_rendered - report.tokens_after
         assert report.tokens_saved == saved >= 0
-        plain = clew.compact(request, format=format, policy=EAGER, memo=None).report
+        plain = respool.compact(request, format=format, policy=EAGER, memo=None).report
         assert plain.tokens_saved == saved
         assert plain.tokens_rendered == 0
 
@@ -206,7 +206,7 @@ def test_no_text_can_close_its_fence(text: str) -> None:
         {"role": "user", "content": "And?"},
     ]  # fmt: skip
     how = IDLE.replace(rendering="text", repair=False)
-    out = clew.compact(history, format="openai-chat", policy=how, memo=None).request
+    out = respool.compact(history, format="openai-chat", policy=how, memo=None).request
     (message,) = out
     read = read_told(message["content"])
     assert [one.text for one in read.entries] == [text, text]

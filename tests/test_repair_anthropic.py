@@ -6,11 +6,11 @@ import copy
 
 import pytest
 
-import clew
-from clew.check.anthropic_server import RESULT_TYPES
-from clew.check.formats import problems_in
-from clew.repair.mending import Repair
-from clew.repair.words import BLANK, CONTINUE, EARLIER, unpaired_result
+import respool
+from respool.check.anthropic_server import RESULT_TYPES
+from respool.check.formats import problems_in
+from respool.repair.mending import Repair
+from respool.repair.words import BLANK, CONTINUE, EARLIER, unpaired_result
 from tests.anthropic_mended import CODEC, Mended, Messages
 from tests.anthropic_messages import (
     COMPACTION,
@@ -438,8 +438,8 @@ def test_many_lost_results_get_stand_ins_in_the_order_of_their_calls() -> None:
         for tool in tools
     ]
     history = [u(), m(*asked, use()), u(res()), m(text("so")), u(text("and?"))]
-    mended = clew.repair(history, format="anthropic").request
+    mended = respool.repair(history, format="anthropic").request
     put = [block for block in mended[3]["content"] if block["type"] != "text"]
     assert [block["tool_use_id"] for block in put] == [f"srvtoolu_{tool}" for tool in tools]
     assert [block["type"] for block in put] == [RESULT_TYPES[tool] for tool in tools]
-    assert clew.check(mended, format="anthropic") == []
+    assert respool.check(mended, format="anthropic") == []

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from clew.repair.words import BLANK, CONTINUE
+from respool.repair.words import BLANK, CONTINUE
 from tests.anthropic_mended import Mended, Messages, same
 from tests.anthropic_messages import (
     HOUR,

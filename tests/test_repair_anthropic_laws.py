@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.rules import steps_of
+from respool.check.rules import steps_of
 from tests.anthropic_mended import CODEC, Mended, Messages, repairable, same
 from tests.anthropic_messages import SEARCH, m, res, text, u, use
 from tests.strategies import arbitrary_json, arbitrary_json_messages, broken, pending, requests

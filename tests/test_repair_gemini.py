@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-import clew
-from clew.check.gemini import GeminiRules
-from clew.check.problem import Problem
-from clew.check.rules import Seen, Step, steps_of
-from clew.codecs.gemini import UNSIGNED, GeminiCodec
-from clew.folding.memo import Memo
-from clew.policy import Policy
-from clew.repair import gemini as repairing
-from clew.repair.gemini import UNNAMED, GeminiMender
-from clew.repair.words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
+import respool
+from respool.check.gemini import GeminiRules
+from respool.check.problem import Problem
+from respool.check.rules import Seen, Step, steps_of
+from respool.codecs.gemini import UNSIGNED, GeminiCodec
+from respool.folding.memo import Memo
+from respool.policy import Policy
+from respool.repair import gemini as repairing
+from respool.repair.gemini import UNNAMED, GeminiMender
+from respool.repair.words import BLANK, CONTINUE, EARLIER, NO_RESULT, unpaired_result
 from tests.judges import gemini as sdk
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import drop_every_other_exchange
@@ -496,7 +496,7 @@ def test_each_call_of_a_turn_is_signed_once_in_all_its_requests() -> None:
     sys.setprofile(count)
     try:
         for body in bodies:
-            clew.compact(body, format="gemini", memo=memo, policy=Policy(passes=()))
+            respool.compact(body, format="gemini", memo=memo, policy=Policy(passes=()))
     finally:
         sys.setprofile(before)
     assert signed == len(bodies)
@@ -506,8 +506,8 @@ def test_each_call_of_a_turn_is_signed_once_in_all_its_requests() -> None:
 def test_what_is_remembered_of_signatures_is_what_a_new_process_makes(policy: Policy) -> None:
     memo = Memo()
     for body in _bodies(24):
-        warm = clew.compact(body, format="gemini", memo=memo, policy=policy)
-        cold = clew.compact(body, format="gemini", memo=None, policy=policy)
+        warm = respool.compact(body, format="gemini", memo=memo, policy=policy)
+        cold = respool.compact(body, format="gemini", memo=None, policy=policy)
         assert warm.request == cold.request
         assert warm.report.repairs == cold.report.repairs
         unsigned = sum(one.code == "G3" for one in warm.report.repairs)
@@ -536,8 +536,8 @@ def test_where_the_first_of_several_calls_goes_the_next_one_is_let_through(
     policy = Policy(
         passes=passes, keep_calls=3, fold_over=2_000, step=1, growth=0.0, at_once=True
     )  # fmt: skip
-    out = clew.compact(body, format="gemini", policy=policy, memo=None)
-    assert clew.check(out.request, format="gemini") == []
+    out = respool.compact(body, format="gemini", policy=policy, memo=None)
+    assert respool.check(out.request, format="gemini") == []
     assert bool(out.report.edits) or drops == "fold_exchanges"
     told = json.dumps(out.request)
     assert (told.count(UNSIGNED) > 0) is (not first)

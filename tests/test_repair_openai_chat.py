@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from clew.check.lengths import LONGEST
-from clew.check.openai_chat import OpenAIChatRules
-from clew.check.rules import Seen, Step
-from clew.codecs.openai_chat import OpenAIChatCodec
-from clew.repair.mending import Row
-from clew.repair.openai_chat import MOVED, OpenAIChatMender
-from clew.repair.words import BLANK, NO_RESULT, unpaired_result
+from respool.check.lengths import LONGEST
+from respool.check.openai_chat import OpenAIChatRules
+from respool.check.rules import Seen, Step
+from respool.codecs.openai_chat import OpenAIChatCodec
+from respool.repair.mending import Row
+from respool.repair.openai_chat import MOVED, OpenAIChatMender
+from respool.repair.words import BLANK, NO_RESULT, unpaired_result
 from tests.judges.openai_chat import judge_history
 from tests.strategies import arbitrary_json_messages, broken, requests
 

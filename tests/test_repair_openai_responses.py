@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.openai_responses import OpenAIResponsesRules
-from clew.check.rules import Seen, Step, steps_of
-from clew.codecs.openai_responses import KNOWN, OpenAIResponsesCodec
-from clew.repair.mending import Repair
-from clew.repair.openai_responses import NO_SCREENSHOT, RESULT_ABOVE, OpenAIResponsesMender
-from clew.repair.words import BLANK, CONTINUE, NO_RESULT, unpaired_result
+from respool.check.openai_responses import OpenAIResponsesRules
+from respool.check.rules import Seen, Step, steps_of
+from respool.codecs.openai_responses import KNOWN, OpenAIResponsesCodec
+from respool.repair.mending import Repair
+from respool.repair.openai_responses import NO_SCREENSHOT, RESULT_ABOVE, OpenAIResponsesMender
+from respool.repair.words import BLANK, CONTINUE, NO_RESULT, unpaired_result
 
 CODEC = OpenAIResponsesCodec()
 RULES = OpenAIResponsesRules()
@@ -707,18 +707,18 @@ def test_ten_thousand_calls_take_no_square_of_time(same: bool, together: bool):
     ],
 )
 def test_a_string_too_long_for_the_api_is_cut(item: Any, path: Any) -> None:
-    import clew
-    from clew.check.lengths import LONGEST
-    from clew.codecs.json_tree import get, put
+    import respool
+    from respool.check.lengths import LONGEST
+    from respool.codecs.json_tree import get, put
 
     call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
     answer = {"type": "function_call_output", "call_id": "a", "output": "x"}
     long = put(item, path, "x" * (LONGEST + 1))
     history = [{"role": "user", "content": "go"}, call, *([answer] if "role" in item else []), long]
-    (problem,) = clew.check(history, format="openai-responses")
+    (problem,) = respool.check(history, format="openai-responses")
     assert (problem.code, problem.severity) == ("C6", "error")
-    out = clew.repair(history, format="openai-responses")
-    assert clew.check(out.request, format="openai-responses") == []
+    out = respool.repair(history, format="openai-responses")
+    assert respool.check(out.request, format="openai-responses") == []
     assert len(get(out.request[-1], path)) <= LONGEST
     assert "more characters" in get(out.request[-1], path)[-60:]
     assert out.report.repairs[0].code == "C6"
@@ -727,13 +727,13 @@ def test_a_string_too_long_for_the_api_is_cut(item: Any, path: Any) -> None:
 def test_arguments_too_long_for_the_api_stay_json() -> None:
     import json
 
-    import clew
-    from clew.check.lengths import LONGEST
+    import respool
+    from respool.check.lengths import LONGEST
 
     arguments = json.dumps({"text": "\\n" * LONGEST})
     call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": arguments}
     answer = {"type": "function_call_output", "call_id": "a", "output": "x"}
     history = [{"role": "user", "content": "go"}, call, answer]
-    out = clew.repair(history, format="openai-responses")
-    assert clew.check(out.request, format="openai-responses") == []
+    out = respool.repair(history, format="openai-responses")
+    assert respool.check(out.request, format="openai-responses") == []
     assert json.loads(out.request[1]["arguments"])["input"].startswith('{"text"')

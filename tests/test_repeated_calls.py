@@ -1,4 +1,4 @@
-"""Repeated calls: the source's own cases by name, and what clew does better."""
+"""Repeated calls: the source's own cases by name, and what respool does better."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import clew
-from clew.api import expand
-from clew.edits import Replace
-from clew.marker import reference
-from clew.passes.repeated_calls import repeated_calls
+import respool
+from respool.api import expand
+from respool.edits import Replace
+from respool.marker import reference
+from respool.passes.repeated_calls import repeated_calls
 from tests.busy_sessions import bash, done, edit, hold_the_laws, run, run_on, sessions, write
 from tests.formats import FIELD, FORMATS, Exchange, request
 
@@ -38,7 +38,7 @@ def arguments(format: str, body: dict[str, Any]) -> list[Any]:
 def shortened(format: str, *steps: Any, keep: int = 0) -> list[bool]:
     """Which calls carry a reference in place of their arguments."""
     out = run(repeated_calls, format, *steps, done(), keep=keep)
-    assert [p for p in clew.check(out.request, format=format) if p.severity == "error"] == []
+    assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
     return ["repeat_of" in one for one in arguments(format, out.request)][:-1]
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clew import Policy
-from clew.cli.replay_screen import show_replay
-from clew.replay.page import page
-from clew.replay.policies import policy_named
-from clew.replay.projected import Projected
-from clew.replay.result import ReadAgain
-from clew.replay.score import score
-from clew.replay.totals import summed
+from respool import Policy
+from respool.cli.replay_screen import show_replay
+from respool.replay.page import page
+from respool.replay.policies import policy_named
+from respool.replay.projected import Projected
+from respool.replay.result import ReadAgain
+from respool.replay.score import score
+from respool.replay.totals import summed
 from tests.formats import FIELD, FORMATS, request
 from tests.replay_results import sample
 from tests.replaying import recording_of
@@ -51,7 +51,7 @@ def test_with_nothing_cut_all_of_it_stood(format: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["none", "mask-10", "clear-100k", "oracle", "floor"])
-def test_policies_that_are_not_clews_do_not_look(name: str) -> None:
+def test_policies_that_are_not_respools_do_not_look(name: str) -> None:
     recording = recording_of("anthropic", request("anthropic", "go", *steps_of(DID))["messages"])
     assert score(recording, policy_named(name)(recording), name).again is None
 

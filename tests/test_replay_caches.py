@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clew.prices import Terms
-from clew.replay.caches import NOTHING, Billed, Caches, Found, Prompt
-from clew.replay.reading import HOUR, MINUTES, Block, Row
+from respool.prices import Terms
+from respool.replay.caches import NOTHING, Billed, Caches, Found, Prompt
+from respool.replay.reading import HOUR, MINUTES, Block, Row
 
 MARKS = Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0)
 PREFIX = Terms(cache="prefix", lifetime=600)

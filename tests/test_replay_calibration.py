@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.replay.calibration import (
+from respool.replay.calibration import (
     ENOUGH,
     FRAMING,
     SEALED,
@@ -21,12 +21,12 @@ from clew.replay.calibration import (
     evidence_of,
     forgets,
 )
-from clew.replay.conditions import HEADS, head_of, lifetime_of
-from clew.replay.one import Options, measure_for, replay_session
-from clew.replay.reading import HOUR, MINUTES, Plain
-from clew.replay.result import Growth, SessionResult
-from clew.sessions.session import Sent, Session, Usage
-from clew.tokens import PERMILLE, EstimateCounter, ExactCounter
+from respool.replay.conditions import HEADS, head_of, lifetime_of
+from respool.replay.one import Options, measure_for, replay_session
+from respool.replay.reading import HOUR, MINUTES, Plain
+from respool.replay.result import Growth, SessionResult
+from respool.sessions.session import Sent, Session, Usage
+from respool.tokens import PERMILLE, EstimateCounter, ExactCounter
 
 MODEL = "claude-opus-4-7"
 AROUND = FRAMING["claude"]

@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from clew.cli import main
-from clew.cli.replay_screen import show_replay
-from clew.replay.circling import circled, circles_of
-from clew.replay.page import page
-from clew.replay.result import Circled, Circles
-from clew.replay.spending import times_of
+from respool.cli import main
+from respool.cli.replay_screen import show_replay
+from respool.replay.circling import circled, circles_of
+from respool.replay.page import page
+from respool.replay.result import Circled, Circles
+from respool.replay.spending import times_of
 from tests.formats import FIELD, FORMATS
 from tests.looping import FAILED, LOOM, Step, edit, read, request_of, run
 from tests.replay_results import sample

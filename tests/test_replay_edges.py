@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from clew.cli import main
-from clew.codecs.codec import FORMATS
-from clew.codecs.formats import CODECS
-from clew.replay.one import Options, replay_session
-from clew.replay.policies import USUAL
-from clew.replay.result import (
+from respool.cli import main
+from respool.codecs.codec import FORMATS
+from respool.codecs.formats import CODECS
+from respool.replay.one import Options, replay_session
+from respool.replay.policies import USUAL
+from respool.replay.result import (
     Bill,
     Calibration,
     Left,
@@ -27,8 +27,8 @@ from clew.replay.result import (
     Spent,
     Total,
 )
-from clew.replay.totals import summed
-from clew.sessions.session import Sent, Session, Usage
+from respool.replay.totals import summed
+from respool.sessions.session import Sent, Session, Usage
 from tests.laws.sessions import long_session
 from tests.replay_files import requests
 from tests.replaying import session_of

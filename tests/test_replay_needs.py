@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.replay.needs import Finder, needs_in
+from respool.replay.needs import Finder, needs_in
 from tests.replaying import call, recording_of, result, text, user
 
 CASES = [

@@ -15,15 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from clew.replay.page import page
-from clew.replay.page.clipping import clipped, thinned
-from clew.replay.page.drawn import DETAILED
-from clew.replay.result import Lost, Point, Replay
+from respool.replay.page import page
+from respool.replay.page.clipping import clipped, thinned
+from respool.replay.page.drawn import DETAILED
+from respool.replay.result import Lost, Point, Replay
 from tests.replay_results import POLICIES, hostile, sample
 
 ASSETS = sorted(
     (package, asset.name)
-    for package in ("clew.drawing", "clew.replay.page")
+    for package in ("respool.drawing", "respool.replay.page")
     for asset in files(package).iterdir()
     if asset.name.endswith((".js", ".css", ".html"))
 )

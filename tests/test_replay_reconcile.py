@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.replay.one import Options, replay_session
-from clew.replay.reconcile import (
+from respool.replay.one import Options, replay_session
+from respool.replay.reconcile import (
     CLEARED,
     FOUND,
     HEAD,
@@ -25,8 +25,8 @@ from clew.replay.reconcile import (
     SHOWN,
     STARTED,
 )
-from clew.replay.result import Recorded, SessionResult
-from clew.sessions.session import Sent, Session, Usage
+from respool.replay.result import Recorded, SessionResult
+from respool.sessions.session import Sent, Session, Usage
 
 MODEL = "claude-opus-4-5"
 READ, WRITE, LASTING = 0.1, 1.25, 2.0

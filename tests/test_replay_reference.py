@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from clew.prices import Terms
-from clew.replay.policies import policy_named
-from clew.replay.reading import HOUR, Plain
-from clew.replay.recording import Conditions, Recording
-from clew.replay.result import Score
-from clew.replay.score import score
-from clew.sessions.session import Sent, Session
+from respool.prices import Terms
+from respool.replay.policies import policy_named
+from respool.replay.reading import HOUR, Plain
+from respool.replay.recording import Conditions, Recording
+from respool.replay.result import Score
+from respool.replay.score import score
+from respool.sessions.session import Sent, Session
 from tests.corpus.sessions import corpus
 
 CORPUS = corpus() or Path()

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from clew.replay import run
-from clew.replay.one import Options
-from clew.replay.result import Left
-from clew.replay.run import Found, Progress, Wanted, replay_files, weight
-from clew.replay.workers import Workers
+from respool.replay import run
+from respool.replay.one import Options
+from respool.replay.result import Left
+from respool.replay.run import Found, Progress, Wanted, replay_files, weight
+from respool.replay.workers import Workers
 from tests.replay_files import START, claude_code, codex, collection
 
 OPTIONS = Options(("none", "mask-2"))

@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import clew
-from clew.check.formats import problems_in
-from clew.codecs.codec import FORMATS
-from clew.codecs.formats import CODECS
-from clew.errors import PolicyError
-from clew.prices import Terms
-from clew.replay.conditions import conditions_of
-from clew.replay.policies import policy_named
-from clew.replay.projected import Projected
-from clew.replay.reading import Plain
-from clew.replay.recording import Conditions, Recording
-from clew.replay.result import Score
-from clew.replay.score import score
-from clew.replay.spending import spent_on
-from clew.replay.validity import Judge
+import respool
+from respool.check.formats import problems_in
+from respool.codecs.codec import FORMATS
+from respool.codecs.formats import CODECS
+from respool.errors import PolicyError
+from respool.prices import Terms
+from respool.replay.conditions import conditions_of
+from respool.replay.policies import policy_named
+from respool.replay.projected import Projected
+from respool.replay.reading import Plain
+from respool.replay.recording import Conditions, Recording
+from respool.replay.result import Score
+from respool.replay.score import score
+from respool.replay.spending import spent_on
+from respool.replay.validity import Judge
 from tests.laws.sessions import long_session
 from tests.replaying import call, cuts_in, recording_of, result, session_of, text, user
 from tests.signing import BOUND, OTHER_BOUND
@@ -145,14 +145,14 @@ def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
     messages = data.draw(st.one_of(histories(format), broken(format).map(_history(format))))
     if not isinstance(messages, list) or not cuts_in(format, messages):
         return
-    policy = clew.Policy(cap=300, step=1, growth=0.0, at_once=True)
+    policy = respool.Policy(cap=300, step=1, growth=0.0, at_once=True)
     recording = recording_of(format, messages, lifetime=0)
     sender = Projected(recording, policy)
     for number in range(len(recording.cuts)):
         request = {"model": None, CODECS[format].history: recording.request(number)}
         try:
-            want = clew.compact(request, format=format, policy=policy)
-        except clew.ClewError:
+            want = respool.compact(request, format=format, policy=policy)
+        except respool.RespoolError:
             return
         if want.report.untouched is None:
             assert list(sender.send(number)) == want.request[CODECS[format].history]
@@ -174,7 +174,7 @@ def test_a_model_that_still_has_a_prefix_is_no_free_moment(
     session = recording.session
     sent = tuple(replace(one, model=m) for one, m in zip(session.requests, models, strict=True))
     recording.session = replace(session, requests=sent)
-    sender = Projected(recording, clew.Policy())
+    sender = Projected(recording, respool.Policy())
     found: list[int] = []
     known = 0
     for number in range(len(sent)):
@@ -197,7 +197,7 @@ def test_a_model_that_still_has_a_prefix_is_no_free_moment(
 def test_a_cache_goes_cold_as_its_terms_say(format: Any, gap: float, cold: bool) -> None:
     said = [{"role": "user", "content": "go"}, {"role": "assistant", "content": "done"}]
     recording = recording_of(format, said * 2, lifetime=300.0, gap=gap)
-    sender = Projected(recording, clew.Policy())
+    sender = Projected(recording, respool.Policy())
     for number in range(2):
         sender.send(number)
     assert bool(sender.facts.cold) == cold

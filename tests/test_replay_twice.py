@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from clew.cli import main
-from clew.replay import run
-from clew.replay.one import Options
-from clew.replay.run import Found, Wanted, replay_files
+from respool.cli import main
+from respool.replay import run
+from respool.replay.one import Options
+from respool.replay.run import Found, Wanted, replay_files
 from tests.replay_files import START, claude_code, codex
 
 OPTIONS = Options(("none", "mask-2"))

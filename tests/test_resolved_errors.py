@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clew.api import expand
-from clew.ledger.failures import (
+from respool.api import expand
+from respool.ledger.failures import (
     clipped,
     confirms,
     counts_failures,
@@ -23,8 +23,8 @@ from clew.ledger.failures import (
     tells_success,
     went_wrong,
 )
-from clew.marker import Short, find_marker, reference
-from clew.passes.resolved_errors import resolved_errors
+from respool.marker import Short, find_marker, reference
+from respool.passes.resolved_errors import resolved_errors
 from tests.busy_sessions import (
     bash,
     done,
@@ -76,7 +76,7 @@ def test_the_classic_case_test_failed_edit_test_passed(format: str) -> None:
 def test_what_a_reader_sees() -> None:
     assert left("anthropic", *classic())[0] == (
         "E       AssertionError: assert weave(3) == 4\n"
-        f"[clew: 24 of 25 lines left out, resolved by call t2; ref {reference(FAILED)}]"
+        f"[respool: 24 of 25 lines left out, resolved by call t2; ref {reference(FAILED)}]"
     )
 
 

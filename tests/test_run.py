@@ -1,4 +1,4 @@
-"""`clew run -- CMD` as a program: its terminal, signals and exit status are the command's own."""
+"""`respool run -- CMD` as a program: its terminal, signals and exit status are the command's."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from clew.cli.run import environment_of
-from clew.proxy.watching.summing import Sums
-from clew.store import Record
+from respool.cli.run import environment_of
+from respool.proxy.watching.summing import Sums
+from respool.store import Record
 from tests.formats import Exchange, request
 from tests.transcripts.upstream import Answer, Upstream
 
@@ -36,7 +36,7 @@ for body in json.load(open(sys.argv[1])):
         {"content-type": "application/json", "x-api-key": "k", "anthropic-version": "x"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(sent) as answer:
-        print(answer.status, answer.headers["x-clew-sent"])
+        print(answer.status, answer.headers["x-respool-sent"])
 """
 
 
@@ -44,10 +44,10 @@ def started(folder: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
     environment = {
         **os.environ,
         "PYTHONPATH": str(SOURCE),
-        "CLEW_STORE": str(folder / "clew.db"),
+        "RESPOOL_STORE": str(folder / "respool.db"),
         **more.pop("world", {}),
     }
-    command = [sys.executable, *more.pop("program", ("-m", "clew.cli", "run")), *words]
+    command = [sys.executable, *more.pop("program", ("-m", "respool.cli", "run")), *words]
     given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
     return subprocess.Popen(command, env=environment, **given)
 
@@ -70,7 +70,7 @@ def test_what_is_no_command_is_said_in_a_sentence(tmp_path: Path):
     assert ran(tmp_path, "--", "no-such-agent", "-p") == (
         127,
         "",
-        "clew: There is no command no-such-agent to run.\n",
+        "respool: There is no command no-such-agent to run.\n",
     )
     plain = tmp_path / "plain"
     plain.write_text("x")
@@ -84,10 +84,10 @@ def test_what_is_no_command_is_said_in_a_sentence(tmp_path: Path):
 def test_its_input_and_output_are_its_own(tmp_path: Path):
     process = started(tmp_path, "sh", "-c", "cat; echo mine >&2", stdin=subprocess.PIPE)
     out, said = process.communicate("hello\n", timeout=SOON)
-    assert out == "hello\n"  # nothing of clew's is among it
+    assert out == "hello\n"  # nothing of respool's is among it
     lines = said.splitlines()
-    assert [line.startswith("clew: ") for line in lines] == [True, False, True]
-    assert "which clew does not know" in lines[0]
+    assert [line.startswith("respool: ") for line in lines] == [True, False, True]
+    assert "which respool does not know" in lines[0]
     assert "no request that could be compacted came through" in lines[2]
 
 
@@ -126,7 +126,7 @@ def test_requests_go_through_to_where_they_went_before(tmp_path: Path, observe: 
     assert shorter != observe
     last = said.splitlines()[-1]
     found = re.search(
-        r"clew: 4 requests; ([\d,]+) tokens (.*) sent as ([\d,]+) \(\d+ % less\)", last
+        r"respool: 4 requests; ([\d,]+) tokens (.*) sent as ([\d,]+) \(\d+ % less\)", last
     )
     assert found, said
     before, after = (int(found[at].replace(",", "")) for at in (1, 3))
@@ -147,7 +147,7 @@ def test_an_option_holds_before_what_was_set(tmp_path: Path):
 def test_a_token_is_in_the_base_url(tmp_path: Path):
     with behind() as (upstream, url):
         words = ("--", sys.executable, "-c", AGENT, str(bodies(tmp_path, 1)))
-        world = {"ANTHROPIC_BASE_URL": url, "CLEW_TOKEN": "a-token-of-enough-length"}
+        world = {"ANTHROPIC_BASE_URL": url, "RESPOOL_TOKEN": "a-token-of-enough-length"}
         status, _, said = ran(tmp_path, *words, world=world)
     assert (status, len(upstream.received)) == (0, 1)
     assert "a-token-of-enough-length" not in said
@@ -163,14 +163,14 @@ TRAPS = 'trap "echo got $0; exit 5" {}; echo ready; while :; do sleep 0.05; done
 BLIND = """
 import os, signal, sys
 del signal.sigtimedwait
-from clew.cli import main
+from respool.cli import main
 main(["run", *sys.argv[1:]])
 """
 
 
-@pytest.mark.parametrize("program", [("-m", "clew.cli", "run"), ("-c", BLIND)])
+@pytest.mark.parametrize("program", [("-m", "respool.cli", "run"), ("-c", BLIND)])
 @pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])
-def test_a_signal_sent_to_clew_reaches_the_command(
+def test_a_signal_sent_to_respool_reaches_the_command(
     tmp_path: Path, name: str, program: tuple[str, ...]
 ):
     words = ("sh", "-c", TRAPS.format(name))
@@ -201,12 +201,12 @@ def test_a_command_may_take_no_notice_of_an_interrupt(tmp_path: Path):
 
 @contextlib.contextmanager
 def in_terminal(
-    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "clew.cli", "run")
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "respool.cli", "run")
 ) -> Iterator[tuple[int, int]]:
     """The command in a terminal of its own: its process, and the terminal's other end."""
     pid, master = pty.fork()
     if pid == 0:  # pragma: no cover - another process
-        os.environ.update(PYTHONPATH=str(SOURCE), CLEW_STORE=str(folder / "clew.db"))
+        os.environ.update(PYTHONPATH=str(SOURCE), RESPOOL_STORE=str(folder / "respool.db"))
         os.execv(sys.executable, [sys.executable, *program, *words])
     try:
         yield pid, master
@@ -253,7 +253,7 @@ def test_the_terminal_is_the_commands_and_ctrl_c_comes_once(tmp_path: Path):
         shown(master, "got 1")
         time.sleep(0.3)
         over.touch()
-        assert "had 1" in shown(master, "clew: no request")
+        assert "had 1" in shown(master, "respool: no request")
         assert ended(pid) == 4
 
 
@@ -319,15 +319,14 @@ def test_the_summary_does_not_call_more_less():
 
 
 def test_without_the_extra_it_says_what_is_missing():
-    code = (
-        "import sys\nsys.modules['uvicorn'] = None\nfrom clew.cli import main\nmain(['run','ls'])"
-    )
+    code = "import sys\nsys.modules['uvicorn'] = None\n"
+    code += "from respool.cli import main\nmain(['run','ls'])"
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
     assert done.stderr == (
-        "clew: The proxy needs uvicorn, which is not installed: "
-        "pip install '.[serve]' in a clone of clew's repository.\n"
+        "respool: The proxy needs uvicorn, which is not installed: "
+        "pip install '.[serve]' in a clone of respool's repository.\n"
     )

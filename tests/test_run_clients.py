@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from clew.proxy.agents import client_settings
-from clew.proxy.agents.clients import VARIABLES, Setup, setup_of
-from clew.proxy.agents.settings_files import object_in
-from clew.proxy.forwarding.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
+from respool.proxy.agents import client_settings
+from respool.proxy.agents.clients import VARIABLES, Setup, setup_of
+from respool.proxy.agents.settings_files import object_in
+from respool.proxy.forwarding.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
 
 URL = "http://127.0.0.1:4711"
 V1 = f"{URL}/v1"

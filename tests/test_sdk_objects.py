@@ -16,12 +16,12 @@ from openai.types.chat import ChatCompletionMessage
 from openai.types.responses import ResponseFunctionToolCall, ResponseReasoningItem
 from pydantic import BaseModel
 
-import clew
-from clew.codecs.foreign import plain
+import respool
+from respool.codecs.foreign import plain
 from tests.judges import HISTORY_JUDGES
 
 TURNS = 12
-AT_ONCE = clew.Policy(at_once=True)
+AT_ONCE = respool.Policy(at_once=True)
 
 
 def printed(turn: int) -> str:
@@ -128,8 +128,8 @@ def dumped(history: list[Any]) -> list[Any]:
 @formats
 def test_it_is_compacted_as_the_plain_data_that_the_sdk_sends(format: str):
     history = HISTORIES[format]()
-    out = clew.compact(history, policy=AT_ONCE)
-    beside = clew.compact(dumped(history), policy=AT_ONCE)
+    out = respool.compact(history, policy=AT_ONCE)
+    beside = respool.compact(dumped(history), policy=AT_ONCE)
     assert out.report.untouched is None
     assert out.report.format == format
     assert out.report.edits == beside.report.edits != ()
@@ -142,7 +142,7 @@ def test_it_is_compacted_as_the_plain_data_that_the_sdk_sends(format: str):
 def test_what_no_edit_touches_is_the_same_object_and_nothing_is_changed(format: str):
     history = HISTORIES[format]()
     before = copy.deepcopy(history)
-    out = clew.compact(history, policy=AT_ONCE)
+    out = respool.compact(history, policy=AT_ONCE)
     assert history == before
     by_model = [at for at, one in enumerate(history) if at and not _is_result(one)]
     assert by_model
@@ -153,9 +153,9 @@ def test_what_no_edit_touches_is_the_same_object_and_nothing_is_changed(format: 
 def test_an_object_and_its_plain_data_are_one_conversation(format: str):
     """A history that was saved and loaded goes on where it was."""
     history = HISTORIES[format]()
-    memo = clew.Memo()
-    before = clew.compact(history, memo=memo)
-    loaded = clew.compact(dumped(history), memo=memo)
+    memo = respool.Memo()
+    before = respool.compact(history, memo=memo)
+    loaded = respool.compact(dumped(history), memo=memo)
     assert loaded.report.prefix == before.report.prefix is not None
     assert loaded.request == dumped(before.request)
 
@@ -163,13 +163,13 @@ def test_an_object_and_its_plain_data_are_one_conversation(format: str):
 @formats
 def test_it_is_judged_and_mended_as_well(format: str):
     history = HISTORIES[format]()
-    assert clew.check(history) == []
+    assert respool.check(history) == []
     cut = history[:-1]  # a call without its result, and words behind it
     text = {"gemini": {"role": "user", "parts": [{"text": "Go on."}]}}
     cut.append(text.get(format, {"role": "user", "content": "Go on."}))
-    assert clew.check(cut) != []
-    mended = clew.repair(cut)
-    assert clew.check(mended.request) == []
+    assert respool.check(cut) != []
+    mended = respool.repair(cut)
+    assert respool.check(mended.request) == []
     assert mended.request[1] is history[1]
 
 
@@ -200,9 +200,9 @@ def of_own_types(value: Any) -> Any:
 @formats
 def test_words_of_a_type_of_their_own_are_read_as_words(format: str):
     history = dumped(HISTORIES[format]())
-    out = clew.compact(of_own_types(history), policy=AT_ONCE, memo=None)
-    assert out.request == clew.compact(history, policy=AT_ONCE, memo=None).request
-    assert clew.check(of_own_types(history)) == []
+    out = respool.compact(of_own_types(history), policy=AT_ONCE, memo=None)
+    assert out.request == respool.compact(history, policy=AT_ONCE, memo=None).request
+    assert respool.check(of_own_types(history)) == []
 
 
 def test_an_enumeration_is_what_it_stands_for():
@@ -241,7 +241,7 @@ class Odd(BaseModel):
 @pytest.mark.parametrize("value", [object(), Loud(), Odd(), {"deep": [object()]}])
 def test_what_cannot_be_told_is_refused_by_name(value: Any):
     history = [{"role": "user", "content": "go"}, {"role": "assistant", "content": [value]}]
-    out = clew.compact(history, format="anthropic")
+    out = respool.compact(history, format="anthropic")
     assert out.request is history
     kind = "object" if isinstance(value, dict) else type(value).__name__
     assert f"Message 1 holds a {kind} object" in str(out.report.untouched)
@@ -250,7 +250,7 @@ def test_what_cannot_be_told_is_refused_by_name(value: Any):
 def test_a_history_that_holds_itself_is_no_hang():
     history: list[Any] = [{"role": "user", "content": "go"}]
     history.append({"role": "assistant", "content": history})
-    assert clew.compact(history, format="anthropic").request is history
+    assert respool.compact(history, format="anthropic").request is history
 
 
 def _is_result(message: Any) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.searching import MOST_PATTERN, Unsearchable, searcher
+from respool.searching import MOST_PATTERN, Unsearchable, searcher
 from tests.timing import takes_at_most
 
 ATOMS = st.sampled_from(

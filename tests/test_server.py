@@ -1,4 +1,4 @@
-"""A real model server reads, renders and answers what clew gives it, and caches it as promised.
+"""A real model server reads, renders and answers what respool gives it, and caches it as promised.
 
 The server is one that we did not write, with a template as strict as any (tests/e2e).
 """
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-import clew
-from clew.codecs.formats import CODECS
+import respool
+from respool.codecs.formats import CODECS
 from tests.e2e.cases import ASK, BROKEN, HEADS, MORE
 from tests.e2e.fitting import fit
 from tests.e2e.server import CONTEXT, WIRES, ModelServer
@@ -38,14 +38,14 @@ MARGIN = 8
 
 def errors(request: dict[str, Any], format: str) -> list[str]:
     """What check has against a request."""
-    return [str(p) for p in clew.check(request, format=format) if p.severity == "error"]
+    return [str(p) for p in respool.check(request, format=format) if p.severity == "error"]
 
 
 def projections(request: dict[str, Any], format: str) -> list[dict[str, Any]]:
     """The request, and what the default and the most eager policy make of it, each once."""
     outs = [
         request,
-        *(clew.compact(request, format=format, policy=p).request for p in (None, EAGER)),
+        *(respool.compact(request, format=format, policy=p).request for p in (None, EAGER)),
     ]
     return [one for at, one in enumerate(outs) if one not in outs[:at]]
 
@@ -61,7 +61,7 @@ def test_tools_calls_and_results_are_rendered(server: ModelServer) -> None:
     assert prompt.count("<tool_response>") == 4
     assert '{"name": "Bash", "arguments": {"command": "make 1"}}' in prompt
     assert "15: def wind_15(spool)" in prompt
-    shorter = server.rendered(clew.compact(request, policy=EAGER).request)
+    shorter = server.rendered(respool.compact(request, policy=EAGER).request)
     assert shorter.count("<tool_response>") == 4
     assert len(shorter) < len(prompt)
 
@@ -123,12 +123,12 @@ def test_whole_histories_are_read(server: ModelServer, format: str) -> None:
 @pytest.mark.parametrize("style", ["text", "text-only", "rfc013"])
 def test_plain_messages_are_read_and_answered(server: ModelServer, format: str, style: str) -> None:
     whole = fit(format, conversation())
-    policy = clew.Policy().replace(rendering=style)
+    policy = respool.Policy().replace(rendering=style)
     for moment in moments(whole):
-        out = clew.compact(render(format, moment), format=format, policy=policy).request
+        out = respool.compact(render(format, moment), format=format, policy=policy).request
         assert server.read(format, out).accepted
     request = render(format, whole)
-    out = clew.compact(request, format=format, policy=policy).request
+    out = respool.compact(request, format=format, policy=policy).request
     assert server.answer(format, out).accepted
     if format == "openai-chat":
         prompt = server.rendered(out)
@@ -151,7 +151,7 @@ def test_broken_histories_are_refused_until_repaired(
     assert errors(broken, format)
     refused = server.answer(format, broken, roles_may_repeat=True)
     assert not refused.accepted
-    repaired = clew.repair(broken, format=format).request
+    repaired = respool.repair(broken, format=format).request
     assert errors(repaired, format) == []
     # A result that answers no call is told by the user, perhaps next to what else the user says:
     # the providers take that, and only the strictest templates (T2) do not.
@@ -170,7 +170,7 @@ def test_the_judge_can_fail() -> None:
 def test_the_cache_keeps_what_lies_between_epochs(server: ModelServer, format: str) -> None:
     """Whatever was sent before is read from the cache, until an epoch; then what lies before it."""
     outs = [
-        clew.compact(request, format=format, policy=EAGER)
+        respool.compact(request, format=format, policy=EAGER)
         for request in growing(format, (2, 20, 1, 1))
     ]
     answers = [server.answer(format, out.request) for out in outs]
@@ -210,7 +210,7 @@ def test_a_history_that_does_not_fit_is_refused_until_compacted(
     assert whole.status == 400
     assert whole.error["type"] == "exceed_context_size_error"
     assert whole.error["n_prompt_tokens"] > whole.error["n_ctx"] == CONTEXT
-    out = clew.compact(requests[-1], format=format, policy=EAGER)
+    out = respool.compact(requests[-1], format=format, policy=EAGER)
     answer = server.answer(format, out.request)
     assert answer.accepted, answer.error
     assert answer.prompt < CONTEXT

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from clew.codecs.codec import FormatName
-from clew.proxy.answers.usage import Told, UsageReader
-from clew.proxy.compacting.objections import objection_of
+from respool.codecs.codec import FormatName
+from respool.proxy.answers.usage import Told, UsageReader
+from respool.proxy.compacting.objections import objection_of
 from tests.e2e.server import CONTEXT, ModelServer
 
 pytestmark = pytest.mark.e2e

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.sessions import claude_code, codex, request_log
-from clew.sessions.session import Session, Skipped, Usage
+import respool
+from respool.sessions import claude_code, codex, request_log
+from respool.sessions.session import Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 START = 1_767_225_600  # 2026-01-01, the zeroth second of these transcripts
@@ -135,7 +135,7 @@ class TestOneConversation:
     def test_the_provider_would_take_every_request(self):
         session = only(PARALLEL)
         for one in session.requests:
-            assert clew.check(list(session.messages[: one.cut]), format="anthropic") == []
+            assert respool.check(list(session.messages[: one.cut]), format="anthropic") == []
 
     def test_the_records_stay_as_they_were(self):
         before = copy.deepcopy(PARALLEL)

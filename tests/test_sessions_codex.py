@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.sessions import claude_code, codex, request_log
-from clew.sessions.session import Session, Skipped, Usage
+import respool
+from respool.sessions import claude_code, codex, request_log
+from respool.sessions.session import Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 START = 1_767_225_600  # 2026-01-01, the zeroth second of these transcripts
@@ -139,7 +139,7 @@ class TestOneConversation:
         session = only(TURN)
         for one in session.requests:
             history = list(session.messages[: one.cut])
-            assert clew.check(history, format="openai-responses") == []
+            assert respool.check(history, format="openai-responses") == []
 
     def test_without_a_head_it_is_named_for_its_file(self):
         assert only(TURN[1:]).id == "rollout-1"

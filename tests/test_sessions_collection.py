@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.sessions import collection
-from clew.sessions.readers import READERS
-from clew.sessions.reading import read_file
-from clew.sessions.session import Session, Skipped
+from respool.sessions import collection
+from respool.sessions.readers import READERS
+from respool.sessions.reading import read_file
+from respool.sessions.session import Session, Skipped
 from tests.strategies import arbitrary_json
 
 STAMP = "2026-01-01T00:00:00Z"

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.sessions import copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
-from clew.sessions.session import Session, Skipped, Usage
+import respool
+from respool.sessions import copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
+from respool.sessions.session import Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 READERS = (copilot_cli, gemini_cli, inspect_log, openhands, opencode, pi)
@@ -34,7 +34,7 @@ def sessions(reader: ModuleType, records: Iterable[Any]) -> list[Session]:
         assert session.source == "some/file"
         for request in session.requests:
             sent = session.messages[: request.cut]
-            problems = clew.check(sent, format=session.format)
+            problems = respool.check(sent, format=session.format)
             assert [p for p in problems if p.severity == "error"] == []
     return read
 

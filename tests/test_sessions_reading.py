@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from clew.sessions.readers import READERS
-from clew.sessions.reading import PLACES, Reader, files_below, find, read_file
-from clew.sessions.session import Sent, Session, Skipped
+from respool.sessions.readers import READERS
+from respool.sessions.reading import PLACES, Reader, files_below, find, read_file
+from respool.sessions.session import Sent, Session, Skipped
 
 STAMP = "2026-01-01T00:00:00Z"
 CLAUDE = [

@@ -26,11 +26,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-import clew
-from clew.codecs.marks import strip_marks
-from clew.sessions.readers import READERS
-from clew.sessions.reading import find, read_file
-from clew.sessions.session import Session, Usage
+import respool
+from respool.codecs.marks import strip_marks
+from respool.sessions.readers import READERS
+from respool.sessions.reading import find, read_file
+from respool.sessions.session import Session, Usage
 
 HERE = Path(__file__).parent / "transcripts"
 HISTORIES = ("messages", "input", "contents")
@@ -253,7 +253,7 @@ def test_all_conversations_are_found_and_no_other(fixture):
 def test_the_provider_would_take_every_request(fixture):
     for session in read(fixture).values():
         for request in session.requests:
-            problems = clew.check(session.messages[: request.cut], format=session.format)
+            problems = respool.check(session.messages[: request.cut], format=session.format)
             assert [one for one in problems if one.severity == "error"] == []
 
 

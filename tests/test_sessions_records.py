@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.sessions import records
-from clew.sessions.readers import READERS
-from clew.sessions.reading import Reader, files_below, read_file
-from clew.sessions.session import Sent, Session, Skipped
+from respool.sessions import records
+from respool.sessions.readers import READERS
+from respool.sessions.reading import Reader, files_below, read_file
+from respool.sessions.session import Sent, Session, Skipped
 
 STAMP = "2026-01-01T00:00:00Z"
 

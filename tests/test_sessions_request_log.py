@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.sessions import claude_code, codex, request_log
-from clew.sessions.session import Sent, Session, Skipped, Usage
+from respool.sessions import claude_code, codex, request_log
+from respool.sessions.session import Sent, Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 Body = dict[str, Any]

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.check.formats import problems_in
-from clew.codecs.formats import CODECS
-from clew.sessions import inspect_log, opencode, opencode_store, openhands, records
-from clew.sessions.readers import READERS
-from clew.sessions.reading import files_below, find, read_file
-from clew.sessions.session import Session, Skipped, Usage
+from respool.check.formats import problems_in
+from respool.codecs.formats import CODECS
+from respool.sessions import inspect_log, opencode, opencode_store, openhands, records
+from respool.sessions.readers import READERS
+from respool.sessions.reading import files_below, find, read_file
+from respool.sessions.session import Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 CALL = {"type": "tool", "tool": "bash", "callID": "c1"}

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.check.formats import problems_in
-from clew.codecs.formats import CODECS
-from clew.sessions import trajectory
-from clew.sessions.readers import READERS
-from clew.sessions.reading import files_below, read_file
-from clew.sessions.session import Sent, Session, Skipped, Usage
+from respool.check.formats import problems_in
+from respool.codecs.formats import CODECS
+from respool.sessions import trajectory
+from respool.sessions.readers import READERS
+from respool.sessions.reading import files_below, read_file
+from respool.sessions.session import Sent, Session, Skipped, Usage
 from tests.strategies import arbitrary_json
 
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.shapes import SHAPES, Shape, kind_of, may_be, shape
-from clew.shapes.frame import framed
-from clew.tools.use import CONTENTS, Content
+from respool.shapes import SHAPES, Shape, kind_of, may_be, shape
+from respool.shapes.frame import framed
+from respool.tools.use import CONTENTS, Content
 from tests.shape_rules import accounts_for
 
 PYTHON = "import os\n\n\ndef first():\n    return 1\n\n\nclass Second:\n    pass\n"

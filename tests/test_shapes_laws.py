@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.marker import Short
-from clew.shapes import SHAPES, Shape, kind_of, shape
-from clew.tools.use import CONTENTS
+from respool.marker import Short
+from respool.shapes import SHAPES, Shape, kind_of, shape
+from respool.tools.use import CONTENTS
 from tests.shape_rules import HOLE, accounts_for, number
 
 LINES = st.one_of(

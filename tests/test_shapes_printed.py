@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from clew.shapes.troubles import TROUBLE, lines_with, troubles
+from respool.shapes.troubles import TROUBLE, lines_with, troubles
 from tests.shape_rules import Case, holds
 
 CASES = [

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from clew.shapes.json_value import shape_json
+from respool.shapes.json_value import shape_json
 from tests.shape_rules import Case, holds
 
 USERS = [

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Facts, Memo, Policy
-from clew.check.anthropic_request import MOST_BYTES
-from clew.edits import Replace
-from clew.marker import Short, find_marker, reference
+import respool
+from respool import Facts, Memo, Policy
+from respool.check.anthropic_request import MOST_BYTES
+from respool.edits import Replace
+from respool.marker import Short, find_marker, reference
 from tests.formats import FIELD, FORMATS
 from tests.judges import judge
 
@@ -68,7 +68,7 @@ def session(shots: Sequence[Shot], model: str = HAIKU) -> dict[str, Any]:
 def shed(request: dict[str, Any], policy: Policy = ALONE, **more: Any) -> list[int]:
     """Which images went, by number, after all that must hold was looked at."""
     kept = copy.deepcopy(request)
-    out = clew.compact(request, policy=policy, memo=None, **more)
+    out = respool.compact(request, policy=policy, memo=None, **more)
     assert request == kept
     assert judge("anthropic", out.request) == []
     for edit in out.report.edits:
@@ -78,7 +78,7 @@ def shed(request: dict[str, Any], policy: Policy = ALONE, **more: Any) -> list[i
         assert isinstance(marker, Short)
         assert (marker.gone, marker.unit, marker.ref) == (1, "image", edit.original)
         assert _at(out.request, edit.ref) == {"type": "text", "text": edit.text}
-        original = clew.expand(edit.original, out)
+        original = respool.expand(edit.original, out)
         assert json.loads(original) == _at(request, edit.ref)
         assert reference(original) == edit.original
     return [(edit.ref.row - 2) // 2 for edit in out.report.edits]
@@ -128,7 +128,7 @@ def test_which_go(case: str) -> None:
     shots, expected = MANY[case]
     request = session(shots)
     assert shed(request) == expected
-    assert clew.check(clew.compact(request, policy=ALONE, memo=None).request) == []
+    assert respool.check(respool.compact(request, policy=ALONE, memo=None).request) == []
 
 
 @pytest.mark.parametrize("case", MANY)
@@ -146,7 +146,7 @@ def test_what_a_limit_demands_goes_though_the_rest_is_too_short_to_be_cached(
     request = session(shots)
     request["messages"][-1]["content"][-1]["cache_control"] = {"type": "ephemeral"}
     assert shed(request, policy) == expected
-    assert clew.check(clew.compact(request, policy=policy, memo=None).request) == []
+    assert respool.check(respool.compact(request, policy=policy, memo=None).request) == []
 
 
 ICON, SMALL = (64, 64), (120, 120)  # 6 tokens, which no marker is worth; 20, which the shortest is
@@ -168,9 +168,9 @@ def test_what_takes_fewer_tokens_than_a_marker_stays(
     request = session(shots)
     for policy in (ALONE, Policy()):
         assert shed(request, policy) == expected
-        out = clew.compact(request, policy=policy, memo=None)
+        out = respool.compact(request, policy=policy, memo=None)
         assert out.report.tokens_after <= out.report.tokens_before
-        left = [one.code for one in clew.check(out.request)]
+        left = [one.code for one in respool.check(out.request)]
         assert left == ([] if expected else ["A22"]), "what is still too many is told"
 
 
@@ -181,11 +181,11 @@ def test_a_larger_model_may_have_more() -> None:
 @pytest.mark.parametrize(("each", "expected"), [(2_000_000, []), (3_000_000, [0, 1, 2, 3, 4])])
 def test_too_many_bytes(each: int, expected: list[int]) -> None:
     request = session(few(12, bytes=each))
-    out = clew.compact(json.dumps(request).encode(), policy=ALONE, memo=None)
+    out = respool.compact(json.dumps(request).encode(), policy=ALONE, memo=None)
     assert shed(request) == expected
     assert len(out.request) < MOST_BYTES
-    assert clew.check(out.request) == []
-    assert bool(clew.check(json.dumps(request))) == (each > 2_600_000)
+    assert respool.check(out.request) == []
+    assert bool(respool.check(json.dumps(request))) == (each > 2_600_000)
 
 
 def test_what_the_model_has_not_seen_stays() -> None:
@@ -197,12 +197,12 @@ def test_what_the_model_has_not_seen_stays() -> None:
     request["messages"] += [
         {"role": "assistant", "content": [call]}, {"role": "user", "content": [answer]},
     ]  # fmt: skip
-    assert clew.compact(request, policy=ALONE, memo=None).request is request
+    assert respool.compact(request, policy=ALONE, memo=None).request is request
     request["messages"].append({"role": "assistant", "content": "I see."})
     request["messages"].append({"role": "user", "content": "And?"})
-    out = clew.compact(request, policy=ALONE, memo=None)
+    out = respool.compact(request, policy=ALONE, memo=None)
     assert len(out.report.edits) == len(OLD_OF_100)
-    assert clew.check(out.request) == []
+    assert respool.check(out.request) == []
 
 
 def test_the_first_message_and_pins_stay() -> None:
@@ -217,10 +217,10 @@ def test_what_went_stays_gone_and_goes_out_the_same() -> None:
     outs = []
     for count in range(99, 136):
         body = json.dumps(session(few(count))).encode()
-        out = clew.compact(body, policy=ALONE, memo=memo)
-        assert out.request == clew.compact(body, policy=ALONE, memo=None).request
-        assert out.originals == clew.compact(body, policy=ALONE, memo=None).originals
-        assert clew.check(out.request) == []
+        out = respool.compact(body, policy=ALONE, memo=memo)
+        assert out.request == respool.compact(body, policy=ALONE, memo=None).request
+        assert out.originals == respool.compact(body, policy=ALONE, memo=None).originals
+        assert respool.check(out.request) == []
         outs.append(out)
     assert [len(out.report.edits) for out in outs] == [0] * 2 + [31] * 31 + [62] * 4
     assert [out.report.epochs for out in outs] == [0] * 2 + [1] * 31 + [2] * 4
@@ -228,7 +228,7 @@ def test_what_went_stays_gone_and_goes_out_the_same() -> None:
 
 def test_where_nothing_may_be_done_nothing_is() -> None:
     request = session(few(101))
-    prefix = clew.compact(request, policy=ALONE, memo=None).report.prefix
+    prefix = respool.compact(request, policy=ALONE, memo=None).report.prefix
     assert prefix is not None
     assert shed(request, facts=Facts(left_alone=frozenset({prefix}))) == []
 
@@ -271,6 +271,8 @@ def _image(format: str, number: int) -> dict[str, Any]:
 @pytest.mark.parametrize("format", FORMATS)
 def test_only_where_a_limit_is_known(format: str) -> None:
     request = shown(format, 120)
-    out = clew.compact(request, format=format, policy=ALONE, memo=None)
+    out = respool.compact(request, format=format, policy=ALONE, memo=None)
     assert len(out.report.edits) == (len(OLD_OF_100) if format == "anthropic" else 0)
-    assert [one for one in clew.check(out.request, format=format) if one.severity == "error"] == []
+    assert [
+        one for one in respool.check(out.request, format=format) if one.severity == "error"
+    ] == []

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import UNLIMITED, Policy, Tool, Tools
-from clew.marker import MOST, find_marker
+import respool
+from respool import UNLIMITED, Policy, Tool, Tools
+from respool.marker import MOST, find_marker
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.source_sessions import compact, compact_body, then
 
@@ -34,7 +34,7 @@ def left(format: str, *steps: Any, **changes: Any) -> list[str]:
     return results(format, compact("clark", format, *steps, **changes).request)
 
 
-def test_the_default_cap_is_clews_own():
+def test_the_default_cap_is_respools_own():
     assert Policy.preset("clark").cap == Policy().cap == 32_000
 
 
@@ -102,8 +102,8 @@ def test_the_last_result_stays_verbatim_when_it_was_seen(format: str):
     assert find_marker(older) is not None
     assert newer == BIG
     usual = Policy(cap=1_000, passes=("cap_results",), at_once=True, step=1, growth=0.0)
-    _, seen = results(format, clew.compact(body, format=format, policy=usual).request)
-    assert seen != BIG, "clew's own rule: what was seen may be clipped"
+    _, seen = results(format, respool.compact(body, format=format, policy=usual).request)
+    assert seen != BIG, "respool's own rule: what was seen may be clipped"
 
 
 @formats

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Policy
-from clew.edits import DropReasoning, Replace
-from clew.marker import find_marker
-from clew.passes import OPT_IN
+import respool
+from respool import Policy
+from respool.edits import DropReasoning, Replace
+from respool.marker import find_marker
+from respool.passes import OPT_IN
 from tests.busy_sessions import bash, write
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 from tests.source_sessions import LONG, TEXT, A, compact, compact_body, reasons, then
@@ -51,7 +51,7 @@ def test_second_calls_arguments_reference_the_first(format: str):
     first, second, *_ = arguments(format, out.request)
     assert first == {"command": LONG}
     assert second["repeat_of"] == "first"
-    assert json.loads(clew.expand(second["ref"], out)) == {"command": LONG}
+    assert json.loads(respool.expand(second["ref"], out)) == {"command": LONG}
     assert results(format, out.request)[:2] == ["a", "b"], "results stay"
 
 

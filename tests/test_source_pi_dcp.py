@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import clew
-from clew import Policy
-from clew.edits import DropExchange, Offer
-from clew.passes.view import View
+import respool
+from respool import Policy
+from respool.edits import DropExchange, Offer
+from respool.passes.view import View
 from tests.busy_sessions import bash, done, edit, lines, read, write
 from tests.formats import FORMATS, request, results
 from tests.source_sessions import TEXT, A, B, compact, reasons, then
@@ -101,7 +101,7 @@ def test_a_kept_result_protects_its_call_and_the_calls_beside_it_stay(format: st
 @formats
 def test_protection_is_visible_in_the_outcome(format: str):
     body = request(format, "go", [write(A, OLD, "w1")], [write(A, NEW, "w2")], *then(4))
-    plan = clew.plan(body, format=format, policy=Policy.preset("pi-dcp"), trace=True)
+    plan = respool.plan(body, format=format, policy=Policy.preset("pi-dcp"), trace=True)
     assert plan.trace is not None
     kept = {one.reason for one in plan.trace if one.outcome == "protected"}
     assert kept == {"recent, kept as it is"}
@@ -115,7 +115,7 @@ def test_a_rule_that_throws_is_skipped_and_told(format: str):
     policy = Policy.preset("pi-dcp")
     policy = policy.replace(passes=(broken, *(policy.passes or ())))
     body = request(format, "go", [write(A, OLD, "w1")], [write(A, NEW, "w2")], *then(10))
-    out = clew.compact(body, format=format, policy=policy, memo=None)
+    out = respool.compact(body, format=format, policy=policy, memo=None)
     assert reasons(out) == ["superseded"]
     assert out.report.failures == {"broken": "LookupError: a rule of the user's"}
 
@@ -137,14 +137,14 @@ def test_the_order_is_the_users_and_off_is_off(format: str, order: tuple[int, ..
     body = request(format, "go", [write(A, OLD, "w1")], [write(A, NEW, "w2")], *then(10))
     rules = [rule(number) for number in range(3)]
     policy = Policy.preset("pi-dcp").replace(passes=tuple(rules[number] for number in order))
-    clew.compact(body, format=format, policy=policy, memo=None)
+    respool.compact(body, format=format, policy=policy, memo=None)
     times = len(asked) // len(order)
     assert times > 0
     assert asked == list(order) * times
     off = Policy.preset("pi-dcp").replace(passes=())
-    assert clew.compact(body, format=format, policy=off).request is body
+    assert respool.compact(body, format=format, policy=off).request is body
     some = Policy.preset("pi-dcp").replace(passes=("identical_results", "resolved_errors"))
-    assert clew.compact(body, format=format, policy=some).request is body
+    assert respool.compact(body, format=format, policy=some).request is body
 
 
 @formats

@@ -1,4 +1,4 @@
-"""What holds for all presets that reproduce what clew comes from; each has a file of its own."""
+"""What holds for all presets that reproduce what respool comes from; each has a file of its own."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew import Facts, Policy
-from clew.cli import main
-from clew.engine import Compaction, compacted, fold_request
-from clew.folding.evaluating import chosen_passes
-from clew.folding.memo import Memo
-from clew.marker import reference
-from clew.policy import PRESETS
-from clew.replay.policies import told
+import respool
+from respool import Facts, Policy
+from respool.cli import main
+from respool.engine import Compaction, compacted, fold_request
+from respool.folding.evaluating import chosen_passes
+from respool.folding.memo import Memo
+from respool.marker import reference
+from respool.policy import PRESETS
+from respool.replay.policies import told
 from tests.busy_sessions import bash, done, lines, read, requests_of, sessions, write
 from tests.formats import FIELD, FORMATS, request
 from tests.laws import laws
@@ -57,7 +57,7 @@ def under(usual: Policy, format: str) -> Compact:
 
 CASES: dict[str, Policy] = {
     **SMALL_SOURCES,
-    # What they are made of, with all that clew can do beside it.
+    # What they are made of, with all that respool can do beside it.
     "messages": EVERYTHING.replace(keep_messages=3, keep_reasoning=1, least=0),
     "calls": EVERYTHING.replace(keep_calls=2, fold_over=1_000),
 }
@@ -123,8 +123,8 @@ def test_one_more_turn_costs_one_more_turn(preset: str, format: str):
 @formats
 def test_with_nothing_to_do_the_output_is_the_input(preset: str, format: str):
     body = request(format, "go", [bash("ls", "a", "1")], done())
-    assert clew.compact(body, format=format, policy=Policy.preset(preset)).request is body
-    assert clew.compact(body, format=format, policy=IDLE).request is body
+    assert respool.compact(body, format=format, policy=Policy.preset(preset)).request is body
+    assert respool.compact(body, format=format, policy=IDLE).request is body
 
 
 @sources
@@ -200,7 +200,7 @@ def test_least_stands_in_place_of_each_passs_own_limit(format: str, name: str):
     def cuts(steps: list[Any], least: int | None) -> bool:
         policy = EVERYTHING.replace(passes=(name,), least=least, cap=None)
         body = request(format, "go", *steps, done())
-        return bool(clew.compact(body, format=format, policy=policy, memo=None).report.edits)
+        return bool(respool.compact(body, format=format, policy=policy, memo=None).report.edits)
 
     long, short = LIMITS[name]
     assert (cuts(long, None), cuts(long, 100_000)) == (True, False)
@@ -211,11 +211,11 @@ def test_least_stands_in_place_of_each_passs_own_limit(format: str, name: str):
 @formats
 @pytest.mark.parametrize("keep", ["keep_messages", "keep_calls"])
 def test_what_is_kept_is_kept_from_every_pass(format: str, keep: str):
-    """With all that clew can do: what passes would do at arrival, they do when it leaves."""
+    """With all that respool can do: what passes would do at arrival, they do when it leaves."""
     steps = [[bash(LONG, TEXT * 2 + "   \n" * 9, f"c{n}")] for n in range(6)]
     body = request(format, "go", *steps)
     policy = EVERYTHING.replace(**{keep: 6 if keep == "keep_messages" else 3})
-    out = clew.compact(body, format=format, policy=policy, memo=None)
+    out = respool.compact(body, format=format, policy=policy, memo=None)
     assert out.request[FIELD[format]][-6:] == body[FIELD[format]][-6:]
     assert out.request[FIELD[format]][:-6] != body[FIELD[format]][:-6]
     assert all(reference(text) == ref for ref, text in out.originals.items())

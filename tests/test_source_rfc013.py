@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Policy
-from clew.edits import DropExchange, Replace
-from clew.engine import Compaction
-from clew.tokens import counter_for
+import respool
+from respool import Policy
+from respool.edits import DropExchange, Replace
+from respool.engine import Compaction
+from respool.tokens import counter_for
 from tests.busy_sessions import bash, edit, read
 from tests.formats import FIELD, FORMATS, request, results
 from tests.source_sessions import A, compact, compact_body, reasons, then
@@ -179,10 +179,10 @@ def test_empty_results_are_results(format: str):
 def test_the_decision_stands_apart_from_its_application(format: str):
     body = request(format, "Mend the loom.", *rfc_session(12))
     policy = Policy.preset("rfc013")
-    plan = clew.plan(body, format=format, policy=policy)
+    plan = respool.plan(body, format=format, policy=policy)
     gone = [one for one in plan.edits if isinstance(one, DropExchange)]
     assert plan.tokens_saved > 1_000
     assert {one.exchange for one in gone} <= set(range(6)), "which calls go"
     assert gone
-    applied = clew.apply(body, plan)
-    assert applied.request == clew.compact(body, format=format, policy=policy).request
+    applied = respool.apply(body, plan)
+    assert applied.request == respool.compact(body, format=format, policy=policy).request

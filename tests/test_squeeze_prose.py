@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.edits import Replace
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.marker import reference
-from clew.passes.squeeze_prose import _squeezed, squeeze_prose
-from clew.policy import Policy
+import respool
+from respool.edits import Replace
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.marker import reference
+from respool.passes.squeeze_prose import _squeezed, squeeze_prose
+from respool.policy import Policy
 from tests.formats import FIELD, FORMATS, Exchange, request
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -74,7 +74,7 @@ def compacts(format: str, before: dict[str, Any], keep: int = 1) -> Compaction[A
     policy = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=keep)
     folded = fold_request(before, format, policy, Facts(), None, (squeeze_prose,))
     out = compacted(folded, before)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out
 
@@ -92,7 +92,7 @@ def test_old_prose_is_squeezed(format: str) -> None:
     assert (edit.reason, edit.text) == ("blanks", LEFT)
     assert edit.evidence == f"{len(PROSE) - len(LEFT)} of {len(PROSE)} chars"
     assert LEFT in _texts(out.request[FIELD[format]])
-    assert clew.expand(reference(PROSE), out) == PROSE
+    assert respool.expand(reference(PROSE), out) == PROSE
 
 
 def _texts(value: Any) -> list[str]:

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Facts, Memo, Policy
-from clew.check.anthropic_request import MOST_MARKS
-from clew.engine import Compaction
-from clew.policy import PRESETS
+import respool
+from respool import Facts, Memo, Policy
+from respool.check.anthropic_request import MOST_MARKS
+from respool.engine import Compaction
+from respool.policy import PRESETS
 from tests.formats import FIELD, FORMATS
 from tests.judges import judge
 from tests.laws.laws import _ends_made_up
@@ -152,7 +152,7 @@ def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: s
 def assert_sound(case: str, out: Compaction[bytes], body: bytes) -> None:
     """What goes out is valid, and has at most one mark more than came."""
     format = wire(case)
-    problems = [one for one in clew.check(out.request, format=format) if one.severity == "error"]
+    problems = [one for one in respool.check(out.request, format=format) if one.severity == "error"]
     assert problems == []
     assert judge(format, json.loads(out.request)) == []
     count = len(re.findall(b'"cache_control"', out.request))
@@ -166,9 +166,9 @@ def test_request_by_request(format: str, name: str) -> None:
     policy, memo = POLICIES[name], Memo()
     outs: list[Compaction[bytes]] = []
     for number, body in enumerate(bodies(format)):
-        out = clew.compact(body, format=wire(format), policy=policy, memo=memo)
+        out = respool.compact(body, format=wire(format), policy=policy, memo=memo)
         if number % 4 == 0 or number == EXCHANGES:
-            cold = clew.compact(body, format=wire(format), policy=policy, memo=None)
+            cold = respool.compact(body, format=wire(format), policy=policy, memo=None)
             assert (out.request, out.report) == (cold.request, cold.report), f"request {number}"
             assert_sound(format, out, body)
         outs.append(out)
@@ -189,8 +189,8 @@ def test_forks_and_edited_turns(format: str, name: str) -> None:
     for number in range(17, 30, 2):
         for which, told in enumerate((one, other)):
             body = told[number]
-            warm = clew.compact(body, format=wire(format), policy=policy, memo=memo)
-            cold = clew.compact(body, format=wire(format), policy=policy, memo=None)
+            warm = respool.compact(body, format=wire(format), policy=policy, memo=memo)
+            cold = respool.compact(body, format=wire(format), policy=policy, memo=None)
             assert (warm.request, warm.report) == (cold.request, cold.report)
             assert_sound(format, warm, body)
             if which in before:
@@ -214,11 +214,11 @@ def test_a_clients_own_compaction(format: str, name: str) -> None:
     """What it keeps is known from before, behind another beginning: it is decided as if it came."""
     policy, memo = POLICIES[name], Memo()
     for body in bodies(format)[20::4]:
-        clew.compact(body, format=wire(format), policy=policy, memo=memo)
+        respool.compact(body, format=wire(format), policy=policy, memo=memo)
     before: Compaction[bytes] | None = None
     for number, body in enumerate(compacted(format, 16)):
-        warm = clew.compact(body, format=wire(format), policy=policy, memo=memo)
-        cold = clew.compact(body, format=wire(format), policy=policy, memo=None)
+        warm = respool.compact(body, format=wire(format), policy=policy, memo=memo)
+        cold = respool.compact(body, format=wire(format), policy=policy, memo=None)
         assert (warm.request, warm.report) == (cold.request, cold.report)
         assert_sound(format, warm, body)
         if before is not None:
@@ -257,10 +257,12 @@ def with_facts(case: str, name: str) -> tuple[list[Compaction[bytes]], list[Fact
     for number, body in enumerate(bodies(case)):
         facts = known[-1]
         if number in NOTED:
-            before = clew.compact(body, facts=facts, **how)  # so that the memo knows it otherwise
+            before = respool.compact(
+                body, facts=facts, **how
+            )  # so that the memo knows it otherwise
             assert before.report.prefix is not None
             facts = facts.merge(noted(number, before.report.prefix))
-        outs.append(clew.compact(body, facts=facts, summarize=sum_up, **how))
+        outs.append(respool.compact(body, facts=facts, summarize=sum_up, **how))
         known.append(outs[-1].facts)
     return outs, known[1:]
 
@@ -272,7 +274,7 @@ def test_facts_of_every_kind(format: str, name: str) -> None:
     for number, (body, out, facts) in enumerate(zip(bodies(format), outs, known, strict=True)):
         if number % 12 == 0 or number - 1 in NOTED:
             how: Any = {"format": wire(format), "policy": POLICIES[name], "memo": None}
-            cold = clew.compact(body, facts=facts, **how)
+            cold = respool.compact(body, facts=facts, **how)
             assert (out.request, out.report) == (cold.request, cold.report), f"request {number}"
             assert_sound(format, out, body)
     for number, (before, after) in enumerate(pairwise(outs)):
@@ -288,7 +290,7 @@ def test_each_kind_of_fact_matters(kind: str) -> None:
             outs, known = with_facts(case, name)
             told = {**known[number].to_dict(), kind: Facts().to_dict().get(kind, {})}
             how: Any = {"format": wire(case), "policy": POLICIES[name], "memo": None}
-            without = clew.compact(bodies(case)[number], facts=Facts.from_dict(told), **how)
+            without = respool.compact(bodies(case)[number], facts=Facts.from_dict(told), **how)
             differ.append(without.request != outs[number].request)
     assert any(differ)
 
@@ -308,7 +310,7 @@ def told(known: Known) -> dict[str, str]:
     for case, policies in known.items():
         for name, facts in policies.items():
             how: Any = {"format": wire(case), "policy": POLICIES[name], "memo": None}
-            out = clew.compact(bodies(case)[-1], facts=Facts.from_dict(facts), **how)
+            out = respool.compact(bodies(case)[-1], facts=Facts.from_dict(facts), **how)
             found[f"{case}, {name}"] = printed(out)
     return found
 

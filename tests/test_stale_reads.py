@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from clew.api import expand
-from clew.marker import Short, find_marker, reference
-from clew.passes.stale_reads import stale_reads
+from respool.api import expand
+from respool.marker import Short, find_marker, reference
+from respool.passes.stale_reads import stale_reads
 from tests.busy_sessions import (
     bash,
     done,
@@ -50,7 +50,7 @@ def test_a_read_that_was_read_again_leaves_a_marker(format: str) -> None:
 def test_the_marker_says_what_happened() -> None:
     texts = left("anthropic", [read(A, TEXT, "toolu_01")], [read(A, TEXT, "toolu_09")])
     assert texts[0] == (
-        "[clew: 40 lines left out, read again by call toolu_09; safe to run again; "
+        "[respool: 40 lines left out, read again by call toolu_09; safe to run again; "
         f"ref {reference(TEXT)}]"
     )
 
@@ -229,7 +229,7 @@ def test_several_files_in_one_result_go_only_when_all_are_stale(format: str) -> 
     one = left(format, [shown], [read(A, TEXT, "r1")])
     assert one[0] == both
     all_of_it = left(format, [shown], [read(A, TEXT, "r1")], [read(B, lines(1, 40, "shed"), "r2")])
-    assert all_of_it[0].startswith("[clew: 80 lines left out, read again by call r2")
+    assert all_of_it[0].startswith("[respool: 80 lines left out, read again by call r2")
 
 
 @formats

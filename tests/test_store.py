@@ -16,12 +16,12 @@ from typing import Any
 import msgspec
 import pytest
 
-import clew
-from clew.errors import PolicyError
-from clew.facts import Facts
-from clew.marker import reference
-from clew.settings import from_env
-from clew.store import (
+import respool
+from respool.errors import PolicyError
+from respool.facts import Facts
+from respool.marker import reference
+from respool.settings import from_env
+from respool.store import (
     FetchedAgain,
     Lineage,
     Record,
@@ -35,7 +35,7 @@ from clew.store import (
     reproductions,
     store_path,
 )
-from clew.store.packing import Damaged, packed, unpacked
+from respool.store.packing import Damaged, packed, unpacked
 from tests.storing import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bits")
@@ -43,7 +43,7 @@ POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows has no permission bi
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "state" / "clew" / "clew.db"
+    return tmp_path / "state" / "respool" / "respool.db"
 
 
 @pytest.fixture
@@ -102,8 +102,8 @@ class TestOwners:
         assert store.holds([my_ref, shared_ref], OTHER) == {shared_ref}
         assert dict(store.originals(OTHER)) == shared
         assert my_ref not in store.originals(OTHER)
-        with pytest.raises(clew.errors.UnknownReference):
-            clew.expand(my_ref, store.originals(OTHER))
+        with pytest.raises(respool.errors.UnknownReference):
+            respool.expand(my_ref, store.originals(OTHER))
 
     def test_the_owner_of_the_file_reads_all(self, store: SQLiteStore):
         mine, others = by_ref(text_of(1)), by_ref(text_of(2))
@@ -141,14 +141,14 @@ def test_what_is_no_reference_leads_nowhere(store: SQLiteStore, ref: str):
 def test_expand_reads_lines_and_patterns_out_of_a_store(store: SQLiteStore):
     text = "one\ntwo\nthree\n"
     store.keep(OWNER, "c1", by_ref(text))
-    found = clew.expand(reference(text), store.originals(OWNER), lines=(2, 3), pattern="e$")
+    found = respool.expand(reference(text), store.originals(OWNER), lines=(2, 3), pattern="e$")
     assert found == "three\n"
 
 
 def test_what_a_compaction_takes_out_can_be_kept_as_it_is(store: SQLiteStore):
-    from clew.cli.demo import POLICY, example
+    from respool.cli.demo import POLICY, example
 
-    out = clew.compact(example(), policy=POLICY)
+    out = respool.compact(example(), policy=POLICY)
     assert out.originals
     store.keep(OWNER, "c1", out.originals)
     assert dict(store.originals(OWNER)) == dict(out.originals)
@@ -164,7 +164,7 @@ def test_only_its_owner_may_read_the_file(path: Path):
         store.close()
     finally:
         os.umask(before)
-    assert files == dict.fromkeys(("clew.db", "clew.db-shm", "clew.db-wal"), 0o600)
+    assert files == dict.fromkeys(("respool.db", "respool.db-shm", "respool.db-wal"), 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(path.parent.parent.stat().st_mode) == 0o700
 
@@ -213,7 +213,7 @@ class TestFacts:
     def test_every_kind_of_fact_is_stored(self):
         """A kind that is added to Facts must be added to the store as well."""
         kinds = set(msgspec.structs.asdict(self.ALL))
-        from clew.store import facts
+        from respool.store import facts
 
         assert kinds == {*facts._SETS, facts._WINDOWS, facts._MARKS, facts._SUMMARIES}
 
@@ -699,32 +699,36 @@ class TestPlaces:
     @pytest.mark.parametrize(
         ("environ", "expected"),
         [
-            ({}, "/home/me/.local/state/clew/clew.db"),
-            ({"XDG_STATE_HOME": "/var/state"}, "/var/state/clew/clew.db"),
-            ({"XDG_STATE_HOME": "relative"}, "/home/me/.local/state/clew/clew.db"),
-            ({"CLEW_STORE": "/elsewhere/s.db", "XDG_STATE_HOME": "/x"}, "/elsewhere/s.db"),
-            ({"CLEW_STORE": "  "}, "/home/me/.local/state/clew/clew.db"),
+            ({}, "/home/me/.local/state/respool/respool.db"),
+            ({"XDG_STATE_HOME": "/var/state"}, "/var/state/respool/respool.db"),
+            ({"XDG_STATE_HOME": "relative"}, "/home/me/.local/state/respool/respool.db"),
+            ({"RESPOOL_STORE": "/elsewhere/s.db", "XDG_STATE_HOME": "/x"}, "/elsewhere/s.db"),
+            ({"RESPOOL_STORE": "  "}, "/home/me/.local/state/respool/respool.db"),
         ],
     )
     def test_the_usual_ones(self, environ: dict[str, str], expected: str):
         assert store_path(environ, Path("/home/me")) == Path(expected)
 
     def test_a_relative_path_is_refused(self):
-        with pytest.raises(PolicyError, match=r"CLEW_STORE='s\.db'"):
-            store_path({"CLEW_STORE": "s.db"})
+        with pytest.raises(PolicyError, match=r"RESPOOL_STORE='s\.db'"):
+            store_path({"RESPOOL_STORE": "s.db"})
 
     def test_its_variables_are_no_settings_of_a_policy(self):
-        named = {"CLEW_STORE": "/s.db", "CLEW_STORE_DAYS": "3", "CLEW_STORE_MEGABYTES": "5"}
-        assert from_env(named) == clew.Policy()
+        named = {
+            "RESPOOL_STORE": "/s.db",
+            "RESPOOL_STORE_DAYS": "3",
+            "RESPOOL_STORE_MEGABYTES": "5",
+        }
+        assert from_env(named) == respool.Policy()
         assert Retention.from_env(named) == Retention(3, 5)
         with pytest.raises(PolicyError):
-            from_env({"CLEW_STORED": "x"})
+            from_env({"RESPOOL_STORED": "x"})
 
     @pytest.mark.parametrize("value", ["0", "-1", "nan", "many", "1e99"])
     def test_what_retention_cannot_be(self, value: str):
-        said = f"CLEW_STORE_DAYS='{value}' is not allowed; allowed: a number from 1 to 36,500"
+        said = f"RESPOOL_STORE_DAYS='{value}' is not allowed; allowed: a number from 1 to 36,500"
         with pytest.raises(PolicyError, match=said):
-            Retention.from_env({"CLEW_STORE_DAYS": value})
+            Retention.from_env({"RESPOOL_STORE_DAYS": value})
 
 
 class TestPacking:

@@ -19,11 +19,11 @@ from typing import IO
 
 import pytest
 
-from clew.facts import Facts
-from clew.marker import reference
-from clew.store import SQLiteStore, StoreUnavailable
-from clew.store.opening import identity, quarantine, quarantined
-from clew.store.schema import MIGRATIONS
+from respool.facts import Facts
+from respool.marker import reference
+from respool.store import SQLiteStore, StoreUnavailable
+from respool.store.opening import identity, quarantine, quarantined
+from respool.store.schema import MIGRATIONS
 from tests.storing import NOW, OWNER, ROOT, SOURCE, by_ref, child, record, text_of
 
 POSIX = pytest.mark.skipif(os.name == "nt", reason="Windows keeps open files from this")
@@ -33,7 +33,7 @@ NOBODY = 65_534
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    return tmp_path / "clew" / "clew.db"
+    return tmp_path / "respool" / "respool.db"
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ class TestFull:
             pytest.skip("no disk can be mounted here")
         filling = f'{mounting}; exec "$@"'
         done = run_in_process(
-            FILLING, str(tmp_path / "clew.db"), "", before=[*alone, filling, str(tmp_path)]
+            FILLING, str(tmp_path / "respool.db"), "", before=[*alone, filling, str(tmp_path)]
         )
         why, kept, held, _ = done.stdout.split()
         assert why == "full"
@@ -208,7 +208,7 @@ class TestFull:
 
 FILLING = """
 import os, resource, signal, sys
-from clew.store import SQLiteStore, StoreUnavailable
+from respool.store import SQLiteStore, StoreUnavailable
 from tests.storing import OWNER, by_ref, text_of
 
 store = SQLiteStore(sys.argv[1])
@@ -276,13 +276,13 @@ class TestReadOnly:
     def test_a_folder_in_which_nothing_can_be_made(self, folder: Path):
         with self.unprivileged():
             folder.chmod(0o500)
-            told(SQLiteStore(folder / "clew" / "clew.db"), "missing", "read-only")
-            told(SQLiteStore(folder / "clew.db"), "missing", "read-only")
+            told(SQLiteStore(folder / "respool" / "respool.db"), "missing", "read-only")
+            told(SQLiteStore(folder / "respool.db"), "missing", "read-only")
 
     @pytest.mark.parametrize("of_folder", [0o500, 0o700], ids=["folder too", "file alone"])
     def test_a_file_that_can_only_be_read_is_read(self, folder: Path, of_folder: int):
         with self.unprivileged():
-            path = folder / "clew.db"
+            path = folder / "respool.db"
             first = SQLiteStore(path)
             first.keep(OWNER, "c1", by_ref(KEPT))
             first.close()
@@ -361,7 +361,7 @@ class TestDeleted:
         again.close()
 
     def test_the_log_alone(self, store: SQLiteStore):
-        store.path.with_name("clew.db-wal").unlink()
+        store.path.with_name("respool.db-wal").unlink()
         works(store)
         again = SQLiteStore(store.path)
         assert again.original(reference(KEPT), OWNER) == KEPT  # it was not lost with its log
@@ -401,7 +401,7 @@ class TestDeleted:
         """The file is then as it was before: nothing that came since may be claimed."""
         store._database.alone(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
         store.keep(OWNER, "c1", by_ref(NEW))
-        os.truncate(store.path.with_name("clew.db-wal"), 0)
+        os.truncate(store.path.with_name("respool.db-wal"), 0)
         for number in range(10, 13):
             works_or_tells(store, number)
         store.keep(OWNER, "c1", by_ref(KEPT, NEW))
@@ -474,7 +474,7 @@ class TestDamaged:
         works(store)
         store.close()
         (aside,) = [file for file in quarantined(path) if not file.name.endswith(("-wal", "-shm"))]
-        assert aside.name.startswith("clew.db.damaged-20")
+        assert aside.name.startswith("respool.db.damaged-20")
         assert len(aside.read_bytes()) >= len(data) - 4_096
         assert f"It is now {aside}" in caplog.text
 
@@ -568,9 +568,9 @@ class TestNotOurs:
     @pytest.mark.parametrize(
         ("made", "said"),
         [
-            ("newer", "a newer version of clew has written it; update clew"),
-            ("of_another_program", "it is another program's file, not clew's"),
-            ("of_another_program_that_says_so", "it is another program's file, not clew's"),
+            ("newer", "a newer version of respool has written it; update respool"),
+            ("of_another_program", "it is another program's file, not respool's"),
+            ("of_another_program_that_says_so", "it is another program's file, not respool's"),
         ],
     )
     def test_is_refused_and_not_touched(self, path: Path, made: str, said: str):
@@ -582,12 +582,12 @@ class TestNotOurs:
                 attempt()
         store.close()
         assert path.read_bytes() == data
-        assert [file.name for file in path.parent.iterdir()] == ["clew.db"]
+        assert [file.name for file in path.parent.iterdir()] == ["respool.db"]
 
     def test_a_text_that_is_no_database_is_not_moved(self, tmp_path: Path):
         path = tmp_path / ".profile"
         path.write_text("export A=1\n" * 50)
-        with pytest.raises(StoreUnavailable, match="not clew's"):
+        with pytest.raises(StoreUnavailable, match="not respool's"):
             SQLiteStore(path).keep(OWNER, "c1", by_ref(NEW))
         assert [file.name for file in tmp_path.iterdir()] == [".profile"]
 

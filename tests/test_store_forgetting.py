@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from clew.facts import Facts
-from clew.marker import reference
-from clew.store import Forgotten, Reproduction, Retention, SQLiteStore
-from clew.store.opening import quarantined
-from clew.store.originals import pack
+from respool.facts import Facts
+from respool.marker import reference
+from respool.store import Forgotten, Reproduction, Retention, SQLiteStore
+from respool.store.opening import quarantined
+from respool.store.originals import pack
 from tests.storing import NOW, OTHER, OWNER, by_ref, bytes_of, record, text_of
 
 DAY = 86_400.0
@@ -41,7 +41,7 @@ def clock() -> Clock:
 @pytest.fixture
 def store(tmp_path: Path, clock: Clock) -> Iterator[SQLiteStore]:
     retention = Retention(days=30, megabytes=1)
-    store = SQLiteStore(tmp_path / "clew" / "clew.db", clock=clock, retention=retention)
+    store = SQLiteStore(tmp_path / "respool" / "respool.db", clock=clock, retention=retention)
     yield store
     store.close()
 

@@ -10,9 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from clew.facts import Facts
-from clew.marker import reference
-from clew.store import Retention, SQLiteStore
+from respool.facts import Facts
+from respool.marker import reference
+from respool.store import Retention, SQLiteStore
 from tests.storing import NOW, OTHER, OWNER, by_ref
 
 TEXTS = ("one", "two\n" * 90, "three \ud800", "four", "")
@@ -37,7 +37,7 @@ class Storing(RuleBasedStateMachine):
 
     def opened(self) -> SQLiteStore:
         retention = Retention(days=DAYS)
-        return SQLiteStore(self.folder / "clew.db", clock=lambda: self.now, retention=retention)
+        return SQLiteStore(self.folder / "respool.db", clock=lambda: self.now, retention=retention)
 
     @rule(
         at=st.sampled_from([0, 1]), owner=owners, name=names, texts=st.sets(st.sampled_from(TEXTS))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from clew.facts import Facts
-from clew.marker import reference
-from clew.store import SQLiteStore, StoreUnavailable, opening
-from clew.store.opening import quarantined
-from clew.store.schema import MIGRATIONS, Migration, migrate, salt_of, version_of
+from respool.facts import Facts
+from respool.marker import reference
+from respool.store import SQLiteStore, StoreUnavailable, opening
+from respool.store.opening import quarantined
+from respool.store.schema import MIGRATIONS, Migration, migrate, salt_of, version_of
 from tests.storing import OWNER, by_ref, record, text_of
 
 LATEST = len(MIGRATIONS)
@@ -27,7 +27,7 @@ BROKEN: Migration = ("DELETE FROM conversations", "INSERT INTO nothing VALUES (1
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file of this version with something in it."""
-    path = tmp_path / "clew.db"
+    path = tmp_path / "respool.db"
     store = SQLiteStore(path)
     store.keep(OWNER, "c1", by_ref(text_of(1)))
     store.note("c1", Facts(cold=frozenset({"0a"})))
@@ -72,7 +72,7 @@ def test_what_was_there_is_there_and_the_step_is_taken_once(
         assert connection.execute("SELECT title FROM conversations").fetchall() == [("about c1",)]
     data = path.read_bytes()
     store = SQLiteStore(path)
-    with pytest.raises(StoreUnavailable, match="a newer version of clew has written it"):
+    with pytest.raises(StoreUnavailable, match="a newer version of respool has written it"):
         store.original(reference(text_of(1)), OWNER)
     store.close()
     assert path.read_bytes() == data
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_brought_up_now_is_no_damaged_one(
 
 def test_a_file_that_was_only_just_made_is_one(tmp_path: Path):
     """A process that is killed then leaves an empty file behind."""
-    path = tmp_path / "clew.db"
+    path = tmp_path / "respool.db"
     path.touch()
     store = SQLiteStore(path)
     store.keep(OWNER, "c1", by_ref(text_of(1)))

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew import Policy, Tools
-from clew.edits import Replace
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.marker import Short, find_marker
-from clew.passes.stub_results import stub_results
+import respool
+from respool import Policy, Tools
+from respool.edits import Replace
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.marker import Short, find_marker
+from respool.passes.stub_results import stub_results
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
@@ -35,7 +35,7 @@ def stubbed(
     folded = fold_request(source, format, policy, Facts(), None, passes=(stub_results,))
     out = compacted(folded, source)
     assert out.report.failures == {}
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     return out, results(format, out.request)
 
 
@@ -74,7 +74,7 @@ def test_an_old_result_becomes_a_line(
     assert marked in marker
     found = find_marker(first)
     assert isinstance(found, Short)
-    assert clew.expand(found.ref, out) == printed
+    assert respool.expand(found.ref, out) == printed
 
 
 @formats

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew.summaries.batch import least_told, told
-from clew.summaries.deeds import Deed, deed_of, first_sentences, lines_read
-from clew.summaries.outcomes import (
+from respool.summaries.batch import least_told, told
+from respool.summaries.deeds import Deed, deed_of, first_sentences, lines_read
+from respool.summaries.outcomes import (
     _PLACE,
     _SUMS_UP,
     _TELLING,
@@ -25,10 +25,10 @@ from clew.summaries.outcomes import (
     last_word,
     telling_lines,
 )
-from clew.summaries.stubs import stub_of
-from clew.tools import Tools
-from clew.tools.use import Kind, Span
-from clew.transcript import Part, Ref
+from respool.summaries.stubs import stub_of
+from respool.tools import Tools
+from respool.tools.use import Kind, Span
+from respool.transcript import Part, Ref
 
 NO_REF = Ref(0, ())
 TOOLS = Tools()
@@ -561,7 +561,8 @@ def test_a_single_line_between_two_is_said_and_not_counted() -> None:
 
 def test_a_path_is_short_where_the_call_says_it_whole() -> None:
     assert (
-        stub(deed("cat /home/me/repo/src/clew/app.py", "x\ny")) == "read src/clew/app.py, 2 lines"
+        stub(deed("cat /home/me/repo/src/respool/app.py", "x\ny"))
+        == "read src/respool/app.py, 2 lines"
     )
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-import clew
-from clew.edits import DropExchange
-from clew.marker import reference
-from clew.passes.superseded_writes import superseded_writes
+import respool
+from respool.edits import DropExchange
+from respool.marker import reference
+from respool.passes.superseded_writes import superseded_writes
 from tests.busy_sessions import bash, done, edit, hold_the_laws, lines, read, run, sessions, write
 from tests.formats import FIELD, FORMATS
 
@@ -23,7 +23,7 @@ OLD, NEW = lines(1, 20, "warp"), lines(1, 20, "weft")
 def dropped(format: str, *steps: Any, keep: int = 0) -> list[int]:
     """The exchanges that went; what is left is what the provider accepts."""
     out = run(superseded_writes, format, *steps, done(), keep=keep)
-    assert [p for p in clew.check(out.request, format=format) if p.severity == "error"] == []
+    assert [p for p in respool.check(out.request, format=format) if p.severity == "error"] == []
     edits = [edit for edit in out.report.edits if isinstance(edit, DropExchange)]
     assert len(edits) == len(out.report.edits)
     return [edit.exchange for edit in edits]
@@ -204,7 +204,7 @@ def test_bound_reasoning_is_not_taken_along(model: str, goes: bool) -> None:
     }  # fmt: skip
     out = run_on(superseded_writes, "anthropic", body)
     assert bool(out.report.edits) is goes
-    assert clew.check(out.request) == []
+    assert respool.check(out.request) == []
 
 
 def test_locked_units_stay_whole() -> None:

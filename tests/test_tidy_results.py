@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import clew
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.marker import Short, find_marker, is_hole, reference
-from clew.passes.tidy_results import _tidied, tidy_results
-from clew.policy import Policy
-from clew.tools import Tools, Use
+import respool
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.marker import Short, find_marker, is_hole, reference
+from respool.passes.tidy_results import _tidied, tidy_results
+from respool.policy import Policy
+from respool.tools import Tools, Use
 from tests.busy_sessions import bash, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
@@ -46,7 +46,7 @@ def tidied(format: str, *steps: Any) -> tuple[Compaction[Any], list[str]]:
     """The request with its results as they are sent the first time."""
     before = request(format, *steps)
     out = compacted(fold_request(before, format, EAGER, Facts(), None, (tidy_results,)), before)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
 
@@ -202,7 +202,7 @@ def test_the_report_says_what_went(format: str) -> None:
 @formats
 def test_the_original_is_kept_under_its_hash(format: str) -> None:
     out, _ = tidied(format, "go", [Exchange(COLOURED, **RUN)])
-    assert clew.expand(reference(COLOURED), out) == COLOURED
+    assert respool.expand(reference(COLOURED), out) == COLOURED
 
 
 @formats
@@ -281,9 +281,9 @@ def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
     steps = ("go", [Exchange(coloured, id="a", **RUN)], [Exchange("ok", id="b", **RUN)])
     passes = ("tidy_results", "cap_results")
     policy = Policy(cap=2_000, step=1, growth=0.0, at_once=True, passes=passes)
-    first = clew.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
+    first = respool.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in first.report.edits] == ["tidied"]
-    later = clew.compact(request(format, *steps), format=format, policy=policy, memo=None)
+    later = respool.compact(request(format, *steps), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in later.report.edits] == ["over_cap"]
     assert len(results(format, later.request)[0]) <= 2_000
 
@@ -299,7 +299,7 @@ def test_a_failing_test_run_is_tidied_too(format: str) -> None:
 
 @pytest.mark.parametrize("around", [("", " " * 40), (f"{ESC}[31m", f"{ESC}[0m" * 9)])
 def test_no_line_becomes_a_marker_by_being_tidied(around: tuple[str, str]) -> None:
-    line = f"[clew: 3 lines left out; ref {reference('x')}]".join(around)
+    line = f"[respool: 3 lines left out; ref {reference('x')}]".join(around)
     text = f"building\n{line}\ndone" + " " * 40
     assert arrived(text, RUN) == text
 
@@ -319,7 +319,7 @@ def test_what_was_tidied_does_not_come_back_with_a_cut(format: str, later: str) 
     for count in range(2, len(steps) + 1):
         body = request(format, "go", *steps[:count])
         first = results(
-            format, clew.compact(body, format=format, policy=policy, memo=None).request
+            format, respool.compact(body, format=format, policy=policy, memo=None).request
         )[0]
         assert "\x1b" not in first
         cut |= {first} if find_marker(first) else set()
@@ -332,7 +332,7 @@ def test_a_file_keeps_its_codes_when_it_is_cut() -> None:
     policy = Policy(
         passes=("tidy_results", "cap_results"), step=1, growth=0.0, at_once=True, cap=3_000
     )
-    first = results("anthropic", clew.compact(body, policy=policy, memo=None).request)[0]
+    first = results("anthropic", respool.compact(body, policy=policy, memo=None).request)[0]
     assert find_marker(first) is not None
     assert "\x1b[31mtask 0\x1b[39m" in first
 
@@ -343,5 +343,5 @@ def test_no_line_becomes_a_marker_by_losing_its_codes() -> None:
         "anthropic", "go", [bash("make", f"{forged}\n{RED}", "a")], [bash("true", "ok", "b")]
     )
     policy = Policy(passes=("cap_results",), step=1, growth=0.0, at_once=True, cap=3_000)
-    first = results("anthropic", clew.compact(body, policy=policy, memo=None).request)[0]
+    first = results("anthropic", respool.compact(body, policy=policy, memo=None).request)[0]
     assert first.startswith(forged)

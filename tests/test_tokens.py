@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clew import tokens
-from clew.tokens import ExactCounter, counter_for, estimate, family_of
+from respool import tokens
+from respool.tokens import ExactCounter, counter_for, estimate, family_of
 from tests.timing import takes_at_most
 
 EXACT = ExactCounter()
@@ -125,7 +125,7 @@ def test_every_byte_is_in_one_class() -> None:
 
 def test_the_estimate_is_near_on_code_prose_and_json() -> None:
     prose = "The thread leads back out of the maze, and every word put aside can be had again. "
-    record = '{"path": "src/clew/tokens.py", "line": 120, "text": "return weight", "ok": true}\n'
+    record = '{"path": "src/respool/tokens.py", "line": 120, "text": "return weight", "ok": true}\n'
     for text in (NORMAL[:2000], prose * 20, record * 20):
         assert 0.75 < estimate(text) / EXACT.count(text) < 1.35
 

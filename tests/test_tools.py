@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from clew.errors import PolicyError
-from clew.tools import UNLIMITED, Tool, Tools
+from respool.errors import PolicyError
+from respool.tools import UNLIMITED, Tool, Tools
 
 DEFAULT = 32_000
 DECLARED = Tools(

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clew.codecs.definitions import definitions_in
-from clew.policy import Policy
-from clew.tools import TOOL_KEYS, Tool, Tools, Use
-from clew.tools.catalog import agents, catalogued, names
-from clew.tools.use import TO_THE_END
+from respool.codecs.definitions import definitions_in
+from respool.policy import Policy
+from respool.tools import TOOL_KEYS, Tool, Tools, Use
+from respool.tools.catalog import agents, catalogued, names
+from respool.tools.use import TO_THE_END
 from tests.test_tools_shell import told
 
 TOOLS = Tools()
@@ -333,7 +333,7 @@ def test_a_declaration_is_applied(tool: Tool, arguments: Any, expected: str):
 
 
 def test_tools_are_declared_in_toml_with_the_same_keys(tmp_path: Path):
-    file = tmp_path / "clew.toml"
+    file = tmp_path / "respool.toml"
     file.write_text(
         '[tools.lookup]\nkind = "read"\nreads = ["path", "also"]\nlines = "from..to"\npage = 100\n'
         'operation = "how"\ntarget = "path"\nkey = "target"\ncontent = "table"\n'

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from clew.errors import PolicyError
-from clew.tools import Identity, Tool, Tools, Use
+from respool.errors import PolicyError
+from respool.tools import Identity, Tool, Tools, Use
 
 
 def identity(tool: Tool | None, arguments: Any) -> Identity:

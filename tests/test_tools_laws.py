@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clew.tools import Tools
-from clew.tools.catalog import names
-from clew.tools.commands import PROGRAMS
-from clew.tools.identity import arguments_of, canonical
-from clew.tools.paths import content_of, folder_before, may_reach, normal
+from respool.tools import Tools
+from respool.tools.catalog import names
+from respool.tools.commands import PROGRAMS
+from respool.tools.identity import arguments_of, canonical
+from respool.tools.paths import content_of, folder_before, may_reach, normal
 from tests.test_tools_shell import READS, SEARCHES, use
 
 leaf = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clew.tools.catalog import names
+from respool.tools.catalog import names
 
-SOURCE = Path(__file__).parents[1] / "src" / "clew"
+SOURCE = Path(__file__).parents[1] / "src" / "respool"
 
 # Names that are also plain words of some wire or record: they say nothing of a tool.
 WORDS = frozenset(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from clew.tools import Span
-from clew.tools.paths import may_reach
-from clew.tools.programs.scripts import awk_writes, sed_writes
+from respool.tools import Span
+from respool.tools.paths import may_reach
+from respool.tools.programs.scripts import awk_writes, sed_writes
 from tests.test_tools_shell import use
 
 BASH = shutil.which("bash")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from clew.tools import Span, Tools, Use
-from clew.tools.commands import PROGRAMS
-from clew.tools.use import TO_THE_END
+from respool.tools import Span, Tools, Use
+from respool.tools.commands import PROGRAMS
+from respool.tools.use import TO_THE_END
 
 TOOLS = Tools()
 

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from clew.engine import fold_request
-from clew.facts import Facts
-from clew.folding.state import State
-from clew.policy import Policy
-from clew.transcript import Exchange, Index, Kind, Part, Ref, Transcript, Unit
+from respool.engine import fold_request
+from respool.facts import Facts
+from respool.folding.state import State
+from respool.policy import Policy
+from respool.transcript import Exchange, Index, Kind, Part, Ref, Transcript, Unit
 from tests.formats import FIELD, FORMATS, request
 from tests.formats import Exchange as Pair
 

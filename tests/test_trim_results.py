@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import clew
-from clew.engine import Compaction, compacted, fold_request
-from clew.facts import Facts
-from clew.marker import Short, find_marker, is_hole, reference
-from clew.passes.trim_results import DEFAULT_KINDS, trim_results
-from clew.policy import Policy
+import respool
+from respool.engine import Compaction, compacted, fold_request
+from respool.facts import Facts
+from respool.marker import Short, find_marker, is_hole, reference
+from respool.passes.trim_results import DEFAULT_KINDS, trim_results
+from respool.policy import Policy
 from tests.busy_sessions import bash, done, hold_the_laws, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
@@ -54,7 +54,7 @@ def trimmed(
         trim_kinds=trim_kinds,
     )  # fmt: skip
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
-    assert clew.check(out.request, format=format) == []
+    assert respool.check(out.request, format=format) == []
     assert out.report.failures == {}
     return out, results(format, out.request)
 
@@ -80,7 +80,7 @@ def test_a_failed_build_keeps_its_error_and_its_ends(format: str) -> None:
     assert len(first) < len(BUILD) // 3
     (edit,) = out.report.edits
     assert (edit.reason, edit.evidence) == ("trimmed", f"log: {marker.gone} of 123 lines")
-    assert clew.expand(reference(BUILD), out) == BUILD
+    assert respool.expand(reference(BUILD), out) == BUILD
 
 
 def test_exactly_this_stays_of_a_search() -> None:
@@ -104,7 +104,7 @@ def test_exactly_this_stays_of_a_search() -> None:
         "src/loom.py:39:    weave(thread, 39)\n"
         "src/loom.py:40:    weave(thread, 40)\n"
         "src/warp.py:9:    weave(thread, 9)\n"
-        f"[clew: 67 of 81 hits left out; safe to run again; ref {ref}]"
+        f"[respool: 67 of 81 hits left out; safe to run again; ref {ref}]"
     )
 
 
@@ -146,7 +146,7 @@ def test_code_stays_unless_its_kind_is_switched_on(format: str) -> None:
     assert kept[-2] == "[… 9 lines]"
     assert sum("def weave_" in line for line in kept) == 30
     gone = 300 - sum(not is_hole(line) for line in kept[:-1])
-    marker = f"[clew: {gone} of 300 lines left out; safe to run again; ref {reference(FILE)}]"
+    marker = f"[respool: {gone} of 300 lines left out; safe to run again; ref {reference(FILE)}]"
     assert kept[-1] == marker
 
 
@@ -166,7 +166,7 @@ def test_a_listing_stays_unless_its_kind_is_switched_on(format: str) -> None:
     gone = 200 - (len(kept) - 1)
     assert hole == f"[… {gone} entries]"
     ref = reference(PATHS)
-    assert marker == f"[clew: {gone} of 200 entries left out; safe to run again; ref {ref}]"
+    assert marker == f"[respool: {gone} of 200 entries left out; safe to run again; ref {ref}]"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from clew.store import Record, SQLiteStore
+from respool.store import Record, SQLiteStore
 from tests.client_shapes import unmarked
 from tests.transcripts.agent import SAID, main_or_sub, write_settings
 from tests.transcripts.drive import installed
@@ -44,7 +44,7 @@ class Driven:
     variables: Callable[[str], dict[str, str]]
     set_up: Callable[[Path, str], None] = lambda home, url: None
     ends: Answer = DONE
-    upstream: str = ""  # the one that clew is told of, where the agent's own settings name none
+    upstream: str = ""  # the one that respool is told of, where the agent's own settings name none
     named: Callable[[dict[str, Any]], str] = main_or_sub  # the conversation of a request
 
 
@@ -53,7 +53,7 @@ class Came:
     """What came of a session."""
 
     status: int
-    said: str  # by the agent and by clew, on standard error
+    said: str  # by the agent and by respool, on standard error
     out: str
     main: list[Received]  # what the upstream got of the conversation itself
     others: list[Received]  # titles and the like
@@ -323,9 +323,9 @@ def script(one: Driven, turns: int) -> list[Answer]:
 
 
 def drive(name: str, folder: Path, *options: str, turns: int = TURNS, through: bool = True) -> Came:
-    """One session of an agent in a home and a folder of its own; through `clew run`, or not."""
+    """One session of an agent in a home and a folder of its own; through `respool run`, or not."""
     one = DRIVEN[name]
-    home, work, store = folder / "home", folder / "work", folder / "clew.db"
+    home, work, store = folder / "home", folder / "work", folder / "respool.db"
     for place in (home, work):
         place.mkdir(parents=True)
     for number in range(1, turns + 1):
@@ -336,10 +336,10 @@ def drive(name: str, folder: Path, *options: str, turns: int = TURNS, through: b
         url = f"http://127.0.0.1:{server.server_port}"
         one.set_up(home, url)
         told = ("--upstream", f"{one.upstream}={url}") if one.upstream else ()
-        clew = (sys.executable, "-m", "clew.cli", "run", *told, *options, "--")
+        respool = (sys.executable, "-m", "respool.cli", "run", *told, *options, "--")
         began = time.monotonic()
         done = subprocess.run(
-            [*(clew if through else ()), one.command, *one.words],
+            [*(respool if through else ()), one.command, *one.words],
             cwd=work,
             env=_world(one, home, store, url),
             stdin=subprocess.DEVNULL,
@@ -366,7 +366,7 @@ def _world(one: Driven, home: Path, store: Path, url: str) -> dict[str, str]:
         "HOME": str(home),
         "TZ": "UTC",
         "PYTHONPATH": str(SOURCE),
-        "CLEW_STORE": str(store),
+        "RESPOOL_STORE": str(store),
         **one.variables(url),
     }
 

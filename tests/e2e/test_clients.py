@@ -1,4 +1,4 @@
-"""Real agents through `clew run`, in sessions long enough to be compacted.
+"""Real agents through `respool run`, in sessions long enough to be compacted.
 
 What the upstream got is judged: valid, stable between epochs, never too many marks.
 """
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.marker import find_marker
+import respool
+from respool.marker import find_marker
 from tests.client_shapes import leaves, marks, unmarked
 from tests.e2e.clients import DRIVEN, TURNS, Came, drive, missing, shown
 from tests.formats import FIELD
@@ -40,7 +40,7 @@ def driven(name: str, folder: Path, *options: str, turns: int = TURNS) -> Came:
 def holds(came: Came, format: Any) -> None:
     """Every request is valid, and has four marks at the most."""
     for taken in (*came.main, *came.others):
-        assert clew.check(taken.body, format=format) == []
+        assert respool.check(taken.body, format=format) == []
         assert len([path for path in marks(taken.body) if path[-1] == "type"]) <= 4
     assert {record.fallback for record in came.records} == {""}
     assert {record.status for record in came.records} == {200}
@@ -63,7 +63,7 @@ def _spelled(history: list[Any]) -> list[str]:
 
 
 def markers(body: dict[str, Any]) -> int:
-    """How many of clew's markers a request has."""
+    """How many of respool's markers a request has."""
     return sum(isinstance(leaf, str) and find_marker(leaf) is not None for _, leaf in leaves(body))
 
 
@@ -76,7 +76,7 @@ def test_a_long_session_is_compacted_and_ends_well(name: str, tmp_path: Path):
     assert markers(came.main[-1].body) >= 5
     assert came.records[-1].tokens_after < 0.7 * came.records[-1].tokens_before
     assert extends(came, format) >= 5
-    assert f"clew: {len(came.main) + len(came.others)} requests" in came.said
+    assert f"respool: {len(came.main) + len(came.others)} requests" in came.said
     assert "tokens were sent as" in came.said
 
 

@@ -63,11 +63,11 @@ class TestLive:
             assert seen.text("h1").startswith("Saved $")
             seen.context.close()
 
-    def test_says_when_clew_does_not_answer(self, look: Look, tmp_path: Path):
+    def test_says_when_respool_does_not_answer(self, look: Look, tmp_path: Path):
         with dashboarded(tmp_path) as one:
             seen = look(one)
         seen.tab.locator("#live.off").wait_for(timeout=SOON)
-        assert seen.text("#live") == "clew does not answer"
+        assert seen.text("#live") == "respool does not answer"
         seen.complaints.clear()
 
     def test_what_has_the_focus_keeps_it(self, look: Look, tmp_path: Path):
@@ -96,7 +96,7 @@ class TestWhatIsShown:
         assert f"provider's own cache saved ${cached:.4f}" in seen.text("#overview .note")
         figures = seen.text("#overview .facts")
         assert "Fetched again" in figures
-        assert "Without clew" in figures
+        assert "Without respool" in figures
 
     def test_everything_out_of_the_ordinary_with_its_cause(self, look: Look, used: Dashboarded):
         seen = look(used)
@@ -137,7 +137,9 @@ class TestWhatIsShown:
         seen.tab.get_by_role("button", name="more lines taken out").click()
         assert gone.count() > 150
         assert "line 100 of a long output" in seen.tab.locator("dialog .diff").inner_text()
-        assert "[clew: clipped" in seen.tab.locator("dialog .line.came .right").first.inner_text()
+        assert (
+            "[respool: clipped" in seen.tab.locator("dialog .line.came .right").first.inner_text()
+        )
         left = seen.tab.locator("dialog .line:not(.heads) .cell.left").all_inner_texts()
         before = f"fourth 6 {LONG}".split("\n")
         assert [text.strip("\u200b\n") for text in left] == before
@@ -340,7 +342,7 @@ class TestHostileText:
     ):
         seen = look(used)
         frame = tmp_path / "frame.html"
-        data = f"{used.url}clew/api/overview"
+        data = f"{used.url}respool/api/overview"
         told = "onload='window.got = true' onerror='window.got = false'"
         frame.write_text(f"<iframe src='{used.url}'></iframe><script src='{data}' {told}></script>")
         seen.tab.goto(frame.as_uri())

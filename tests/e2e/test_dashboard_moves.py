@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clew.store import Record, Usage
+from respool.store import Record, Usage
 from tests.dashboards import LONG, Dashboarded, dashboarded
 from tests.e2e.looking import SOON, Look, Seen
 from tests.formats import Exchange
@@ -217,9 +217,9 @@ class TestMeanwhile:
     ):
         with dashboarded(tmp_path) as one:
             seen = look(one)
-        monkeypatch.setattr("clew.proxy.assembling.installed", lambda: "99.0")
+        monkeypatch.setattr("respool.proxy.assembling.installed", lambda: "99.0")
         with dashboarded(tmp_path, port=one.port):
-            told = seen.tab.get_by_text("clew was updated: load this page again")
+            told = seen.tab.get_by_text("respool was updated: load this page again")
             told.wait_for(timeout=SOON)
             seen.tab.reload()
             seen.tab.locator("#live.on").wait_for(timeout=SOON)
@@ -231,10 +231,13 @@ class TestMeanwhile:
         ("answer", "said"),
         [
             ({"status": 503, "json": {"error": "The store is busy."}}, "The store is busy."),
-            ({"status": 401, "json": {"error": {"message": "clew: a token."}}}, "clew: a token."),
-            ({"status": 500, "json": {}}, "clew answered 500"),
-            ({"status": 200, "body": "<p>Welcome"}, "what answers here is not clew"),
-            (None, "clew does not answer"),
+            (
+                {"status": 401, "json": {"error": {"message": "respool: a token."}}},
+                "respool: a token.",
+            ),
+            ({"status": 500, "json": {}}, "respool answered 500"),
+            ({"status": 200, "body": "<p>Welcome"}, "what answers here is not respool"),
+            (None, "respool does not answer"),
         ],
     )
     def test_what_cannot_be_had_is_said_and_holds_up_nothing_else(
@@ -245,7 +248,7 @@ class TestMeanwhile:
             seen = look(one)
             for question in ("overview", "notable"):
                 seen.tab.route(
-                    f"**/clew/api/{question}?*",
+                    f"**/respool/api/{question}?*",
                     lambda route: route.fulfill(**answer) if answer else route.abort(),
                 )
             seen.tab.locator("#live.off").get_by_text(said, exact=True).wait_for(timeout=SOON)
@@ -261,9 +264,9 @@ class TestMeanwhile:
             one.talk(3)
             seen = look(one)
             seen.open_conversation()
-            seen.tab.route("**/clew/api/edits?*", lambda route: route.abort())
+            seen.tab.route("**/respool/api/edits?*", lambda route: route.abort())
             seen.tab.locator("#detail td button.link").first.click()
-            seen.tab.get_by_text("clew does not answer").wait_for(timeout=SOON)
+            seen.tab.get_by_text("respool does not answer").wait_for(timeout=SOON)
             assert seen.tab.locator("dialog[open]").count() == 0
             seen.complaints.clear()
             seen.context.close()
@@ -327,7 +330,7 @@ class TestWhatIsShown:
     def test_a_new_user_is_told_what_to_do(self, look: Look, tmp_path: Path):
         with dashboarded(tmp_path) as one:
             seen = look(one)
-            assert "clew run -- claude" in seen.text("#overview")
+            assert "respool run -- claude" in seen.text("#overview")
             assert f"OPENAI_BASE_URL=http://localhost:{one.port}/v1" in seen.text(".ways")
 
     def test_on_paper(self, look: Look, tmp_path: Path):
@@ -367,7 +370,7 @@ class TestWhatIsShown:
     def test_observing_with_a_bypass_between_is_still_observing(self, look: Look, tmp_path: Path):
         with dashboarded(tmp_path, observe=True) as one:
             steps = one.talk(4)
-            one.send(*steps, task="go on with make", headers=("x-clew-bypass: 1",))
+            one.send(*steps, task="go on with make", headers=("x-respool-bypass: 1",))
             seen = look(one)
             assert seen.text("h1").startswith("Would have ")
             assert "would have been taken out of 5 requests" in seen.text("#overview .verdict")

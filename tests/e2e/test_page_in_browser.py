@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clew.replay.page import page
-from clew.replay.result import Replay
-from clew.replay.totals import conversations
+from respool.replay.page import page
+from respool.replay.result import Replay
+from respool.replay.totals import conversations
 from tests.e2e.browser import COLLIDING, FAINT, Tab
 from tests.replay_results import POLICIES, hostile, sample
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-import clew
-from clew.proxy.assembling import compacting_app
-from clew.proxy.compacting.options import Options
-from clew.proxy.forwarding.config import Config
-from clew.proxy.forwarding.record import to_nowhere
-from clew.proxy.forwarding.upstreams import upstreams_of
-from clew.proxy.running import serving_in_thread
-from clew.store import Record
+import respool
+from respool.proxy.assembling import compacting_app
+from respool.proxy.compacting.options import Options
+from respool.proxy.forwarding.config import Config
+from respool.proxy.forwarding.record import to_nowhere
+from respool.proxy.forwarding.upstreams import upstreams_of
+from respool.proxy.running import serving_in_thread
+from respool.store import Record
 from tests.e2e.server import CONTEXT, WIRES, ModelServer
 from tests.e2e.talking import growing
 from tests.laws.subject import EAGER
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.e2e
 wires = pytest.mark.parametrize("format", WIRES)
 MARGIN = 8  # tokens: what opens the answer, and the one that came of it
 SOON = 10.0
-WAITING = clew.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WAITING = respool.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
 WORDS = 16  # tokens of a streamed answer
 LENGTH = {"openai-responses": "max_output_tokens"}
 LAST = {
@@ -41,10 +41,10 @@ LAST = {
 
 @contextmanager
 def proxied(
-    server: ModelServer, policy: clew.Policy, folder: Path, patch: pytest.MonkeyPatch
+    server: ModelServer, policy: respool.Policy, folder: Path, patch: pytest.MonkeyPatch
 ) -> Generator[tuple[ModelServer, list[Record]]]:
     """The same server by way of a proxy, and what that writes down."""
-    patch.setenv("CLEW_STORE", str(folder / "clew.db"))
+    patch.setenv("RESPOOL_STORE", str(folder / "respool.db"))
     names = ("anthropic", "openai", "gemini")
     config = Config(port=0, upstreams=upstreams_of(f"{name}={server.address}" for name in names))
     records: list[Record] = []
@@ -93,7 +93,7 @@ def test_what_does_not_fit_is_sent_again_under_the_limit_that_the_server_names(
 ) -> None:
     *_, request, later = growing(format, (200, 1, 1))
     assert server.answer(format, request).error["type"] == "exceed_context_size_error"
-    assert clew.compact(request, format=format, policy=WAITING).request is request
+    assert respool.compact(request, format=format, policy=WAITING).request is request
     with proxied(server, WAITING, tmp_path, monkeypatch) as (through, records):
         answer = through.answer(format, request)
         again = through.answer(format, later)
@@ -138,7 +138,7 @@ def test_a_stream_arrives_whole(
     server: ModelServer, format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     direct = streamed(format, server)
-    with proxied(server, clew.Policy(), tmp_path, monkeypatch) as (through, records):
+    with proxied(server, respool.Policy(), tmp_path, monkeypatch) as (through, records):
         came = streamed(format, through)
         (record,) = written(records, 1)
     assert len(words(came)) > WORDS / 2

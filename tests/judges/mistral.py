@@ -11,7 +11,7 @@ left out unless a result follows it; the last message, if it is a system message
 sampling settings are not passed on.
 
 Not for: requests in other formats; histories that end on pending calls (an error here, and none
-for clew); bodies whose messages are not objects (those are reported as they are).
+for respool); bodies whose messages are not objects (those are reported as they are).
 """
 
 from __future__ import annotations

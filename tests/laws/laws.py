@@ -9,17 +9,17 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from clew.api import check, expand
-from clew.check.rules import steps_of
-from clew.codecs.formats import CODECS
-from clew.edits import Advise, DropExchange, PlaceMark, Replace
-from clew.engine import Compaction
-from clew.folding.memo import Memo
-from clew.marker import Marker, Short, find_marker, hole_in, reference
-from clew.passes.plain import CODE, plain, with_fewer_numbers
-from clew.policy import Policy
-from clew.tokens import counter_for, part_tokens
-from clew.transcript import Index
+from respool.api import check, expand
+from respool.check.rules import steps_of
+from respool.codecs.formats import CODECS
+from respool.edits import Advise, DropExchange, PlaceMark, Replace
+from respool.engine import Compaction
+from respool.folding.memo import Memo
+from respool.marker import Marker, Short, find_marker, hole_in, reference
+from respool.passes.plain import CODE, plain, with_fewer_numbers
+from respool.policy import Policy
+from respool.tokens import counter_for, part_tokens
+from respool.transcript import Index
 from tests.judges import JUDGES
 from tests.strategies import HISTORY
 from tests.timing import takes_at_most

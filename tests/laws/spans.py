@@ -1,4 +1,4 @@
-"""The messages of a JSON body as spans of its text, found without clew's own reader."""
+"""The messages of a JSON body as spans of its text, found without respool's own reader."""
 
 from __future__ import annotations
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from clew.engine import Compaction, compacted, fold_request
-from clew.errors import PassedThrough, UnreadableRequest
-from clew.facts import Facts
-from clew.folding.memo import Memo
-from clew.passes import PASSES, Pass
-from clew.policy import Policy
-from clew.report import Report
+from respool.engine import Compaction, compacted, fold_request
+from respool.errors import PassedThrough, UnreadableRequest
+from respool.facts import Facts
+from respool.folding.memo import Memo
+from respool.passes import PASSES, Pass
+from respool.policy import Policy
+from respool.report import Report
 
 from .trial_passes import (
     drop_every_other_exchange,
@@ -26,7 +26,7 @@ PRICED = Policy(cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_
 # The same before the model has seen it, as far as the policy lets that happen.
 LEAN = PRICED.replace(shape_arrivals=True)
 ORDINARY = Policy(cap=200)
-# What clew comes from, with constants that bite in sessions of a few calls.
+# What respool comes from, with constants that bite in sessions of a few calls.
 SMALL_SOURCES = {
     "codetether": Policy.preset("codetether").replace(cap=700, keep_messages=2, keep_reasoning=1),
     "clark": Policy.preset("clark").replace(cap=200),

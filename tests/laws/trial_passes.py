@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from clew.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
-from clew.marker import reference
-from clew.passes import Pass
-from clew.passes.view import View
-from clew.policy import Policy
-from clew.touching import closure
+from respool.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
+from respool.marker import reference
+from respool.passes import Pass
+from respool.passes.view import View
+from respool.policy import Policy
+from respool.touching import closure
 
 
 def drop_every_other_exchange(view: View, policy: Policy) -> Iterator[Offer]:

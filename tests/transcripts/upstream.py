@@ -30,7 +30,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Usage:
-    """The tokens of one request, in the terms of `clew.sessions.session.Usage`."""
+    """The tokens of one request, in the terms of `respool.sessions.session.Usage`."""
 
     input: int
     cache_read: int

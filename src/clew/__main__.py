@@ -1,5 +1,0 @@
-"""`python -m clew` is `clew`."""
-
-from .cli import main
-
-main(prog_name="clew")

@@ -1,0 +1,5 @@
+"""`python -m respool` is `respool`."""
+
+from .cli import main
+
+main(prog_name="respool")

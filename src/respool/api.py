@@ -1,0 +1,299 @@
+"""The functions people call: compact, plan, apply, check, repair, expand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+from msgspec import Struct
+
+from .check.formats import problems_in, size_problems
+from .check.problem import Problem
+from .codecs.codec import FormatName
+from .codecs.detect import detect, refuse_server_held
+from .codecs.formats import CODECS
+from .codecs.reading import read_body
+from .edits import FOLDED, Edit, Replace
+from .engine import Compaction, Folded, compacted, edits_of, fields_with, fold_request
+from .errors import (
+    PassedThrough,
+    PlainText,
+    PlanMismatch,
+    PolicyError,
+    UnknownReference,
+    UnreadableRequest,
+)
+from .facts import Facts
+from .folding.memo import Memo
+from .marker import find_marker
+from .overrun import refuse_over_budget
+from .planning.tracing import Traced
+from .policy import Policy, Rendering
+from .presets import PRESETS
+from .ranges import shown
+from .repair.mending import Repair
+from .report import Report
+from .searching import Unsearchable, searcher
+
+_Request = TypeVar("_Request")
+_MEMO = Memo()
+_MOST_ROUNDS = 4  # times that a hook may be asked about one request
+_MOST_WORDS = 100_000  # characters of what it says
+
+Summarize = Callable[[str], str | None]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What would be done to a request, apart from doing it."""
+
+    format: FormatName | None = None
+    prefix: str | None = None  # the hash of the history it was made for
+    edits: tuple[Edit, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    repair: bool = True  # whether what is broken is mended
+    tokens_saved: int = 0
+    untouched: str | None = None  # why nothing will be done
+    trace: tuple[Traced, ...] | None = None  # every offer made, where that was asked for
+    cut: int = -1  # the part before which the last epoch began, where a cache mark may stand
+    rendering: Rendering = "calls"  # how the history goes out
+
+
+def compact(
+    request: _Request,
+    *,
+    format: str | None = None,
+    policy: Policy | None = None,
+    facts: Facts | None = None,
+    memo: Memo | None = _MEMO,
+    model: str | None = None,
+    summarize: Summarize | None = None,
+) -> Compaction[_Request]:
+    """The request made smaller, in its own format and type; as it came when it cannot be read.
+
+    A request is bytes, text, a dict or a bare list of messages. Its `format` is told apart, unless
+    you name it: anthropic, openai-chat, openai-responses, gemini. Without a `policy` it is the
+    preset safe; `facts` are what the request cannot show. A `memo` of earlier requests makes this
+    one faster and changes nothing; None keeps none. `model` is for requests that do not name it
+    themselves: Gemini's stands in the URL. `summarize` is given the record of calls that fold and
+    may return words for their summary; what it said is in the compaction's `facts`, which the next
+    request is to be given.
+    Raises BudgetError when the policy's budget cannot be met; the error names what is in the way.
+
+    >>> history = [{"role": "user", "content": "hello"}]
+    >>> compact(history).request is history
+    True
+    """
+    try:
+        how = (format, _policy(policy), _facts(facts), _memo(memo))
+        folded = fold_request(request, *how, model=model)
+        done = compacted(folded, request)
+        if summarize is not None:
+            folded, done = _summed_up(request, how, model, summarize, (folded, done))
+        refuse_over_budget(folded, done.report)
+    except (PassedThrough, UnreadableRequest) as why:
+        return Compaction(request, Report(untouched=str(why)), {})
+    return done
+
+
+def _summed_up(
+    request: _Request, how: tuple[str | None, Policy, Facts, Memo | None], model: str | None,
+    summarize: Summarize, made: tuple[Folded, Compaction[_Request]],
+) -> tuple[Folded, Compaction[_Request]]:  # fmt: skip
+    """The compaction with a hook's words in its summaries; asked once for each, whatever it says.
+
+    What folds may depend on how long a summary is, so it is looked for more than once.
+    """
+    format, policy, facts, memo = how
+    for _ in range(_MOST_ROUNDS):
+        new = _words_for(made[1], facts, summarize)
+        if not new.summaries:
+            break
+        facts = facts.merge(new)
+        folded = fold_request(request, format, policy, facts, memo, model=model)
+        made = folded, compacted(folded, request)
+    return made
+
+
+def _words_for(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Facts:
+    """What the hook says of each record without words; nothing where it fails."""
+    known = dict(facts.summaries)
+    found: dict[str, str] = {}
+    for edit in done.report.edits:
+        if not isinstance(edit, Replace) or edit.reason != FOLDED or not edit.stands_for:
+            continue
+        if edit.original not in known:
+            found[edit.original] = _asked(summarize, done.originals[edit.original])
+    return Facts(summaries=tuple(found.items()))
+
+
+def _asked(summarize: Summarize, record: str) -> str:
+    """What a hook says, if it says anything."""
+    try:
+        words: object = summarize(record)
+    except Exception:  # noqa: BLE001 - law 9: a user's function must not stop a request
+        return ""
+    return words[:_MOST_WORDS] if isinstance(words, str) else ""
+
+
+def plan(
+    request: object,
+    *,
+    format: str | None = None,
+    policy: Policy | None = None,
+    facts: Facts | None = None,
+    memo: Memo | None = _MEMO,
+    model: str | None = None,
+    trace: bool = False,
+) -> Plan:
+    """Whether, what and where: the decision, without its application.
+
+    With `trace`, also every offer that was made, taken or not, and what was protected.
+    """
+    try:
+        folded = fold_request(
+            request, format, _policy(policy), _facts(facts), _memo(memo), trace=trace, model=model
+        )
+    except (PassedThrough, UnreadableRequest) as why:
+        return Plan(untouched=str(why))
+    done = compacted(folded, request)
+    return Plan(
+        format=folded.setting.codec.name,
+        prefix=folded.state.prefix.hex(),
+        edits=edits_of(folded.state),
+        repairs=done.report.repairs,
+        repair=folded.setting.policy.repair,
+        tokens_saved=done.report.tokens_saved,
+        trace=done.report.trace,
+        cut=folded.state.cut,
+        rendering=folded.setting.policy.rendering,
+    )
+
+
+def apply(
+    request: _Request,
+    plan: Plan,
+    *,
+    format: str | None = None,
+    policy: Policy | None = None,
+    model: str | None = None,
+) -> Compaction[_Request]:
+    """The request with a plan's edits; raises PlanMismatch for another history."""
+    if plan.untouched is not None:
+        return Compaction(request, Report(untouched=plan.untouched), {})
+    planned = Policy(repair=plan.repair, rendering=plan.rendering)
+    how = planned if policy is None else _policy(policy).replace(advise=False)
+    name = format or plan.format
+    folded = fold_request(request, name, how, Facts(), None, passes=(), model=model)
+    if folded.state.prefix.hex() != plan.prefix:
+        raise PlanMismatch("This plan was made for another history; make a new one for this one.")
+    folded.state.take(plan.edits)
+    folded.state.cut = plan.cut
+    return compacted(folded, request)
+
+
+def check(request: object, *, format: str | None = None, model: str | None = None) -> list[Problem]:
+    """What the provider would reject: a list of problems, empty when there are none."""
+    try:
+        body = read_body(request)
+    except PlainText:
+        return []
+    codec = CODECS[detect(body, format, held=True)]
+    if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
+        refuse_server_held(codec.name, body.fields)
+    messages = [body.message(at) for at in range(len(body))]
+    size = len(request) if isinstance(request, str | bytes) else 0
+    return [
+        *problems_in(codec, messages, fields_with(body.fields, model)),
+        *size_problems(codec.name, size),
+    ]
+
+
+def repair(
+    request: _Request, *, format: str | None = None, model: str | None = None
+) -> Compaction[_Request]:
+    """The smallest change that makes the request valid; nothing else is touched."""
+    folded = fold_request(request, format, Policy(), Facts(), None, passes=(), model=model)
+    return compacted(folded, request)
+
+
+def expand(
+    ref: str,
+    source: Compaction[Any] | Mapping[str, str],
+    *,
+    lines: tuple[int, int] | None = None,
+    pattern: str | None = None,
+) -> str:
+    """The original behind a marker: whole, some lines of it (from 1 on), or those that match.
+
+    `ref` is the reference, or the whole marker. Lines end at line feeds, as markers count them. A
+    pattern is a regular expression without
+    references back and looks around: it is searched for in linear time, whatever it is.
+
+    >>> expand("a", {"a": "one\\ntwo\\nthree\\n"}, lines=(2, 9), pattern="^t")
+    'two\\nthree\\n'
+    """
+    text = _original(ref, source)
+    if lines is None and pattern is None:
+        return text
+    chosen = text.split("\n")
+    ends = [f"{line}\n" for line in chosen[:-1]] + ([chosen[-1]] if chosen[-1] else [])
+    if lines is not None:
+        first, last = _line_range(lines, len(ends))
+        ends = ends[first - 1 : last]
+    if pattern is not None:
+        fits = _searcher(pattern)
+        ends = [line for line in ends if fits(line.removesuffix("\n"))]
+    return "".join(ends)
+
+
+def _original(ref: object, source: object) -> str:
+    originals: object = source.originals if isinstance(source, Compaction) else source
+    if not isinstance(originals, Mapping):
+        raise ValueError(f"source={shown(originals)}: allowed is a Compaction, or a mapping.")
+    kept = cast(Mapping[object, str], originals)
+    marker = find_marker(ref) if isinstance(ref, str) and ref not in kept else None
+    name = ref if marker is None else marker.ref
+    if not isinstance(name, str) or name not in kept:
+        raise UnknownReference(f"No original is kept under {shown(name)}.")
+    return kept[name]
+
+
+def _policy(given: object) -> Policy:
+    if given is not None and not isinstance(given, Policy):
+        hint = f" (Policy.preset({given!r}))" if given in tuple(PRESETS) else ""
+        raise PolicyError(
+            f"policy={shown(given)} is not allowed; allowed: a respool.Policy{hint}, or None"
+        )
+    return given or Policy()
+
+
+def _facts(given: object) -> Facts:
+    if given is not None and not isinstance(given, Facts):
+        raise PolicyError(f"facts={shown(given)} is not allowed; allowed: a respool.Facts, or None")
+    return given or Facts()
+
+
+def _memo(given: object) -> Memo | None:
+    if given is not None and not isinstance(given, Memo):
+        raise PolicyError(f"memo={shown(given)} is not allowed; allowed: a respool.Memo, or None")
+    return given
+
+
+def _line_range(lines: object, count: int) -> tuple[int, int]:
+    """The first and the last line; a range may end behind the text, but not begin there."""
+    match lines:
+        case (int(first), int(last)) if 1 <= first <= last and bool not in map(type, (first, last)):
+            if first > max(count, 1):
+                raise ValueError(f"lines={lines!r}: this original has {count:,} lines.")
+            return first, last
+        case _:
+            raise ValueError(f"lines={lines!r}: allowed is (first, last) with 1 <= first <= last.")
+
+
+def _searcher(pattern: object) -> Callable[[str], bool]:
+    if not isinstance(pattern, str):
+        raise ValueError(f"pattern={shown(pattern)}: allowed is a regular expression.")
+    try:
+        return searcher(pattern)
+    except Unsearchable as error:
+        raise ValueError(f"pattern={shown(pattern)} is not allowed: {error}.") from None

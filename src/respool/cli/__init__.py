@@ -1,0 +1,63 @@
+"""The command line: one file per command."""
+
+from __future__ import annotations
+
+import click
+
+from .check import check
+from .compact import compact
+from .demo import demo
+from .ending import Commands
+from .expand import expand
+from .explain import explain
+from .forget import forget
+from .loops import loops
+from .mcp import mcp
+from .replay import replay
+from .run import run
+from .serve import serve
+from .settings import settings
+
+_ABOUT = {"help_option_names": ["-h", "--help"]}
+
+
+def _say_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the installed version and end."""
+    if not wanted or context.resilient_parsing:
+        return
+    from importlib.metadata import PackageNotFoundError, version  # late: few commands need it
+
+    try:
+        click.echo(f"respool {version('respool')}")
+    except PackageNotFoundError:
+        click.echo("respool, not installed as a package")
+    context.exit()
+
+
+@click.group(cls=Commands, context_settings=_ABOUT)
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_say_version,
+    help="Show the version and exit.",
+)
+def main() -> None:
+    """Keep an agent's thread while its tool history shrinks.
+
+    To begin with: respool demo shows what it does, respool replay what your past sessions cost, and
+    respool run -- claude runs an agent with it.
+
+    FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
+    it from standard input. Exit status: 0 when all is well, 1 when check found problems, 2 when
+    the input or an option cannot be used.
+    """
+
+
+for _command in (
+    compact, explain, check, replay, loops, run, serve, mcp, expand, forget, demo, settings,
+):  # fmt: skip
+    main.add_command(_command)
+
+__all__ = ["main"]

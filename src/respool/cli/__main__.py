@@ -1,0 +1,5 @@
+"""`python -m respool.cli` is `respool`."""
+
+from . import main
+
+main(prog_name="respool")

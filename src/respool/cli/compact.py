@@ -1,0 +1,88 @@
+"""`respool compact`: write the projection of a request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+import respool
+
+from .ending import Failure
+from .reading import (
+    STANDARD,
+    compacted,
+    file_argument,
+    format_option,
+    read_input,
+    shown_name,
+    takes_policy,
+    to_json,
+    write_bytes,
+)
+
+
+@click.command()
+@file_argument
+@click.option("-o", "--output", default=STANDARD, metavar="PATH", help="Where to write it.")
+@format_option
+@takes_policy
+@click.option("--report", is_flag=True, help="Say on standard error what was done, and why.")
+@click.option("--report-json", metavar="PATH", help="Write the report as JSON.")
+@click.option(
+    "--originals",
+    metavar="PATH",
+    help="Write the original behind each marker, by its reference, as JSON.",
+)
+def compact(
+    file: str,
+    output: str,
+    format: str | None,
+    policy: respool.Policy,
+    report: bool,
+    report_json: str | None,
+    originals: str | None,
+) -> None:
+    """Write the projection of FILE: smaller, valid, in its own format.
+
+    The bytes are exactly those of the projection. A request that is not respool's to change is
+    written as it came, and standard error says why.
+    """
+    if [output, report_json, originals].count(STANDARD) > 1:
+        raise Failure("Only one of the outputs can go to standard output.")
+    _refuse_shared([output, originals, report_json])
+    _refuse_shared([file, originals, report_json])
+    data = read_input(file)
+    out = compacted(file, data, format, policy)
+    # The way back is on disk before the projection that needs it.
+    if originals is not None:
+        write_bytes(originals, to_json(dict(out.originals)).encode())
+    if report_json is not None:
+        write_bytes(report_json, to_json(out.report.to_dict()).encode())
+    write_bytes(output, out.request)
+    if report or out.report.untouched is not None:
+        click.echo(out.report.to_text(), err=True)
+
+
+def _refuse_shared(paths: Sequence[str | None]) -> None:
+    """Refuse a file that is named twice: what is written last would be all that is in it."""
+    seen: set[Path] = set()
+    for path in paths:
+        if path is None or path == STANDARD:
+            continue
+        real = _real(path)
+        if real in seen:
+            raise Failure(
+                f"{shown_name(path)}: This is named twice; FILE and every output are files of "
+                "their own, and only the projection may take the place of FILE."
+            )
+        if real.is_file() or not real.exists():  # what goes to a device overwrites nothing
+            seen.add(real)
+
+
+def _real(path: str) -> Path:
+    try:
+        return Path(path).resolve()
+    except (OSError, ValueError, RuntimeError):
+        return Path(path)  # whoever opens it says what is wrong with it

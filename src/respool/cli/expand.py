@@ -1,0 +1,98 @@
+"""`respool expand`: the original behind a marker, out of the store or a file of originals."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import cast
+
+import click
+
+import respool
+
+from ..marker import find_marker
+from .ending import Failure
+from .reading import STANDARD, read_input, shown_name, write_bytes
+from .showing import is_terminal, printable
+from .stored import open_store, store_option
+
+_REF = re.compile(r"[a-z2-7]{20}", re.ASCII)
+_RANGE = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
+_LAST = 10**9
+
+
+@click.command(short_help="Write the original that a marker leads to.")
+@click.argument("ref", metavar="REF")
+@click.option("--lines", metavar="A:B", help="Only these lines, from 1 on; A: means up to the end.")
+@click.option("--pattern", metavar="REGEX", help="Only lines in which this is found.")
+@click.option(
+    "--originals",
+    metavar="PATH",
+    help="Look in the file that respool compact --originals wrote, in place of the store.",
+)
+@store_option
+def expand(
+    ref: str, lines: str | None, pattern: str | None, originals: str | None, store_file: str | None
+) -> None:
+    """Write the original that a marker's REF leads to, exactly as it was.
+
+    REF is the reference in the marker, twenty characters, or the whole marker in quotes.
+    """
+    marker = find_marker(ref.strip())
+    ref = ref.strip() if marker is None else marker.ref
+    if not _REF.fullmatch(ref):
+        raise Failure(f"{ref!r} is no reference; one has twenty characters, of a-z and 2-7.")
+    wanted = None if lines is None else _lines(lines)
+    text = _kept(ref, store_file) if originals is None else _written(ref, originals)
+    text = _chosen(ref, text, wanted, pattern)
+    if is_terminal():  # which must not be steered by what a tool printed
+        click.echo(printable(text), nl=not text.endswith("\n"))
+    else:
+        write_bytes(STANDARD, text.encode("utf-8", "surrogatepass"))
+
+
+def _kept(ref: str, store_file: str | None) -> str:
+    """What the store has under a reference."""
+    with open_store(store_file) as store:
+        text = store.original(ref, None)
+        if text is None:
+            raise Failure(
+                f"No original is kept under {ref} in {store.path}. "
+                "It was never there, is too old, or was forgotten."
+            )
+        return text
+
+
+def _written(ref: str, file: str) -> str:
+    """What a file of originals has under a reference."""
+    try:
+        found: object = json.loads(read_input(file))
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Failure(
+            f"{shown_name(file)}: This is no file that respool compact --originals wrote."
+        )
+    text = cast(dict[str, object], found).get(ref)
+    if not isinstance(text, str):
+        raise Failure(f"{shown_name(file)}: No original is kept under {ref} in it.")
+    return text
+
+
+def _chosen(ref: str, text: str, lines: tuple[int, int] | None, pattern: str | None) -> str:
+    try:
+        return respool.expand(ref, {ref: text}, lines=lines, pattern=pattern)
+    except ValueError as error:
+        raise Failure(str(error).replace(f"lines={lines!r}", "--lines")) from None
+
+
+def _lines(text: str) -> tuple[int, int]:
+    """`3:7`, `3:` or `3`, as the first and the last line."""
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise Failure(f"--lines: {text!r} is not allowed; write 3:7, or 3: for all from there on.")
+    first = int(found[1])
+    last = int(found[2] or (first if text.isdigit() else _LAST))
+    if not 1 <= first <= last:
+        raise Failure(f"--lines: {text!r} is not allowed; lines count from 1, the first one first.")
+    return first, last

@@ -1,0 +1,203 @@
+"""`respool explain`: every edit with its place, its reason, its evidence and its saving."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import click
+from msgspec.structs import asdict
+
+import respool
+
+from ..codecs.codec import FormatName
+from ..codecs.formats import CODECS
+from ..edits import FOLDED, Advise, Edit, PlaceMark, Replace
+from ..engine import Folded, fold_request
+from ..engine import compacted as compaction_of
+from ..errors import PassedThrough, UnreadableRequest
+from ..facts import Facts
+from ..marker import reference
+from ..report import Report
+from ..touching import touched
+from .diffing import changes, show_changes
+from .reading import (
+    file_argument,
+    format_option,
+    json_option,
+    problems_of,
+    read_input,
+    takes_policy,
+    to_json,
+    told_if_long,
+)
+from .showing import Table, counted, show
+
+
+@click.command()
+@file_argument
+@format_option
+@takes_policy
+@click.option("--diff", is_flag=True, help="Show each edited part before and after.")
+@click.option("--debug", is_flag=True, help="Tell every offer, taken or not, and what is kept.")
+@json_option
+def explain(
+    file: str,
+    format: str | None,
+    policy: respool.Policy,
+    diff: bool,
+    debug: bool,
+    as_json: bool,
+) -> None:
+    """Say what respool would do to FILE, and why; nothing is written."""
+    report, folded = _explained(file, format, policy, debug)
+    shown = changes(folded, folded.setting.codec.history) if diff and folded is not None else None
+    if as_json:
+        parts = {} if shown is None else {"changes": [asdict(change) for change in shown]}
+        click.echo(to_json({**report.to_dict(), **parts}))
+        return
+    show(*explanation(report, folded))
+    if shown is not None:
+        show_changes(shown)
+
+
+def _explained(
+    file: str, format: str | None, policy: respool.Policy, debug: bool
+) -> tuple[respool.Report, Folded | None]:
+    """The report of an input, and its history; what cannot be read at all is an error here."""
+    data = read_input(file)
+    try:
+        with told_if_long(file, data):
+            folded = fold_request(data, format, policy, Facts(), None, trace=debug)
+            return compaction_of(folded, data).report, folded
+    except (PassedThrough, UnreadableRequest) as why:
+        problems_of(file, data, format)
+        return Report(untouched=str(why)), None
+
+
+def explanation(report: respool.Report, folded: Folded | None = None) -> list[Table | str]:
+    """A report, section by section; by its history also what waits, and what lies behind drops."""
+    if report.untouched is not None:
+        return [f"Passed through unchanged: {report.untouched}"]
+    sections: list[Table | str] = [_summary(report)]
+    if not report.edits:
+        sections.append(_nothing(report, 0 if folded is None else len(folded.state.pool)))
+    advice = [edit for edit in report.edits if isinstance(edit, Advise)]
+    if len(report.edits) > len(advice):
+        sections.append(_edits(report, folded))
+    if advice:
+        rows = [(f"{_history(report)}{edit.ref}", edit.text) for edit in advice]
+        title = f"Advice (+{report.tokens_advised:,} tokens)"
+        sections.append(Table(title, ("place", "what is said"), rows))
+    if report.refetched:
+        sections.append(_refetched(report))
+    if report.repairs:
+        rows = [(one.code, one.place, one.done) for one in report.repairs]
+        title = f"Repairs ({report.tokens_repaired:+,} tokens)"
+        sections.append(Table(title, ("rule", "place", "what was done"), rows))
+    if report.failures:
+        rows = [(name, why) for name, why in report.failures.items()]
+        sections.append(Table("Passes that failed and were skipped", ("pass", "error"), rows))
+    if report.mimicry:
+        sections.append(_mimicry(report))
+    if report.trace:
+        sections.append(_trace(report))
+    return sections
+
+
+def _summary(report: respool.Report) -> str:
+    unit = "tokens" if report.counter == "o200k" else "tokens (estimated)"
+    before, after = report.tokens_before, report.tokens_after
+    share = f" ({100 * report.tokens_saved / before:.1f} %)" if before else ""
+    return (
+        f"{report.format}, {report.model or 'no model named'}, "
+        f"{counted(report.messages, 'message')}: "
+        f"{before:,} -> {after:,} {unit}; saved {report.tokens_saved:,}{share}"
+    )
+
+
+def _nothing(report: respool.Report, waiting: int) -> str:
+    """Why there is no edit."""
+    if not waiting:
+        return "Nothing is taken out: the history is short, or holds nothing that may go."
+    listed = "" if report.trace is not None else "; --debug lists what was offered"
+    wait = "offer waits until it pays" if waiting == 1 else "offers wait until they pay"
+    return f"Nothing is taken out yet: {waiting:,} {wait}{listed}."
+
+
+def _edits(report: respool.Report, folded: Folded | None) -> Table:
+    """The edits; their places are those of the history after repair."""
+    history = _history(report)
+    rows: list[tuple[str, ...]] = []
+    for edit in report.edits:
+        if isinstance(edit, Advise):
+            continue
+        told = (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}")
+        first, *more = _originals(edit, folded) or [""]
+        rows += [(*told, first), *(("", "", "", "", ref) for ref in more)]
+    columns = ("place", "reason", "evidence", "saved", "original")
+    return Table("Edits", columns, rows, frozenset({"saved"}), frozenset({"original"}))
+
+
+def _refetched(report: respool.Report) -> Table:
+    """What the model fetched again after it was taken out: these cuts were mistakes."""
+    history = _history(report)
+    rows = [
+        (
+            f"{history}{one.ref}",
+            f"{one.tool} {one.target}".strip(),
+            f"{history}{one.earlier}",
+            one.reason,
+            f"{one.tokens:,}",
+        )
+        for one in report.refetched
+    ]
+    title = "Fetched again after it was taken out; these copies stay"
+    columns = ("place", "what", "taken out at", "reason", "tokens")
+    return Table(title, columns, rows, frozenset({"tokens"}))
+
+
+def _mimicry(report: respool.Report) -> Table:
+    """Where the model wrote what only respool writes: it may end up in files."""
+    history = _history(report)
+    rows = [(f"{history}{one.ref}", one.kind, one.where, one.said) for one in report.mimicry]
+    title = "Markers that the model wrote itself"
+    return Table(title, ("place", "what", "in", "said"), rows)
+
+
+def _trace(report: respool.Report) -> Table:
+    """Every offer at every boundary, in order."""
+    history = _history(report)
+    rows = [
+        (
+            f"{one.boundary:,}{' arrival' if one.arrival else ''}",
+            one.by,
+            f"{history}{one.ref}",
+            one.level or "",
+            one.reason,
+            one.evidence,
+            f"{one.saved:,}" if one.by else "",
+            one.outcome,
+        )
+        for one in report.trace or ()
+    ]
+    columns = ("after", "pass", "place", "level", "reason", "evidence", "saved", "outcome")
+    title = "Offers, by the number of messages that had come"
+    return Table(title, columns, rows, frozenset({"saved"}))
+
+
+def _history(report: respool.Report) -> str:
+    return CODECS[cast(FormatName, report.format)].history
+
+
+def _originals(edit: Edit, folded: Folded | None) -> list[str]:
+    """The references that bring back what an edit took out.
+
+    No marker names those of what was dropped; of what folded, the summary's does.
+    """
+    if isinstance(edit, Replace):
+        return [edit.original]
+    if folded is None or edit.reason == FOLDED or isinstance(edit, PlaceMark | Advise):
+        return []
+    index = folded.state.index
+    texts = (index.parts[part].text for part in touched(edit, index))
+    return [reference(text) for text in texts if text]

@@ -1,0 +1,46 @@
+"""`respool mcp`: originals and history for agents, over the Model Context Protocol."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from .ending import missing
+from .stored import any_store, store_option
+
+_ALONE = (
+    "respool: This waits for an agent to speak to it, which would start it itself; Ctrl-C ends it."
+)
+
+
+@click.command()
+@store_option
+def mcp(store_file: str | None) -> None:
+    """Let an agent get originals back by itself.
+
+    Speaks the Model Context Protocol over standard input and output; an agent starts it. For
+    Claude Code: claude mcp add respool -- respool mcp. For others: docs/mcp.md.
+    """
+    try:
+        from ..mcp_server.server import serve_stdio  # late: no other command needs the SDK
+    except ImportError as error:
+        raise missing("The server", error, "mcp") from None
+    if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        click.echo(_ALONE, err=True)
+    # It only reads. A thread that waits for standard input would hold up any other way to end.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with any_store(store_file) as store:
+            serve_stdio(store, _version())
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _version() -> str:
+    try:
+        return version("respool")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,53 @@
+"""`respool replay`: what past sessions cost, and what a policy would have done to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .reading import json_option
+
+
+@click.command(short_help="Say what past sessions cost, and what respool would have saved.")
+@click.argument("paths", metavar="[PATH]...", nargs=-1)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Only sessions that ended later: a date (2026-11-01), or how long ago (7d, 2w, 3m).",
+)
+@click.option(
+    "--agent",
+    "agents",
+    metavar="NAME",
+    multiple=True,
+    help="Only sessions of this agent, such as claude-code or codex. May be repeated.",
+)
+@click.option(
+    "--policy",
+    "policies",
+    metavar="NAME",
+    multiple=True,
+    help="Try this: a preset of respool's, a TOML file of settings, mask-10, clear-100k, oracle, "
+    "floor. May be repeated.",
+)
+@click.option(
+    "--window",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Tokens that fit, in place of what is listed for the model.",
+)
+@click.option("--plain", is_flag=True, help="Count characters / 4, as published figures do.")
+@json_option
+@click.option("--html", metavar="FILE", help="Write a page with charts, for a browser.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; one for each core.")
+@click.option("--quiet", is_flag=True, help="Show no progress, and no list of what was left out.")
+def replay(**given: Any) -> None:
+    """Say what past sessions cost, where it went, and what a policy would have saved and lost.
+
+    PATH is a transcript of an agent, or a folder of them; without any, those that agents left on
+    this machine are read. Nothing is changed, and nothing leaves the machine.
+    """
+    from .replay_answer import Asked, answer  # late: it loads what no other command needs
+
+    answer(Asked(**given))

@@ -1,0 +1,142 @@
+"""`respool serve`: the proxy between agents and their providers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ..codecs.codec import FORMATS
+from .proxy_options import (
+    deadline_option,
+    needing_server,
+    observe_option,
+    upstream_option,
+)
+from .reading import takes_policy
+from .showing import is_terminal
+
+if TYPE_CHECKING:
+    from ..codecs.codec import FormatName
+    from ..policy import Policy
+    from ..proxy.app import App
+    from ..proxy.assembling import Shared
+    from ..proxy.compacting.options import Options
+    from ..proxy.forwarding.config import Config
+
+
+_NEXT = (
+    "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
+    "browser to look on. Ctrl-C ends it."
+)
+_MOST_FILES_OF_A_MAC = 10_240  # it says that there is no limit, and takes no more than these
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8787,
+    show_default=True,
+    help="0: any free one.",
+)
+@upstream_option(": anthropic, openai, openai-chat, openai-responses or gemini, and a URL")
+@observe_option
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that share the port.",
+)
+@deadline_option
+@click.option(
+    "--text-for",
+    "texts",
+    type=click.Choice(FORMATS),
+    multiple=True,
+    help="Tell calls and results in plain messages to the upstream of this format, which refuses "
+    "them. May be repeated.",
+)
+@click.option("--quiet", is_flag=True, help="Write no line for each request.")
+@takes_policy
+def serve(  # noqa: PLR0913 - each is an option
+    *, host: str, port: int, upstreams: tuple[str, ...], observe: bool, workers: int,
+    deadline: float, texts: tuple[FormatName, ...], quiet: bool, policy: Policy,
+) -> None:  # fmt: skip
+    """Stand between agents and their providers.
+
+    Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, with /v1 behind it).
+    With RESPOOL_TOKEN set, only who has that token is let in, and other addresses may be listened
+    on: docs/proxy.md.
+    """
+    with needing_server():
+        from ..proxy.assembling import shared_by
+        from ..proxy.compacting.options import Options
+        from ..proxy.forwarding.config import (  # late: no other command needs the server
+            Config,
+            checked,
+        )
+        from ..proxy.forwarding.printing import Printer, standard_error
+        from ..proxy.forwarding.upstreams import upstreams_of
+        from ..proxy.running import bound
+        from ..proxy.watching.lines import log_as_lines
+        from ..proxy.workers import serve_here, serve_in_processes
+        from ..store.settings import Retention, store_path
+    host = host.removeprefix("[").removesuffix("]")  # as an address of IPv6 stands in a URL
+    store_path()  # what cannot be used is refused before it is said that anything works
+    Retention.from_env()
+    token = os.environ.get("RESPOOL_TOKEN") or None
+    config = checked(Config(host, port, upstreams_of(upstreams), token))
+    _lift_limit_on_files()
+    with bound(config) as listening:
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{listening.getsockname()[1]}"
+        click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")
+        if is_terminal():
+            click.echo(_NEXT)
+        options = Options(
+            policy=policy,
+            observe=observe,
+            deadline=deadline,
+            texts=texts,
+            shared=workers > 1,
+        )
+        make = partial(app_of, config, options, quiet, shared_by(workers))
+        if workers == 1:
+            serve_here(partial(make, 0), listening)
+        else:
+            log_as_lines(Printer(standard_error()))  # which process died, only this one knows
+            serve_in_processes(make, listening, workers, config.limits.drain)
+
+
+def app_of(
+    config: Config, options: Options, quiet: bool, shared: Shared, worker: int
+) -> App:  # fmt: skip
+    """The proxy that is served; in each process anew."""
+    from ..proxy.assembling import compacting_app
+    from ..proxy.forwarding.printing import Printer, standard_error
+    from ..proxy.forwarding.record import to_lines, to_nowhere
+    from ..proxy.watching.lines import log_as_lines
+
+    printer = Printer(standard_error())
+    log_as_lines(printer)
+    log = to_nowhere if quiet else to_lines(printer)
+    return compacting_app(config, options, log, shared, worker)
+
+
+def _lift_limit_on_files() -> None:
+    """Let this process have as many connections as the machine allows it."""
+    with contextlib.suppress(ImportError):
+        import resource  # late: there is none on Windows
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        for wanted in (most, _MOST_FILES_OF_A_MAC):
+            with contextlib.suppress(OSError, ValueError):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+                return

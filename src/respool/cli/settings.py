@@ -1,0 +1,60 @@
+"""`respool settings`: every setting, its value, and where the value came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import click
+from msgspec import UnsetType
+
+import respool
+
+from ..policy import NAMES
+from ..registered import name_of
+from ..settings import word_for_none
+from .reading import json_option, takes_policy, to_json
+from .showing import Table, show
+
+
+@click.command()
+@takes_policy
+@json_option
+def settings(policy: respool.Policy, as_json: bool) -> None:
+    """Show every setting, its value here, and where that came from."""
+    origins = policy.origins()
+    values = {name: _value(policy, name) for name in NAMES}
+    values |= {f"tools.{tool.name}": _declared(tool) for tool in policy.tools}
+    if as_json:
+        told = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
+        click.echo(to_json(told))
+        return
+    rows = [(name, value, origins[name]) for name, value in values.items()]
+    show(Table("Settings", ("setting", "value", "from"), rows))
+
+
+def _value(policy: respool.Policy, name: str) -> str:
+    """A setting's value as TOML and the environment spell it."""
+    found: object = getattr(policy, name)
+    match found:
+        case None:
+            return word_for_none(name)
+        case respool.Tools() as tools:
+            return f"{len(tools)} declared"
+        case bool(value):
+            return str(value).lower()
+        case tuple():
+            return _listed(cast(tuple[object, ...], found))
+        case _:
+            return str(found)
+
+
+def _listed(values: Sequence[object]) -> str:
+    """A list as the environment spells it; a user's pass goes by its name."""
+    return ",".join(name_of(one) if callable(one) else str(one) for one in values) or "none"
+
+
+def _declared(tool: respool.Tool) -> str:
+    cap = "the policy's" if isinstance(tool.cap, UnsetType) else tool.cap
+    cap = word_for_none("cap") if cap is None else cap
+    return f"cap {cap}, rerun {str(tool.rerun).lower()}"

@@ -1,0 +1,229 @@
+// One conversation, or a branch of it: the context of each request, and each request in a row.
+
+const ROWS = 100; // requests that are listed at first
+const OVERLAP = 20; // requests that are asked for again: answers may come out of order
+// The conversation that is looked at: its name and its requests, how many are listed, and of which
+// branch; 0: of all.
+let open = null;
+
+const CAUSES = new Map([
+  ["cold", "the cache had gone cold"],
+  ["changed", "model or tools changed"],
+  ["edits", "edits were put in force"],
+]);
+// Edits that were only observed broke nothing; a cache that had gone cold had.
+const wouldBreak = (one) => wouldBe(one) && one.prefix_break !== "cold" && one.prefix_break !== "changed";
+const cause = (one) => CAUSES.get(one) ?? one.split(", ").map(reasonSaid).join(", ");
+
+async function fetchRequests(chosen) {
+  let more = true;
+  while (more) {
+    const all = chosen.requests;
+    const after = chosen.whole ? all.at(-OVERLAP - 1)?.time : all.at(-1)?.time;
+    const found = await ask("requests", { conversation: chosen.name, after });
+    const ids = new Map([...all, ...found.requests].map((one) => [one.id, one]));
+    const sorted = [...ids.values()].sort((one, other) => one.time - other.time);
+    chosen.requests = sorted.map((one, i) => ({ ...one, nth: i + 1 }));
+    more = found.more && chosen.requests.length > all.length;
+  }
+  chosen.whole = true;
+}
+
+function told(one) {
+  const parts = [
+    `${tokens(before(one))} → ${tokens(after(one))} tokens${wouldBe(one) ? " (observed: not changed)" : ""}`,
+    one.usage && `${tokens(one.usage.cache_read)} read from the provider's cache`,
+    one.cost_after != null && `${wouldBe(one) ? "would have cost" : "paid"} ${dollars(one.cost_after)}, ${wouldBe(one) ? "cost" : "without respool"} ${dollars(one.cost_before)}`,
+    ...marksOf(one),
+  ];
+  return [
+    element("b", {}, `Request ${one.nth}, ${at(one.time)}`),
+    `: ${parts.filter(Boolean).join("; ")}`,
+  ];
+}
+
+// What is to be known of a request, in words.
+function marksOf(one) {
+  return [
+    failed(one) && (one.status ? `answered ${one.status}` : "no answer came"),
+    one.prefix_break && `${wouldBreak(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
+    fallbackSaid(one) && `fell back: ${fallbackSaid(one)}`,
+    one.refetched.length && `fetched again: ${one.refetched.map((x) => `${x.tool} ${x.target}`.trim()).join(", ")}`,
+    ...one.loops.map((said) => `circle: ${said}`),
+    one.repairs.length && plural(one.repairs.length, "repair"),
+    ...Object.entries(one.failures).map(([name, why]) => `pass ${name} failed: ${why}`),
+  ].filter(Boolean);
+}
+
+function editsCell(one) {
+  if (!one.made) return "–";
+  const name = `at request ${one.nth}`;
+  return element(
+    "button",
+    { type: "button", class: "link", "data-key": `edits ${one.id}`, "aria-label": `${plural(one.made, "edit")} ${name}`, onclick: () => openEdits(one, name).catch(report) },
+    plural(one.made, "edit"),
+  );
+}
+
+function requestRow(one, branched) {
+  const marks = marksOf(one);
+  return [
+    `${one.nth}`,
+    ...(branched ? [`${one.branch}`] : []),
+    stamp(one.time),
+    `${tokens(before(one))} → ${tokens(after(one))}`,
+    one.usage ? tokens(one.usage.cache_read) : "–",
+    dollars(one.cost_after),
+    number(one.edited),
+    editsCell(one),
+    marks.length ? marks.map((text) => element("span", { class: "mark" }, short(text, 300))) : "–",
+  ];
+}
+
+function requestTable(chosen, requests) {
+  const branched = requests.some((one) => one.branch !== requests[0].branch);
+  const columns = [
+    ["Request", "left"], ...(branched ? [["Branch"]] : []), ["Time"], ["Tokens"], ["From cache"],
+    [requests.some(wouldBe) ? "Paid, or would" : "Paid"], ["In force"], ["New"], ["What happened", "words"],
+  ];
+  const rows = requests.slice(-chosen.listed).map((one) => requestRow(one, branched)).reverse();
+  const more = requests.length - rows.length;
+  return [
+    table("Requests, the latest first", columns, rows),
+    more > 0 && element(
+      "button",
+      { type: "button", "data-key": "more requests", onclick: () => { chosen.listed += 500; drawConversation(); } },
+      `Show ${plural(Math.min(more, 500), "earlier request")}`,
+    ),
+  ];
+}
+
+const added = (requests, of) => requests.reduce((sum, one) => sum + (of(one) ?? 0), 0);
+
+// What some requests saved, in tokens and, where a price is known, in money.
+function savedFacts(requests, names) {
+  const priced = requests.some((one) => one.cost_after != null);
+  const money = added(requests, (one) => one.cost_before - one.cost_after);
+  return [
+    [names[0], tokens(added(requests, (one) => one.saved))],
+    [names[1], dollars(priced ? money : null)],
+  ];
+}
+
+function conversationFacts(requests) {
+  const [would, real] = [requests.filter(wouldBe), requests.filter((one) => !wouldBe(one))];
+  const priced = requests.filter((one) => one.cost_uncached != null);
+  const paid = (one) => (wouldBe(one) ? one.cost_before : one.cost_after);
+  const uncached = added(priced, (one) => one.cost_uncached - paid(one));
+  const changed = real.some((one) => one.saved);
+  return facts([
+    ["Requests", number(requests.length)],
+    ...(changed || !would.length ? savedFacts(real, ["Tokens saved", "Saved"]) : []),
+    ...(would.length ? savedFacts(would, ["Tokens, would have saved", "Would have saved"]) : []),
+    ["Provider's cache saved", dollars(priced.length ? uncached : null)],
+    ["Epochs", number(requests.reduce((most, one) => Math.max(most, one.epochs), 0))],
+    ["respool took", `${number(added(requests, (one) => one.milliseconds) / requests.length, 1)}${SPACE}ms a request`],
+  ], true);
+}
+
+// Which branches there are, each with how many requests it has.
+function branchesOf(requests) {
+  const counts = new Map();
+  for (const { branch } of requests) counts.set(branch, (counts.get(branch) ?? 0) + 1);
+  return [...counts].sort(([one], [other]) => one - other);
+}
+
+function branchPicker(chosen) {
+  const found = branchesOf(chosen.requests);
+  if (found.length < 2) return null;
+  const option = (value, said) => element("option", { value, selected: value === chosen.branch }, said);
+  const select = element(
+    "select",
+    { "data-key": "branch", onchange: () => { chosen.branch = Number(select.value); drawConversation(); } },
+    option(0, `all ${number(found.length)}`),
+    found.map(([branch, count]) => option(branch, `${number(branch)}: ${plural(count, "request")}`)),
+  );
+  return [
+    element("p", { class: "controls" }, element("label", {}, "Branch", select)),
+    note("Sessions that open with the same words are one conversation. Where they part, or an earlier place was gone back to, a branch begins."),
+  ];
+}
+
+function closeConversation() {
+  const key = open && `conversation ${open.name}`;
+  history.pushState(null, "", location.pathname);
+  leaveConversation();
+  if (key) byKey(byId("list"), key)?.focus();
+}
+
+function leaveConversation() {
+  open = null;
+  drawConversation();
+  drawList();
+}
+
+function drawConversation() {
+  const holder = byId("detail");
+  document.body.classList.toggle("chosen", Boolean(open));
+  if (!open) return refill(holder, element("p", { class: "hint" }, "Choose a conversation to see each of its requests."));
+  const { name, branch } = open;
+  const requests = open.requests.filter((one) => !branch || one.branch === branch);
+  if (!requests.length) return refill(holder, element("p", { class: "hint" }, "No requests of this conversation are recorded."));
+  const [drawn, said] = chart((width) => perRequest(requests, width), (i) => told(requests[i]));
+  const observed = requests.filter(wouldBe).length;
+  const whole = observed === requests.length;
+  return refill(
+    holder,
+    element(
+      "div",
+      { class: "bar" },
+      element("h3", {}, modelSaid(requests.at(-1).model, 300), " ", element("code", { class: "id" }, name)),
+      observed > 0 && element("span", { class: "badge" }, whole ? "observed: nothing was changed" : `${plural(observed, "request")} only observed`),
+      element("button", { type: "button", class: "quiet", "data-key": "close", "aria-label": "Close this conversation", onclick: closeConversation }, "Close"),
+    ),
+    branchPicker(open),
+    conversationFacts(requests),
+    legend(["came", "as it came"], ["went", whole ? "as it would have been sent" : observed ? "as it was sent, or would have been" : "as it was sent"], ["break", "prefix break"], ["wrong", "error or fall-back"]),
+    drawn,
+    said,
+    requestTable(open, requests),
+  );
+}
+
+async function chooseConversation(name, focus = true) {
+  open = { name, requests: [], listed: ROWS, whole: false, branch: 0 };
+  if (linked() !== name) history.pushState(null, "", `#conversation=${encodeURIComponent(name)}`);
+  const chosen = open;
+  try {
+    await fetchRequests(chosen);
+  } catch (error) {
+    if (open === chosen) open = null; // a name that nobody has, or respool is gone
+    throw error;
+  }
+  if (open !== chosen) return;
+  drawConversation();
+  drawList();
+  if (focus) byId("detail").focus({ preventScroll: innerWidth > 832 });
+}
+
+const linked = () => new URLSearchParams(location.hash.slice(1)).get("conversation");
+
+// Opens what the address names, and closes what it does not name any more: back and forward.
+function followLink() {
+  const name = linked();
+  if (name && name !== open?.name) chooseConversation(name, false).catch(report);
+  else if (!location.hash && open) leaveConversation();
+}
+
+async function keepConversation() {
+  if (!open) return;
+  const chosen = open;
+  const was = JSON.stringify(chosen.requests.at(-1)) + chosen.requests.length;
+  await fetchRequests(chosen);
+  if (open === chosen && was !== JSON.stringify(chosen.requests.at(-1)) + chosen.requests.length)
+    drawConversation();
+}
+
+byId("detail").addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && open) closeConversation();
+});

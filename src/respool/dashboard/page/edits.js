@@ -1,0 +1,97 @@
+// The edits of one request, each with before and after side by side.
+
+const dialog = byId("edits");
+let asked = 0; // the last edit that was asked for; what comes late is not shown
+
+function closeButton() {
+  return element(
+    "button",
+    { type: "button", class: "quiet", "aria-label": "Close the edits", onclick: () => dialog.close() },
+    "Close",
+  );
+}
+
+function editButton(one, index, show) {
+  return element(
+    "li",
+    {},
+    element(
+      "button",
+      {
+        type: "button",
+        class: "pick",
+        tabindex: index ? -1 : 0,
+        "aria-pressed": "false",
+        onclick: () => show(one),
+        onfocus: () => show(one),
+      },
+      element("b", {}, reasonSaid(one.reason)),
+      element("span", { class: "about" }, `${one.place} · ${tokens(one.saved)} tokens`),
+    ),
+  );
+}
+
+function nothingKept(one, observed) {
+  if (observed) return note("respool only observed this request: it changed nothing, and kept no text.");
+  return note(
+    one.reason === "advised"
+      ? "Advice was added here; nothing was taken out."
+      : "The text is not kept, or was forgotten.",
+  );
+}
+
+function sizes({ before, after }, replaces) {
+  const shown = (side) =>
+    side && (side.length > [...side.text].length
+      ? `the first ${number(side.text.length)} of ${number(side.length)} characters`
+      : `${number(side.length)} characters`);
+  return `Before: ${shown(before) ?? "not kept"}. After: ${shown(after) ?? (replaces ? "not kept" : "nothing stands there")}.`;
+}
+
+async function fillEdit(pane, request, one) {
+  const turn = ++asked;
+  const head = [element("h3", {}, reasonSaid(one.reason)), element("p", { class: "place" }, code(one.reason), " at ", code(one.place), `: ${one.evidence}`)];
+  try {
+    const found = one.has_before || one.has_after
+      ? await ask("edit", { request: request.id, at: one.at })
+      : { before: null, after: null };
+    if (turn !== asked) return;
+    const both = found.before || found.after;
+    pane.replaceChildren(
+      ...head,
+      both ? note(sizes(found, one.replaces)) : nothingKept(one, wouldBe(request)),
+      ...(both ? [sideBySide(found.before?.text ?? "", found.after?.text ?? "")] : []),
+    );
+  } catch (error) {
+    if (turn === asked) pane.replaceChildren(...head, note(error.message));
+  }
+}
+
+async function openEdits(request, name) {
+  const { edits } = await ask("edits", { request: request.id });
+  const pane = element("div", { class: "pane", role: "region", "aria-label": "The chosen edit" });
+  let chosen = null;
+  const show = (one) => {
+    if (one === chosen) return;
+    chosen = one;
+    list.querySelectorAll("button").forEach((button, i) =>
+      button.setAttribute("aria-pressed", edits[i] === one),
+    );
+    fillEdit(pane, request, one);
+  };
+  const list = element("ul", { class: "picks", "aria-label": "Edits" }, edits.map((one, i) => editButton(one, i, show)));
+  walkable(list, "button");
+  dialog.replaceChildren(
+    element(
+      "div",
+      { class: "bar" },
+      element("h2", { id: "edits-title" }, `${plural(edits.length, "edit")} first made ${name}`),
+      wouldBe(request) && element("span", { class: "badge" }, "observed: not made"),
+      closeButton(),
+    ),
+    element("div", { class: "split" }, list, pane),
+  );
+  dialog.showModal();
+  (list.querySelector("button") ?? dialog.querySelector("button")).focus();
+  if (edits.length) show(edits[0]);
+}

@@ -1,0 +1,185 @@
+// What the page says: numbers, times and names as people read them, and the elements they stand in.
+// Whatever comes from a transcript gets in as text only; the page is not allowed to do otherwise.
+
+const byId = (id) => document.getElementById(id);
+
+let awaited = null; // the key of what had the focus and is still to be drawn
+
+// Puts new content in place of old; what had the focus, or stood open, has it and does so still.
+function refill(holder, ...children) {
+  const held = holder.contains(document.activeElement) && document.activeElement.dataset.key;
+  const open = new Set(
+    [...holder.querySelectorAll("details[data-key][open]")].map((one) => one.dataset.key),
+  );
+  holder.replaceChildren(...contents(children));
+  for (const one of holder.querySelectorAll("details[data-key]"))
+    one.open ||= open.has(one.dataset.key);
+  if (held) awaited = held;
+  refocus(holder);
+}
+
+function refocus(holder) {
+  const found = awaited && document.activeElement === document.body && byKey(holder, awaited);
+  if (!found) return;
+  awaited = null;
+  found.focus({ preventScroll: true });
+}
+
+const byKey = (holder, key) =>
+  [...holder.querySelectorAll("[data-key]")].find((one) => one.dataset.key === key);
+
+function dollars(value) {
+  if (value == null || !Number.isFinite(value)) return "–";
+  const sign = value < 0 ? "−" : "";
+  const size = Math.abs(value);
+  if (size < 1e-9) return "$0.00"; // what is left where sums of the same are subtracted
+  if (size < 0.0001) return `${sign}<$0.0001`;
+  return `${sign}$${number(size, size >= 9999.5 ? 0 : size >= 1 ? 2 : 4)}`;
+}
+
+function percent(share) {
+  if (share == null || !Number.isFinite(share)) return "–";
+  return `${number(share * 100, Math.abs(share) < 0.1 ? 1 : 0)}${SPACE}%`;
+}
+
+function bytes(value) {
+  if (value < 1e6) return `${number(value / 1e3)}${SPACE}KB`;
+  return `${number(value / 1e6, 1)}${SPACE}MB`;
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+const whole = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" });
+
+// A time of today by its clock, any other with its day.
+function at(seconds) {
+  const then = new Date(seconds * 1000);
+  const today = new Date().toDateString() === then.toDateString();
+  return today ? clock.format(then) : `${day.format(then)}, ${clock.format(then)}`;
+}
+
+const stamp = (seconds) =>
+  element(
+    "time",
+    { datetime: new Date(seconds * 1000).toISOString(), title: whole.format(seconds * 1000) },
+    at(seconds),
+  );
+
+function ago(seconds) {
+  const since = Date.now() / 1000 - seconds;
+  if (since < 60) return "now";
+  if (since < 3600) return `${plural(Math.round(since / 60), "minute")} ago`;
+  if (since < 36 * 3600) return `${plural(Math.round(since / 3600), "hour")} ago`;
+  return at(seconds);
+}
+
+const short = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
+
+const modelSaid = (model, most = 60) => short(model || "unknown model", most);
+
+// A conversation in a list; its whole name, which `respool forget` takes, stands where it is opened.
+const idSaid = (name) => name.slice(0, 6);
+
+// Two parts of a list in one; what is in both is taken from the first.
+function joined(first, second) {
+  const ids = new Set(first.map((one) => one.id));
+  return [...first, ...second.filter((one) => !ids.has(one.id))];
+}
+
+// The first page of what comes latest first, in front of what is known behind it; what would stand
+// on that page and does not is gone.
+function renewed(page, known, when) {
+  const end = page.length ? when(page.at(-1)) : -Infinity;
+  return joined(page, known.filter((one) => when(one) <= end));
+}
+
+function facts(pairs, small = false) {
+  return element(
+    "dl",
+    { class: small ? "facts small" : "facts" },
+    pairs
+      .filter(Boolean)
+      .map(([name, value, about]) =>
+        element(
+          "div",
+          {},
+          element("dt", {}, name),
+          element("dd", {}, value),
+          about && element("dd", { class: "about" }, about),
+        ),
+      ),
+  );
+}
+
+// One table: columns are [header, cell class], rows are arrays of cells.
+function table(caption, columns, rows) {
+  const cell = (content, at) =>
+    element(
+      at ? "td" : "th",
+      { scope: at ? null : "row", class: columns[at][1], "data-label": columns[at][0] },
+      content,
+    );
+  const head = ([name, kind]) => element("th", { scope: "col", class: kind }, name);
+  return element(
+    "div",
+    { class: "box", role: "region", "aria-label": caption, tabindex: 0, "data-key": caption },
+    element(
+      "table",
+      {},
+      element("caption", {}, caption),
+      element("thead", {}, element("tr", {}, columns.map(head))),
+      element(
+        "tbody",
+        {},
+        rows.map((row) => element("tr", {}, row.map(cell))),
+      ),
+    ),
+  );
+}
+
+// The arrow keys go along the buttons of a list; the tab key goes past it.
+function walkable(list, selector) {
+  const steps = { ArrowDown: 1, ArrowUp: -1, Home: -Infinity, End: Infinity };
+  list.addEventListener("keydown", (event) => {
+    const step = steps[event.key];
+    const all = [...list.querySelectorAll(selector)];
+    const from = all.indexOf(event.target.closest(selector));
+    if (step == null || from < 0) return;
+    event.preventDefault();
+    const to = all[Math.min(all.length - 1, Math.max(0, from + step))];
+    for (const one of all) one.tabIndex = one === to ? 0 : -1;
+    to.focus();
+  });
+}
+
+// Why something was taken out, by its code; one that is not known here stands as it is.
+const REASONS = new Map(Object.entries({
+  over_cap: "longer than its cap",
+  tidied: "what no reader misses",
+  identical: "the same as another result",
+  contained: "stands in another result",
+  repeated_call: "the same call again",
+  superseded: "overtaken by a later write",
+  stale: "overtaken by a later read",
+  resolved: "an error since resolved",
+  old_reasoning: "old reasoning",
+  bound_reasoning: "reasoning bound to what went",
+  blanks: "blank lines",
+  trimmed: "trimmed",
+  stubbed: "an old result in one line",
+  folded: "old calls told in a summary",
+  shown_before: "lines shown before",
+  unlikely_needed: "lines unlikely to be needed",
+  over_limit: "over a limit",
+  advised: "advice given",
+}));
+const reasonSaid = (code) => REASONS.get(code) ?? code;
+
+// Why something else went up, where a word alone would not say it.
+const FALLBACKS = new Map([
+  ["refused", "the provider refused the projection; the original was sent"],
+  ["left alone", "left alone since the provider refused a projection"],
+  ["bypassed", "bypassed: the client asked for that"],
+  ["overflow", "too long for the provider; sent again under its limit"],
+]);
+const fallbackSaid = ({ fallback, again }) => FALLBACKS.get(fallback || again) ?? (fallback || again);

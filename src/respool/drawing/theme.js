@@ -1,0 +1,40 @@
+// Light and dark: as the system has it, or as it was chosen on the page.
+
+const THEME = "respool-theme";
+
+// A browser may refuse storage, to pages from disk or to all: then it is chosen anew next time.
+function rememberedTheme() {
+  try {
+    return localStorage.getItem(THEME);
+  } catch {
+    return null;
+  }
+}
+
+function rememberTheme(theme) {
+  try {
+    localStorage.setItem(THEME, theme);
+  } catch {
+    return;
+  }
+}
+
+// Has a button switch between the two.
+function switchThemes(button) {
+  const root = document.documentElement;
+  const preferred = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme ?? (preferred.matches ? "dark" : "light")) === "dark";
+  const nameButton = () => {
+    button.textContent = isDark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Switch to ${isDark() ? "light" : "dark"} colours`);
+  };
+  const earlier = rememberedTheme();
+  if (earlier === "light" || earlier === "dark") root.dataset.theme = earlier;
+  button.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    rememberTheme(root.dataset.theme);
+    nameButton();
+  });
+  preferred.addEventListener("change", nameButton);
+  nameButton();
+}

@@ -1,0 +1,225 @@
+"""The history folded over its request boundaries: what was in force when each request was sent."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha256
+
+from msgspec.structs import replace
+
+from ..check.rules import Step, steps_of
+from ..check.watching import watched, what_was_seen
+from ..codecs.json_tree import JSON, Object
+from ..codecs.marks import marks_in
+from ..codecs.words import as_words
+from ..edits import FOLDED
+from ..facts import Facts
+from ..limits import held
+from ..marker import find_marker
+from ..planning.rates import MARKINGS, rates_for
+from ..protections import fetched_back
+from ..repair.mending import Mended
+from ..tokens import part_tokens
+from ..transcript import Part
+from .advising import advise, take_back_if_over
+from .evaluating import arrive, evaluate
+from .mimicry import mimicry_in
+from .noting import note_refetched, note_uses
+from .room import is_due, note_fullness
+from .state import MendedStep, Setting, State
+
+_WORDED = ("user", "system", "developer")  # the roles whose messages may be only words
+
+
+@cache
+def first_prefix(format: str) -> bytes:
+    """The hash that the chain of a history in this format starts with."""
+    return sha256(format.encode()).digest()
+
+
+def next_prefix(prefix: bytes, identities: Iterable[bytes]) -> bytes:
+    """The chained hash after one more step."""
+    link = sha256(prefix)
+    for identity in identities:
+        link.update(identity)
+    return link.digest()
+
+
+def agrees(state: State, facts: Facts) -> bool:
+    """Whether a state that was folded under other facts is the one these facts give."""
+    if facts == state.facts:
+        return True
+    if facts.summaries != state.facts.summaries and _has_folded(state):
+        return False
+    changed = facts.differing(state.facts)
+    return changed.isdisjoint(boundary.hex() for boundary in state.boundaries)
+
+
+def _has_folded(state: State) -> bool:
+    """Whether a summary may stand in what was sent: words for it might be others now."""
+    return any(edit.reason == FOLDED for edit in state.edits.values())
+
+
+def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Setting) -> None:
+    """Read one more step: mend it, index its parts, and evaluate where a request was sent."""
+    state.prefix = next_prefix(state.prefix, identities)
+    state.boundaries.append(state.prefix)
+    state.facts = setting.facts
+    prefix = state.prefix.hex()
+    mended = (
+        setting.mender.step(step, state.seen, setting.fields) if setting.policy.repair else None
+    )
+    before = state.size
+    if mended is None:
+        sources = range(step.at, step.at + len(step.messages))
+        first = _read_rows(state, step.messages, sources, setting)
+        setting.rules.advance(Step(step.messages, first, step.split), state.seen)
+    else:
+        _read_mended(state, step, mended, setting)
+    state.messages = step.at + len(step.messages)
+    state.since += state.size - before
+    _look_at_new(state)
+    window = setting.facts.window_at(prefix)
+    if window is not None:
+        state.window = min(window, state.window or window)
+    note_fullness(state, setting)
+    state.marks = setting.facts.marks_at(prefix) or state.marks
+    if prefix in setting.facts.left_alone:
+        state.left_alone = True
+    sent = len(step.messages) > step.split
+    state.requests += sent
+    if sent:
+        state.ends.append(len(state.index.parts))
+    # Where it did not fit as it was, nothing was answered that an evaluation could contradict.
+    skipped = prefix in setting.facts.skipped and window is None
+    if not sent or skipped or state.left_alone:
+        return
+    setting = _as_marked(state, setting)
+    first = state.noted
+    note_uses(state, setting)
+    note_refetched(state, setting, first)
+    arrive(state, setting)
+    given = advise(state, setting)
+    free = prefix in setting.facts.cold or prefix in setting.facts.changed
+    if free or is_due(state, setting):
+        evaluate(state, setting, free=free)
+    take_back_if_over(state, setting, given)
+    note_fullness(state, setting)
+
+
+def _as_marked(state: State, setting: Setting) -> Setting:
+    """The setting with the rates of how the client marked here, where a fact tells that."""
+    if state.marks is None:
+        return setting
+    marking = MARKINGS[state.marks]
+    rates = rates_for(setting.policy, setting.codec.name, setting.fields, marking)
+    return replace(setting, rates=rates)
+
+
+def _read_mended(state: State, step: Step, mended: Mended, setting: Setting) -> None:
+    state.mended.append(_record(state, step, mended, setting))
+    state.repairs += mended.repairs
+    messages = [row.message for row in mended.rows]
+    first = _read_rows(state, messages, [row.source for row in mended.rows], setting)
+    for sub in steps_of(setting.codec, messages):  # a mended step may hold more than one run
+        setting.rules.advance(Step(sub.messages, first + sub.at, sub.split), state.seen)
+    state.mended_by += _tokens_in(messages, setting) - _tokens_in(step.messages, setting)
+
+
+def _tokens_in(messages: Sequence[JSON], setting: Setting) -> int:
+    """Tokens of messages outside the history."""
+    parts = (part for message in messages for part in setting.codec.read(0, message))
+    return sum(part_tokens(part, setting.counter) for part in parts)
+
+
+def _record(state: State, step: Step, mended: Mended, setting: Setting) -> MendedStep:
+    first = len(state.sources)
+    changed = {
+        first + offset: row.message
+        for offset, row in enumerate(mended.rows)
+        if row.source is None or row.message is not step.messages[row.source - step.at]
+    }
+    varies = any(marks_in(message) or _is_words(message) for message in step.messages)
+    if not varies:
+        for row, message in changed.items():
+            encoded = setting.encode(mended.rows[row - first].source, message)
+            if encoded is not None:
+                state.encoded[row] = encoded
+    looked = watched(state.seen)
+    setting.mender.step(step, looked, setting.fields)
+    return MendedStep(
+        step.at, len(step.messages), step.split, first, changed, varies, what_was_seen(looked)
+    )
+
+
+def _is_words(message: JSON) -> bool:
+    """Whether a message may be only words, which are the same as a string and as one block."""
+    holder: Object = message
+    if not isinstance(message, dict) or holder.get("role") not in _WORDED:
+        return False
+    return isinstance(holder.get("content"), str) or as_words(holder) is not holder
+
+
+def _read_rows(
+    state: State, messages: Sequence[JSON], sources: Sequence[int | None], setting: Setting
+) -> int:
+    """Index the parts of these rows as one unit and count them; returns the first row."""
+    codec = setting.codec
+    first = len(state.sources)
+    model: list[Part] = []
+    answers: list[Part] = []
+    for row, message in enumerate(messages, first):
+        read = codec.read(row, message)
+        if codec.model_made(message):
+            model += read
+        else:
+            answers += read
+    state.sources += sources
+    rows = first, len(state.sources)
+    locked = codec.locks(model)
+    kept = locked and codec.keeps_reasoning(messages)
+    unit = state.index.add_unit(rows, model, answers, locked, kept)
+    _note_held(state, unit.parts[0], messages, first)
+    sizes = [part_tokens(part, setting.sizer) for part in (*model, *answers)]
+    state.sizes += sizes
+    state.tokens += sizes if setting.sizer is setting.counter else [-1] * len(sizes)
+    state.size += sum(sizes)
+    if state.first_user[0] < 0:
+        state.first_user = _first_user(state.index.parts, unit.parts[0])
+    return first
+
+
+def _note_held(state: State, start: int, messages: Sequence[JSON], first: int) -> None:
+    """Note the images and files among the parts from `start` on."""
+    parts = state.index.parts
+    for position in range(start, len(parts)):
+        part = parts[position]
+        if part.kind == "media":
+            found = held(position, part, messages[part.ref.row - first])
+            if found is not None:
+                state.held[position] = found
+
+
+def _first_user(parts: Sequence[Part], start: int) -> tuple[int, int]:
+    """The parts of the first message that the user wrote."""
+    for position in range(start, len(parts)):
+        if parts[position].speaker == "user":
+            row = parts[position].ref.row
+            end = position
+            while end < len(parts) and parts[end].ref.row == row:
+                end += 1
+            return position, end
+    return -1, -1
+
+
+def _look_at_new(state: State) -> None:
+    """Note what the model has of respool's own words, and what came back that was taken out."""
+    index, unit = state.index, state.index.units[-1]
+    state.mimicry += mimicry_in(index.parts[unit.parts[0] : unit.answers])
+    results = index.results[bisect_left(index.results, unit.parts[0]) :]
+    if results:
+        state.fetched |= fetched_back(index, results, state.originals, state.elsewhere)
+        markers = (find_marker(index.parts[position].text) for position in results)
+        state.elsewhere |= {marker.ref for marker in markers if marker is not None}

@@ -1,0 +1,208 @@
+"""One call as the detector sees it: what was asked, and what the result says that could be new."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import Struct
+
+from ..ledger.failures import (
+    clipped,
+    counts_failures,
+    exit_code,
+    failed,
+    is_refusal,
+    is_refused,
+    left_running,
+    telling_line,
+)
+from ..ledger.ledger import text_hash
+from ..marker import NOTICED
+from ..shapes.frame import framed
+from ..tools.use import Use
+
+REFUSED: Final = "[respool refused: "
+
+_MOST_WORDS: Final = 400  # of arguments; longer ones are compared by their key only
+_MOST_SAID: Final = 8_000  # characters of a result whose lines are compared one by one
+_TELLING: Final = 200  # characters; fewer from a call that may write do not show what it changed
+_OPENING: Final = 30  # characters; a shorter line that ends in a colon says nothing yet
+_TAIL: Final = 1_200  # characters at the end of a result in which an advice of ours may stand
+_WRITTEN: Final = ("code", "diff", "hits")  # what stands in files: no run made it up
+_WORD = re.compile(r"\w+|[^\w\s]")
+# What differs from run to run and tells nothing: durations, times of day, dates, addresses.
+_VOLATILE = re.compile(  # each begins with a digit, which is looked for fast
+    r"\d(?:(?<![\w.]\d)\d{0,8}(?:\.\d{1,9})? ?(?:[nmµu]?s|m|min|secs?|seconds?|minutes?)\b"
+    r"|\d?:\d{2}:\d{2}(?:[.,]\d{1,9})?|(?<!\d\d)\d{3}-\d{2}-\d{2}(?!\d)|(?<=0)x[0-9a-f]{1,16}\b)"
+)
+_PLACE = re.compile(r"[:(]\d{1,7}(?:[:,]\d{1,7})?\)?")  # in a file; edits move it
+_QUOTES = re.compile(r"[`\"'].{12,}$")  # what an error quotes, and all behind it
+_TAG = re.compile(r"</?[a-z_]{1,30}>")
+_PENDING = re.compile(
+    r"\b(?:pending|queued|in[ _]progress|still running|not (?:yet )?ready|waiting)\b",
+    re.IGNORECASE,
+)
+
+
+class Asked(Struct, frozen=True):
+    """A call that has not been answered yet."""
+
+    name: str
+    use: Use
+    words: tuple[str, ...]  # of its arguments; none: they are too long to be compared
+
+    @property
+    def call(self) -> tuple[str, str]:
+        """What repeats of it share."""
+        return self.name, self.use.key
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """What variations of it share."""
+        use = self.use
+        return self.name, use.kind, use.operation, use.target or ""
+
+    @property
+    def matter(self) -> tuple[str, ...]:
+        """What its failures are counted by: the target, or else the whole identity."""
+        use = self.use
+        return use.kind, use.operation, use.key if use.target is None else use.target
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits before it looks."""
+        return "sleep" in self.words and self.use.kind != "search"
+
+
+class Seen(Struct, frozen=True):
+    """A call and what came of it."""
+
+    asked: Asked
+    said: str  # the result without what differs from run to run; "" if it is long
+    hash: int  # of all of it
+    failed: bool
+    why: str  # the line that tells of a failure, for a person
+    fault: str  # the same for failures that are the same failure; "" without one
+    waits: bool  # it waits for something that is still going on
+    wrote: bool  # something may be another thing after it
+    void: bool  # an edit that its tool refused: nothing was done, and again nothing would be
+    tells: bool  # the result, or the call itself, shows whether anything changed
+    long: bool  # too long to be compared line by line
+
+    def says_the_same(self, other: Seen) -> bool:
+        """Whether the results tell no difference: what they say, and whether it is done or bad."""
+        ended = self.failed == other.failed and self.waits == other.waits
+        return ended and self.hash == other.hash
+
+
+def asked(name: str, arguments: str, use: Use) -> Asked:
+    """A call as it is asked for."""
+    words = _WORD.findall(arguments) if len(arguments) <= 8 * _MOST_WORDS else []
+    return Asked(name, use, tuple(words) if len(words) <= _MOST_WORDS else ())
+
+
+def answered(asked: Asked, result: str, error: bool) -> Seen | None:
+    """The call with its result; None where it was stopped: by a person, or by us."""
+    text = without_ours(result)
+    if text.startswith(REFUSED) or is_refusal(text):
+        return None
+    use = asked.use
+    bad = _is_bad(use, text, error)
+    why = _why(text) if bad else ""
+    bad = bad and (bool(why) or use.kind not in ("read", "search"))  # a filter that let nothing by
+    body = framed(text).body
+    printed = use.content not in _WRITTEN
+    said = (_VOLATILE.sub("~", body) if printed else body).strip()
+    void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
+    return Seen(
+        asked,
+        said if len(said) <= _MOST_SAID else "",
+        text_hash(said),
+        bad,
+        why,
+        _fault(why, said, void) if bad else "",
+        asked.waits or (printed and _is_pending(text, body)),
+        use.may_write and not void,
+        void,
+        bad or not use.may_write or len(said) >= _TELLING or _says_all(use),
+        len(said) > _MOST_SAID,
+    )
+
+
+def _is_bad(use: Use, text: str, error: bool) -> bool:
+    """Whether a call failed: a pipe may hide that; a search that finds nothing did not."""
+    if use.kind == "search" and exit_code(text) == 1:
+        return False
+    if failed(text, error) or (use.kind == "run" and counts_failures(text)):
+        return True
+    return use.ends_as == "write" and is_refused(text)
+
+
+def _says_all(use: Use) -> bool:
+    """Whether a call itself says what it does: it writes to what it names, and nothing else."""
+    return use.kind == "write" and not use.barrier and use.target is not None
+
+
+def _why(text: str) -> str:
+    """The line that tells of a failure, and the one behind it if it only opens; "" if none does."""
+    line = telling_line(text)
+    if exit_code(line) is not None:
+        return ""
+    if line.endswith(":") and len(line) < _OPENING:
+        rest = text[text.find(line) + len(line) :].split("\n", 3)
+        line = f"{line} {next((one.strip() for one in rest if one.strip()), '')}"
+    return clipped(_TAG.sub("", line).strip())
+
+
+def _fault(why: str, said: str, void: bool) -> str:
+    """What two failures share that are the same one.
+
+    An edit's own words stand in its error, and are another matter each time. A run is where it was
+    only if all that it printed is the same: one error less is progress.
+    """
+    if void:
+        return _QUOTES.sub("", why)
+    return f"{text_hash(_PLACE.sub('', said)):x}"
+
+
+def _is_pending(text: str, body: str) -> bool:
+    """Whether a result says that something is not done yet."""
+    return left_running(text) is not None or _PENDING.search(body[:2_000]) is not None
+
+
+def without_ours(text: str) -> str:
+    """A result without what the detector had put at its end."""
+    at = text.rfind(f"\n{NOTICED}", max(0, len(text) - _TAIL))
+    return text if at < 0 else text[:at].rstrip("\n")
+
+
+def variation(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, str] | None:
+    """The one word in which two calls differ; None where they differ in more, or in none.
+
+    >>> variation(("tail", "-", "20"), ("tail", "-", "40")), variation(("a", "b"), ("c", "d"))
+    (('20', '40'), None)
+    """
+    if one == other or abs(len(one) - len(other)) > 1 or not one or not other:
+        return None
+    same = 0
+    least = min(len(one), len(other))
+    while same < least and one[same] == other[same]:
+        same += 1
+    here, there = one[same:], other[same:]
+    if here[1:] == there[1:]:
+        return "".join(here[:1]), "".join(there[:1])
+    if here == there[1:] or here[1:] == there:
+        longer = max(here, there, key=len)
+        return ("", longer[0]) if longer is there else (longer[0], "")
+    return None
+
+
+def lines_in(said: str, varied: str) -> frozenset[int]:
+    """The lines of a result, by their hashes; what it echoes of the word that varied left out."""
+    return frozenset(_hashes(said.replace(varied, "~") if len(varied) > 2 else said))
+
+
+def _hashes(text: str) -> Iterator[int]:
+    return (text_hash(line.strip()) for line in text.split("\n") if line.strip())

@@ -1,0 +1,283 @@
+"""Markers: what stands where text was taken out, and the reference that leads back to it.
+
+    [respool: clipped Bash result of 48,213 chars to 32,000; 590 of 1,024 lines left out here;
+    call toolu_01; ref 5kq7…]                                                    (on one line)
+    [respool: 590 of 1,024 lines left out; ref 5kq7…]
+    [respool: 412 lines left out, read again by call toolu_09; safe to run again; ref 5kq7…]
+
+Where a text is cut in several places, `[… 37 lines]` stands in each, and one marker at its end.
+docs/markers.md has the grammar. A text is taken for shaped only if a whole line of it parses.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from .media import UNITS as MEDIA_UNITS
+
+MOST = 259  # characters in a marker
+_OPEN = "[respool: "
+_NAME = 48  # characters of a tool's name or a call's id that are worth showing
+_UNFIT = re.compile(r"[^A-Za-z0-9_.:/@-]")
+_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
+_PAIRS = [one + other for one in _BASE32 for other in _BASE32]  # ten bits each
+
+_CLIPPED = re.compile(
+    r"\[respool: clipped (?P<tool>[A-Za-z0-9_.:/@-]{1,48}) result of (?P<size>[\d,]{1,15}) chars"
+    r" to (?P<cap>[\d,]{1,15}); (?P<gone>[\d,]{1,15}) of (?P<all>[\d,]{1,15})"
+    r" (?P<unit>lines|chars) left out here"
+    r"(?:, (?P<errors>[\d,]{1,15}) error lines of them kept below)?"
+    r"; call (?P<call>[A-Za-z0-9_.:/@-]{1,48})"
+    r"(?P<rerun>; safe to run again)?"
+    r"(?:; (?P<fetch>[A-Za-z0-9_.:/@-]{1,48}) gets it back)?"
+    r"; ref (?P<ref>[a-z2-7]{20})\]",
+    re.ASCII,
+)
+
+
+UNITS = (
+    "lines",
+    "chars",
+    "rows",
+    "keys",
+    "items",
+    "hits",
+    "entries",
+    "hunks",
+    "calls",
+    "paragraphs",
+    "repeats",
+    *MEDIA_UNITS,  # one marker for each of them, so they are named one by one
+)
+_UNIT = "|".join(UNITS)
+_WHY = 90  # characters of a reason that are worth showing
+_UNSAID = re.compile(r"[^A-Za-z0-9 ,._/:@'()+*=-]")
+
+_SHORT = re.compile(
+    r"\[respool: (?P<gone>[\d,]{1,15})(?: of (?P<all>[\d,]{1,15}))? (?P<unit>"
+    + _UNIT
+    + r") left out"
+    r"(?:, (?P<why>[A-Za-z0-9 ,._/:@'()+*=-]{1,90}))?"
+    r"(?P<rerun>; safe to run again)?"
+    r"(?:; (?P<fetch>[A-Za-z0-9_.:/@-]{1,48}) gets it back)?"
+    r"; ref (?P<ref>[a-z2-7]{20})\]",
+    re.ASCII,
+)
+NOTICED: Final = "[respool noticed: "
+_ADVICE = 1_000  # characters of advice
+_ADVISED = re.compile(r"\[respool noticed: [^\[\]\r\n]{1,1000}\]")
+_ROUND = str.maketrans("[]", "()")
+_HOLE = re.compile(r"\[… (?P<gone>[\d,]{1,15}) (?P<unit>" + _UNIT + r")\]", re.ASCII)
+_TOLD = r"[A-Za-z0-9_./:@\\-]{5,}"
+_NAMES = re.compile(rf"\[names only there: {_TOLD}(?:, {_TOLD}){{0,11}}\]", re.ASCII)
+
+
+class Short(Struct, frozen=True, gc=False):
+    """A marker that names no cap: how much is left out, and why where that helps a reader."""
+
+    gone: int
+    unit: str
+    ref: str
+    all: int | None = None  # of how much; None: of as much
+    why: str = ""  # follows "left out, "
+    rerun: bool = False
+    fetch: str | None = None  # the tool by which the model can get it back
+
+    def __str__(self) -> str:
+        of = "" if self.all is None else f" of {self.all:,}"
+        said = _said(self.why) if self.why else ""
+        why = f", {said}" if said else ""
+        rerun = "; safe to run again" if self.rerun else ""
+        fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
+        return f"{_OPEN}{self.gone:,}{of} {self.unit} left out{why}{rerun}{fetch}; ref {self.ref}]"
+
+
+def hole(gone: int, unit: str) -> str:
+    """What stands in each place of a text that is cut in several, beside the one marker."""
+    return f"[… {gone:,} {unit}]"
+
+
+def hole_in(line: str) -> tuple[int, str] | None:
+    """How much was taken out where a line stands, and in which unit; None: nothing."""
+    found = _HOLE.fullmatch(line)
+    return None if found is None else (_number(found["gone"]), found["unit"])
+
+
+def is_hole(line: str) -> bool:
+    """Whether a line stands for what was taken out in its place."""
+    return _HOLE.fullmatch(line) is not None
+
+
+def is_names(line: str) -> bool:
+    """Whether a line tells the names that stood only where a hole is.
+
+    >>> is_names("[names only there: one_thread, src/cloth.py]")
+    True
+    """
+    return _NAMES.fullmatch(line) is not None
+
+
+class Marker(Struct, frozen=True, gc=False):
+    """What the marker of a result over its cap says, in its own fields."""
+
+    tool: str
+    size: int
+    cap: int
+    gone: int
+    all: int
+    unit: str
+    errors: int
+    call: str
+    rerun: bool
+    ref: str
+    fetch: str | None = None  # the tool by which the model can get it back
+
+    def __str__(self) -> str:
+        short = _NAME // 3
+        fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
+        told = (self._said(_NAME, fetch), self._said(short, fetch))
+        return next((text for text in told if len(text) <= MOST), None) or self._said(short, "")
+
+    def _said(self, most: int, fetch: str) -> str:
+        """The marker with names of at most so many characters."""
+        tool, call = _shown(self.tool, most), _shown(self.call, most)
+        errors = f", {self.errors:,} error lines of them kept below" if self.errors else ""
+        rerun = "; safe to run again" if self.rerun else ""
+        return (
+            f"{_OPEN}clipped {tool} result of {self.size:,} chars to {self.cap:,}; "
+            f"{self.gone:,} of {self.all:,} {self.unit} left out here{errors}; "
+            f"call {call}{rerun}{fetch}; ref {self.ref}]"
+        )
+
+
+def reference(text: str) -> str:
+    """The reference of an original: a hash of what it says.
+
+    >>> reference("hello")
+    'ftze3os7wcrq4jxihmvm'
+    """
+    return reference_of((text,))
+
+
+def reference_of(pieces: Iterable[str]) -> str:
+    """The reference of a text that is given in pieces, and need not be put together for it."""
+    told = hashlib.sha256()
+    for piece in pieces:
+        told.update(piece.encode("utf-8", "surrogatepass"))
+    bits = int.from_bytes(told.digest()[:13]) >> 4  # the hundred that twenty characters hold
+    return "".join([_PAIRS[bits >> shift & 1023] for shift in range(90, -1, -10)])
+
+
+def parse_marker(line: str) -> Marker | Short | None:
+    """The marker that this line is, or None."""
+    if short := _SHORT.fullmatch(line):
+        return _short(short)
+    found = _CLIPPED.fullmatch(line)
+    if found is None:
+        return None
+    return Marker(
+        found["tool"],
+        _number(found["size"]),
+        _number(found["cap"]),
+        _number(found["gone"]),
+        _number(found["all"]),
+        found["unit"],
+        _number(found["errors"] or "0"),
+        found["call"],
+        found["rerun"] is not None,
+        found["ref"],
+        found["fetch"],
+    )
+
+
+def _short(found: re.Match[str]) -> Short:
+    all = found["all"]
+    return Short(
+        _number(found["gone"]),
+        found["unit"],
+        found["ref"],
+        None if all is None else _number(all),
+        found["why"] or "",
+        found["rerun"] is not None,
+        found["fetch"],
+    )
+
+
+def find_marker(text: str) -> Marker | Short | None:
+    """The first whole marker that stands on a line of its own in this text."""
+    at = text.find(_OPEN)
+    while at >= 0:
+        if at == 0 or text[at - 1] == "\n":
+            line, _, _ = text[at : at + MOST + 1].partition("\n")
+            marker = parse_marker(line) if len(line) <= MOST else None
+            if marker is not None:
+                return marker
+        at = text.find(_OPEN, at + 1)
+    return None
+
+
+def has_gaps(text: str) -> bool:
+    """Whether something was taken out of a text before: it would not be clear who did.
+
+    >>> has_gaps("weave()\\n[… 3 lines]\\nrest()"), has_gaps("weave()  # [… 3 lines]")
+    (True, False)
+    """
+    return find_marker(text) is not None or (
+        "[… " in text and any(is_hole(line.rstrip("\r")) for line in text.split("\n"))
+    )
+
+
+def advice_line(text: str) -> str:
+    """Advice as it may stand in a result: on one line, which is recognised by its grammar.
+
+    >>> advice_line("The same again.\\nTry [something] else.")
+    '[respool noticed: The same again. Try (something) else.]'
+    """
+    fit = " ".join(text.split()).translate(_ROUND)
+    fit = fit if len(fit) <= _ADVICE else f"{fit[: _ADVICE - 2].rstrip()}.."
+    return f"{NOTICED}{fit}]"
+
+
+def is_advice(line: str) -> bool:
+    """Whether a line is advice.
+
+    >>> is_advice(advice_line("The same again.")), is_advice("[respool noticed: ]")
+    (True, False)
+    """
+    return _ADVISED.fullmatch(line) is not None
+
+
+def advised(said: str, line: str) -> str:
+    """What a result says with advice at its end."""
+    return f"{said}\n{line}" if said else line
+
+
+def without_advice(text: str) -> str:
+    """What a result says without the advice at its end; the same object where there is none."""
+    if not text.endswith("]"):
+        return text  # nearly all
+    at = text.rfind(NOTICED, max(0, len(text) - _ADVICE - len(NOTICED) - 1))
+    if at < 0 or (at and text[at - 1] != "\n") or _ADVISED.fullmatch(text, at) is None:
+        return text
+    return text[: max(0, at - 1)]
+
+
+def _number(digits: str) -> int:
+    return int(digits.replace(",", "") or "0")
+
+
+def _said(why: str) -> str:
+    """A reason as it may stand in a marker: on one line, without what ends one."""
+    fit = " ".join(_UNSAID.sub(" ", why).split())
+    return fit if len(fit) <= _WHY else f"{fit[: _WHY - 2].rstrip()}.."
+
+
+def _shown(name: str, most: int = _NAME) -> str:
+    """A name as it may stand in a marker: no spaces or brackets, and not too long."""
+    fit = _UNFIT.sub("_", name) or "unknown"
+    return fit if len(fit) <= most else f"{fit[: most - 2]}.."

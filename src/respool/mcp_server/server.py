@@ -1,0 +1,159 @@
+"""The server of the Model Context Protocol: two tools that read the store and change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+
+from ..errors import RespoolError
+from ..store import Store
+from .answer import Answer, Unanswerable
+from .expanding import expanded
+from .history import told
+
+NAME: Final = "respool"
+EXPAND: Final = (
+    "respool_expand"  # a name that respool.tools.fetching knows, whatever is put before it
+)
+HISTORY: Final = "respool_history"
+
+_log = logging.getLogger(__name__)
+_INSTRUCTIONS: Final = (
+    "Old tool results in this conversation may have been shortened. Where one says [respool: … ref "
+    "REF], respool_expand gives the original back, exactly, by that REF. Fetch only what is needed."
+)
+_SKIP: Final = {
+    "type": "integer",
+    "minimum": 0,
+    "description": "Characters to leave out first, as the last answer said; for long answers.",
+}
+_EXPAND_INPUT: Final = {
+    "type": "object",
+    "properties": {
+        "ref": {"type": "string", "description": "The reference in the marker, behind `ref`."},
+        "lines": {
+            "type": "string",
+            "description": 'Only these lines: "120-180", "120-", "first 40" or "last 40".',
+        },
+        "pattern": {
+            "type": "string",
+            "description": "Only lines in which this regular expression is found.",
+        },
+        "skip": _SKIP,
+    },
+    "required": ["ref"],
+}
+_HISTORY_INPUT: Final = {
+    "type": "object",
+    "properties": {
+        "conversation": {
+            "type": "string",
+            "description": 'The name of one, or "latest"; without it, all are listed.',
+        },
+        "limit": {"type": "integer", "minimum": 1, "description": "How many to list."},
+        "skip": _SKIP,
+    },
+}
+_TOOLS: Final = {EXPAND: expanded, HISTORY: told}
+
+
+def _reads(title: str) -> ToolAnnotations:
+    """That a tool changes nothing, and looks at nothing but the store."""
+    return ToolAnnotations(
+        title=title,
+        read_only_hint=True,
+        destructive_hint=False,
+        idempotent_hint=True,
+        open_world_hint=False,
+    )
+
+
+DEFINITIONS: Final = (
+    Tool(
+        name=EXPAND,
+        description="Get back what respool took out of this conversation: the original behind a "
+        "marker [respool: … ref REF], whole, by lines, or by a pattern.",
+        input_schema=_EXPAND_INPUT,
+        annotations=_reads("Get an original back"),
+    ),
+    Tool(
+        name=HISTORY,
+        description="See which conversations respool has recorded, or what it did in one of them: "
+        "each request with its tokens and its edits, and the reference of each original.",
+        input_schema=_HISTORY_INPUT,
+        annotations=_reads("See what was compacted"),
+    ),
+)
+
+
+def serve_stdio(store: Store, version: str) -> None:
+    """Answer over standard input and output until that ends."""
+    asyncio.run(_serve(server_of(store, version)))
+
+
+async def _serve(server: Server[Any]) -> None:
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+def server_of(store: Store, version: str) -> Server[Any]:
+    """A server whose tools read this store, as its owner."""
+
+    async def listed(_context: object, _params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=list(DEFINITIONS))
+
+    async def called(_context: object, params: CallToolRequestParams) -> CallToolResult:
+        tool, asked = _TOOLS.get(params.name), params.arguments or {}
+        if tool is None:
+            return _failed(f"There is no tool {params.name!r:.60}; there are {', '.join(_TOOLS)}.")
+        return await asyncio.to_thread(_result, tool, store, asked)
+
+    return Server(
+        NAME,
+        version=version,
+        title="respool",
+        instructions=_INSTRUCTIONS,
+        on_list_tools=listed,
+        on_call_tool=called,
+    )
+
+
+def _result(
+    tool: Callable[[Store, Mapping[str, Any]], Answer], store: Store, asked: Mapping[str, Any]
+) -> CallToolResult:
+    """What a tool answers; what is wrong is said to the model, in a sentence."""
+    try:
+        answer = tool(store, asked)
+    except Unanswerable as error:
+        return _failed(str(error))
+    except RespoolError as error:
+        return _failed(f"{error} Run the tool again whose result is needed.")
+    except Exception:  # noqa: BLE001 - the model is told, and the server goes on
+        _log.exception("A tool failed")
+        return _failed("respool failed at this, and wrote down why on its standard error.")
+    said = [text for text in (answer.text, answer.remark) if text]
+    return CallToolResult(content=[_text(text) for text in said or ["(It is empty.)"]])
+
+
+def _failed(sentence: str) -> CallToolResult:
+    return CallToolResult(content=[_text(sentence)], is_error=True)
+
+
+def _text(text: str) -> TextContent:
+    """A block of text; half a character, which JSON cannot carry, is a replacement character."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return TextContent(type="text", text=whole)

@@ -1,0 +1,271 @@
+"""Tokens of images and documents, from their headers alone: never raises, never decodes a picture.
+
+Providers charge by size in pixels or by page. The rules are their published ones (docs/tokens.md);
+what cannot be read counts as a documented default.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from binascii import Error as Base64Error
+from collections.abc import Callable, Iterator
+from math import ceil
+from typing import NamedTuple
+
+Size = tuple[int, int]
+
+UNITS = ("image", "file")  # what a marker calls what it stands for
+_STAND_IN = re.compile(
+    rf"\[respool: 1 (?:{'|'.join(UNITS)}) left out[^\n\[\]]{{0,200}}; ref [a-z2-7]{{20}}\]",
+    re.ASCII,
+)
+
+DEFAULT_SIZE: Size = (1024, 1024)  # an image whose size cannot be read: behind a URL, or broken
+DEFAULT_PAGES = 10  # a document that is not in the request: behind a URL or a file id
+
+HEADER_BYTES = 4096  # enough for every format but JPEG
+JPEG_BYTES = 256 * 1024  # a JPEG's size may stand behind an embedded thumbnail and colour profile
+PDF_BYTES = 8 * 1024 * 1024  # a longer PDF's pages are counted so far, and scaled to its length
+_CHUNK = 1024 * 1024  # base64 characters decoded together
+
+ANTHROPIC_EDGE = 1568  # pixels; a larger image is scaled down
+ANTHROPIC_MOST = 1600  # tokens; likewise
+ANTHROPIC_PIXELS_PER_TOKEN = 750
+OPENAI_BASE, OPENAI_TILE = 85, 170  # tokens for any image, and for each tile of 512 pixels
+GEMINI_TILE = 258  # tokens for each tile of 768 pixels
+GEMINI_EDGE = 3072  # pixels; a larger image is scaled down
+
+# Anthropic says 1,500 to 3,000 a page for the text, and adds the page's picture; OpenAI adds text
+# and picture (here 700 + 765); Gemini charges a page as one tile.
+PAGE_TOKENS = {"anthropic": 3000, "gemini": GEMINI_TILE}
+OPENAI_PAGE_TOKENS = 1465
+PDF_BYTES_PER_PAGE = 50_000  # a PDF whose page objects are compressed
+BYTES_PER_TEXT_TOKEN = 4
+BYTES_PER_BINARY_TOKEN = 500  # sound, video, archives: 32 tokens a second at 128 kbit/s
+
+
+def image_tokens(
+    format: str, *, data_base64: str | None, url: str | None, detail: str | None = None
+) -> int:
+    """The tokens of an image in a request of this wire format.
+
+    >>> image_tokens("openai-chat", data_base64=None, url="https://example.org/cat.png")
+    765
+    """
+    if detail == "low" and format not in ("anthropic", "gemini"):
+        return OPENAI_BASE
+    data = data_base64 or url
+    width, height = (image_size(data) if data else None) or DEFAULT_SIZE
+    if format == "anthropic":
+        return _anthropic_image(width, height)
+    return _gemini_image(width, height) if format == "gemini" else _openai_image(width, height)
+
+
+def document_tokens(format: str, *, data_base64: str | None, media_type: str | None) -> int:
+    """The tokens of a document: by page for a PDF, by length for anything else."""
+    page = PAGE_TOKENS.get(format, OPENAI_PAGE_TOKENS)
+    if not data_base64:
+        return DEFAULT_PAGES * page
+    body = _body(data_base64)
+    kind = (media_type or body.media_type).lower()
+    if kind.startswith("text/") or kind in ("application/json", "application/xml"):
+        return max(1, body.size // BYTES_PER_TEXT_TOKEN)
+    if kind == "application/pdf" or b"%PDF-" in _prefix(body, 1024):
+        return _pdf_pages(body) * page
+    return max(1, body.size // BYTES_PER_BINARY_TOKEN)
+
+
+def image_size(data_base64: str) -> Size | None:
+    """Width and height of a PNG, JPEG, GIF, WebP or BMP in base64 or a data URL, if they show."""
+    body = _body(data_base64)
+    head = _prefix(body, HEADER_BYTES)
+    if head.startswith(b"\xff\xd8"):
+        return _jpeg_size(head) or _jpeg_size(_prefix(body, JPEG_BYTES))
+    for signature, least, read in _SIZES:
+        if head.startswith(signature):
+            return _positive(read(head)) if len(head) >= least else None
+    return None
+
+
+def stands_for_media(text: str) -> bool:
+    """Whether a block of text is the marker of an image or a file that stood in its place.
+
+    Such a block is no word of the result that it stands in: it stays when that is cut.
+
+    >>> stands_for_media("[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]")
+    True
+    """
+    return text.startswith("[respool: 1 ") and _STAND_IN.fullmatch(text) is not None
+
+
+# --- the providers' rules ----------------------------------------------------------------------
+
+
+def _anthropic_image(width: int, height: int) -> int:
+    width, height = _scaled(width, height, ANTHROPIC_EDGE / max(width, height))
+    return min(ANTHROPIC_MOST, max(1, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN)))
+
+
+def _openai_image(width: int, height: int) -> int:
+    width, height = _scaled(width, height, 2048 / max(width, height))
+    width, height = _scaled(width, height, 768 / min(width, height))
+    return OPENAI_BASE + OPENAI_TILE * ceil(width / 512) * ceil(height / 512)
+
+
+def _gemini_image(width: int, height: int) -> int:
+    if max(width, height) <= 384:
+        return GEMINI_TILE
+    width, height = _scaled(width, height, GEMINI_EDGE / max(width, height))
+    return GEMINI_TILE * ceil(width / 768) * ceil(height / 768)
+
+
+def _scaled(width: int, height: int, factor: float) -> Size:
+    """The size after scaling down; scaling up does not happen."""
+    if factor >= 1:
+        return width, height
+    return max(1, round(width * factor)), max(1, round(height * factor))
+
+
+# --- image headers -----------------------------------------------------------------------------
+
+
+def _little(head: bytes, at: int, size: int) -> int:
+    return int.from_bytes(head[at : at + size], "little")
+
+
+def _big(head: bytes, at: int, size: int) -> int:
+    return int.from_bytes(head[at : at + size], "big")
+
+
+def _png_size(head: bytes) -> Size:
+    return _big(head, 16, 4), _big(head, 20, 4)
+
+
+def _gif_size(head: bytes) -> Size:
+    return _little(head, 6, 2), _little(head, 8, 2)
+
+
+def _bmp_size(head: bytes) -> Size:
+    if _little(head, 14, 4) == 12:  # the header of OS/2
+        return _little(head, 18, 2), _little(head, 20, 2)
+    height = int.from_bytes(head[22:26], "little", signed=True)
+    return _little(head, 18, 4), abs(height)  # negative: the rows stand top down
+
+
+def _webp_size(head: bytes) -> Size:
+    form = head[8:16]
+    if form == b"WEBPVP8 " and head[23:26] == b"\x9d\x01\x2a":
+        return _little(head, 26, 2) & 0x3FFF, _little(head, 28, 2) & 0x3FFF
+    if form == b"WEBPVP8L" and head[20:21] == b"\x2f":
+        bits = _little(head, 21, 4)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if form == b"WEBPVP8X":
+        return _little(head, 24, 3) + 1, _little(head, 27, 3) + 1
+    return 0, 0
+
+
+def _jpeg_size(head: bytes) -> Size | None:
+    """Walk the segments to the one that starts a frame."""
+    at = 2
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        marker = head[at + 1]
+        if marker == 0xFF:  # fill bytes may stand before a marker
+            at += 1
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD8:  # markers without a length
+            at += 2
+        elif 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return _positive((_big(head, at + 7, 2), _big(head, at + 5, 2)))
+        elif marker in (0xD9, 0xDA):  # the picture itself, without a frame
+            return None
+        else:
+            at += 2 + max(2, _big(head, at + 2, 2))
+    return None
+
+
+def _positive(size: Size) -> Size | None:
+    return size if min(size) > 0 else None
+
+
+# By signature: the fewest bytes that show the size, and how it is read.
+_SIZES: tuple[tuple[bytes, int, Callable[[bytes], Size]], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 24, _png_size),
+    (b"GIF87a", 10, _gif_size),
+    (b"GIF89a", 10, _gif_size),
+    (b"RIFF", 30, _webp_size),
+    (b"BM", 26, _bmp_size),
+)
+
+
+# --- PDF ---------------------------------------------------------------------------------------
+
+_PAGE = re.compile(rb"/Type\s{0,8}/Page(?![A-Za-z])")
+
+
+def _pdf_pages(body: _Body) -> int:
+    """Page objects in the first part of a PDF, scaled to its length; by size when none shows."""
+    pages = seen = 0
+    tail = b""
+    for chunk in _decoded(body, PDF_BYTES):
+        seen += len(chunk)
+        pages += len(_PAGE.findall(tail + chunk)) - len(_PAGE.findall(tail))
+        tail = chunk[-32:]  # longer than what the pattern matches, cut by a chunk's end or not
+    if not pages:
+        return max(1, body.size // PDF_BYTES_PER_PAGE)
+    return pages * body.size // seen if body.size > PDF_BYTES else pages
+
+
+# --- base64, as much as is needed --------------------------------------------------------------
+
+
+class _Body(NamedTuple):
+    """Where the base64 starts in a string, and what a data URL says of it."""
+
+    text: str
+    start: int
+    media_type: str
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it decodes to."""
+        return (len(self.text) - self.start) * 3 // 4
+
+
+_NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")
+
+
+def _body(text: str) -> _Body:
+    """The base64 of a string that may be a data URL; the string itself is not copied."""
+    if text[:5].lower() != "data:":
+        return _Body(text, 0, "")
+    comma = text.find(",", 0, 1024)
+    if comma < 0:
+        return _Body(text, len(text), "")
+    return _Body(text, comma + 1, text[5:comma].partition(";")[0])
+
+
+def _prefix(body: _Body, size: int) -> bytes:
+    """The first bytes of what the base64 holds."""
+    return b"".join(_decoded(body, size))[:size]
+
+
+def _decoded(body: _Body, limit: int) -> Iterator[bytes]:
+    """What the base64 holds, chunk by chunk, as far as the limit."""
+    end = min(len(body.text), body.start + limit * 4 // 3 + 4)
+    rest = b""
+    for at in range(body.start, end, _CHUNK):
+        raw = body.text[at : min(end, at + _CHUNK)].encode("ascii", "ignore").translate(_URL_SAFE)
+        rest += _NOT_BASE64.sub(b"", raw)
+        whole = len(rest) // 4 * 4
+        yield _decode(rest[:whole])
+        rest = rest[whole:]
+    if len(rest) > 1:
+        yield _decode(rest + b"=" * (4 - len(rest)))
+
+
+def _decode(quads: bytes) -> bytes:
+    try:
+        return base64.b64decode(quads)
+    except Base64Error:
+        return b""

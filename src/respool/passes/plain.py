@@ -1,0 +1,144 @@
+"""What tools put around and before the lines they show, and no reader misses.
+
+Blanks, ids, and most of the numbers before lines that follow one another: who sees every fifth
+knows the others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..tools.use import Use
+
+# Numbers that a tool put before a file's lines, set flush right: "    12→", "    12\t".
+_PADDED: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
+_NUMBERED_AFTER: Final = re.compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is quickly found
+# The same, and "12: ", "00012| ": each tool has its own sign behind them.
+_COUNTED: Final = re.compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
+_COUNTED_AFTER: Final = re.compile(rf"\n{_COUNTED.pattern}")
+# What a file says itself, and a reader would take for such a number, or for words of respool's.
+_MISTAKEN: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names only there: ))")
+_FRAME: Final = 512  # characters in which the head of a shell tool's result stands
+# Nothing else stands in it; a command alone is no head, but what somebody wrote.
+_HEAD: Final = re.compile(
+    r"(?:Command: [^\n]{1,400}\n)?"
+    r"(?:(?:Chunk ID|Wall time|Process |Exit code|Original token count)[^\n]{0,200}\n){1,8}"
+    r"(?=Output:\n)"
+)
+_IDLE: Final = re.compile(
+    r"^(?:Chunk ID: [0-9A-Za-z]{1,32}|Wall time: 0\.\d{1,8} seconds"
+    r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
+    re.MULTILINE,
+)
+_LEAST: Final = 3  # numbered lines, by which a tool's numbers are told from a file's own
+_NO_NUMBER: Final = -1
+_ROWS: Final = frozenset(("table", "log"))
+
+
+# Every escape code that moves, colours or names something, finished or not. Nothing that is left
+# can become one when others go: an introducer always goes, and so do all escapes in front of it.
+CODE: Final = re.compile(
+    r"(?<!\x1b)\x1b++(?:"
+    r"\[[0-?]*+[ -/]*+[@-~]?"
+    r"|\](?:[^\x07\x1b\n]{0,4096}+(?:\x07|\x1b\\))?"
+    r"|[()][0-9AB]?"
+    r"|[=>78\\])"
+)
+_OURS: Final = ("[respool", "[… ", "[names only there: ")  # how lines begin that respool puts in
+
+
+def is_exact(use: Use) -> bool:
+    """Whether a result is a file as it is: agents edit by exact text, and it may hold anything."""
+    whole = any(not span.part for span in use.reads)
+    return use.kind == "read" and whole and use.content != "log"
+
+
+def without_codes(text: str, use: Use | None) -> str:
+    """What is left of a result without the codes that tidying took out of it; files keep theirs.
+
+    No line may become one of respool's by that.
+    """
+    if "\x1b" not in text or use is None or is_exact(use):
+        return text
+    lines = text.split("\n")
+    if any("\x1b" in line and any(sign in line for sign in _OURS) for line in lines):
+        return text
+    return CODE.sub("", text)
+
+
+def plain(text: str, came: str | None = None) -> str:
+    """A result without blanks before line numbers, and without what a shell tool notes for itself.
+
+    `came` is what it said when it came, if lines were left out since: that tells whose numbers
+    they are.
+
+    >>> plain("    98→weave()\\n    99→\\n   100→return")
+    '98→weave()\\n99→\\n100→return'
+    """
+    text = _without_notes(text)
+    return _PADDED.sub("", text) if _sign_of(_NUMBERED_AFTER, came or text) else text
+
+
+def plainer(text: str, use: Use | None, every: int, came: str | None = None) -> str:
+    """The same, and with fewer numbers where a tool puts them before every line it shows.
+
+    A file of numbered rows might have its own, and who makes a shell number lines asks for them.
+    """
+    if use is not None and use.content in _ROWS and not use.numbers:
+        return _without_notes(text)
+    text = plain(text, came)
+    if use is None or not use.numbers or use.content in _ROWS:
+        return text
+    return with_fewer_numbers(text, every, came)
+
+
+def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
+    """A result with every so many-th of the numbers that a tool put before its lines.
+
+    Of lines that follow one another the first and the last keep theirs, so that each number can be
+    told from those beside it. So do lines that would be taken for something else without it.
+
+    >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
+    '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
+    """
+    sign = "" if every == 1 else _sign_of(_COUNTED_AFTER, came or text)
+    if not sign:
+        return text
+    lines = text.split("\n")
+    numbers = [_number_of(line, sign) for line in lines]
+    bare = lines.copy()
+    for at in range(1, len(lines) - 1):
+        number = numbers[at]
+        if number % every and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
+            said = lines[at].partition(sign)[2]
+            bare[at] = lines[at] if _MISTAKEN.match(said) else said
+    return "\n".join(bare)
+
+
+def _number_of(line: str, sign: str) -> int:
+    """The number before a line, if this sign stands behind it."""
+    found = _COUNTED.match(line)
+    return int(found[1]) if found is not None and found[2] == sign else _NO_NUMBER
+
+
+def _sign_of(numbered: re.Pattern[str], text: str) -> str:
+    """What stands behind the numbers of the first numbered lines, if they go on one by one.
+
+    No file's own text does that; empty: they do not.
+    """
+    last, sign, count = _NO_NUMBER, "", 0
+    for found in numbered.finditer(f"\n{text}"):
+        number = int(found[1])
+        if count and (number != last + 1 or found[2] != sign):
+            return ""
+        last, sign, count = number, found[2], count + 1
+        if count == _LEAST:
+            return sign
+    return ""
+
+
+def _without_notes(text: str) -> str:
+    """The text without the head's ids, counts, idle times, and the command, which its call says."""
+    head = _HEAD.match(text, 0, _FRAME)
+    return text if head is None else _IDLE.sub("", head[0]) + text[head.end() :]

@@ -1,0 +1,177 @@
+"""What was done to a request, why, and what it saved, counted with one counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import astuple
+
+from .edits import Advise, Edit
+from .folding.mimicry import Mimicry
+from .folding.refetching import Refetched
+from .planning.tracing import Traced
+from .repair.mending import Repair
+
+
+class Counted(Struct, frozen=True, gc=False):
+    """A request's tokens."""
+
+    before: int = 0
+    after: int = 0
+    repaired: int = 0  # what repair added (or took away), counted apart from savings
+    rendered: int = 0  # what telling calls in words added (or took away), counted apart, too
+    advised: int = 0  # what advice added, counted apart too
+
+
+class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
+    """One compaction, in figures and reasons.
+
+    Tokens are counted when they are first asked for, and then kept: an exact count costs more time
+    than everything else that is done to a request.
+    """
+
+    format: str | None = None
+    model: str | None = None
+    counter: str | None = None  # "o200k" counts exactly, "estimate" is close
+    tally: Callable[[], Counted] = Counted
+    messages: int = 0
+    edits: tuple[Edit, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+    failures: dict[str, str] = {}  # passes that were skipped, and what went wrong in them
+    untouched: str | None = None  # why the request was passed on as it came
+    epochs: int = 0  # how often edits were put in force so far; between epochs projections extend
+    prefix: str | None = None  # the hash of this history, which facts refer to
+    mimicry: tuple[Mimicry, ...] = ()  # where the model wrote what only respool writes
+    refetched: tuple[Refetched, ...] = ()  # what the model fetched again after it was taken out
+    trace: tuple[Traced, ...] | None = None  # every offer, where that was asked for
+
+    @cached_property
+    def _counted(self) -> Counted:
+        return self.tally()
+
+    @property
+    def tokens_before(self) -> int:
+        """Tokens of the request as it came."""
+        return self._counted.before
+
+    @property
+    def tokens_after(self) -> int:
+        """Tokens of the projection."""
+        return self._counted.after
+
+    @property
+    def tokens_repaired(self) -> int:
+        """Tokens that repair added, or took away."""
+        return self._counted.repaired
+
+    @property
+    def tokens_rendered(self) -> int:
+        """Tokens that telling calls in words added, or took away."""
+        return self._counted.rendered
+
+    @property
+    def tokens_advised(self) -> int:
+        """Tokens that advice added."""
+        return self._counted.advised
+
+    @property
+    def tokens_saved(self) -> int:
+        """What the edits saved; repairs, the rendering and advice are counted apart."""
+        added = self.tokens_repaired + self.tokens_rendered + self.tokens_advised
+        return self.tokens_before + added - self.tokens_after
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain data."""
+        told: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
+        for name in _FIGURES:
+            told[name] = getattr(self, name)
+        for name in _LISTED:
+            told[name] = msgspec.to_builtins(getattr(self, name))
+        if self.trace is not None:
+            told["trace"] = msgspec.to_builtins(self.trace)
+        return {**told, "tokens_saved": self.tokens_saved}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Report) and self.to_dict() == other.to_dict()
+
+    def __ne__(self, other: object) -> bool:  # a Struct has one of its own
+        return not self == other
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copied and sent to other processes with its figures, without what they are counted of."""
+        fields = {name: getattr(self, name) for name in self.__struct_fields__}
+        return _report_of, ({**fields, "tally": partial(Counted, *astuple(self._counted))},)
+
+    def __repr__(self) -> str:
+        return f"<Report {self.headline()}>"
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def headline(self) -> str:
+        """What came of it, in one line."""
+        if self.untouched:
+            return f"passed through unchanged: {self.untouched}"
+        counted = "tokens" if self.counter == "o200k" else "tokens (estimated)"
+        share = 100 * self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
+        figures = f"{self.tokens_before:,} -> {self.tokens_after:,} {counted}"
+        saving = sum(not isinstance(edit, Advise) for edit in self.edits)
+        return f"{self.format}: {figures}, {share:.1f} % saved by {_count(saving, 'edit')}"
+
+    def to_text(self) -> str:
+        """The report for a person, a line an edit."""
+        lines = [self.headline()]
+        if self.untouched:
+            return lines[0]
+        advice = [edit for edit in self.edits if isinstance(edit, Advise)]
+        saving = [edit for edit in self.edits if not isinstance(edit, Advise)]
+        lines += [
+            f"  {edit.reason} at {edit.ref}: {edit.evidence}, saved {edit.saved:,}"
+            for edit in saving
+        ]
+        if self.repairs:
+            change = f"{self.tokens_repaired:+,} tokens"
+            lines.append(f"{_count(len(self.repairs), 'repair')}, {change}:")
+            lines += [f"  {one.code} {one.place}: {one.done}" for one in self.repairs]
+        if self.tokens_rendered:
+            lines.append(f"calls and results told in words, {self.tokens_rendered:+,} tokens")
+        if advice:
+            lines.append(
+                f"advice in {_count(len(advice), 'result')}, +{self.tokens_advised:,} tokens:"
+            )
+            lines += [f"  {edit.reason} at {edit.ref}: {edit.text}" for edit in advice]
+        lines += [f"  {_fetched_again(one)}" for one in self.refetched]
+        lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
+        lines += [f"  {one.kind} mimicked at {one.ref}, in {one.where}" for one in self.mimicry]
+        return "\n".join(lines)
+
+
+def _report_of(fields: dict[str, Any]) -> Report:
+    return Report(**fields)
+
+
+def _fetched_again(one: Refetched) -> str:
+    what = f"{one.tool} {one.target}".strip()
+    return (
+        f"fetched again at {one.ref}, stays from now on: {what}, "
+        f"taken out at {one.earlier} ({one.reason}); {one.tokens:,} tokens"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+_FIGURES = (
+    "tokens_before", "tokens_after", "tokens_repaired", "tokens_rendered", "tokens_advised",
+)  # fmt: skip
+_LISTED = (
+    "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix", "mimicry",
+    "refetched",
+)  # fmt: skip

@@ -1,0 +1,216 @@
+"""Request logs: JSONL, one request body a line, in any of the formats that respool reads.
+
+A line may wrap the body, as an object or as text: `body`, `request`, or `request.body`; then the
+usage and the time that were logged beside it are read too.
+
+Requests that extend one another are one session, cache marks aside: these move from request to
+request, and the session has them as the last one did. A few conversations may take turns in a log
+(an agent's and its sub-agents', or its requests for a title). The answer to a session's last
+request is not in the log. Of the fields beside the history the model is used, and the system
+prompt and the tools of the first request.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from operator import eq
+from pathlib import PurePath
+from typing import cast
+
+from ..codecs.body import HISTORIES, Body
+from ..codecs.codec import FormatName
+from ..codecs.detect import detect
+from ..codecs.json_tree import JSON, Object, compact_text, get
+from ..codecs.marks import strip_marks
+from ..codecs.reading import read_body
+from ..errors import PassedThrough, UnreadableRequest
+from .heads import first_line, top_fields
+from .history import seconds
+from .records import decoded
+from .session import Sent, Session, Skipped
+from .usages import told_usage
+
+AGENT = "request-log"
+OPEN = 8  # conversations that may take turns before the one idle for longest counts as over
+
+# The fields of a request beside its history: what else a line may have and be one for certain.
+_FIELDS = frozenset(
+    """
+    model stream temperature top_p top_k tools tool_choice metadata system thinking max_tokens
+    stop_sequences context_management output_config service_tier betas stop n user seed
+    stream_options max_completion_tokens reasoning_effort response_format parallel_tool_calls
+    frequency_penalty presence_penalty store instructions reasoning include max_output_tokens text
+    prompt_cache_key truncation systemInstruction system_instruction generationConfig
+    generation_config toolConfig tool_config safetySettings safety_settings
+    """.split()  # noqa: SIM905 - reads better
+)
+_HEAD = ("tools", "system", "instructions", "systemInstruction", "system_instruction")
+_WRAPS = (("request", "body"), ("body",), ("request",))
+_USAGES = (
+    ("response", "body", "usage"),
+    ("response", "body", "usageMetadata"),
+    ("response", "usage"),
+    ("response", "usageMetadata"),
+    ("usage",),
+)
+_TIMES = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime")
+_AS_TEXT = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
+
+
+def recognises(head: bytes, name: str) -> bool:
+    """Whether a file that begins so has a request body on its first line."""
+    if not name.removesuffix(".gz").endswith(".jsonl"):
+        return False
+    line = first_line(head)
+    fields = top_fields(line)
+    if _is_body(fields, line != head.lstrip()):
+        return True
+    return not _told_otherwise(fields) and any(_wraps(fields.get(w[0], b""), w) for w in _WRAPS)
+
+
+def _is_body(fields: dict[str, bytes], whole: bool) -> bool:
+    beside = fields.keys() - set(HISTORIES)
+    histories = [fields[name][:1] for name in HISTORIES if name in fields]
+    if not histories:  # it may stand behind fields that fill the head
+        return not whole and "model" in beside and beside <= _FIELDS
+    if histories != [b"["]:
+        return False
+    return beside <= _FIELDS or ("model" in beside and not _told_otherwise(fields))
+
+
+def _wraps(value: bytes, path: tuple[str, ...]) -> bool:
+    """Whether a field's value is a body, has one inside, or is one as text."""
+    if value.startswith(b'"'):
+        return value[1:].lstrip().startswith(b"{") and _AS_TEXT.search(value) is not None
+    fields = top_fields(value)
+    if len(path) > 1:
+        return _wraps(fields.get(path[1], b""), path[1:])
+    return any(fields.get(name, b"").startswith(b"[") for name in HISTORIES)
+
+
+def _told_otherwise(fields: dict[str, bytes]) -> bool:
+    """Whether it has what transcripts have and requests do not."""
+    return any(name in fields for name in ("agent", "format", "sessionId", "sessionID", "info"))
+
+
+def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+    """The conversations in a log, each when it is over; lines that are no request are named."""
+    runs: list[_Run] = []  # the one that went on last stands last
+    for line, record in enumerate(records, 1):
+        try:
+            body = read_body(_unwrapped(record))
+            history = _history(body)
+        except (PassedThrough, UnreadableRequest) as why:
+            yield Skipped(source, f"request {line}: {why}")
+            continue
+        bare = [_bare(message) for message in history]
+        run = _extended(runs, bare)
+        if run is None:
+            if len(runs) == OPEN:
+                yield runs.pop(0).session()
+            run = _Run(source, line)
+        else:
+            runs.remove(run)
+        run.take(body, history, bare, record)
+        runs.append(run)
+    for run in runs:
+        yield run.session()
+
+
+def _unwrapped(record: JSON) -> JSON:
+    """The body on a line, which may stand in a field, and as text."""
+    if any(get(record, (name,)) is not None for name in HISTORIES):
+        return record
+    bodies: list[JSON] = [body for path in _WRAPS if (body := get(record, path)) is not None]
+    body = bodies[0] if bodies else record
+    return decoded(body.encode("utf-8", "replace")) if isinstance(body, str) else body
+
+
+def _beside(record: JSON, cut: int, model: JSON) -> Sent:
+    """A request with the usage and the time that were logged with it."""
+    usages: list[JSON] = [get(record, path) for path in _USAGES]
+    usage = told_usage(next((found for found in usages if found is not None), None))
+    times = (seconds(get(record, (name,))) for name in _TIMES)
+    time = next((found for found in times if found is not None), None)
+    return Sent(cut, time, usage, model if isinstance(model, str) else None)
+
+
+def _history(body: Body) -> list[JSON]:
+    if not len(body):
+        raise UnreadableRequest("Its history is empty.")
+    return [body.message(at) for at in range(len(body))]
+
+
+def _bare(message: JSON) -> JSON:
+    """The message without its marks; clients make a text a block only to put a mark on it."""
+    bare: JSON = strip_marks(message)
+    if not isinstance(bare, dict):
+        return bare
+    holder = cast(Object, bare)
+    content = holder.get("content")
+    blocks = cast(list[JSON], content) if isinstance(content, list) else []
+    block = cast(Object, blocks[0]) if len(blocks) == 1 and isinstance(blocks[0], dict) else {}
+    return {**holder, "content": block["text"]} if block.keys() == {"type", "text"} else holder
+
+
+def _extended(runs: Sequence[_Run], bare: Sequence[JSON]) -> _Run | None:
+    """The conversation that this history goes on with; the longest where several do."""
+    fitting = [run for run in runs if run.begins(bare)]
+    return max(fitting, key=len, default=None)
+
+
+class _Run:
+    """Requests that extend one another."""
+
+    def __init__(self, source: str, line: int) -> None:
+        self._source = source
+        self._line = line
+        self._head = ""
+        self._messages: list[JSON] = []
+        self._bare: list[JSON] = []
+        self._requests: list[Sent] = []
+        self._repeated = 0
+        self._format: FormatName | None = None
+        self._why = ""
+
+    def __len__(self) -> int:
+        return len(self._bare)
+
+    def begins(self, bare: Sequence[JSON]) -> bool:
+        """Whether this history has all of the run's messages first."""
+        return len(self._bare) <= len(bare) and all(map(eq, self._bare, bare))
+
+    def take(self, body: Body, history: list[JSON], bare: list[JSON], record: JSON) -> None:
+        """Adds a request; one that repeats the last is a retry, which got no answer before."""
+        if self._requests and len(history) == len(self._bare):
+            self._repeated += 1
+            return
+        self._messages, self._bare = history, bare
+        fields = body.fields or {}
+        model = fields.get("model")
+        if not self._requests:
+            told = (compact_text(fields[name]) for name in _HEAD if fields.get(name))
+            self._head = "\n".join(told)
+        self._requests.append(_beside(record, len(history), model))
+        if self._format is None:
+            try:
+                self._format = detect(body, None)
+            except (PassedThrough, UnreadableRequest) as why:
+                self._why = str(why)  # a later request may tell
+
+    def session(self) -> Session | Skipped:
+        """The conversation, or why it is none."""
+        if self._format is None:
+            return Skipped(self._source, f"request {self._line}: {self._why}")
+        repeated = f"{self._repeated} requests that repeat the one before left out"
+        return Session(
+            id=f"{PurePath(self._source).name}:{self._line}",
+            agent=AGENT,
+            format=self._format,
+            messages=self._messages,
+            requests=tuple(self._requests),
+            source=self._source,
+            head=self._head,
+            notes=(repeated,) if self._repeated else (),
+        )

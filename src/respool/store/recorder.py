@@ -1,0 +1,160 @@
+"""Records written behind a request's back: a queue, and a thread that empties it in batches.
+
+Whoever records is never held up: a full queue drops the record and counts that. While the store
+cannot be written to, the thread tries again every second with what it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from .record import Record
+from .unavailable import StoreUnavailable
+
+MOST_WAITING = 5_000
+_BATCH = 500
+_GATHER = 0.25  # seconds for which a batch is gathered
+_RETRY = 1.0
+_PASSING = ("busy", "full", "read-only", "missing", "broken")  # what may be over in a while
+_RECORDS = "The record of a request cannot be written"
+_TIDYING = "The store could not be tidied"
+
+_log = logging.getLogger(__name__)
+
+
+class Recorder:
+    """A queue of records and the thread behind it, which starts with the first of them."""
+
+    def __init__(
+        self, write: Callable[[Sequence[Record]], None], tend: Callable[[], float]
+    ) -> None:
+        self._write = write
+        self._tend = tend  # a little work for when nothing waits; says when to come again
+        self._tend_at = 0.0
+        self._waiting: deque[Record] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._in_hand = 0  # records that the thread has taken and not written yet
+        self._told: set[str] = set()  # what was warned of and has not gone well since
+        self.dropped = 0
+
+    def record(self, record: Record) -> bool:
+        """Put a record into the queue; False: it was full, and the record is lost."""
+        with self._changed:
+            if self._stopping or len(self._waiting) >= MOST_WAITING:
+                self.dropped += 1
+                return False
+            self._waiting.append(record)
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
+                self._thread = threading.Thread(target=self._run, name="respool-store", daemon=True)
+                self._thread.start()
+            if len(self._waiting) >= _BATCH:
+                self._changed.notify_all()
+        return True
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all that was recorded is written; whether it is."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while self._waiting or self._in_hand:
+                left = until - time.monotonic()
+                if left <= 0 or self._thread is None:
+                    return False
+                self._changed.notify_all()
+                self._changed.wait(min(left, 0.05))
+        return True
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, if that can be done in time, and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            while batch:
+                batch = self._written(batch)
+                if batch and self._stopping:
+                    self._give_up(batch)
+                    return
+                if batch:
+                    self._rest(_RETRY)
+
+    def _next_batch(self) -> list[Record]:
+        """What waits, once there is something; nothing when all is over."""
+        while True:
+            self._rest(_GATHER)
+            with self._changed:
+                batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
+                self._in_hand = len(batch)
+                if batch or self._stopping:
+                    return batch
+            self._tend_if_due()
+
+    def _written(self, batch: list[Record]) -> list[Record]:
+        """Write a batch; what is left of it when the store is not to be had."""
+        try:
+            self._write(batch)
+        except StoreUnavailable as error:
+            if error.why in _PASSING:
+                return batch
+            self._write_singly(batch)
+        except Exception:  # noqa: BLE001 - one record that cannot be written must not stop others
+            self._write_singly(batch)
+        else:
+            self._told.discard(_RECORDS)
+        self._put_down()
+        return []
+
+    def _write_singly(self, batch: Sequence[Record]) -> None:
+        for record in batch:
+            try:
+                self._write([record])
+            except Exception as error:  # noqa: BLE001 - it is counted, and the next one is tried
+                self.dropped += 1
+                self._warn(_RECORDS, error)
+            else:
+                self._told.discard(_RECORDS)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Say that something does not go well, once until it does: it may be weeks."""
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning("%s: %s", what, error)
+
+    def _give_up(self, batch: Sequence[Record]) -> None:
+        with self._changed:
+            self.dropped += len(batch) + len(self._waiting)
+            self._waiting.clear()
+        self._put_down()
+
+    def _put_down(self) -> None:
+        with self._changed:
+            self._in_hand = 0
+            self._changed.notify_all()
+
+    def _rest(self, seconds: float) -> None:
+        """Wait a while, or until a batch is full or the end has come."""
+        with self._changed:
+            if not self._stopping and len(self._waiting) < _BATCH:
+                self._changed.wait(seconds)
+
+    def _tend_if_due(self) -> None:
+        if time.monotonic() < self._tend_at:
+            return
+        try:
+            pause = self._tend()
+        except Exception as error:  # noqa: BLE001 - it is tried again, and records go on
+            self._warn(_TIDYING, error)
+            pause = 60.0
+        else:
+            self._told.discard(_TIDYING)
+        self._tend_at = time.monotonic() + pause
