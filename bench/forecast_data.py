@@ -43,8 +43,8 @@ class Walk:
                 return
             codec, model, answers = self.recording.codec, list[Part](), list[Part]()
             for at, message in enumerate(step.messages, step.at):
-                made = codec.model_made(message)
-                (model if made else answers).extend(codec.read(at, message))
+                made = codec.is_model_made(message)
+                (model if made else answers).extend(codec.decode(at, message))
             rows = (step.at, step.at + len(step.messages))
             self.index.add_unit(rows, model, answers, False)
             self.mentions.extend(self.index.units, self.index.parts, len(self.index.units) - 1)
@@ -84,7 +84,7 @@ def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]
     stays: dict[int, int] = {}
     for source in recording.sources:
         number = number_of.get((source.row, source.block))
-        for need in source.carries:
+        for need in source.needs:
             if number is None:
                 stays.setdefault(need, source.row)
             else:
@@ -92,7 +92,7 @@ def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]
     rows = [place.row for place in results]
     found: list[list[Need]] = [[] for _ in results]
     starts = [_line_starts(place.part.text) for place in results]
-    for request, needed in enumerate(recording.needed):
+    for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
         before = bisect_left(rows, cut)
         lines: dict[int, tuple[set[int], set[int]]] = {}
@@ -154,9 +154,9 @@ def _shares(needs: Sequence[Need], whole: bool) -> dict[int, float]:
 def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
     """Every call at each such age: its kind, age, lines, and the later turns that needed it."""
     last: dict[int, list[int]] = {}  # source -> the requests that had something only from there
-    for request, needed in enumerate(recording.needed):
+    for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
-        for source in {recording.newest(need, cut) for need in {*needed.atoms, *needed.lines}}:
+        for source in {recording.newest_source(need, cut) for need in {*needed.atoms, *needed.lines}}:
             if source is not None:
                 last.setdefault(source, []).append(request)
     walk = Walk(recording)
@@ -164,13 +164,13 @@ def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
     calls = {part.id: at for at, part in enumerate(walk.index.parts) if part.kind == "call"}
     for number, source in enumerate(recording.sources):
         block = recording.rows[source.row].blocks[source.block]
-        at = calls.get(block.call) if block.kind == "call" else None
-        if at is None or len(block.found) < LEAST:
+        at = calls.get(block.call_id) if block.kind == "call" else None
+        if at is None or len(block.text) < LEAST:
             continue
         kind = walk.ledger.uses[walk.index.exchange_of[at]].kind
         first = bisect_right(recording.cuts, source.row)
         age = 0
         while first + age < len(recording.cuts):
             later = sum(request >= first + age for request in last.get(number, ()))
-            yield kind, age, block.found.count("\n"), later
+            yield kind, age, block.text.count("\n"), later
             age = 2 * age or 1

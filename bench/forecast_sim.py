@@ -173,5 +173,5 @@ class Planned(Replaced):
 
 
 def _standing(text: str, kept: Kept) -> Standing:
-    short = f"{kept.text}\n{Short(kept.gone, 'lines', reference(text), kept.all)}"
+    short = f"{kept.text}\n{Short(kept.removed, 'lines', reference(text), kept.total)}"
     return Standing(short, (len(short) + 3) // 4, kept.risk, frozenset(kept.lines))

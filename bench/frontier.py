@@ -54,7 +54,7 @@ def policies(
     if not cautions:
         return {name: respool.Policy.preset(name) for name in names}
     return {
-        f"caution {one:g}": respool.Policy(caution=one, shape_arrivals=lean) for one in cautions
+        f"caution {one:g}": respool.Policy(miss_penalty=one, trim_on_arrival=lean) for one in cautions
     }
 
 

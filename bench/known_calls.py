@@ -47,7 +47,7 @@ def calls(corpus: Path) -> Iterator[Called]:
             if isinstance(session, Session):
                 codec = CODECS[session.format]
                 for row, message in enumerate(session.messages):
-                    for part in codec.read(row, message):
+                    for part in codec.decode(row, message):
                         if part.kind == "call":
                             yield Called(session.agent, part.name, part.text)
 

@@ -153,7 +153,7 @@ def chained(sessions: Sequence[Session]) -> Chain:
 
 def _whole(session: Session) -> tuple[Sequence[JSON], Sequence[Sent]]:
     """A session up to its last answer; without it where that asks for what never came."""
-    last, read = session.requests[-1].cut, CODECS[session.format].read
+    last, read = session.requests[-1].cut, CODECS[session.format].decode
     kinds = [part.kind for message in session.messages[last:] for part in read(0, message)]
     if kinds.count("call") <= kinds.count("result"):
         return session.messages, session.requests
@@ -236,7 +236,7 @@ class Follower:
         self.raw += added
         self.tokens += added
         history = [row.message for row in self._rows]
-        body = ObjectBody({"model": sent.model, self.codec.history: history}, [])
+        body = ObjectBody({"model": sent.model, self.codec.history_field: history}, [])
         self._folded = fold_on(
             body, self.codec.name, self._policy, _NO_FACTS, self._folded, self._head
         )
@@ -245,7 +245,7 @@ class Follower:
     def look(self) -> list[Row]:
         """The projection of the last request, and exactly how many tokens it has."""
         assert self._folded is not None
-        pieces, _ = project(self._folded.body, self.state, self._folded.setting)
+        pieces, _ = project(self._folded.body, self.state, self._folded.context)
         rows: list[Row] = []
         for piece in pieces:
             if isinstance(piece, Kept):
@@ -336,7 +336,7 @@ def open_errors(state: State) -> list[str]:
     """The main line of each operation's last failure that no success has followed."""
     found: dict[str, None] = {}
     for exchange, text, failed in _ended(state):
-        outcomes = state.ledger.outcomes(state.ledger.uses[exchange.ordinal], state.noted)
+        outcomes = state.ledger.outcomes(state.ledger.uses[exchange.ordinal], state.ledger_exchanges)
         if failed and outcomes and outcomes[-1].failed and outcomes[-1].ordinal == exchange.ordinal:
             found[telling_line(text)] = None
     return [line for line in found if line]
@@ -345,7 +345,7 @@ def open_errors(state: State) -> list[str]:
 def _ended(state: State) -> Iterator[tuple[Exchange, str, bool]]:
     """The exchanges that are done, with what they printed, and whether they failed."""
     parts = state.index.parts
-    for exchange in state.index.exchanges[: state.noted]:
+    for exchange in state.index.exchanges[: state.ledger_exchanges]:
         if exchange.result is not None:
             result, use = parts[exchange.result], state.ledger.uses[exchange.ordinal]
             ending = ending_of(result.text, result.error, use.kind)
@@ -356,7 +356,7 @@ class _Reader:
     """A projection, as somebody reads it who looks for a name or a line."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        blocks = [block.found for row in rows for block in row.blocks]
+        blocks = [block.text for row in rows for block in row.blocks]
         self._text = "\n".join(map(_unfolded, blocks))
         self._words = " ".join(self._text.split())
 

@@ -90,7 +90,7 @@ def _texts(content: Any) -> Iterator[str]:
 def show(read: Read, circle: Circle) -> None:
     """One circle with its calls."""
     named = f"{read.session.agent} {read.session.id} segment {read.session.segment}"
-    print(f"\n{circle.kind} x{circle.count} {circle.level}, said at {circle.spoke}: {named}")
+    print(f"\n{circle.kind} x{circle.count} {circle.level}, said at {circle.advised}: {named}")
     print(f"    {circle.message}")
     for ordinal in (*circle.calls[:3], *circle.calls[3:][-2:]):
         print(f"  {ordinal:5} {_shown(read.history, read.history.exchanges[ordinal])}")
@@ -115,12 +115,12 @@ def left_out(read: Read) -> Iterator[tuple[str, int, int]]:
         seen = _seen(read, exchange)
         if seen is None:
             continue
-        at, before = last.get(seen.asked.call, (-1, None))
+        at, before = last.get(seen.call.repeat_key, (-1, None))
         if before is not None and before.hash == seen.hash:
             why = _why(history, ledger, at, exchange, seen)
             if why:
                 yield why, at, exchange.ordinal
-        last[seen.asked.call] = exchange.ordinal, seen
+        last[seen.call.repeat_key] = exchange.ordinal, seen
 
 
 def _seen(read: Read, exchange: Exchange) -> Seen | None:
@@ -136,9 +136,9 @@ def _why(index: Index, ledger: Ledger, at: int, exchange: Exchange, seen: Seen) 
         return "at once"
     if heard(index, index.exchanges[at].call + 1, exchange.call):
         return "the user spoke"
-    if ledger.anything_written(at, exchange.ordinal):
+    if ledger.has_any_write(at, exchange.ordinal):
         return "something was written"
-    if not seen.tells:
+    if not seen.is_informative:
         return "the result does not tell"
     return "long ago" if exchange.ordinal - at > REACH else ""
 

@@ -88,14 +88,14 @@ class Watched(_Run):
         self._note_places(folded.state)
         self._note_cuts(folded.state)
         self._note_refusals(folded.state)
-        super()._lose(request)
+        super()._record_losses(request)
 
     def _where(self, lost: Sequence[int], cut: int) -> list[int]:
         for need in lost:
-            source = self._recording.newest(need, cut)
+            source = self._recording.newest_source(need, cut)
             assert source is not None  # what stood nowhere is not needed
             self._note_need(source)
-        return super()._where(lost, cut)
+        return super()._lost_sources(lost, cut)
 
     def _note_places(self, state: State) -> None:
         """Find the blocks of the parts that came with this request."""
@@ -132,7 +132,7 @@ class Watched(_Run):
     def _saved(self, edit: Edit, parts: Sequence[Part]) -> int:
         """The tokens that an edit saves, counted as the replay counts."""
         if isinstance(edit, Replace):
-            return self._recording.saved_by(parts[0], edit.text)
+            return self._recording.tokens_saved(parts[0], edit.text)
         measure, codec = self._recording._measure, self._recording.codec
         return sum(measure(codec, part) for part in parts)
 

@@ -176,15 +176,15 @@ def policies(names: Sequence[str]) -> dict[str, respool.Policy]:
     found: dict[str, respool.Policy] = {}
     for name in names:
         found[f"{name}{TAKEN}"] = respool.Policy(
-            passes=(name,), at_once=True, **ALONE.get(name, {})
+            passes=(name,), eager=True, **ALONE.get(name, {})
         )
-        found[f"{name}{FREE}"] = respool.Policy(passes=(name,), step=MOST)
+        found[f"{name}{FREE}"] = respool.Policy(passes=(name,), reevaluate_tokens=MOST)
     if "keep_lines" in names:
         found["keep_lines, shape_arrivals"] = respool.Policy(
-            passes=("keep_lines",), shape_arrivals=True, step=MOST
+            passes=("keep_lines",), trim_on_arrival=True, reevaluate_tokens=MOST
         )
-    found[f"defaults{TAKEN}"] = respool.Policy(at_once=True)
-    found[f"defaults{FREE}"] = respool.Policy(step=MOST)
+    found[f"defaults{TAKEN}"] = respool.Policy(eager=True)
+    found[f"defaults{FREE}"] = respool.Policy(reevaluate_tokens=MOST)
     return found
 
 

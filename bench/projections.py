@@ -93,7 +93,7 @@ def hash_generated(format: str) -> list[Line]:
     """Generated histories of one format, whole and broken, under each preset and eagerly."""
     found: list[Line] = []
     eager = Policy.preset("lean").replace(
-        cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2
+        cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, cache_read_price=0.1, cache_write_price=0.2
     )
     policies = {**{name: Policy.preset(name) for name in PRESETS}, "eager": eager}
 

@@ -135,9 +135,9 @@ def judged(session: Session) -> Iterator[tuple[str, Errors]]:
     assert evidence is not None
     family = family_of(session.format, model)
     bare = replace(
-        evidence, scale=replace(evidence.scale, framing=calibration.Framing(), thought=0)
+        evidence, scale=replace(evidence.scale, framing=calibration.Framing(), tokens_per_thought=0)
     )
-    unshown = replace(evidence, scale=replace(evidence.scale, thought=0))
+    unshown = replace(evidence, scale=replace(evidence.scale, tokens_per_thought=0))
     measures: dict[str, Measure] = {
         "the family's factor": Counted(counter_for(session.format, model)),
         "the session's own factor": calibration.calibrated(bare, family),
@@ -170,7 +170,7 @@ def framed(session: Session) -> Iterator[Framed]:
             continue
         said, came = [], []
         for message in session.messages[sent.cut : after.cut]:
-            (said if codec.model_made(message) else came).extend(codec.read(0, message))
+            (said if codec.is_model_made(message) else came).extend(codec.decode(0, message))
         answer = sum(part_tokens(part, counter) for part in said)
         if sent.usage.output < 1.02 * answer + 4:
             continue  # only the start of the answer was counted

@@ -40,7 +40,7 @@ MODELS = {
 
 def generated(format: Any, requests: int, result: int = 2_400) -> Session:
     """A session of so many requests, with results as long as coding agents' are."""
-    history = long_session(format, requests, result=result)[CODECS[format].history]
+    history = long_session(format, requests, result=result)[CODECS[format].history_field]
     session = session_of(format, history, model=MODELS[format])
     assert abs(len(session.requests) - requests) <= 1
     return session

@@ -31,7 +31,7 @@ class Mended:
             self._end(seen, fields)
 
     def _add(self, step: Step, seen: Seen, fields: Fields) -> None:
-        mended = MENDER.step(step, seen, fields)
+        mended = MENDER.repair_step(step, seen, fields)
         rows = list(step.messages)
         if mended is not None:
             rows = [row.message for row in mended.rows]
@@ -39,16 +39,16 @@ class Mended:
             for row in mended.rows:
                 assert row.source is None or 0 <= row.source - step.at < len(step.messages)
         for sub in steps_of(CODEC, rows):
-            RULES.advance(Step(sub.messages, len(self.rows) + sub.at, sub.split), seen)
+            RULES.advance(Step(sub.messages, len(self.rows) + sub.at, sub.model_count), seen)
         self.rows += rows
         self.steps.append(rows)
 
     def _end(self, seen: Seen, fields: Fields) -> None:
         rows = self.rows
-        ending = MENDER.end(seen, len(rows), lambda row: rows[row], fields)
+        ending = MENDER.repair_end(seen, len(rows), lambda row: rows[row], fields)
         changes = dict(ending.changes) if ending else {}
         marked = [(row, changes.get(row, message)) for row, message in enumerate(rows)]
-        limited = MENDER.limit_marks(marked, fields)
+        limited = MENDER.limit_breakpoints(marked, fields)
         changes |= limited.changes if limited else {}
         for one in (ending, limited):
             self.repairs += one.repairs if one else []

@@ -63,7 +63,7 @@ def run(
 
 def run_on(offer_pass: Pass, format: str, body: Any, keep: int = 0) -> Compaction[Any]:
     """A request compacted by one pass at every boundary."""
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep)
     folded = fold_request(body, format, policy, Facts(), None, passes=(offer_pass,))
     return compacted(folded, body)
 
@@ -144,7 +144,7 @@ def _by_model(message: Any) -> bool:
 
 
 def _compactor(offer_pass: Pass, format: str) -> Compact:
-    eager = Policy(step=1, growth=0.0, at_once=True, keep_recent=1)
+    eager = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
 
     def compact(
         request: Any, *, policy: Policy | None = None, memo: Memo | None = None

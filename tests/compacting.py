@@ -27,7 +27,7 @@ from tests.formats import Exchange, request, results
 from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say, until
 from tests.storing import salt_of
 
-KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
 DEADLINE = 0.4  # seconds, where something is late; else nothing is, however slow the machine

@@ -24,7 +24,7 @@ from respool.store import SQLiteStore
 from tests.formats import Exchange, request
 from tests.proxying import Heard, Reply, all_to, ask, post, upstream
 
-KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",))
 KEY = "sk-ant-a-key-that-nobody-may-see"
 MODEL = "claude-sonnet-4-5"
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))

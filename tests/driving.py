@@ -28,9 +28,9 @@ from respool.store import SQLiteStore
 from tests.signing import BOUND, OTHER_BOUND, TOOLS, UNBOUND, Signer, unmarked
 from tests.storing import salt_of
 
-KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = respool.Policy(cap=2_000, step=300, growth=0.02)
-BUDGET = respool.Policy(budget=6_000, cap=2_000, step=300, growth=0.02)
+KEEN = respool.Policy(cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",))
+PLANNED = respool.Policy(cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
+BUDGET = respool.Policy(budget=6_000, cap_chars=2_000, reevaluate_tokens=300, reevaluate_ratio=0.02)
 DEADLINE = 0.1
 
 
@@ -130,7 +130,7 @@ class Driver:
         for handling, _, _ in self.workers:
             await handling.stop()
         store = SQLiteStore(self.path)
-        assert store.holds(self.provider.refs, None) == self.provider.refs
+        assert store.readable_refs(self.provider.refs, None) == self.provider.refs
         store.close()
 
     async def grow(self, branch: Branch, *headers: tuple[bytes, bytes], error: str = "") -> None:
@@ -259,8 +259,8 @@ class Driver:
         deciding._keeping._board = None  # what stands there stands there
         deciding._keeping._owing.clear()
         handling._recording._over.clear()
-        with store._recorder._changed:
-            store._recorder._waiting.clear()
+        with store._queue._changed:
+            store._queue._waiting.clear()
         await handling.stop()
         self.workers[at] = self._worker(at)
 

@@ -121,7 +121,7 @@ def roles_of(format: str, request: Any) -> list[str]:
     found: list[str] = []
     for message in request[HISTORY[format]]:
         role = message.get("role", usual) if isinstance(message, dict) else "other"
-        by_model = role != "other" and codec.model_made(message)
+        by_model = role != "other" and codec.is_model_made(message)
         found.append("model" if by_model else role if role == "user" else "other")
     return found
 
@@ -163,7 +163,7 @@ def prose_of(format: str, request: Any) -> list[tuple[str, str]]:
     codec = CODECS[format]  # type: ignore[index]
     row: list[tuple[str, str]] = []
     for at, message in enumerate(request[HISTORY[format]]):
-        parts = [part for part in codec.read(at, message) if part.kind == "text"]
+        parts = [part for part in codec.decode(at, message) if part.kind == "text"]
         for speaker in ("user", "model"):
             said = "\n\n".join(part.text for part in parts if part.speaker == speaker)
             for text in read_told(said).prose:
@@ -182,7 +182,7 @@ def entries_of(format: str, request: Any) -> list[Entry]:
     found: list[Entry] = []
     codec = CODECS[format]  # type: ignore[index]
     for at, message in enumerate(request[HISTORY[format]]):
-        texts = [part.text for part in codec.read(at, message) if part.kind == "text"]
+        texts = [part.text for part in codec.decode(at, message) if part.kind == "text"]
         found += read_told("\n".join(texts)).entries
     return found
 
@@ -190,7 +190,7 @@ def entries_of(format: str, request: Any) -> list[Entry]:
 def parts_of(format: str, request: Any) -> list[Any]:
     """The parts of a history, in order."""
     codec = CODECS[format]  # type: ignore[index]
-    return [p for at, m in enumerate(request[HISTORY[format]]) for p in codec.read(at, m)]
+    return [p for at, m in enumerate(request[HISTORY[format]]) for p in codec.decode(at, m)]
 
 
 def assert_alternates(format: str, request: Any) -> None:

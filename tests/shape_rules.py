@@ -33,7 +33,7 @@ def holds(case: Case) -> None:
     shaped = shape(case.text, case.kind, case.room)
     assert shaped is not None
     assert shaped.text == case.left.removesuffix("\n")
-    assert (shaped.gone, shaped.all, shaped.unit) == case.told
+    assert (shaped.removed, shaped.total, shaped.unit) == case.told
     if case.kind != "json":  # which is laid out anew: its own tests account for it
         accounts_for(case.text, shaped, counts=case.kind == "diff")
     assert kind_of(case.text, None if case.kind == "other" else case.kind) == case.kind
@@ -58,12 +58,12 @@ def accounts_for(text: str, shaped: Shaped, *, counts: bool = False) -> None:
         unsaid += _unsaid(source[at], COUNTS.sub("", line) if counts else line)
         at += 1
     assert at == len(source), "lines are unaccounted for"
-    assert shaped.gone == (unsaid if shaped.unit == "chars" else gone)
-    assert 0 < shaped.gone <= shaped.all
+    assert shaped.removed == (unsaid if shaped.unit == "chars" else gone)
+    assert 0 < shaped.removed <= shaped.total
     if shaped.unit == "chars":
-        assert shaped.all == len(text)
+        assert shaped.total == len(text)
     if shaped.unit == "lines":
-        assert shaped.all == len(source)
+        assert shaped.total == len(source)
 
 
 def _unsaid(source: str, line: str) -> int:

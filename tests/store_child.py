@@ -29,7 +29,7 @@ def note(path: str, tokens: str) -> None:
     """Note the same windows as others do at the same time, and say which ones hold."""
     store = SQLiteStore(path, wait=20)
     for number in range(20):
-        store.note("c1", Facts(windows=((f"{number:04x}", int(tokens)),)))
+        store.add_facts("c1", Facts(windows=((f"{number:04x}", int(tokens)),)))
     print(*(held for _, held in store.facts("c1").windows), flush=True)
     store.close()
 

@@ -22,7 +22,7 @@ NOW = 1_800_000_000.0
 def salt_of(store: SQLiteStore) -> Callable[[], bytes]:
     """The store's salt, as the proxy asks for it; the store is opened."""
     store.salt()
-    return store.salt_so_far
+    return store.provisional_salt
 
 
 def by_ref(*texts: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True, passes=("cap_results",))
+EAGER = Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=("cap_results",))
 
 
 def session(format: str) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def test_the_report_tells_what_and_why(format: str) -> None:
 def test_reports_are_equal_or_not_by_what_they_tell() -> None:
     asked = long_session("anthropic", 9, result=3_000)
     one, same = (respool.compact(asked, memo=None).report for _ in range(2))
-    other = respool.compact(asked, policy=Policy(cap=300, at_once=True, step=1), memo=None).report
+    other = respool.compact(asked, policy=Policy(cap_chars=300, eager=True, reevaluate_tokens=1), memo=None).report
     assert one == same
     assert not one != same  # noqa: SIM202 - a Struct has another one of its own
     assert one != other
@@ -144,7 +144,7 @@ def test_results_can_be_copied_and_sent_to_other_processes(
 
 
 def test_a_record_of_several_calls_can_be_sent_too() -> None:
-    policy = Policy.preset("rfc013").replace(fold_over=0, keep_calls=1)
+    policy = Policy.preset("rfc013").replace(fold_over_chars=0, keep_calls=1)
     out = respool.compact(long_session("anthropic", 12), policy=policy)
     assert any("=== 2 of " in text for text in out.originals.values())
     assert loads(dumps(out)).originals == dict(out.originals)
@@ -291,7 +291,7 @@ def test_facts_and_policies_do_not_mix_in_the_memo() -> None:
 def test_a_fork_an_edited_turn_and_a_retry_are_conversations_of_their_own() -> None:
     memo = Memo()
     whole = long_session("anthropic", 12, result=3_000)
-    policy = Policy(cap=500)
+    policy = Policy(cap_chars=500)
     respool.compact(whole, policy=policy, memo=memo)
     for cut in (3, 9, 15):
         forked = {
@@ -311,7 +311,7 @@ import respool
 from tests.laws.sessions import long_session
 for format in ("anthropic", "openai-chat", "openai-responses", "gemini"):
     body = json.dumps(long_session(format, 40, result=2000)).encode()
-    out = respool.compact(body, format=format, policy=respool.Policy(cap=500, at_once=True))
+    out = respool.compact(body, format=format, policy=respool.Policy(cap_chars=500, eager=True))
     print(hashlib.sha256(out.request).hexdigest(), out.report.prefix, len(out.report.edits))
 """
 
@@ -339,7 +339,7 @@ def test_a_plan_without_repair_repairs_nothing() -> None:
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda: respool.compact([], policy={"cap": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
+        (lambda: respool.compact([], policy={"cap_chars": 3}), "policy={'cap': 3}"),  # type: ignore[arg-type]
         (lambda: respool.compact([], policy="lean"), "(Policy.preset('lean'))"),  # type: ignore[arg-type]
         (lambda: respool.compact([], memo={}), "memo={}"),  # type: ignore[arg-type]
         (lambda: respool.plan([], facts={}), "facts={}"),  # type: ignore[arg-type]

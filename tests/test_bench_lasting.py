@@ -133,7 +133,7 @@ def forget(view: Any, policy: respool.Policy) -> Any:
 
 def test_what_is_gone_is_missed() -> None:
     policy = respool.Policy(
-        passes=(forget,), step=1, growth=0.0, errors_verbatim=False, at_once=True
+        passes=(forget,), reevaluate_tokens=1, reevaluate_ratio=0.0, errors_verbatim=False, eager=True
     )
     follower = followed(chained([session("loom"), session("spool")]), policy)
     point, missing = point_at(follower, 0)

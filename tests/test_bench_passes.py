@@ -15,7 +15,7 @@ from respool.replay.projected import Projected
 from respool.replay.recording import Recording
 from tests.replaying import call, recording_of, result, text, user
 
-EAGER = {"step": 1, "growth": 0.0, "keep_recent": 1, "at_once": True}
+EAGER = {"reevaluate_tokens": 1, "reevaluate_ratio": 0.0, "keep_exchanges": 1, "eager": True}
 STUBS = Policy(passes=("stub_results",), **EAGER)
 NEEDLE = "shuttle_77 = weave(warp=539)"
 

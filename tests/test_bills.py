@@ -209,7 +209,7 @@ def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
     for end in range(1, len(messages) + 1, 2):
         request = CLIENTS["the newest message"](messages[:end]) | {"model": "claude-opus-4-8"}
         out = respool.compact(
-            request, policy=Policy(step=1_500, growth=0.02, caution=1.0), memo=memo
+            request, policy=Policy(reevaluate_tokens=1_500, reevaluate_ratio=0.02, miss_penalty=1.0), memo=memo
         )
         cache.bill(out.request)
         ours = [

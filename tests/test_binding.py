@@ -35,11 +35,11 @@ from respool.transcript import History, Index, Kind, Part, Ref, Speaker, Transcr
 from tests.formats import Exchange, request
 from tests.strategies import requests
 
-BOUND = Binding("prefix", "all", together=True)
-IN_TURNS = Binding("prefix", "turns", together=True)
-UNKNOWN = Binding("prefix", "none", together=True)
+BOUND = Binding("prefix", "all", oldest_first=True)
+IN_TURNS = Binding("prefix", "turns", oldest_first=True)
+UNKNOWN = Binding("prefix", "none", oldest_first=True)
 OWN = Binding("block", "all")
-OF_ROUTER = Binding("block", "turns", together=True)
+OF_ROUTER = Binding("block", "turns", oldest_first=True)
 DEMANDED = Binding("nothing", "none")
 
 ADAPTIVE = {"type": "adaptive"}
@@ -119,14 +119,14 @@ def test_what_each_model_signs_for_and_lets_go(format: str, model: Any, binding:
     [
         ("claude-opus-4-6", ADAPTIVE, OWN),
         ("claude-opus-4-6", {"type": "disabled"}, OWN),
-        ("claude-sonnet-4-5", MANUAL, Binding("block", "turns", together=True)),
+        ("claude-sonnet-4-5", MANUAL, Binding("block", "turns", oldest_first=True)),
         ("claude-opus-5-5", ADAPTIVE, BOUND),
         ("claude-opus-5-5", FAILS, BOUND),
         ("claude-opus-5-5", MANUAL, IN_TURNS),
-        ("claude-opus-5-5", DROPS, Binding("prefix", "all", together=True, dropped=True)),
+        ("claude-opus-5-5", DROPS, Binding("prefix", "all", oldest_first=True, is_dropped_by_api=True)),
         ("mine", ADAPTIVE, UNKNOWN),
         ("mine", MANUAL, UNKNOWN),
-        ("mine", DROPS, Binding("prefix", "none", together=True, dropped=True)),
+        ("mine", DROPS, Binding("prefix", "none", oldest_first=True, is_dropped_by_api=True)),
         ("claude-opus-5-5", "adaptive", BOUND),
         ("claude-opus-5-5", {"block_binding": []}, BOUND),
         ("kimi-k2", MANUAL, DEMANDED),
@@ -141,17 +141,17 @@ def test_what_the_request_itself_switches(model: str, thinking: Any, binding: Bi
     [
         (BOUND, True, True),
         (UNKNOWN, True, True),
-        (Binding("prefix", "all", dropped=True), False, True),  # the API takes it out itself
+        (Binding("prefix", "all", is_dropped_by_api=True), False, True),  # the API takes it out itself
         (OWN, False, False),
         (DEMANDED, False, False),
     ],
 )
 def test_bound_and_lost_are_two_things(binding: Binding, bound: bool, loses: bool) -> None:
-    assert (binding.bound, binding.loses) == (bound, loses)
+    assert (binding.is_bound, binding.is_prefix_signed) == (bound, loses)
 
 
 def test_what_signs_for_the_prefix_goes_oldest_first() -> None:
-    assert all(row.binding.together for row in TABLE if row.binding.loses)
+    assert all(row.binding.oldest_first for row in TABLE if row.binding.is_prefix_signed)
 
 
 def test_a_switch_of_another_format_switches_nothing() -> None:
@@ -267,7 +267,7 @@ def test_what_follows_results_opens_a_turn_if_the_user_says_it(
         (OWN, ("u", "Tcr", "Tcr"), (), 0),
         (OF_ROUTER, ("u", "Tcr", "Tcr"), (), 0),
         (DEMANDED, ("u", "Tcr", "Tcr"), (), 0),
-        (Binding("prefix", "none", together=True, dropped=True), ("u", "Tcr"), (), 0),
+        (Binding("prefix", "none", oldest_first=True, is_dropped_by_api=True), ("u", "Tcr"), (), 0),
         (UNKNOWN, (), (), 0),
     ],
 )

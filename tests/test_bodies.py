@@ -49,7 +49,7 @@ def apart(layout: Layout) -> Any:
     """All that a layout tells of its request."""
     fields = layout.fields
     told = None if fields is None else {name: bytes(fields.raw(name)) for name in fields}
-    return layout.field, layout.starts, layout.ends, told, layout.marked
+    return layout.history_field, layout.starts, layout.ends, told, layout.breakpoint_rows
 
 
 HISTORY = [said(number) for number in range(40)]
@@ -80,7 +80,7 @@ def test_a_mark_that_moves_on_is_told() -> None:
     first = [*HISTORY[:-1], said(39, marked=True)]
     found = grown(laid_out(request(first)), request([*HISTORY, said(40, marked=True)]))
     assert found is not None
-    assert (found.shared, found.marked) == (39, [40])
+    assert (found.shared_count, found.breakpoint_rows) == (39, [40])
 
 
 OTHERS: dict[str, bytes] = {
@@ -104,9 +104,9 @@ def test_what_differs_in_more_is_not_taken_for_it(case: str) -> None:
 @pytest.mark.parametrize("case", ["cut short", "a comma too many", "no comma", "nothing"])
 def test_what_is_malformed_is_refused_as_ever(case: str) -> None:
     bodies = Bodies()
-    bodies.laid_out(request(HISTORY))
+    bodies.parse_layout(request(HISTORY))
     with pytest.raises(UnreadableRequest):
-        bodies.laid_out(OTHERS[case])
+        bodies.parse_layout(OTHERS[case])
 
 
 @given(
@@ -184,24 +184,24 @@ def test_what_ends_the_history_earlier_is_not_within(within: str) -> None:
 @pytest.mark.parametrize("size", [2, 40])
 def test_fields_that_come_again_are_the_same_ones(size: int) -> None:
     bodies = Bodies()
-    one = bodies.laid_out(request([said(number, "one") for number in range(size)]))
-    other = bodies.laid_out(request([said(number, "other") for number in range(size)]))
+    one = bodies.parse_layout(request([said(number, "one") for number in range(size)]))
+    other = bodies.parse_layout(request([said(number, "other") for number in range(size)]))
     assert one.fields is other.fields
-    assert one.fields is not bodies.laid_out(request(HISTORY, style="spaced")).fields
+    assert one.fields is not bodies.parse_layout(request(HISTORY, style="spaced")).fields
     bodies.clear()
-    assert one.fields is not bodies.laid_out(one.body).fields
+    assert one.fields is not bodies.parse_layout(one.body).fields
 
 
 def test_only_so_much_around_is_kept() -> None:
-    frames = Frames(most_bytes=5_000)
+    frames = Frames(max_bytes=5_000)
     seen = [b'{"model":"%d","messages":[1]}' % number for number in range(500)]
-    first = frames.laid_out(seen[0]).fields
+    first = frames.parse_layout(seen[0]).fields
     for body in seen:
-        kept = frames.laid_out(body).fields
-        assert frames.laid_out(body).fields is kept
-    assert frames.laid_out(seen[0]).fields is not first
+        kept = frames.parse_layout(body).fields
+        assert frames.parse_layout(body).fields is kept
+    assert frames.parse_layout(seen[0]).fields is not first
     large = b'{"system":"%s","messages":[1]}' % (b"x" * 6_000)
-    assert frames.laid_out(large).fields is not frames.laid_out(large).fields
+    assert frames.parse_layout(large).fields is not frames.parse_layout(large).fields
 
 
 @pytest.mark.parametrize("model", [None, "gemini-3-pro", "gemini-2.5-flash"])
@@ -214,8 +214,8 @@ def test_a_setting_is_what_it_would_be_alone(model: str | None) -> None:
         for marked in (False, True):
             for facts in (respool.Facts(), respool.Facts(cold=frozenset({"ab"}))):
                 body = request([said(0), said(1, marked=marked)], field)
-                warm = fold_request(body, format, policy, facts, memo, model=model).setting
-                cold = fold_request(body, format, policy, facts, None, model=model).setting
+                warm = fold_request(body, format, policy, facts, memo, model=model).context
+                cold = fold_request(body, format, policy, facts, None, model=model).context
                 told = [replace(one, encode=None, start=b"", fields=None) for one in (warm, cold)]
                 assert told[0] == told[1]
 
@@ -223,7 +223,7 @@ def test_a_setting_is_what_it_would_be_alone(model: str | None) -> None:
 def test_fields_that_are_forgotten_are_gone_at_once() -> None:
     """They are large, and nobody looks often for what only holds itself."""
     memo, body = Memo(), request(HISTORY)
-    found = weakref.ref(memo.bodies.laid_out(body).fields)  # pyright: ignore[reportArgumentType]
+    found = weakref.ref(memo.bodies.parse_layout(body).fields)  # pyright: ignore[reportArgumentType]
     gc.disable()
     try:
         respool.compact(body, format="anthropic", memo=memo)
@@ -267,7 +267,7 @@ def test_it_goes_out_as_if_it_were_the_first(
         messages = [*history[: number - other], *(said(at, "anew") for at in range(other))]
         raw = request(messages, style=style)
         pieces = pieces_of(draw, len(messages))
-        warm = BytesBody(raw, bodies.laid_out(raw)).splice(pieces)
+        warm = BytesBody(raw, bodies.parse_layout(raw)).splice(pieces)
         assert warm == BytesBody(raw).splice(pieces)
 
 
@@ -278,9 +278,9 @@ def test_what_went_out_is_kept_as_bytes_alone() -> None:
         deep = [deep]
     bodies, raw = Bodies(), request(HISTORY)
     for _ in range(2):
-        body = BytesBody(raw, bodies.laid_out(raw))
+        body = BytesBody(raw, bodies.parse_layout(raw))
         body.splice([Kept(0, 3), Changed(3, json.loads(json.dumps(deep)), b'{"new": 3}')])
-        joined = body.layout.joined
+        joined = body.layout.spliced
         assert joined is not None
         assert joined.pieces == [Kept(0, 3), Changed(3, None, b'{"new": 3}')]
 
@@ -289,13 +289,13 @@ def test_what_went_out_is_kept_as_bytes_alone() -> None:
 def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
     field = {"openai-responses": "input", "gemini": "contents"}.get(format, "messages")
     whole = long_session(format, 60, result=1_500)
-    memo, policy, shared = Memo(), respool.Policy(step=500), 0
+    memo, policy, shared = Memo(), respool.Policy(reevaluate_tokens=500), 0
     for count in range(20, len(whole[field]), 3):
         body = json.dumps({**whole, field: whole[field][:count]}).encode()
         warm = respool.compact(body, format=format, policy=policy, memo=memo)
         cold = respool.compact(body, format=format, policy=policy, memo=None)
         assert warm.request == cold.request
-        shared = max(shared, memo.bodies.laid_out(body).shared)
+        shared = max(shared, memo.bodies.parse_layout(body).shared_count)
     assert shared > 40
 
 
@@ -303,33 +303,33 @@ def test_a_session_in_any_format_goes_out_the_same(format: str) -> None:
 
 
 def test_only_so_many_bytes_are_kept() -> None:
-    bodies = Bodies(most_bytes=200_000)
+    bodies = Bodies(max_bytes=200_000)
     for number in range(50):
-        bodies.laid_out(request([said(number, f"task {number}"), *HISTORY]))
-        assert bodies.held <= 200_000
-    assert bodies.held > 20_000
+        bodies.parse_layout(request([said(number, f"task {number}"), *HISTORY]))
+        assert bodies.size_bytes <= 200_000
+    assert bodies.size_bytes > 20_000
     bodies.clear()
-    assert bodies.held == 0
+    assert bodies.size_bytes == 0
 
 
 def test_what_extends_one_takes_its_place() -> None:
     bodies = Bodies()
     for count in range(30, 40):
-        bodies.laid_out(request(HISTORY[:count]))
-    assert bodies.held == 2 * len(request(HISTORY[:39]))
+        bodies.parse_layout(request(HISTORY[:count]))
+    assert bodies.size_bytes == 2 * len(request(HISTORY[:39]))
 
 
 def test_conversations_that_begin_alike_are_told_apart() -> None:
     bodies = Bodies()
     one = [*HISTORY, *(said(number, "one") for number in range(10))]
     other = [*HISTORY, *(said(number, "other") for number in range(10))]
-    bodies.laid_out(request(one[:45]))
-    bodies.laid_out(request(other[:45]))
-    assert bodies.laid_out(request(one[:46])).shared >= 40
-    assert bodies.laid_out(request(other[:46])).shared >= 40
+    bodies.parse_layout(request(one[:45]))
+    bodies.parse_layout(request(other[:45]))
+    assert bodies.parse_layout(request(one[:46])).shared_count >= 40
+    assert bodies.parse_layout(request(other[:46])).shared_count >= 40
 
 
 def test_a_short_body_is_not_kept() -> None:
     bodies = Bodies()
-    bodies.laid_out(request(HISTORY[:2]))
-    assert bodies.held == 0
+    bodies.parse_layout(request(HISTORY[:2]))
+    assert bodies.size_bytes == 0

@@ -69,9 +69,9 @@ def test_bytes_and_text_come_back_as_they_were(request_: Any, style: str) -> Non
         assert {key: body.fields.get(key) for key in REQUEST if key != "messages"} == {
             key: value for key, value in REQUEST.items() if key != "messages"
         }
-        assert body.field == "messages"
+        assert body.history_field == "messages"
     else:
-        assert body.field is None
+        assert body.history_field is None
         assert body.fields is None
 
 
@@ -256,8 +256,8 @@ def test_fields_are_read_where_the_model_stands_elsewhere(given: str) -> None:
         fields = fields_with(body.fields, model) or {}
         said = {"model": model, "generationConfig": request["generationConfig"]}
         assert {name: fields.get(name) for name in said} == said
-        setting = fold_request(body, "gemini", Policy(), Facts(), None, model=model).setting
-        assert setting.fetch == "respool_expand"
+        setting = fold_request(body, "gemini", Policy(), Facts(), None, model=model).context
+        assert setting.fetch_tool == "respool_expand"
 
 
 def test_plain_text_input_is_passed_through() -> None:
@@ -301,7 +301,7 @@ def test_an_empty_history(raw: bytes) -> None:
     assert len(body) == 0
     assert whole(body) == raw
     assert list(body.identities()) == []
-    assert body.marked() == []
+    assert body.breakpoint_rows() == []
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -315,7 +315,7 @@ def test_identities_do_not_see_marks(style: str) -> None:
         assert [bytes(marked.identity(at)) for at in range(3)] == [
             bytes(i) for i in marked.identities()
         ]
-        assert (list(marked.marked()), list(plain.marked())) == ([2], [])
+        assert (list(marked.breakpoint_rows()), list(plain.breakpoint_rows())) == ([2], [])
         as_objects = read_body(one), read_body(two)
         assert list(as_objects[0].identities()) == list(as_objects[1].identities())
 
@@ -324,9 +324,9 @@ def test_the_head_tells_fields_apart() -> None:
     one = read_body(b'{"system":"a","tools":[1],"messages":[1]}')
     two = read_body(b'{"system":"b","tools":[1],"messages":[1]}')
     names = ("system", "tools")
-    assert one.head(names) != two.head(names)
-    assert one.head(names) == read_body(b'{"messages":[2],"tools":[1],"system":"a"}').head(names)
-    assert read_body(b"[1]").head(names) == b""
+    assert one.head_bytes(names) != two.head_bytes(names)
+    assert one.head_bytes(names) == read_body(b'{"messages":[2],"tools":[1],"system":"a"}').head_bytes(names)
+    assert read_body(b"[1]").head_bytes(names) == b""
 
 
 @given(arbitrary_json(8) | st.binary(max_size=40) | st.text(max_size=40))

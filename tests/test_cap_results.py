@@ -19,7 +19,7 @@ LINES = "\n".join(f"line {number} of what the tool printed" for number in range(
 def capped(format: str, *steps: Any, cap: int | None = 1_000, tools: Tools | None = None) -> Any:
     """The request after compaction at every boundary, and its results."""
     tools = tools or Tools()
-    policy = Policy(cap=cap, tools=tools, step=1, growth=0.0, at_once=True, passes=("cap_results",))
+    policy = Policy(cap_chars=cap, tools=tools, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=("cap_results",))
     out = respool.compact(request(format, *steps), format=format, policy=policy, memo=None)
     assert respool.check(out.request, format=format) == []
     return out, results(format, out.request)
@@ -47,14 +47,14 @@ def test_preserves_tool_results_within_cap(format: str) -> None:
 
 @formats
 def test_per_tool_override_unlimited_keeps_verbatim(format: str) -> None:
-    tools = Tools([Tool("publish", cap=UNLIMITED)])
+    tools = Tools([Tool("publish", cap_chars=UNLIMITED)])
     _, (first, _) = capped(format, *old(LINES, tool="publish"), tools=tools)
     assert first == LINES
 
 
 @formats
 def test_per_tool_override_smaller_clips_below_default(format: str) -> None:
-    tools = Tools([Tool("verbose", cap=400)])
+    tools = Tools([Tool("verbose", cap_chars=400)])
     _, (first, _) = capped(format, *old(LINES, tool="verbose"), cap=1_000_000, tools=tools)
     marker = find_marker(first)
     assert isinstance(marker, Marker)
@@ -63,14 +63,14 @@ def test_per_tool_override_smaller_clips_below_default(format: str) -> None:
 
 @formats
 def test_per_tool_override_larger_wins_too(format: str) -> None:
-    tools = Tools([Tool("verbose", cap=1_000_000)])
+    tools = Tools([Tool("verbose", cap_chars=1_000_000)])
     _, (first, _) = capped(format, *old(LINES, tool="verbose"), cap=100, tools=tools)
     assert first == LINES
 
 
 @formats
 def test_idempotent_across_repeated_apply(format: str) -> None:
-    policy = Policy(cap=500, step=1, growth=0.0, at_once=True)
+    policy = Policy(cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
     once, _ = capped(format, *old(LINES), cap=500)
     twice = respool.compact(once.request, format=format, policy=policy, memo=None)
     assert twice.request is once.request
@@ -79,13 +79,13 @@ def test_idempotent_across_repeated_apply(format: str) -> None:
 
 @formats
 def test_unknown_tool_falls_back_to_default_cap(format: str) -> None:
-    tools = Tools([Tool("other", cap=UNLIMITED)])
+    tools = Tools([Tool("other", cap_chars=UNLIMITED)])
     _, (first, _) = capped(format, *old(LINES, tool="synthetic"), tools=tools)
     assert find_marker(first) is not None
 
 
 def test_the_default_cap_is_the_sources() -> None:
-    assert Policy().cap == 32_000
+    assert Policy().cap_chars == 32_000
 
 
 @formats
@@ -118,7 +118,7 @@ def test_the_marker_names_tool_size_cap_and_call(format: str) -> None:
         "call_1",
     )
     kept = len(first.split("\n")) - 1
-    assert (marker.all, marker.gone, marker.unit) == (200, 200 - kept, "lines")
+    assert (marker.total, marker.omitted, marker.unit) == (200, 200 - kept, "lines")
 
 
 @formats
@@ -140,7 +140,7 @@ def test_one_endless_line_is_cut_between_characters(format: str) -> None:
     parsed = parse_marker(marker)
     assert parsed is not None
     assert parsed.unit == "chars"
-    assert (parsed.gone, parsed.all) == (len(text) - len(head) - len(tail), len(text))
+    assert (parsed.omitted, parsed.total) == (len(text) - len(head) - len(tail), len(text))
     assert text.startswith(head)
     assert text.endswith(tail)
     assert _character_border(text, len(head)) == len(head)
@@ -166,7 +166,7 @@ def test_a_failed_result_keeps_its_error(format: str) -> None:
 
 
 @formats
-@pytest.mark.parametrize("cap", [0, 100, 300, 1_000, 4_096])
+@pytest.mark.parametrize("cap_chars", [0, 100, 300, 1_000, 4_096])
 @pytest.mark.parametrize("length", [0, 150, 900, 2_500])
 @pytest.mark.parametrize("after", [0, 40, 400])
 def test_the_line_that_tells_the_error_stays_however_small_the_cap(
@@ -252,7 +252,7 @@ def test_a_resumed_session_gives_the_same_projection(format: str) -> None:
 
 @formats
 def test_repeated_ids_do_not_mix_the_tools_up(format: str) -> None:
-    tools = Tools([Tool("quiet", cap=UNLIMITED)])
+    tools = Tools([Tool("quiet", cap_chars=UNLIMITED)])
     steps = (
         "go",
         [Exchange(LINES, id="same", tool="quiet")],
@@ -299,7 +299,7 @@ def test_blank_lines_are_counted_too(format: str, text: str) -> None:
     marker = find_marker(first)
     assert isinstance(marker, Marker)
     assert marker.unit == "lines"
-    assert marker.gone == marker.all - lines_kept(text, first)
+    assert marker.omitted == marker.total - lines_kept(text, first)
 
 
 @formats
@@ -344,4 +344,4 @@ def test_a_failed_result_of_long_lines_is_told_in_characters(format: str) -> Non
     told = "error: in the middle"
     assert told in first.split("\n")
     kept = len(first) - len(str(marker)) - len(told) - 3  # the line breaks around them
-    assert marker.gone == marker.all - kept
+    assert marker.omitted == marker.total - kept

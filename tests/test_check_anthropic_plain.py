@@ -46,7 +46,7 @@ def holds(history: list[Any], seen: Seen | None = None) -> None:
     seen = seen or Seen()
     for step in steps_of(CODEC, history):
         if is_plain(step, seen):
-            assert RULES.judged(step, seen) == []
+            assert RULES.check_every_rule(step, seen) == []
         RULES.advance(step, seen)
 
 
@@ -60,7 +60,7 @@ def test_plain_steps_of_sessions_pass_every_rule(request: dict[str, Any]) -> Non
 @given(st.lists(messages, max_size=5))
 def test_plain_steps_of_nearly_sound_histories_pass_every_rule(history: list[Any]) -> None:
     holds(history)
-    holds([{"role": "user", "content": "a"}, *history], Seen(calls={"b": 1}))
+    holds([{"role": "user", "content": "a"}, *history], Seen(call_counts={"b": 1}))
 
 
 @thorough
@@ -76,4 +76,4 @@ def test_most_steps_are_plain() -> None:
         assert is_plain(step, seen)
         RULES.advance(step, seen)
     assert is_plain(Step(history[1:2], 1, 1), Seen()), "calls that are still pending"
-    assert not is_plain(Step(history[1:], 1, 1), Seen(open={"x": 0}))
+    assert not is_plain(Step(history[1:], 1, 1), Seen(open_calls={"x": 0}))

@@ -27,10 +27,10 @@ def check(contents: list[Any], fields: dict[str, Any] | None = None) -> list[Pro
     """All that the rules find in a history."""
     seen, found = Seen(), list[Problem]()
     for step in steps_of(GeminiCodec(), contents):
-        found += RULES.step(step, seen, fields)
+        found += RULES.check_step(step, seen, fields)
         RULES.advance(step, seen)
-    found += RULES.end(seen, len(contents), contents.__getitem__, fields)
-    return found + RULES.whole(contents, fields)
+    found += RULES.check_end(seen, len(contents), contents.__getitem__, fields)
+    return found + RULES.check_fields(contents, fields)
 
 
 def codes(contents: list[Any], fields: dict[str, Any] | None = None) -> Found:

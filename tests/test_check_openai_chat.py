@@ -41,7 +41,7 @@ def tool(id: Any = "a", content: Any = "r") -> dict[str, Any]:
 
 
 def steps_of(messages: list[Any]) -> list[Step]:
-    made = OpenAIChatCodec().model_made
+    made = OpenAIChatCodec().is_model_made
     starts = [
         i for i, m in enumerate(messages) if i == 0 or (made(m) and not made(messages[i - 1]))
     ]
@@ -56,10 +56,10 @@ def check(messages: list[Any], fields: dict[str, Any] | None = None) -> list[Pro
     seen = Seen()
     found: list[Problem] = []
     for step in steps_of(messages):
-        found += RULES.step(step, seen, fields)
+        found += RULES.check_step(step, seen, fields)
         RULES.advance(step, seen)
-    found += RULES.end(seen, len(messages), messages.__getitem__, fields)
-    return found + RULES.whole(messages, fields)
+    found += RULES.check_end(seen, len(messages), messages.__getitem__, fields)
+    return found + RULES.check_fields(messages, fields)
 
 
 def told(problems: list[Problem]) -> list[tuple[str, str]]:

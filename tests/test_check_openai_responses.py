@@ -32,11 +32,11 @@ def problems(items: Items, fields: dict[str, Any] | None = None) -> list[Problem
     found: list[Problem] = []
     for step in steps_of(CODEC, items):
         before = seen.copy()
-        found += RULES.step(step, seen, fields)
+        found += RULES.check_step(step, seen, fields)
         assert seen == before, "judging must not change what was seen"
         RULES.advance(step, seen)
-    found += RULES.end(seen, len(items), items.__getitem__, fields)
-    return found + RULES.whole(items, fields)
+    found += RULES.check_end(seen, len(items), items.__getitem__, fields)
+    return found + RULES.check_fields(items, fields)
 
 
 def codes(items: Items, fields: dict[str, Any] | None = None) -> list[tuple[str, str]]:

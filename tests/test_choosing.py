@@ -26,7 +26,7 @@ from respool.touching import closure, rows_of, touched
 from respool.transcript import Index, Kind, Part, Ref, Speaker, Transcript
 from tests.formats import Exchange, request
 
-EAGER = Policy(step=1, growth=0.0, at_once=True)
+EAGER = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 
 
 def part(row: int, kind: Kind, *path: str | int, id: str = "", speaker: Speaker = "tool") -> Part:
@@ -172,7 +172,7 @@ def test_no_part_is_cut_twice_or_leaned_on_in_vain(case: str) -> None:
     cut = [one for offer in taken for one in touched(offer.edit, seen)]
     assert len(cut) == len(set(cut))
     assert claimed.isdisjoint(cut)
-    leaned_on = whole | {one for offer in taken for one in offer.leans_on}
+    leaned_on = whole | {one for offer in taken for one in offer.depends_on}
     tidied = {
         one for offer in taken if offer.edit.reason == TIDIED for one in touched(offer.edit, seen)
     }
@@ -216,7 +216,7 @@ def test_what_outdoes_an_edit_in_force(case: str) -> None:
     seen = transcript()
     edits = {touched(one.edit, seen)[0]: one.edit for one in standing}
     claimed = {part for edit in edits.values() for part in touched(edit, seen)}
-    whole = {on: touched(one.edit, seen) for one in standing for on in one.leans_on}
+    whole = {on: touched(one.edit, seen) for one in standing for on in one.depends_on}
     assert choose([offer], edits, claimed, whole, seen) == [offer] * taken
 
 

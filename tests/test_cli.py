@@ -27,7 +27,7 @@ HOME = Path(respool.__file__).parents[1]
 POSIX = pytest.mark.skipif(os.name == "nt", reason="needs POSIX pipes and signals")
 
 # The same settings as the demo's, as anyone can give them.
-CAPPED = ("--set", "cap=2000", "--set", "step=100", "--set", "growth=0", "--set", "at_once=on")
+CAPPED = ("--set", "cap_chars=2000", "--set", "reevaluate_tokens=100", "--set", "reevaluate_ratio=0", "--set", "eager=on")
 CLIPPED = (*CAPPED, "--set", "passes=cap_results")
 
 
@@ -81,7 +81,7 @@ class TestCompact:
         result = run("compact", *CAPPED, "-", data=example())
         assert result.exit_code == 0
         assert result.stderr == ""
-        policy = respool.Policy(cap=2_000, step=100, growth=0.0, at_once=True)
+        policy = respool.Policy(cap_chars=2_000, reevaluate_tokens=100, reevaluate_ratio=0.0, eager=True)
         assert result.stdout_bytes == respool.compact(example(), policy=policy, memo=None).request
         assert result.stdout_bytes != example()
 
@@ -329,31 +329,31 @@ class TestDemo:
 
     def test_does_not_depend_on_where_it_runs(self, monkeypatch: pytest.MonkeyPatch):
         plain = run("demo").stdout
-        monkeypatch.setenv("RESPOOL_CAP", "unlimited")
+        monkeypatch.setenv("RESPOOL_CAP_CHARS", "unlimited")
         assert run("demo").stdout == plain
 
 
 class TestPolicy:
     def test_comes_from_files_environment_and_options(self, monkeypatch: pytest.MonkeyPatch):
-        Path("respool.toml").write_text("cap = 1000\nstep = 7\n[tools.Bash]\ncap = 'unlimited'\n")
-        monkeypatch.setenv("RESPOOL_STEP", "8")
+        Path("respool.toml").write_text("cap_chars = 1000\nstep = 7\n[tools.Bash]\ncap = 'unlimited'\n")
+        monkeypatch.setenv("RESPOOL_REEVALUATE_TOKENS", "8")
         told = json.loads(run("settings", "--json", "--set", "repair=off").stdout)
-        assert told["cap"]["value"] == "1000"
-        assert told["cap"]["origin"].startswith("respool.toml")
-        assert told["step"] == {"value": "8", "origin": "environment RESPOOL_STEP"}
+        assert told["cap_chars"]["value"] == "1000"
+        assert told["cap_chars"]["origin"].startswith("respool.toml")
+        assert told["reevaluate_tokens"] == {"value": "8", "origin": "environment RESPOOL_REEVALUATE_TOKENS"}
         assert told["repair"] == {"value": "false", "origin": "option --set repair"}
-        assert told["growth"]["origin"] == "default"
+        assert told["reevaluate_ratio"]["origin"] == "default"
         assert told["tools.Bash"]["value"] == "cap unlimited, rerun false"
 
     def test_comes_from_one_file_alone(self, monkeypatch: pytest.MonkeyPatch):
-        Path("respool.toml").write_text("cap = 1000\n")
-        Path("other.toml").write_text("step = 5\npasses = []\n")
-        monkeypatch.setenv("RESPOOL_GROWTH", "0.5")
+        Path("respool.toml").write_text("cap_chars = 1000\n")
+        Path("other.toml").write_text("reevaluate_tokens = 5\npasses = []\n")
+        monkeypatch.setenv("RESPOOL_REEVALUATE_RATIO", "0.5")
         told = json.loads(run("settings", "--json", "--policy", "other.toml").stdout)
         values = {name: one["value"] for name, one in told.items()}
-        assert values["step"] == "5"
+        assert values["reevaluate_tokens"] == "5"
         assert values["passes"] == "none"
-        assert (values["cap"], values["growth"]) == ("32000", "0.2")
+        assert (values["cap_chars"], values["reevaluate_ratio"]) == ("32000", "0.2")
 
     @pytest.mark.parametrize(
         ("toml", "variable", "options", "came", "budget"),
@@ -376,14 +376,14 @@ class TestPolicy:
         if variable:
             monkeypatch.setenv("RESPOOL_PRESET", variable)
         told = json.loads(run("settings", "--json", *options).stdout)
-        assert told["shape_arrivals"]["value"] == "true"
-        assert f", by {came}" in told["shape_arrivals"]["origin"]
+        assert told["trim_on_arrival"]["value"] == "true"
+        assert f", by {came}" in told["trim_on_arrival"]["origin"]
         assert told["budget"]["value"] == budget
 
     def test_the_default_preset_takes_back_another_one(self):
         Path("respool.toml").write_text("preset = 'lean'\n")
         told = json.loads(run("settings", "--json", "--preset", "safe").stdout)
-        assert told["shape_arrivals"]["value"] == "false"
+        assert told["trim_on_arrival"]["value"] == "false"
 
     def test_settings_can_be_written_as_they_are_shown(self):
         told = json.loads(run("settings", "--json").stdout)
@@ -393,17 +393,17 @@ class TestPolicy:
         assert {name: one["value"] for name, one in again.items() if name != "tools"} == values
 
     def test_settings_are_a_table(self):
-        lines = run("settings", "--set", "cap=unlimited").stdout.splitlines()
+        lines = run("settings", "--set", "cap_chars=unlimited").stdout.splitlines()
         assert lines[0] == "Settings"
-        assert lines[2].split() == ["cap", "unlimited", "option", "--set", "cap"]
+        assert lines[2].split() == ["cap_chars", "unlimited", "option", "--set", "cap_chars"]
 
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (("--set", "cap=-1"), ("cap", "-1", "allowed")),
+            (("--set", "cap_chars=-1"), ("cap_chars", "-1", "allowed")),
             (("--set", "capp=1"), ("capp", "did you mean cap")),
             (("--set", "tools=x"), ("tools", "allowed")),
-            (("--set", "cap"), ("KEY=VALUE",)),
+            (("--set", "cap_chars"), ("KEY=VALUE",)),
             (("--policy", "missing.toml"), ("missing.toml",)),
             (("--policy", "."), ("directory",)),
             (("--policy", "bad.toml"), ("bad.toml", "budgett")),
@@ -422,8 +422,8 @@ class TestPolicy:
             refused(run(command, "-", data=lines), "respool replay and respool loops read those")
 
     def test_refuses_a_bad_environment(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setenv("RESPOOL_CAP", "much")
-        refused(run("compact", "-", data=example()), "RESPOOL_CAP", "much", "allowed")
+        monkeypatch.setenv("RESPOOL_CAP_CHARS", "much")
+        refused(run("compact", "-", data=example()), "RESPOOL_CAP_CHARS", "much", "allowed")
 
 
 def _raising(error: Exception) -> Any:
@@ -559,7 +559,7 @@ class TestBadInput:
             {"role": "user", "content": "Go on."},
             tools=[{"name": "b", "input_schema": {"type": "object"}}],
         )
-        done = run("compact", "-", "--set", "growth=0", "--set", "step=1", data=body)
+        done = run("compact", "-", "--set", "reevaluate_ratio=0", "--set", "reevaluate_tokens=1", data=body)
         assert done.exit_code == 0
         assert len(done.stdout_bytes) < 40_000
 

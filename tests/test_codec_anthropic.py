@@ -65,7 +65,7 @@ def assistant(*blocks: Any) -> dict[str, Any]:
 
 
 def parts_of(message: Any) -> list[Part]:
-    return CODEC.read(0, message)
+    return CODEC.decode(0, message)
 
 
 def part_at(message: Any, *path: str | int) -> Part:
@@ -239,9 +239,9 @@ def test_a_document_of_blocks_counts_by_them() -> None:
 
 def test_head_holds_system_and_tools() -> None:
     fields = {"system": [text("s"), {"type": "text"}, "t", 3], "tools": [{"name": "read"}]}
-    assert [part.text for part in CODEC.read_head(fields)] == ["s", "t", '{"name":"read"}']
-    assert [part.text for part in CODEC.read_head({"system": "s"})] == ["s"]
-    assert CODEC.read_head({"system": {"text": 3}, "tools": 3}) == []
+    assert [part.text for part in CODEC.decode_head(fields)] == ["s", "t", '{"name":"read"}']
+    assert [part.text for part in CODEC.decode_head({"system": "s"})] == ["s"]
+    assert CODEC.decode_head({"system": {"text": 3}, "tools": 3}) == []
 
 
 @pytest.mark.parametrize(
@@ -485,33 +485,33 @@ MARKED: list[tuple[str, Any, tuple[str | int, ...], Any]] = [
     ("name", "message", "path", "expected"), MARKED, ids=[row[0] for row in MARKED]
 )
 def test_mark(name: str, message: Any, path: tuple[str | int, ...], expected: Any) -> None:
-    assert CODEC.mark(message, part_at(message, *path), HOUR) == expected
+    assert CODEC.place_breakpoint(message, part_at(message, *path), HOUR) == expected
 
 
 def test_neighbours_and_unbound_messages_stay_as_they_are() -> None:
     one, two = assistant(THINKING, use("a")), assistant(text("x"))
     assert CODEC.join(one, two) is None
     assert CODEC.unbind(one) is one
-    assert not CODEC.locks(parts_of(one))
+    assert not CODEC.has_locked_calls(parts_of(one))
 
 
 def test_only_assistant_messages_are_the_models() -> None:
-    assert CODEC.model_made(assistant())
+    assert CODEC.is_model_made(assistant())
     for message in ({"role": "user"}, {}, "assistant", None, {"role": []}):
-        assert not CODEC.model_made(message)
+        assert not CODEC.is_model_made(message)
 
 
 @given(arbitrary_json_messages() | st.lists(arbitrary_json(20), max_size=2))
 def test_nothing_raises_on_any_json(messages: list[Any]) -> None:
     for row, message in enumerate(messages):
-        CODEC.model_made(message)
-        for part in CODEC.read(row, message):
+        CODEC.is_model_made(message)
+        for part in CODEC.decode(row, message):
             CODEC.remove(message, [part])
-            CODEC.mark(message, part, MARK)
+            CODEC.place_breakpoint(message, part, MARK)
             if part.ref.path:
                 CODEC.replace(message, part, "{}")
 
 
 @given(arbitrary_json(10))
 def test_no_head_raises(fields: Any) -> None:
-    CODEC.read_head(fields if isinstance(fields, dict) else {"system": fields, "tools": fields})
+    CODEC.decode_head(fields if isinstance(fields, dict) else {"system": fields, "tools": fields})

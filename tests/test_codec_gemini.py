@@ -180,7 +180,7 @@ READ = [
 @SPELLINGS
 @pytest.mark.parametrize(("part", "expected"), [r[1:] for r in READ], ids=[r[0] for r in READ])
 def test_each_kind_of_part_is_read(part: Any, expected: dict[str, Any], spell: Any) -> None:
-    parts = CODEC.read(3, content({"text": "before"}, spell(part)))
+    parts = CODEC.decode(3, content({"text": "before"}, spell(part)))
     assert [shape(p) for p in parts[1:]] == [expected]
     assert (parts[1].ref.row, parts[1].ref.path) == (3, ("parts", 1))
 
@@ -197,7 +197,7 @@ def test_media_in_a_response_are_parts_of_their_own(spell: Any) -> None:
         }
     )
     key = next(iter(held))
-    said, picture, odd = CODEC.read(0, content(held, role="user"))
+    said, picture, odd = CODEC.decode(0, content(held, role="user"))
     assert (said.kind, picture.kind, odd.kind) == ("result", "media", "opaque")
     assert picture.ref.path == ("parts", 0, key, "parts", 0)
     changed = CODEC.replace(content(held, role="user"), said, "short")
@@ -211,15 +211,15 @@ def test_media_in_a_response_are_parts_of_their_own(spell: Any) -> None:
 )
 def test_a_single_part_is_read_and_replaced_like_a_list_of_one(parts: Any, path: Any) -> None:
     message = {"role": "user", "parts": parts}
-    (part,) = CODEC.read(0, message)
+    (part,) = CODEC.decode(0, message)
     assert (part.text, part.ref.path) == ("one", path)
-    assert CODEC.read(0, CODEC.replace(message, part, "two"))[0].text == "two"
+    assert CODEC.decode(0, CODEC.replace(message, part, "two"))[0].text == "two"
     assert CODEC.remove(message, [part]) is None
 
 
 @pytest.mark.parametrize("message", [None, 3, "hi", [1], {}, {"parts": None}, {"parts": "x"}])
 def test_what_is_no_content_is_carried_along(message: Any) -> None:
-    assert all(part.kind == "opaque" for part in CODEC.read(0, message))
+    assert all(part.kind == "opaque" for part in CODEC.decode(0, message))
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_what_is_no_content_is_carried_along(message: Any) -> None:
     ],
 )
 def test_what_a_content_holds_says_who_made_it(message: Any, made: bool) -> None:
-    assert CODEC.model_made(message) is made
+    assert CODEC.is_model_made(message) is made
 
 
 @SPELLINGS
@@ -259,12 +259,12 @@ def test_a_response_says_its_new_text_where_the_old_one_stood(
     response: Any, expected: Any, spell: Any
 ) -> None:
     message = content(spell({"functionResponse": {"name": "f", "response": response}}), role="user")
-    (part,) = CODEC.read(0, message)
+    (part,) = CODEC.decode(0, message)
     changed = CODEC.replace(message, part, "short")
     assert changed == content(
         spell({"functionResponse": {"name": "f", "response": expected}}), role="user"
     )
-    (again,) = CODEC.read(0, changed)
+    (again,) = CODEC.decode(0, changed)
     assert (again.text, again.error) == ("short", part.error)
 
 
@@ -272,7 +272,7 @@ def test_a_response_says_its_new_text_where_the_old_one_stood(
 def test_a_call_gets_new_arguments_and_keeps_its_signature(spell: Any) -> None:
     held = spell({"functionCall": {"name": "f", "args": {"a": 1}}, "thoughtSignature": "c2ln"})
     message = content({"text": "t"}, held)
-    part = CODEC.read(0, message)[1]
+    part = CODEC.decode(0, message)[1]
     changed = CODEC.replace(message, part, '{"a":2}')
     assert changed["parts"][0] is message["parts"][0]
     assert changed["parts"][1] == spell(
@@ -283,36 +283,36 @@ def test_a_call_gets_new_arguments_and_keeps_its_signature(spell: Any) -> None:
 def test_text_and_media_are_replaced_by_text() -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": PIXEL}, "mediaResolution": {}}
     message = content({"text": "a"}, picture, {"fileData": {"fileUri": "https://a.example/b"}})
-    for position, part in enumerate(CODEC.read(0, message)):
+    for position, part in enumerate(CODEC.decode(0, message)):
         changed = CODEC.replace(message, part, "b")
         assert changed["parts"][position] == {"text": "b"}
         assert [p for p in changed["parts"] if p in message["parts"]] == [
             p for p in message["parts"] if p is not message["parts"][position]
         ]
     alone = {"role": "user", "parts": picture}
-    assert CODEC.replace(alone, CODEC.read(0, alone)[0], "b")["parts"] == {"text": "b"}
+    assert CODEC.replace(alone, CODEC.decode(0, alone)[0], "b")["parts"] == {"text": "b"}
 
 
 def test_media_stay_where_no_text_may_stand() -> None:
     picture = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
     answer = content({"functionResponse": {"name": "f", "response": {}, "parts": [picture]}})
     made = content({**picture, "thoughtSignature": "c2ln"}, role="model")
-    assert CODEC.replace(answer, CODEC.read(0, answer)[1], "b") is answer
-    assert CODEC.replace(made, CODEC.read(0, made)[0], "b") is made
+    assert CODEC.replace(answer, CODEC.decode(0, answer)[1], "b") is answer
+    assert CODEC.replace(made, CODEC.decode(0, made)[0], "b") is made
 
 
 def test_removing_parts_leaves_the_others_or_nothing() -> None:
     message = content({"text": "a"}, {"text": "b"}, {"text": "c"})
-    parts = CODEC.read(0, message)
+    parts = CODEC.decode(0, message)
     assert CODEC.remove(message, [parts[1]]) == content({"text": "a"}, {"text": "c"})
     assert CODEC.remove(message, parts) is None
 
 
 def test_only_signed_calls_lock_their_step() -> None:
-    unsigned = CODEC.read(0, content({"functionCall": {"name": "f"}}))
+    unsigned = CODEC.decode(0, content({"functionCall": {"name": "f"}}))
     signed = [with_fields(unsigned[0], signed=True)]
-    said = CODEC.read(0, content({"text": "a", "thoughtSignature": "c2ln"}))
-    assert (CODEC.locks(unsigned), CODEC.locks(said), CODEC.locks(signed)) == (False, False, True)
+    said = CODEC.decode(0, content({"text": "a", "thoughtSignature": "c2ln"}))
+    assert (CODEC.has_locked_calls(unsigned), CODEC.has_locked_calls(said), CODEC.has_locked_calls(signed)) == (False, False, True)
 
 
 def test_two_turns_of_the_model_become_one() -> None:
@@ -344,7 +344,7 @@ def test_a_run_becomes_what_its_turns_become_one_by_one(run: list[Any]) -> None:
 
 def test_marks_and_bonds_do_not_exist() -> None:
     message = content({"text": "a"})
-    assert CODEC.mark(message, CODEC.read(0, message)[0], {"type": "ephemeral"}) is message
+    assert CODEC.place_breakpoint(message, CODEC.decode(0, message)[0], {"type": "ephemeral"}) is message
     assert CODEC.unbind(message) is message
 
 
@@ -358,7 +358,7 @@ def test_marks_and_bonds_do_not_exist() -> None:
     ],
 )
 def test_the_head_is_counted(fields: Any) -> None:
-    assert [(p.kind, p.text) for p in CODEC.read_head(fields)] == [
+    assert [(p.kind, p.text) for p in CODEC.decode_head(fields)] == [
         ("text", "Be brief."),
         ("opaque", '{"googleSearch":{}}'),
     ]
@@ -371,7 +371,7 @@ def test_calls_and_responses_without_ids_pair_by_name_in_order() -> None:
         for n, name in enumerate(("b", "a", "a"))
     ]
     index = Index()
-    index.add_unit((0, 2), CODEC.read(0, content(*calls)), CODEC.read(1, content(*answers)), False)
+    index.add_unit((0, 2), CODEC.decode(0, content(*calls)), CODEC.decode(1, content(*answers)), False)
     parts = index.parts
     results = [parts[e.result].text for e in index.exchanges if e.result is not None]
     assert results == ["1", "0", "2"]
@@ -385,7 +385,7 @@ def test_server_side_pairs_are_found_without_ids() -> None:
         {"toolResponse": {"toolType": "URL_CONTEXT"}},
     ]
     index = Index()
-    index.add_unit((0, 1), CODEC.read(0, content(*parts)), [], False)
+    index.add_unit((0, 1), CODEC.decode(0, content(*parts)), [], False)
     assert [(e.call, e.result, e.server) for e in index.exchanges] == [(0, 1, True), (2, 3, True)]
 
 
@@ -393,7 +393,7 @@ def test_untouched_branches_keep_their_bytes() -> None:
     response = b'{"functionResponse":{"name":"f", "response" :{"output":"long"}}}'
     raw = b'{ "role":"user", "parts": [ {"text" : "a"},' + response + b"] }"
     message = msgspec.json.decode(raw)
-    changed = CODEC.replace(message, CODEC.read(0, message)[1], "s")
+    changed = CODEC.replace(message, CODEC.decode(0, message)[1], "s")
     assert b'{"text" : "a"}' in encode_like(raw, message, changed)
 
 
@@ -401,14 +401,14 @@ def test_untouched_branches_keep_their_bytes() -> None:
 def test_reading_never_raises(messages: list[Any], more: list[Any]) -> None:
     before = copy.deepcopy(messages)
     for row, message in enumerate([*messages, *more]):
-        parts = CODEC.read(row, message)
-        CODEC.model_made(message)
-        CODEC.locks(parts)
+        parts = CODEC.decode(row, message)
+        CODEC.is_model_made(message)
+        CODEC.has_locked_calls(parts)
         CODEC.remove(message, parts)
         for part in parts:
             CODEC.replace(message, part, "{}")
         CODEC.join(message, message)
-    CODEC.read_head({"systemInstruction": messages, "tools": messages, "config": more})
+    CODEC.decode_head({"systemInstruction": messages, "tools": messages, "config": more})
     assert messages == before
 
 
@@ -416,7 +416,7 @@ def test_reading_never_raises(messages: list[Any], more: list[Any]) -> None:
 def test_what_a_part_says_can_be_put_back(request: dict[str, Any]) -> None:
     for row, message in enumerate(request["contents"]):
         for spelled in (message, snake(message)):
-            for at, part in enumerate(CODEC.read(row, spelled)):
+            for at, part in enumerate(CODEC.decode(row, spelled)):
                 if part.kind in ("text", "result") and not part.server:
-                    again = CODEC.read(row, CODEC.replace(spelled, part, "said anew"))
+                    again = CODEC.decode(row, CODEC.replace(spelled, part, "said anew"))
                     assert shape(again[at]) == {**shape(part), "text": "said anew"}

@@ -48,7 +48,7 @@ def tool(id: str, content: Any, **more: Any) -> dict[str, Any]:
 
 
 def parts_of(message: Any) -> list[Part]:
-    return CODEC.read(0, message)
+    return CODEC.decode(0, message)
 
 
 def part_at(message: Any, *path: str | int) -> Part:
@@ -221,19 +221,19 @@ def test_a_failed_result_is_an_error_where_the_client_says_so() -> None:
 
 def test_head_holds_tools_and_legacy_functions() -> None:
     fields = {"tools": [{"type": "function"}, {"type": "custom"}], "functions": [{"name": "f"}]}
-    assert [part.text for part in CODEC.read_head(fields)] == [
+    assert [part.text for part in CODEC.decode_head(fields)] == [
         '{"type":"function"}',
         '{"type":"custom"}',
         '{"name":"f"}',
     ]
-    assert CODEC.read_head({"tools": 3}) == []
+    assert CODEC.decode_head({"tools": 3}) == []
 
 
 def test_legacy_calls_pair_by_name() -> None:
     index = Index()
     ask = assistant(None, function_call={"name": "f", "arguments": "{}"})
     answer = {"role": "function", "name": "f", "content": "r"}
-    index.add_unit((0, 2), CODEC.read(0, ask), CODEC.read(1, answer), CODEC.locks([]))
+    index.add_unit((0, 2), CODEC.decode(0, ask), CODEC.decode(1, answer), CODEC.has_locked_calls([]))
     assert [(e.call, e.result) for e in index.freeze().exchanges] == [(0, 1)]
 
 
@@ -482,7 +482,7 @@ MARKS: list[tuple[str, Any, Path, Any, Any]] = [
     ("name", "message", "path", "mark", "expected"), MARKS, ids=[row[0] for row in MARKS]
 )
 def test_mark(name: str, message: Any, path: Path, mark: Any, expected: Any) -> None:
-    assert CODEC.mark(message, part_at(message, *path), mark) == expected
+    assert CODEC.place_breakpoint(message, part_at(message, *path), mark) == expected
 
 
 def test_two_turns_of_the_model_become_one() -> None:
@@ -513,20 +513,20 @@ def test_a_run_becomes_what_its_turns_become_one_by_one(run: list[Any], calls: b
 
 
 def test_only_assistant_messages_are_the_models() -> None:
-    assert CODEC.model_made(assistant("x"))
+    assert CODEC.is_model_made(assistant("x"))
     for message in ({"role": "user"}, tool("a", "b"), {}, "assistant", None, {"role": []}):
-        assert not CODEC.model_made(message)
+        assert not CODEC.is_model_made(message)
 
 
 @given(arbitrary_json_messages() | st.lists(arbitrary_json(20), max_size=2))
 def test_nothing_raises_on_any_json(messages: list[Any]) -> None:
     for row, message in enumerate(messages):
-        parts = CODEC.read(row, message)
-        CODEC.model_made(message)
+        parts = CODEC.decode(row, message)
+        CODEC.is_model_made(message)
         for part in parts:
             CODEC.remove(message, [part])
-            CODEC.mark(message, part, MARK)
-            CODEC.mark(message, part, BREAKPOINT)
+            CODEC.place_breakpoint(message, part, MARK)
+            CODEC.place_breakpoint(message, part, BREAKPOINT)
             if part.kind in ("text", "call", "result", "reasoning"):
                 CODEC.replace(message, part, "{}")
         CODEC.remove(message, parts)
@@ -534,7 +534,7 @@ def test_nothing_raises_on_any_json(messages: list[Any]) -> None:
 
 def test_ten_thousand_calls_are_read_and_removed_in_one_go() -> None:
     message = assistant(None, *(call(f"c{i}") for i in range(10_000)))
-    parts = CODEC.read(0, message)
+    parts = CODEC.decode(0, message)
     assert len(parts) == 10_000
     assert parts[-1].ref == Ref(0, ("tool_calls", 9_999))
     left = CODEC.remove(message, parts[1:])

@@ -34,7 +34,7 @@ def call(kind: str, **more: Any) -> dict[str, Any]:
 
 
 def read(item: Any) -> list[Part]:
-    return CODEC.read(3, item)
+    return CODEC.decode(3, item)
 
 
 def facts(part: Part) -> tuple[Any, ...]:
@@ -240,7 +240,7 @@ def test_what_is_unbound_counts_as_much_as_before(kind: str):
     """Its id may be given anew when reasoning before it goes: that must not undo the saving."""
     item = {"type": kind, "id": "mcpl_1", "server_label": "docs", "tools": []}
     assert CODEC.unbind(item) != item
-    assert CODEC.read(0, CODEC.unbind(item)) == CODEC.read(0, item)
+    assert CODEC.decode(0, CODEC.unbind(item)) == CODEC.decode(0, item)
 
 
 def test_compaction_is_opaque_and_weighed():
@@ -319,7 +319,7 @@ BY_ID = {"type": "local_shell_call_output", "id": "lsh_1", "output": "{}"}
 )
 def test_a_local_shell_output_pairs_with_its_call_by_either_id(asked: Any, answer: Any):
     index = Index()
-    index.add_unit((0, 2), CODEC.read(0, asked), CODEC.read(1, answer), locked=False)
+    index.add_unit((0, 2), CODEC.decode(0, asked), CODEC.decode(1, answer), locked=False)
     assert index.freeze().exchange_of == (0, 0)
 
 
@@ -380,7 +380,7 @@ MADE = {
     ("item", "made"), [(item, made) for made, items in MADE.items() for item in items]
 )
 def test_knows_what_the_model_made(item: Any, made: bool):
-    assert CODEC.model_made(item) is made
+    assert CODEC.is_model_made(item) is made
 
 
 BREAKPOINT = {"mode": "explicit"}
@@ -582,9 +582,9 @@ def test_unbind_takes_off_the_id_that_reasoning_is_looked_up_by():
 def test_locks_a_run_with_reasoning_or_a_program():
     reasoning, program = read({"type": "reasoning"}), read(call("program"))
     plain = read(call("function_call"))
-    assert CODEC.locks([*reasoning, *plain])
-    assert CODEC.locks([*program, *plain])
-    assert not CODEC.locks(plain)
+    assert CODEC.has_locked_calls([*reasoning, *plain])
+    assert CODEC.has_locked_calls([*program, *plain])
+    assert not CODEC.has_locked_calls(plain)
 
 
 @pytest.mark.parametrize(
@@ -614,7 +614,7 @@ def test_locks_a_run_with_reasoning_or_a_program():
     ],
 )
 def test_marks(item: Any, marked: Any):
-    assert CODEC.mark(item, read(item)[0], BREAKPOINT) == marked
+    assert CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT) == marked
 
 
 @pytest.mark.parametrize(
@@ -628,12 +628,12 @@ def test_marks(item: Any, marked: Any):
     ],
 )
 def test_a_mark_stands_only_where_the_api_takes_one(item: Any):
-    assert CODEC.mark(item, read(item)[0], BREAKPOINT) is item
+    assert CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT) is item
 
 
 def test_a_mark_is_no_part_of_what_an_item_says():
     item = message("user", [text("a")])
-    marked = CODEC.mark(item, read(item)[0], BREAKPOINT)
+    marked = CODEC.place_breakpoint(item, read(item)[0], BREAKPOINT)
     assert read(marked) == read(item)
     assert strip_marks(marked) == item
 
@@ -643,13 +643,13 @@ def test_reads_the_head():
         "instructions": "be brief",
         "tools": [{"type": "function", "name": "a"}, {"type": "web_search"}],
     }
-    assert [(part.kind, part.speaker) for part in CODEC.read_head(fields)] == [
+    assert [(part.kind, part.speaker) for part in CODEC.decode_head(fields)] == [
         ("text", "system"),
         ("opaque", "system"),
         ("opaque", "system"),
     ]
     for odd in ({}, {"instructions": 3, "tools": "x"}, {"instructions": None, "tools": [None]}):
-        CODEC.read_head(odd)
+        CODEC.decode_head(odd)
 
 
 KEYS = st.sampled_from(
@@ -685,13 +685,13 @@ LIKE_ITEMS = st.fixed_dictionaries(
 @example({"type": "message", "role": "user", "content": [{"type": []}]})
 @example({"type": "function_call_output", "call_id": "c1", "output": [{"type": {}}]})
 def test_nothing_that_is_read_raises(item: Any):
-    parts = CODEC.read(0, item)
-    CODEC.model_made(item)
+    parts = CODEC.decode(0, item)
+    CODEC.is_model_made(item)
     CODEC.unbind(item)
-    CODEC.locks(parts)
+    CODEC.has_locked_calls(parts)
     for part in parts:
         CODEC.remove(item, [part])
-        CODEC.mark(item, part, BREAKPOINT)
+        CODEC.place_breakpoint(item, part, BREAKPOINT)
         if part.kind in ("text", "result", "reasoning"):
             CODEC.replace(item, part, "short")
         if part.kind == "call" and not part.server:

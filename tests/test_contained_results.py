@@ -19,7 +19,7 @@ from respool.policy import Policy
 from tests.formats import FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=1)
+EAGER = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
 FILE = [f"def weave_{number}(thread): return loom[{number}]" for number in range(1, 201)]
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"
 DONE = [Exchange("done", id="last")]
@@ -104,7 +104,7 @@ def test_an_old_range_that_stands_in_a_later_read(format: str) -> None:
 
 @formats
 def test_of_reads_inside_one_another_all_name_the_largest(format: str) -> None:
-    policy = EAGER.replace(step=100_000)
+    policy = EAGER.replace(reevaluate_tokens=100_000)
     steps = (read("a", arrow(50, 60), 50, 11), read("b", arrow(40, 90), 40, 51))
     before = request(format, "go", *steps, read("c", arrow(1, 200)), DONE)
     folded = fold_request(before, format, policy, Facts(), None, (contained_results, covered_reads))
@@ -200,7 +200,7 @@ def test_a_write_elsewhere_does_not_matter(format: str) -> None:
 @formats
 def test_nothing_leans_on_what_its_cap_will_clip(format: str) -> None:
     steps = (read("a", arrow(1, 200)), read("b", arrow(40, 64), 40, 25), DONE)
-    out, _ = compacts(format, "go", *steps, policy=EAGER.replace(cap=5_000))
+    out, _ = compacts(format, "go", *steps, policy=EAGER.replace(cap_chars=5_000))
     assert out.report.edits == ()
 
 

@@ -33,10 +33,10 @@ Shard = tuple[str, int, int]
 
 POLICIES = {
     "default": Policy(),
-    "eager": Policy(cap=2000, step=1, growth=0.1, at_once=True),
+    "eager": Policy(cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.1, eager=True),
     **{name: Policy.preset(name) for name, values in PRESETS.items() if values},
 }
-EAGEREST = Policy(cap=2000, step=1, growth=0.0, at_once=True)
+EAGEREST = Policy(cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 COLD = 20  # every so many requests, and the last one, are compacted cold as well
 
 # Records that went into no request: what a program noted for itself, and answers that never came.

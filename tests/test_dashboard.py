@@ -67,7 +67,7 @@ class TestData:
 
     def test_an_edit_in_place_of_another_has_both_texts_too(self, tmp_path: Path):
         """It takes out nothing that is not kept already, so nothing else had to be kept with it."""
-        policy = KEEN.replace(passes=("keep_lines", "stub_results"), keep_recent=2)
+        policy = KEEN.replace(passes=("keep_lines", "stub_results"), keep_exchanges=2)
         steps = [[Exchange(f"make {LONG}", id="call_0", args={"command": "make"})]]
         later = range(1, 5)
         steps += [[Exchange("ok", id=f"call_{n}", args={"command": f"echo {n}"})] for n in later]
@@ -126,7 +126,7 @@ class TestData:
 
     def test_settings_with_where_they_came_from(self, used: Dashboarded):
         told = {one["name"]: one for one in used.data("settings")["settings"]}
-        assert told["cap"] == {"name": "cap", "value": 500, "origin": "code"}
+        assert told["cap_chars"] == {"name": "cap_chars", "value": 500, "origin": "code"}
         assert told["advise"] == {"name": "advise", "value": False, "origin": "default"}
         assert told["passes"]["value"] == ["cap_results"]
         assert told.keys() | {"tools"} == KEEN.origins().keys()
@@ -446,9 +446,9 @@ def test_users_own_passes_and_tools_are_shown_by_name(tmp_path: Path):
         yield from ()
 
     policy = respool.Policy(
-        passes=("cap_results", my_pass), tools=respool.Tools([respool.Tool("Read", cap=9_000)])
+        passes=("cap_results", my_pass), tools=respool.Tools([respool.Tool("Read", cap_chars=9_000)])
     )
     with dashboarded(tmp_path, policy=policy) as one:
         told = {x["name"]: x["value"] for x in one.data("settings")["settings"]}
         assert told["passes"] == ["cap_results", "my_pass"]
-        assert told["tools.Read"] == "Tool(name='Read', cap=9000)"
+        assert told["tools.Read"] == "Tool(name='Read', cap_chars=9000)"

@@ -57,7 +57,7 @@ def short(view: View, position: int, reason: str = "trial") -> Offer:
 def cut_once(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer each result once, at the first look after it was seen."""
     for position in view.fresh_results():
-        if view.may_rewrite(position):
+        if view.can_rewrite(position):
             yield short(view, position)
 
 
@@ -65,15 +65,15 @@ def cut_once(view: View, policy: Policy) -> Iterator[Offer]:
 def cut_old(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer each result once, as soon as it is old."""
     for exchange in view.aged_exchanges():
-        if exchange.result is not None and view.may_rewrite(exchange.result):
+        if exchange.result is not None and view.can_rewrite(exchange.result):
             yield short(view, exchange.result)
 
 
-PRICED = Policy(cap=None, step=1, growth=0.0, caution=0.0, passes=(cut_once,))
+PRICED = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, passes=(cut_once,))
 # Four results stay; what a cut saves pays for all that is written again only behind a large one.
 KEEP = 4
-WAITING = PRICED.replace(passes=(cut_old,), keep_recent=KEEP, read_price=0.04, write_price=1.0)
-DEAR = WAITING.replace(read_price=0.001)  # it never does
+WAITING = PRICED.replace(passes=(cut_old,), keep_exchanges=KEEP, cache_read_price=0.04, cache_write_price=1.0)
+DEAR = WAITING.replace(cache_read_price=0.001)  # it never does
 
 
 def folded(
@@ -190,7 +190,7 @@ def test_a_cold_cache_takes_nothing_that_is_worth_nothing(
     monkeypatch.setattr(
         "respool.passes.view.Risks", forecasting(lambda result, results: result < 5)
     )
-    out = compact(format, body, DEAR.replace(caution=1.0), facts)
+    out = compact(format, body, DEAR.replace(miss_penalty=1.0), facts)
     assert cut_results(format, body, out.request) == [5, 6]
 
 
@@ -224,7 +224,7 @@ def forecasting(is_needed: Callable[[int, int], bool]) -> type:
 @formats
 def test_a_window_lowers_the_limit_from_its_prefix_on(format: str) -> None:
     # OpenAI's models have their own, larger ones.
-    policy = Policy(passes=("fold_exchanges",), step=1, growth=0.0)
+    policy = Policy(passes=("fold_exchanges",), reevaluate_tokens=1, reevaluate_ratio=0.0)
     window = 8_000
     at = prefix(format, grown(format, 20))
     facts = Facts(windows=((at, window),))
@@ -258,23 +258,23 @@ def test_of_two_windows_the_smaller_one_counts_wherever_it_was_named(format: str
 def lean_on_the_first(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer the second result in the words of the first, on which it leans."""
     found = view.transcript.results
-    if len(found) == 2 and view.may_rewrite(found[1]):
+    if len(found) == 2 and view.can_rewrite(found[1]):
         offer = short(view, found[1], "shown_before")
-        yield Offer("trim", offer.edit, leans_on=(found[0],))
+        yield Offer("trim", offer.edit, depends_on=(found[0],))
 
 
 @acts(at_arrival=False, at_epochs=True)
 def cut_the_first(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut the first result once there are three."""
     found = view.transcript.results
-    if len(found) > 2 and view.may_rewrite(found[0]):
+    if len(found) > 2 and view.can_rewrite(found[0]):
         yield short(view, found[0])
 
 
 @formats
 def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str) -> None:
     both = PRICED.replace(
-        passes=(lean_on_the_first, cut_the_first), read_price=1.0, write_price=1.0
+        passes=(lean_on_the_first, cut_the_first), cache_read_price=1.0, cache_write_price=1.0
     )
     two, three = grown(format, 2, 0), grown(format, 3, 0)
     assert cut_results(format, two, compact(format, two, both).request) == [1]
@@ -294,7 +294,7 @@ def test_edits_that_lean_are_withdrawn_and_the_text_is_exactly_back(format: str)
 def guess(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer some results when they were just seen, for a reason that is a guess."""
     for position in view.fresh_results():
-        if view.may_rewrite(position) and position in view.transcript.results[1:4]:
+        if view.can_rewrite(position) and position in view.transcript.results[1:4]:
             yield short(view, position, "unlikely_needed")
 
 
@@ -304,7 +304,7 @@ def test_a_regretted_cut_comes_back_only_with_a_cut_before_it(
     format: str, late: int, left: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Result 1 is cut; later all that it says is needed, and the next cut before it brings it."""
-    policy = PRICED.replace(passes=(guess, cut_late(late)), caution=1.0, read_price=0.1)
+    policy = PRICED.replace(passes=(guess, cut_late(late)), miss_penalty=1.0, cache_read_price=0.1)
     sure = forecasting(lambda result, results: result in (2, 3) or (result == 1 and results > 5))
     monkeypatch.setattr("respool.passes.view.Risks", sure)
     told, epochs = list[list[int]](), list[int]()
@@ -327,7 +327,7 @@ def cut_late(which: int) -> Pass:
     @acts(at_arrival=False, at_epochs=True)
     def cut_one_late(view: View, policy: Policy) -> Iterator[Offer]:
         found = view.transcript.results
-        if len(found) > 8 and view.may_rewrite(found[which]):
+        if len(found) > 8 and view.can_rewrite(found[which]):
             yield short(view, found[which])
 
     return cut_one_late
@@ -366,7 +366,7 @@ HEADS: list[tuple[int, dict[str, Any]]] = [
 def cut_large(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut large results when they were just seen."""
     for position in view.fresh_results():
-        if view.tokens_of(position) > 2_000 and view.may_rewrite(position):
+        if view.tokens_of(position) > 2_000 and view.can_rewrite(position):
             yield short(view, position)
 
 
@@ -378,10 +378,10 @@ def test_a_cut_among_what_an_epoch_wrote_begins_where_that_did(far: int) -> None
     def cut_two(view: View, policy: Policy) -> Iterator[Offer]:
         found = view.transcript.results
         for at, since in ((2, 9), (4 + far, 12)):
-            if len(found) == since and view.may_rewrite(found[at]):
+            if len(found) == since and view.can_rewrite(found[at]):
                 yield short(view, found[at])
 
-    policy = PRICED.replace(passes=(cut_two,), read_price=0.9, write_price=1.0)
+    policy = PRICED.replace(passes=(cut_two,), cache_read_price=0.9, cache_write_price=1.0)
     rows = [
         row
         for calls in range(9, 14)
@@ -446,7 +446,7 @@ def rows_changed(body: Any, out: Any) -> list[int]:
     return cut_results("anthropic", body, out)
 
 
-BOUND = PRICED.replace(read_price=0.1, write_price=1.25)
+BOUND = PRICED.replace(cache_read_price=0.1, cache_write_price=1.25)
 
 
 @pytest.mark.parametrize("large", [0, 2, 6])
@@ -479,7 +479,7 @@ def _thoughts_since_last_epoch(count: int, large: int) -> set[int]:
 def shape_new(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut what just came."""
     for position in view.fresh_results():
-        if view.may_rewrite(position):
+        if view.can_rewrite(position):
             yield short(view, position)
 
 
@@ -580,21 +580,21 @@ DUE: dict[str, tuple[dict[str, Any], Limits, bool]] = {
 @pytest.mark.parametrize("case", DUE)
 def test_when_an_evaluation_is_due(case: str) -> None:
     known, limits, due = DUE[case]
-    policy = Policy(step=100, growth=0.1)
-    setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).setting
+    policy = Policy(reevaluate_tokens=100, reevaluate_ratio=0.1)
+    setting = fold_request(grown("anthropic", 1), "anthropic", policy, Facts(), None).context
     setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
     about: dict[str, Any] = {"size": 1_000} | known
     assert room.is_due(State(**about), setting) is due
 
 
 def test_the_system_prompt_and_the_tools_count_too() -> None:
-    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
+    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).context
     setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
     assert [room.is_over(State(size=size), setting) for size in (500, 501)] == [False, True]
 
 
 def test_a_window_that_an_overflow_named_counts() -> None:
-    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).setting
+    setting = fold_request(grown("anthropic", 1), "anthropic", Policy(), Facts(), None).context
     setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
     assert room.limits_of(State(), setting) is LISTED
     named = room.limits_of(State(window=1_000), setting)

@@ -28,7 +28,7 @@ def expand(text: str = TEXT, **asked: Any) -> str:
 @settings(max_examples=30)
 def test_the_original_comes_back_exactly(format: str, said: str) -> None:
     whole = request(format, "go", [Exchange(said, id="a")], [Exchange("ok", id="b")])
-    policy = Policy(cap=300, step=1, growth=0.0, at_once=True)
+    policy = Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     for edit in out.report.edits:
         assert respool.expand(edit.original, out) == said  # type: ignore[union-attr]

@@ -21,7 +21,7 @@ from tests.busy_sessions import write
 from tests.formats import FIELD, FORMATS, Exchange, request
 
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = ("--set", "cap=1000", "--set", "step=1", "--set", "growth=0", "--set", "at_once=on")
+EAGER = ("--set", "cap_chars=1000", "--set", "reevaluate_tokens=1", "--set", "reevaluate_ratio=0", "--set", "eager=on")
 CLIPPED = ("--set", "passes=cap_results")
 
 
@@ -173,7 +173,7 @@ def test_what_was_dropped_can_be_got_back_by_what_is_told(format: str) -> None:
     data = json.dumps(whole).encode()
     options = ("--set", "passes=superseded_writes", "--format", format)
     shown = explain(*options, data=data)
-    policy = Policy(step=1, growth=0.0, at_once=True, passes=("superseded_writes",))
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=("superseded_writes",))
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert len(out.originals) == 2
     assert all(ref in shown for ref in out.originals)
@@ -211,8 +211,8 @@ def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
         for n in range(12)
     ]
     whole = request(format, "go", *steps, "and now?", [Exchange("done", id="z")])
-    prices: dict[str, Any] = {"read_price": 0.1, "write_price": 1.25}
-    policy = Policy(step=500, passes=["stub_results", "trim_results"], **prices)
+    prices: dict[str, Any] = {"cache_read_price": 0.1, "cache_write_price": 1.25}
+    policy = Policy(reevaluate_tokens=500, passes=["stub_results", "trim_results"], **prices)
     plan = respool.plan(whole, format=format, policy=policy, trace=True, memo=None)
     assert plan.trace is not None
     in_force: dict[Any, str] = {}
@@ -231,7 +231,7 @@ def test_what_waited_is_told_where_it_is_taken(format: str) -> None:
 
 
 def test_a_trace_costs_nothing_when_nobody_asks() -> None:
-    state = fold_request(body(), None, Policy(cap=500), Facts(), None).state
+    state = fold_request(body(), None, Policy(cap_chars=500), Facts(), None).state
     assert state.trace is None
 
 

@@ -15,7 +15,7 @@ from respool.fallback import as_it_came, with_known_edits
 from respool.folding.memo import Memo
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
-KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",))
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(6)]
 

@@ -17,7 +17,7 @@ from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True)
+EAGER = Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 REF = reference(LINES)
 
 
@@ -62,16 +62,16 @@ def stub_seen(view: View, policy: Policy) -> Iterator[Offer]:
     """A user's pass: a marker, and nothing else, for every long result that was seen."""
     for position in view.fresh_results():
         part = view.transcript.parts[position]
-        if not view.may_rewrite(position) or find_marker(part.text):
+        if not view.can_rewrite(position) or find_marker(part.text):
             continue
         ref = reference(part.text)
-        text = str(Short(part.text.count("\n") + 1, "lines", ref, fetch=view.fetch))
+        text = str(Short(part.text.count("\n") + 1, "lines", ref, fetch_tool=view.fetch_tool))
         saved = view.saved_by(position, text)
         if saved > 0:
             yield Offer("stub", Replace(position, part.ref, text, ref, "stubbed", "seen", saved))
 
 
-STUB = Policy(passes=(stub_seen,), step=1, growth=0.0, at_once=True)
+STUB = Policy(passes=(stub_seen,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 
 
 @formats
@@ -92,7 +92,7 @@ def test_a_marker_names_the_tool_only_if_the_request_offers_it(format: str, tool
 @formats
 def test_so_does_the_marker_of_a_cap(format: str) -> None:
     """And a request that goes on from one has its markers as they were, byte for byte."""
-    capped = Policy(cap=600, passes=("cap_results",), step=1, growth=0.0, at_once=True)
+    capped = Policy(cap_chars=600, passes=("cap_results",), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
     steps = ("go", [Exchange(LINES, id="a")], [Exchange("done", id="b")], [Exchange("c", id="c")])
     said: dict[str, list[str]] = {}
     for tool in ("mcp__other__expand", "mcp__respool__respool_expand"):
@@ -140,7 +140,7 @@ BACK = {
 
 @formats
 @pytest.mark.parametrize("how", BACK)
-@pytest.mark.parametrize("policy", [STUB, EAGER], ids=["stub", "cap"])
+@pytest.mark.parametrize("policy", [STUB, EAGER], ids=["stub", "cap_chars"])
 def test_what_was_fetched_back_is_never_compacted_again(
     format: str, how: str, policy: Policy
 ) -> None:

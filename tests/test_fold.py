@@ -31,7 +31,7 @@ from tests.laws.trial_passes import fail
 formats = pytest.mark.parametrize("format", FORMATS)
 LONG = "\n".join(f"line {number} of what the tool printed" for number in range(200))
 CAP = 1_000
-EAGER = Policy(cap=CAP, step=1, growth=0.0, at_once=True)
+EAGER = Policy(cap_chars=CAP, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 NO_FACTS = Facts()
 
 
@@ -107,7 +107,7 @@ def test_a_request_that_ends_on_model_output_is_no_evaluation_point(format: str)
         watch.views.clear()
         state = fold(format, with_rows(format, whole, *ending), passes=(watch,)).state
         assert watch.unseen == [[], ["one"]]
-        assert state.index.units[-1].answers == state.index.units[-1].parts[1]
+        assert state.index.units[-1].answers_from == state.index.units[-1].parts[1]
 
 
 @formats
@@ -182,7 +182,7 @@ def test_system_messages_are_protected_wherever_they_stand(format: str) -> None:
         format,
         whole,
         passes=(watch,),
-        policy=Policy(step=1, growth=0.0, at_once=True, repair=False),
+        policy=Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, repair=False),
     )
     view = watch.views[-1]
     told = [at for at, part in enumerate(view.transcript.parts) if part.speaker == "system"]
@@ -215,7 +215,7 @@ def test_what_must_stay_intact_is_not_rewritten_but_may_go() -> None:
     view = watch.views[-1]
     (at,) = [at for at, part in enumerate(view.transcript.parts) if part.kind == "reasoning"]
     assert not view.is_protected(at)
-    assert not view.may_rewrite(at)
+    assert not view.can_rewrite(at)
 
 
 @formats
@@ -229,15 +229,15 @@ def test_each_result_is_fresh_once(format: str) -> None:
 # Thresholds.
 
 DUE: dict[str, tuple[dict[str, int], dict[str, float], bool]] = {
-    "too little is new": ({"since": 99, "size": 99}, {"step": 100, "growth": 0.1}, False),
-    "a step is new": ({"since": 100, "size": 100}, {"step": 100, "growth": 0.1}, True),
-    "less than a tenth": ({"since": 199, "size": 2_000}, {"step": 100, "growth": 0.1}, False),
-    "a tenth": ({"since": 200, "size": 2_000}, {"step": 100, "growth": 0.1}, True),
+    "too little is new": ({"since": 99, "size": 99}, {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1}, False),
+    "a step is new": ({"since": 100, "size": 100}, {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1}, True),
+    "less than a tenth": ({"since": 199, "size": 2_000}, {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1}, False),
+    "a tenth": ({"since": 200, "size": 2_000}, {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1}, True),
     "a tenth of what is left": (
-        {"since": 100, "size": 2_000, "saved": 1_000}, {"step": 50, "growth": 0.1}, True,
+        {"since": 100, "size": 2_000, "saved": 1_000}, {"reevaluate_tokens": 50, "reevaluate_ratio": 0.1}, True,
     ),
     "without growth the step alone": (
-        {"since": 100, "size": 10**9}, {"step": 100, "growth": 0.0}, True,
+        {"since": 100, "size": 10**9}, {"reevaluate_tokens": 100, "reevaluate_ratio": 0.0}, True,
     ),
 }  # fmt: skip
 
@@ -245,13 +245,13 @@ DUE: dict[str, tuple[dict[str, int], dict[str, float], bool]] = {
 @pytest.mark.parametrize("case", DUE)
 def test_when_an_evaluation_is_due(case: str) -> None:
     counts, policy, due = DUE[case]
-    setting = fold("anthropic", request("anthropic", "go")).setting
+    setting = fold("anthropic", request("anthropic", "go")).context
     setting = replace(setting, policy=Policy(**policy))  # type: ignore[arg-type]
     assert is_due(State(**counts), setting) is due  # type: ignore[arg-type]
 
 
 def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_else_came() -> None:
-    policy = Policy(cap=CAP, step=500, growth=0.1)
+    policy = Policy(cap_chars=CAP, reevaluate_tokens=500, reevaluate_ratio=0.1)
     opening = [*exchanges("short"), "go on"]
     assert clipped("anthropic", request("anthropic", "go", *opening), policy) == [False]
     steps = [*opening, *exchanges(LONG * 5)]
@@ -262,7 +262,7 @@ def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_el
 
 def test_what_no_pass_could_touch_yet_still_counts_as_new() -> None:
     state = fold("anthropic", request("anthropic", "go", *exchanges("one", LONG))).state
-    unseen = state.index.units[-1].answers
+    unseen = state.index.units[-1].answers_from
     assert state.since == sum(state.sizes[unseen:]) > 1_000
     assert state.fresh_from == unseen
 
@@ -277,7 +277,7 @@ def evaluations(exchanges_: int, monkeypatch: pytest.MonkeyPatch, result: int) -
 
     with monkeypatch.context() as patch:
         patch.setattr(respool.folding.fold, "evaluate", counted)
-        policy = Policy(cap=500, step=2_000, growth=0.1, passes=("cap_results",))
+        policy = Policy(cap_chars=500, reevaluate_tokens=2_000, reevaluate_ratio=0.1, passes=("cap_results",))
         model = "claude-opus-5-5"  # whose window holds all of it
         session = long_session("anthropic", exchanges_, result=result, model=model)
         fold("anthropic", session, policy)

@@ -40,8 +40,8 @@ TOOL = {
 }
 CODE = "\n".join(f"def thread_{number}(spool): return spool.turn({number})" for number in range(40))
 HEAD = "Earlier in this session, "
-EVERY_TIME = Policy(step=1, growth=0.0, at_once=True, keep_recent=1, errors_verbatim=False)
-EAGER = Tiers(budget=1, down_to=0.0, yields=math.inf, least=1)
+EVERY_TIME = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1, errors_verbatim=False)
+EAGER = Tiers(budget=1, target_ratio=0.0, waiver_ratio=math.inf, min_saved_tokens=1)
 
 
 def folding(tiers: Tiers) -> Pass:
@@ -57,7 +57,7 @@ def folded(
     format: str, source: dict[str, Any], *passes: Pass, keep: int = 2, memo: Memo | None = None
 ) -> Compaction[Any]:
     """The request after folding at every boundary; open errors may be told too."""
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, errors_verbatim=False)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep, errors_verbatim=False)
     chosen = passes or (folding(EAGER),)
     out = compacted(fold_request(source, format, policy, Facts(), memo, passes=chosen), source)
     assert out.report.failures == {}
@@ -226,7 +226,7 @@ def test_what_goes_with_an_exchange_is_in_the_record_too(format: str) -> None:
 
 @formats
 def test_a_summary_of_summaries_leads_back_to_everything(format: str) -> None:
-    tiers = folding(Tiers(budget=1, down_to=0.0, yields=math.inf, least=1, batch=4, standing=2))
+    tiers = folding(Tiers(budget=1, target_ratio=0.0, waiver_ratio=math.inf, min_saved_tokens=1, max_batch_calls=4, max_summaries=2))
     memo = Memo()
     turns = [
         said(format, f"{k}!", ran(format, f"echo {k}", f"thread {k} of the cloth\n" * 9, f"n{k}"))
@@ -293,7 +293,7 @@ def test_what_must_stay_beside_a_summary_points_to_it() -> None:
     turn = said("anthropic", "Let me look.", *both, bound="c2ln" * 8)
     out = folded("anthropic", session("anthropic", turn, *work("anthropic")))
     first, summary, *_ = results("anthropic", out.request)
-    assert first == str(Short(40, "lines", reference(CODE), why="told in a result below"))
+    assert first == str(Short(40, "lines", reference(CODE), reason="told in a result below"))
     told, marker = summary.rsplit("\n", 1)
     assert told == f"{HEAD}2 tool calls of the assistant, in short:\n- read: a, b"
     assert marker.startswith("[respool: 1 calls left out, told above; ref ")
@@ -340,7 +340,7 @@ def test_a_flagged_failure_never_holds_the_summary(format: str) -> None:
 def test_a_run_of_failures_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """None of them can hold a summary: they were all looked at again for each that came behind."""
     looked: list[int] = []
-    may_rewrite = View.may_rewrite
+    may_rewrite = View.can_rewrite
 
     def counting(view: View, position: int) -> bool:
         looked.append(position)
@@ -381,7 +381,7 @@ def test_nothing_folds_under_the_budget(format: str) -> None:
 def test_a_budget_folds_the_oldest_only_as_far_as_needed(format: str) -> None:
     source = session(format, *work(format, count=12))
     size = folded(format, source, folding(Tiers())).report.tokens_after
-    tiers = Tiers(budget=size * 3 // 4, down_to=0.9, least=200, batch=7)
+    tiers = Tiers(budget=size * 3 // 4, target_ratio=0.9, min_saved_tokens=200, max_batch_calls=7)
     out = folded(format, source, folding(tiers))
     assert len(summaries(format, out)) >= 1
     assert out.report.tokens_after <= size * 3 // 4
@@ -392,8 +392,8 @@ def test_a_budget_folds_the_oldest_only_as_far_as_needed(format: str) -> None:
 def test_the_threshold_counts_characters_of_calls_and_results(format: str) -> None:
     source = session(format, *work(format, count=2))
     said_in_all = sum(len(text) for text in results(format, source))
-    assert folded(format, source, folding(Tiers(threshold=2 * said_in_all))).report.edits == ()
-    tiers = Tiers(threshold=said_in_all // 2, least=1)
+    assert folded(format, source, folding(Tiers(threshold_chars=2 * said_in_all))).report.edits == ()
+    tiers = Tiers(threshold_chars=said_in_all // 2, min_saved_tokens=1)
     assert summaries(format, folded(format, source, folding(tiers)))
 
 
@@ -404,7 +404,7 @@ def test_a_summary_is_no_longer_than_it_may_be_but_tells_what_changed_and_failed
     source = session(format, *work(format, count=20))
     counter = counter_for(format, source.get("model"))
     for most, needed in ((500, 0), (120, 180), (60, 180)):
-        tiers = Tiers(budget=1, down_to=0.0, least=1, summary=most, batch=1_000)
+        tiers = Tiers(budget=1, target_ratio=0.0, min_saved_tokens=1, max_summary_tokens=most, max_batch_calls=1_000)
         texts = summaries(format, folded(format, source, folding(tiers)))
         assert all(counter.count(text) <= most + needed for text in texts)
         for known in ("src/loom.py", "src/spool.h", "E assert 1 == 2"):
@@ -428,7 +428,7 @@ def test_every_changed_file_is_named_however_often_summaries_merge(
     format: str, standing: int
 ) -> None:
     turns = writing(format, 30)
-    tiers = folding(Tiers(budget=1_000, down_to=0.5, least=200, batch=7, standing=standing))
+    tiers = folding(Tiers(budget=1_000, target_ratio=0.5, min_saved_tokens=200, max_batch_calls=7, max_summaries=standing))
     memo = Memo()
     out = folded(format, session(format), tiers, memo=memo)
     for end in range(2, len(turns) + 1, 4):
@@ -439,7 +439,7 @@ def test_every_changed_file_is_named_however_often_summaries_merge(
     assert 1 <= len(texts) <= standing
     drops = [edit for edit in out.report.edits if isinstance(edit, DropExchange)]
     markers = [find_marker(text) for text in texts]
-    told = sum(marker.gone + 1 for marker in markers if isinstance(marker, Short))
+    told = sum(marker.omitted + 1 for marker in markers if isinstance(marker, Short))
     assert told == len(drops) + len(texts), "every call is told of once"
 
 
@@ -461,7 +461,7 @@ def test_the_read_behind_an_edit_folds_only_under_pressure(
 ) -> None:
     read = said(format, "", ran(format, "cat src/loom.py", f"{CODE}\na", "base"))
     source = session(format, read, *work(format), *quiet(format, 3))
-    tiers = Tiers(budget=1, down_to=0.0, yields=yields, least=1)
+    tiers = Tiers(budget=1, target_ratio=0.0, waiver_ratio=yields, min_saved_tokens=1)
     out = folded(format, source, folding(tiers))
     assert (f"{CODE}\na" in results(format, out.request)) is stays
     if not stays:
@@ -471,7 +471,7 @@ def test_the_read_behind_an_edit_folds_only_under_pressure(
 @formats
 def test_a_summary_once_sent_stays_until_the_next_fold(format: str) -> None:
     turns = work(format, count=6)
-    tiers = folding(Tiers(budget=1_500, down_to=0.3, least=200))
+    tiers = folding(Tiers(budget=1_500, target_ratio=0.3, min_saved_tokens=200))
     memo, before, changed = Memo(), None, 0
     for end in range(1, len(turns) + 1):
         source = session(format, *turns[:end])
@@ -487,13 +487,13 @@ def test_a_summary_once_sent_stays_until_the_next_fold(format: str) -> None:
 @formats
 def test_summaries_merge_when_too_many_stand(format: str) -> None:
     source = session(format, *work(format, count=12))
-    apart = folded(format, source, folding(Tiers(budget=1, down_to=0.0, least=300, standing=99)))
-    merged = folded(format, source, folding(Tiers(budget=1, down_to=0.0, least=300, standing=2)))
+    apart = folded(format, source, folding(Tiers(budget=1, target_ratio=0.0, min_saved_tokens=300, max_summaries=99)))
+    merged = folded(format, source, folding(Tiers(budget=1, target_ratio=0.0, min_saved_tokens=300, max_summaries=2)))
     assert len(summaries(format, apart)) > 2
     texts = summaries(format, merged)
     assert 1 <= len(texts) <= 2
     calls = [find_marker(text) for text in texts]
-    told = sum(marker.gone + 1 for marker in calls if isinstance(marker, Short))
+    told = sum(marker.omitted + 1 for marker in calls if isinstance(marker, Short))
     drops = [edit for edit in merged.report.edits if isinstance(edit, DropExchange)]
     assert told == len(drops) + len(texts), "every call is told of once"
     assert merged.report.tokens_after < apart.report.tokens_after
@@ -510,7 +510,7 @@ def test_nothing_is_offered_on_its_own_output(format: str) -> None:
 @pytest.mark.parametrize("bound", ["", "c2ln" * 8])
 def test_it_agrees_with_other_passes(format: str, bound: str) -> None:
     source = session(format, *work(format, count=4, bound=bound))
-    tiers = folding(Tiers(budget=1_200, down_to=0.3, least=100))
+    tiers = folding(Tiers(budget=1_200, target_ratio=0.3, min_saved_tokens=100))
     alone = folded(format, source, tiers)
     beside = folded(format, source, drop_old_reasoning, stub_results, tiers)
     assert summaries(format, alone)
@@ -529,7 +529,7 @@ def lean_on_the_first(view: View, policy: Policy) -> Iterator[Offer]:
             text = f"as above\n{Short(40, 'lines', reference(CODE))}"
             saved = view.saved_by(position, text)
             edit = Replace(position, part.ref, text, reference(CODE), "identical", "", saved)
-            yield Offer("stub", edit, leans_on=(first,))
+            yield Offer("stub", edit, depends_on=(first,))
 
 
 @formats
@@ -547,7 +547,7 @@ def test_what_an_edit_outside_needs_whole_stays(format: str) -> None:
 def test_conversations_last_two_to_three_times_longer(format: str) -> None:
     turns = work(format, count=60)
     budget = 6_000
-    tiers = folding(Tiers(budget=budget * 9 // 10, down_to=0.5))  # what is quick counts nearly so
+    tiers = folding(Tiers(budget=budget * 9 // 10, target_ratio=0.5))  # what is quick counts nearly so
     plain = requests_until_full(format, turns, budget, None)
     longer = requests_until_full(format, turns, budget, tiers)
     assert longer >= 2.5 * plain
@@ -558,7 +558,7 @@ def requests_until_full(
 ) -> int:
     """How many requests can be sent before one is over the budget."""
     memo = Memo()
-    policy = Policy(step=1, growth=0.0, at_once=True)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
     passes = () if fold_pass is None else (fold_pass,)
     for end in range(1, len(turns)):
         source = session(format, *turns[:end])
@@ -570,8 +570,8 @@ def requests_until_full(
 
 def test_the_policys_budget_is_what_counts() -> None:
     assert tiers_of(Policy(budget=60_000)).budget == 60_000
-    assert tiers_of(Policy()) == Tiers(recent=6), "as its source has it"
-    assert Tiers().summary == 500, "as its source has it"
+    assert tiers_of(Policy()) == Tiers(keep_recent=6), "as its source has it"
+    assert Tiers().max_summary_tokens == 500, "as its source has it"
 
 
 @formats

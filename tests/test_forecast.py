@@ -129,8 +129,8 @@ class TestMentions:
 
     def test_a_file_is_named_by_its_name_too(self):
         history = told(reads("/w/loom.py", "x"), Turn(said="now src/loom.py"))
-        assert history.mentions.said_last("/w/loom.py") == 1
-        assert history.mentions.said_last("/w/other.py") == -1
+        assert history.mentions.last_mention("/w/loom.py") == 1
+        assert history.mentions.last_mention("/w/other.py") == -1
 
     @settings(max_examples=100, deadline=None)
     @given(st.lists(st.integers(0, 8), max_size=9), st.lists(st.integers(0, 8), max_size=6))
@@ -179,7 +179,7 @@ class TestMentions:
     def test_a_word_takes_few_bytes(self):
         lines = [f"the line with number_{n} in it" for n in range(20_000)]
         history = told(runs("ls", "\n".join(lines)), OTHER)
-        assert history.mentions.held < 150 * len(lines)  # with two words each: a name, the line
+        assert history.mentions.size_bytes < 150 * len(lines)  # with two words each: a name, the line
 
     def test_a_fork_is_refused(self):
         history = told(reads("/a.py", "one"), OTHER)
@@ -428,7 +428,7 @@ class TestFolded:
         assert self.wrapped.index("weave_190") > 4_000
         history = told(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
         words = history.mentions.results[1]
-        assert history.mentions.taken_from(words).calls == {0}
+        assert history.mentions.mentions_of(words).calls == {0}
 
     @pytest.mark.parametrize(
         ("text", "lines"),

@@ -19,7 +19,7 @@ from respool.policy import Policy
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=1)
+EAGER = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
 LINES = "".join(f"src/part_{number}.py:{number}: thread_end = loom()\n" for number in range(40))
 REF = reference(LINES)
 
@@ -224,7 +224,7 @@ def test_a_short_failure_stays_whoever_hides_its_exit_code(format: str) -> None:
 
 @formats
 def test_nothing_leans_on_a_copy_that_its_cap_will_clip(format: str) -> None:
-    policy = EAGER.replace(cap=600)
+    policy = EAGER.replace(cap_chars=600)
     steps = (*twice(RUN), [Exchange("done", id="call_10")])
     _, texts = compacts(format, *steps, passes=(identical_results, cap_results), policy=policy)
     assert all(len(text) <= 600 for text in texts)
@@ -233,7 +233,7 @@ def test_nothing_leans_on_a_copy_that_its_cap_will_clip(format: str) -> None:
 
 @formats
 def test_a_copy_that_is_leaned_on_stays_whole(format: str) -> None:
-    policy = EAGER.replace(cap=10_000)
+    policy = EAGER.replace(cap_chars=10_000)
     steps = (*twice(RUN), [Exchange("done", id="call_10")])
     before = request(format, *steps)
     folded = fold_request(before, format, policy, Facts(), None, (identical_results,))

@@ -159,7 +159,7 @@ def view(history: Told, fresh_from: int = 0, in_force: dict[int, Edit] | None = 
     index = history.transcript
     counter = counter_for("anthropic", None)
     return View(
-        index, [-1] * len(index.parts), fresh_from, index.units[-1].answers, (-1, -1), counter,
+        index, [-1] * len(index.parts), fresh_from, index.units[-1].answers_from, (-1, -1), counter,
         in_force or {}, ledger=history.ledger, mentions=history.mentions,
     )  # fmt: skip
 
@@ -187,7 +187,7 @@ class TestPass:
         marker = find_marker(edit.text)
         assert isinstance(marker, Short)
         assert marker.ref == reference(LOG) == edit.original
-        assert (marker.all, marker.unit) == (80, "lines")
+        assert (marker.total, marker.unit) == (80, "lines")
         assert edit.reason == "unlikely_needed"
         assert edit.text.startswith("step 0:")
         assert len(edit.text) < len(LOG) / 4
@@ -206,7 +206,7 @@ class TestPass:
     )
     def test_offers_come_when_an_age_has_doubled(self, age: int, looked_at: int, offered: bool):
         history = told(runs("make", LOG), *[OTHER] * age)
-        fresh_from = history.transcript.units[looked_at].answers
+        fresh_from = history.transcript.units[looked_at].answers_from
         assert bool(offers(history, fresh_from)) is offered
 
     def test_short_and_marked_ones_stay(self):
@@ -275,7 +275,7 @@ def test_a_stub_is_not_made_a_mere_hole(format: str) -> None:
         [read("/w/loom.py", code, "r")],
         *([bash(f"echo {n}", "ok", f"e{n}")] for n in range(9)),
     ]
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=1)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
     first = ""
     for count in range(2, len(steps) + 1):
         body = request(format, "go", *steps[:count], done())

@@ -16,8 +16,8 @@ from tests.formats import FORMATS, Exchange, request, results
 from tests.laws.sessions import prose
 
 formats = pytest.mark.parametrize("format", FORMATS)
-LEAN = Policy(shape_arrivals=True)
-BOLD = LEAN.replace(caution=0.5)
+LEAN = Policy(trim_on_arrival=True)
+BOLD = LEAN.replace(miss_penalty=0.5)
 
 
 def code(functions: int) -> str:
@@ -64,8 +64,8 @@ def test_what_was_left_out_can_be_had(format: str) -> None:
     marker = find_marker(text.rpartition("\n")[2])
     assert isinstance(marker, Short)
     assert out.originals[marker.ref] == FILE
-    assert (marker.all, marker.unit) == (300, "lines")
-    assert f"[… {marker.gone} lines]" in text or text.count("[… ") > 1
+    assert (marker.total, marker.unit) == (300, "lines")
+    assert f"[… {marker.omitted} lines]" in text or text.count("[… ") > 1
 
 
 @formats
@@ -119,7 +119,7 @@ def test_each_request_extends_the_last(format: str) -> None:
     for n in range(4):
         steps.append([bash(f"cat src/loom_{n}.py", FILE.replace("weave", f"w{n}"), f"c{n}")])
         # With dearer reads, so that it pays to have less than a provider would cache.
-        policy = LEAN.replace(step=10**9, growth=0.0, read_price=0.5)
+        policy = LEAN.replace(reevaluate_tokens=10**9, reevaluate_ratio=0.0, cache_read_price=0.5)
         _, said = arrived(format, *steps, policy=policy)
         assert said[: len(before)] == before
         assert is_cut(said[-1])

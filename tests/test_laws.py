@@ -201,7 +201,7 @@ def test_harmless(anything: Any) -> None:
 @formats
 @subjects
 def test_linear(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    ordinary = ORDINARY.replace(at_once=policy.at_once)
+    ordinary = ORDINARY.replace(eager=policy.eager)
     laws.linear(
         compactor(*passes), lambda exchanges: long_session(format, exchanges), policy=ordinary
     )

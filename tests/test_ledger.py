@@ -53,7 +53,7 @@ def test_events_are_told_by_path_and_only_up_to_the_reader() -> None:
     story = Story()
     for tool in ("look", "amend", "look", "put"):
         story.add(tool, path="src/a.py")
-    told = [(one.ordinal, one.wrote, one.replaced) for one in story.ledger.events("src/a.py", 4)]
+    told = [(one.ordinal, one.is_write, one.replaced) for one in story.ledger.events("src/a.py", 4)]
     assert told == [(0, False, False), (1, True, False), (2, False, False), (3, True, True)]
     assert [one.ordinal for one in story.ledger.events("src/a.py", 2)] == [0, 1]
     assert story.ledger.events("src/b.py", 9) == []
@@ -78,9 +78,9 @@ def test_whether_a_file_may_have_been_written(case: str) -> None:
     first = story.add("look", path="src/a.py")
     between = story.add(tool, **arguments)
     last = story.add("look", path="src/a.py")
-    assert story.ledger.may_be_written("src/a.py", first, last) is may
-    assert not story.ledger.may_be_written("src/a.py", between, last)
-    assert not story.ledger.may_be_written("src/a.py", first, between)
+    assert story.ledger.can_be_written("src/a.py", first, last) is may
+    assert not story.ledger.can_be_written("src/a.py", between, last)
+    assert not story.ledger.can_be_written("src/a.py", first, between)
 
 
 def test_copies_repeats_and_outcomes() -> None:

@@ -138,7 +138,7 @@ def test_an_output_that_is_no_number_reserves_nothing(asked: Any) -> None:
 @pytest.mark.parametrize("format", FORMATS[1:])
 def test_only_limits_that_are_known_are_set(format: str) -> None:
     limits = limits_for(Policy(), format, {"model": "gpt-5"})
-    assert (limits.bytes, limits.images, limits.longest_side(1_000)) == (None, None, None)
+    assert (limits.bytes, limits.images, limits.max_side(1_000)) == (None, None, None)
 
 
 def png(width: int, height: int) -> str:
@@ -177,14 +177,14 @@ def test_as_large_ones_as_the_check_lets_through(side: int, count: int) -> None:
 def test_pressure_names_each_limit_and_where_to_go_back_to() -> None:
     limits = limits_for(Policy(), "anthropic", {"model": HAIKU})
     found = pressure(limits, tokens=190_001, bytes=MOST_BYTES + 1, images=101, side=2_001)
-    assert found.over == (
+    assert found.exceeded == (
         Over("tokens", 190_000, 190_001, 133_000),
         Over("bytes", MOST_BYTES, MOST_BYTES + 1, int(0.7 * MOST_BYTES)),
         Over("images", 100, 101, 70),
         Over("pixels", 2_000, 2_001, 2_000),
     )
-    assert found.of("images") == found.over[2]
-    assert found.over[2].excess == 31
+    assert found.of("images") == found.exceeded[2]
+    assert found.exceeded[2].excess == 31
     assert not pressure(limits, tokens=190_000, bytes=MOST_BYTES, images=100, side=2_000)
     assert pressure(limits).of("tokens") is None
 
@@ -241,7 +241,7 @@ def looked_at(format: str, *steps: Any, **settings: Any) -> tuple[View, Protecti
         seen.append(view)
         return iter(())
 
-    policy = Policy(passes=(look,), step=1, growth=0.0, **settings)
+    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, **settings)
     respool.compact(request(format, "go", *steps), format=format, policy=policy, memo=None)
     view = seen[-1]
     assert isinstance(view.pinned, Protections)
@@ -260,7 +260,7 @@ STEPS = (
 def test_a_part_has_a_reason_to_stay_just_if_it_is_protected(format: str) -> None:
     view, pins = looked_at(format, *STEPS, pin_calls=("b",))
     why = [
-        why_it_stays(view.transcript, at, view.unseen_from, view.first_user, pins.kind)
+        why_it_stays(view.transcript, at, view.unseen_from, view.first_user, pins.label_for)
         for at in range(len(view.transcript.parts))
     ]
     assert [one is not None for one in why] == [view.is_protected(at) for at in range(len(why))]
@@ -271,8 +271,8 @@ def test_what_the_provider_ran_and_system_messages_stay() -> None:
     answer = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     call = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     parts = [
-        *CODECS["anthropic"].read(0, {"role": "assistant", "content": [call, answer]}),
-        *CODECS["openai-chat"].read(1, {"role": "system", "content": "be brief"}),
+        *CODECS["anthropic"].decode(0, {"role": "assistant", "content": [call, answer]}),
+        *CODECS["openai-chat"].decode(1, {"role": "system", "content": "be brief"}),
     ]
     view, _ = looked_at("anthropic", *STEPS)
     history: Any = type("Parts", (), {"parts": parts})()
@@ -290,7 +290,7 @@ def test_all_that_stands_in_the_way_adds_up(format: str) -> None:
     told = in_the_way(
         parts,
         tokens,
-        lambda at: why_it_stays(view.transcript, at, view.unseen_from, view.first_user, pins.kind),
+        lambda at: why_it_stays(view.transcript, at, view.unseen_from, view.first_user, pins.label_for),
         head=1_000,
     )
     assert sum(size for _, size in told) == sum(tokens) + 1_000
@@ -409,9 +409,9 @@ def test_all_is_in_its_limits_or_nothing_more_helps(
 ) -> None:
     size = beside + sum(one.bytes for one in standing)
     gone = to_leave_out(standing, FEW, size, seen(until))
-    assert all(part < until and not standing[part].fixed for part in gone)
+    assert all(part < until and not standing[part].is_fixed for part in gone)
     left = [one for one in standing if one.part not in gone]
-    free = [one for one in left if one.part < until and not one.fixed]
+    free = [one for one in left if one.part < until and not one.is_fixed]
     pictures = [one for one in left if one.unit == "image"]
     over = pressure(
         FEW,
@@ -423,7 +423,7 @@ def test_all_is_in_its_limits_or_nothing_more_helps(
         assert free == []
     if over.of("images"):
         assert [one for one in free if one.unit == "image"] == []
-    longest = FEW.longest_side(len(pictures))
+    longest = FEW.max_side(len(pictures))
     assert [one for one in free if one.unit == "image" and one.side > (longest or 0)] == []
     if not gone:
         return
@@ -442,7 +442,7 @@ def image_in(format: str) -> tuple[dict[str, Any], int, Part]:
     """A request with an image in a result, the row of that result, and the image's part."""
     body = request(format, "go", [Exchange("look", id="a", image=True)], "well?")
     for row, message in enumerate(body[FIELD[format]]):
-        for part in CODECS[format].read(row, message):  # type: ignore[index]
+        for part in CODECS[format].decode(row, message):  # type: ignore[index]
             if part.kind == "media":
                 return body, row, part
     raise AssertionError(format)
@@ -455,17 +455,17 @@ def test_a_marker_in_place_of_an_image_is_taken_by_the_provider(format: str) -> 
     history, codec = body[FIELD[format]], CODECS[format]  # type: ignore[index]
     found = held(7, part, history[row])
     assert found is not None
-    assert (found.unit, found.side, found.fixed, found.part) == ("image", 1, False, 7)
+    assert (found.unit, found.side, found.is_fixed, found.part) == ("image", 1, False, 7)
     changed = codec.replace(history[row], part, found.marker("respool_expand"))
     new = {**body, FIELD[format]: [*history[:row], changed, *history[row + 1 :]]}
     assert body == before
     assert judge(format, new) == []
     assert respool.check(new, format=format) == []
-    result, *rest = codec.read(row, changed)
+    result, *rest = codec.decode(row, changed)
     assert (result.kind, result.text) == ("result", "look")
     assert [(one.kind, one.ref) for one in rest] == [("opaque", part.ref)]
     again = codec.replace(changed, result, "cut")
-    assert codec.read(row, again)[0].text == "cut"
+    assert codec.decode(row, again)[0].text == "cut"
     assert found.marker("respool_expand") in json.dumps(again)
     assert PIXEL not in json.dumps(again)
 
@@ -475,7 +475,7 @@ def test_an_image_inside_a_gemini_response_stays() -> None:
     message = body["contents"][row]
     found = held(0, part, message)
     assert found is not None
-    assert (found.unit, found.fixed) == ("image", True)
+    assert (found.unit, found.is_fixed) == ("image", True)
     assert CODECS["gemini"].replace(message, part, "b") is message
 
 
@@ -513,16 +513,16 @@ def test_what_the_user_sent_can_be_left_out_too(format: str) -> None:
     said = "parts" if format == "gemini" else "content"
     message: Any = {"role": "user", said: GIVEN[format]}
     codec = CODECS[format]  # type: ignore[index]
-    parts = codec.read(0, message)
+    parts = codec.decode(0, message)
     found = [held(at, part, message) for at, part in enumerate(parts)]
-    assert [one and (one.unit, one.side, one.fixed) for one in found] == [
+    assert [one and (one.unit, one.side, one.is_fixed) for one in found] == [
         None, ("image", 40, False), ("file", 0, False),
     ]  # fmt: skip
     for one in found:
         if one is not None:
             message = codec.replace(message, parts[one.part], one.marker())
     assert judge(format, {**body, FIELD[format]: [message]}) == []
-    told = [part.text for part in codec.read(0, message)]
+    told = [part.text for part in codec.decode(0, message)]
     assert told[0] == "what is this?"
     assert all(stands_for_media(text) for text in told[1:])
 
@@ -532,22 +532,22 @@ def test_the_reference_of_an_image_is_that_of_its_block_without_marks() -> None:
     refs = []
     for block in (plain, marked):
         message = {"role": "user", "content": [block]}
-        found = held(0, CODECS["anthropic"].read(0, message)[0], message)
+        found = held(0, CODECS["anthropic"].decode(0, message)[0], message)
         assert found is not None
         refs.append(found.ref)
     original = json.dumps(plain, separators=(",", ":"))
     assert refs == [reference(original)] * 2
     assert parse_marker(found.marker()) == Short(
-        1, "image", reference(original), why="8 px on its longer side"
+        1, "image", reference(original), reason="8 px on its longer side"
     )
 
 
 def test_a_document_that_says_its_text_is_not_left_out() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "words"}
     message = {"role": "user", "content": [{"type": "document", "source": source}]}
-    found = held(0, CODECS["anthropic"].read(0, message)[0], message)
+    found = held(0, CODECS["anthropic"].decode(0, message)[0], message)
     assert found is not None
-    assert found.fixed
+    assert found.is_fixed
 
 
 @given(

@@ -28,8 +28,8 @@ from respool.policy import Policy
 from tests.formats import FIELD, FORMATS, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True)
-PRICED = Policy(cap=None, step=1, growth=0.0, caution=0.0)
+EAGER = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
+PRICED = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0)
 FILE = [f"def weave_{number}(thread): return loom[{number}]" for number in range(1, 201)]
 OTHER = [f"class Spindle_{number}: turns = {number} * 3" for number in range(1, 201)]
 NOTE = "\n\n<system-reminder>\nConsider whether this file is what it seems.\n</system-reminder>\n"
@@ -335,7 +335,7 @@ def test_a_result_that_comes_late() -> None:
 def cut_the_first(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut the first result once there are three."""
     position = view.transcript.results[0]
-    if len(view.transcript.results) > 2 and view.may_rewrite(position):
+    if len(view.transcript.results) > 2 and view.can_rewrite(position):
         part = view.transcript.parts[position]
         ref = reference(part.text)
         text = str(Short(200, "lines", ref))
@@ -446,8 +446,8 @@ def _restored(folded: Folded, edit: Replace) -> str:
         gone += count
     said_of_it = find_marker(marker)
     assert isinstance(said_of_it, Short)
-    assert said_of_it.gone == gone
-    assert said_of_it.all == len(found) == len(original) - (not original[-1])
+    assert said_of_it.omitted == gone
+    assert said_of_it.total == len(found) == len(original) - (not original[-1])
     return "\n".join(found) + ("" if original[-1] else "\n")
 
 
@@ -465,7 +465,7 @@ def test_laws(format: str) -> None:
     @given(SESSIONS)
     def holds(steps: list[Any]) -> None:
         before = request(format, *steps)
-        every = EAGER.replace(number_every=1)  # so that what is left out can be put back
+        every = EAGER.replace(line_number_interval=1)  # so that what is left out can be put back
         folded = fold_request(before, format, every, Facts(), None, (lines_shown,))
         state, out = folded.state, compacted(folded, before)
         assert respool.check(out.request, format=format) == []

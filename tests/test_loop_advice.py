@@ -34,14 +34,14 @@ def advised(format: str, steps: list[Step]) -> dict[int, str]:
         model: list[Part] = []
         answers: list[Part] = []
         for row, message in enumerate(step.messages, step.at):
-            made = codec.model_made(message)
-            (model if made else answers).extend(codec.read(row, message))
+            made = codec.is_model_made(message)
+            (model if made else answers).extend(codec.decode(row, message))
         at = len(index.exchanges)
         unit = index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
         assert ledger.extend(at, index.exchanges[at:], index.parts, TOOLS, {})
-        new = advice(index, ledger, unit.answers)
-        assert new == advice(index, ledger, unit.answers)
-        assert all(position >= unit.answers for position in new)
+        new = advice(index, ledger, unit.answers_from)
+        assert new == advice(index, ledger, unit.answers_from)
+        assert all(position >= unit.answers_from for position in new)
         said |= new
     return said
 
@@ -130,8 +130,8 @@ def test_it_does_not_nag(steps: list[Any]) -> None:
     history, ledger = history_of("anthropic", steps)
     spoken: dict[tuple[str, int], int] = {}
     for one in rounds_of(history, ledger).values():
-        if one.speaks:
-            circle = one.kind, one.circle
+        if one.should_speak:
+            circle = one.kind, one.loop
             assert one.count > spoken.get(circle, 0) + 1
             spoken[circle] = one.count
 

@@ -148,7 +148,7 @@ CIRCLES: dict[str, tuple[list[Step], str, int]] = {
 def test_a_circle_is_found(case: str, format: str) -> None:
     steps, kind, after = CIRCLES[case]
     found = circles(format, steps)
-    assert [(one.kind, one.told_after, one.level) for one in found] == [(kind, after, "advise")]
+    assert [(one.kind, one.advised_after, one.level) for one in found] == [(kind, after, "advise")]
 
 
 NO_CIRCLES: dict[str, list[Step]] = {
@@ -245,28 +245,28 @@ def test_the_limits_keep_some_of_these_silent_and_the_rules_the_others(case: str
 def test_a_wait_that_takes_too_long_is_told_at_last() -> None:
     waits = [run("gh pr checks", "unit tests: pending")] * 12
     (found,) = circles("openai-chat", waits)
-    assert (found.told_after, found.kind) == (12, "repeat")
+    assert (found.advised_after, found.kind) == (12, "repeat")
     assert "Wait longer between two looks" in found.message
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_it_says_so_again_when_it_gets_worse_and_not_at_every_call(format: str) -> None:
     (found,) = circles(format, [read()] * 21)
-    assert [at + 1 for at in found.spoke] == [3, 5, 8, 11, 14, 17, 20]
-    assert (found.level, found.count, len(found.calls), len(found.again)) == ("stop", 20, 21, 20)
+    assert [at + 1 for at in found.advised] == [3, 5, 8, 11, 14, 17, 20]
+    assert (found.level, found.count, len(found.calls), len(found.repeated)) == ("stop", 20, 21, 20)
 
 
 def test_a_cycle_is_told_once_and_its_calls_are_not_told_beside_it() -> None:
     (found,) = circles("anthropic", [read(), run("make", FAILED)] * 9)
     assert found.kind == "cycle"
-    assert [at + 1 for at in found.spoke] == [6, 10, 16]
-    assert len(found.again) == 16
+    assert [at + 1 for at in found.advised] == [6, 10, 16]
+    assert len(found.repeated) == 16
 
 
 def test_one_matter_is_not_told_twice_by_different_names() -> None:
     """The same failing call is a repeat and an error: it is told as a repeat."""
     found = circles("anthropic", [run("make", FAILED)] * 9)
-    assert [(one.kind, len(one.spoke)) for one in found] == [("repeat", 3)]
+    assert [(one.kind, len(one.advised)) for one in found] == [("repeat", 3)]
 
 
 MESSAGES: dict[str, tuple[list[Step], str]] = {
@@ -354,7 +354,7 @@ def test_what_we_said_ourselves_does_not_make_a_result_new() -> None:
     said = f"\n{NOTICED}Read (loom.py) was called 3 times.]"
     steps: list[Step] = [read(), read(), read(result=LOOM + said), read(), read()]
     (found,) = circles("openai-chat", steps)
-    assert [at + 1 for at in found.spoke] == [3, 5]
+    assert [at + 1 for at in found.advised] == [3, 5]
 
 
 def test_memory_is_bounded_whatever_is_called() -> None:

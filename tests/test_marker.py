@@ -51,7 +51,7 @@ def test_whatever_the_names_it_is_short_and_parses_back(
     assert back is not None
     assert str(back) == text
     assert isinstance(back, Marker)
-    assert (back.size, back.gone, back.ref, back.rerun) == (size, gone, REF, rerun)
+    assert (back.size, back.omitted, back.ref, back.is_rerun_safe) == (size, gone, REF, rerun)
 
 
 def test_the_longest_names_leave_it_a_marker() -> None:
@@ -145,7 +145,7 @@ TOLD: dict[str, tuple[str, str, str]] = {
 @pytest.mark.parametrize("case", TOLD)
 def test_reasons_and_names_are_made_to_fit(case: str) -> None:
     why, fetch, told = TOLD[case]
-    line = str(Short(3, "rows", REF, why=why, fetch=fetch))
+    line = str(Short(3, "rows", REF, reason=why, fetch_tool=fetch))
     assert line == f"[respool: 3 rows left out, {told} gets it back; ref {REF}]"
 
 
@@ -174,7 +174,7 @@ def test_whatever_it_is_told_a_short_one_is_a_marker(
     assert len(text) <= MOST
     back = parse_marker(text)
     assert back is not None
-    assert (str(back), back.gone, back.ref) == (text, gone, REF)
+    assert (str(back), back.omitted, back.ref) == (text, gone, REF)
 
 
 @pytest.mark.parametrize(

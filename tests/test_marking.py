@@ -26,7 +26,7 @@ from tests.laws.spans import unmarked
 from tests.signing import BOUND, TOOLS, Signer
 
 LARGE = "\n".join(f"line {number} of what the tool printed" for number in range(900))
-POLICY = Policy(cap=500, step=1, growth=0.0, caution=0.0, passes=("cap_results",))
+POLICY = Policy(cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, passes=("cap_results",))
 TOOL = {"name": "read", "input_schema": {"type": "object"}}
 Where = tuple[int, int]  # a message, and a block of it
 
@@ -160,7 +160,7 @@ def test_nothing_is_marked_before_an_epoch() -> None:
 
 def test_nothing_is_marked_where_every_offer_is_taken_at_once() -> None:
     request = asked(marked(CUT, (8, MARK)))
-    assert placed(request, POLICY.replace(at_once=True)) == {}
+    assert placed(request, POLICY.replace(eager=True)) == {}
 
 
 @pytest.mark.parametrize("format", ["openai-chat", "openai-responses", "gemini"])
@@ -173,30 +173,30 @@ def test_other_wires_are_not_looked_at(format: str) -> None:
 MARKINGS: dict[str, tuple[dict[str, Any], Marking]] = {
     "none": (asked(CUT), Marking()),
     "only on the head": (asked(CUT, system=SYSTEM, tools=TWO), Marking()),
-    "one": (asked(marked(CUT, (8, MARK))), Marking(300, room=True)),
-    "an hour said in full": (asked(marked(CUT, (8, AN_HOUR))), Marking(HOUR, room=True)),
+    "one": (asked(marked(CUT, (8, MARK))), Marking(300, has_spare=True)),
+    "an hour said in full": (asked(marked(CUT, (8, AN_HOUR))), Marking(HOUR, has_spare=True)),
     "five minutes said in full": (
-        asked(marked(CUT, (8, {**MARK, "ttl": "5m"}))), Marking(300, room=True),
+        asked(marked(CUT, (8, {**MARK, "ttl": "5m"}))), Marking(300, has_spare=True),
     ),
     "one of two for an hour": (
-        asked(marked(CUT, (6, AN_HOUR), (8, MARK))), Marking(HOUR, room=True),
+        asked(marked(CUT, (6, AN_HOUR), (8, MARK))), Marking(HOUR, has_spare=True),
     ),
-    "three": (asked(marked(CUT, (8, MARK)), system=SYSTEM, tools=TWO), Marking(300, room=True)),
+    "three": (asked(marked(CUT, (8, MARK)), system=SYSTEM, tools=TWO), Marking(300, has_spare=True)),
     "four": (
         asked(marked(CUT, (6, MARK), (8, MARK)), system=SYSTEM, tools=TWO), Marking(300),
     ),
-    "automatic": (asked(CUT, cache_control=MARK), Marking(300, room=True)),
-    "automatic for an hour": (asked(CUT, cache_control=AN_HOUR), Marking(HOUR, room=True)),
+    "automatic": (asked(CUT, cache_control=MARK), Marking(300, has_spare=True)),
+    "automatic for an hour": (asked(CUT, cache_control=AN_HOUR), Marking(HOUR, has_spare=True)),
     "automatic as the fourth": (
         asked(marked(CUT, (8, MARK)), cache_control=MARK, system=SYSTEM, tools=TWO), Marking(300),
     ),
     "one that moves on, if slowly": (
-        asked(marked(session(*["one"] * 20), (21, MARK))), Marking(300, room=True),
+        asked(marked(session(*["one"] * 20), (21, MARK))), Marking(300, has_spare=True),
     ),
     "one that stays where it is": (asked(marked(session(*["one"] * 20), (20, MARK))), Marking()),
     "one that stays, and one that the provider is asked to place": (
         asked(marked(session(*["one"] * 20), (0, MARK)), cache_control=MARK),
-        Marking(300, room=True),
+        Marking(300, has_spare=True),
     ),
     "a mark that is null": (asked(marked(CUT, (8, None))), Marking()),
 }  # fmt: skip
@@ -216,12 +216,12 @@ FAR: dict[str, tuple[dict[str, Any], Marking]] = {
     "none": (asked(LONG), Marking()),
     "in front of all answers": (asked(marked(LONG, (0, MARK))), Marking()),
     "reasoning is signed for what was sent": (
-        asked(marked(LONG, (0, MARK)), model=BOUND), Marking(300, room=True),
+        asked(marked(LONG, (0, MARK)), model=BOUND), Marking(300, has_spare=True),
     ),
-    "behind an answer, far": (asked(marked(LONG, (2, MARK))), Marking(300, room=True)),
-    "behind an answer, near": (asked(marked(LONG, (40, MARK))), Marking(300, room=True)),
+    "behind an answer, far": (asked(marked(LONG, (2, MARK))), Marking(300, has_spare=True)),
+    "behind an answer, near": (asked(marked(LONG, (40, MARK))), Marking(300, has_spare=True)),
     "asked of the provider": (
-        asked(marked(LONG, (0, MARK)), cache_control=MARK), Marking(300, room=True),
+        asked(marked(LONG, (0, MARK)), cache_control=MARK), Marking(300, has_spare=True),
     ),
 }  # fmt: skip
 
@@ -358,7 +358,7 @@ def test_the_next_epoch_moves_it_on() -> None:
 @given(
     st.lists(st.integers(0, 3), min_size=2, max_size=12),
     st.sampled_from([MARK, AN_HOUR]),
-    st.sampled_from([POLICY, Policy(cap=500, step=1, growth=0.0), Policy(cap=2_000)]),
+    st.sampled_from([POLICY, Policy(cap_chars=500, reevaluate_tokens=1, reevaluate_ratio=0.0), Policy(cap_chars=2_000)]),
 )
 def test_any_session_keeps_its_prefix_between_epochs(
     sizes: list[int], mark: Any, policy: Policy

@@ -228,7 +228,7 @@ SPELLINGS = (
     "mcp__plugin_respool_respool__respool_expand",
 )  # fmt: skip
 LINES = "\n".join(f"line {number} of what the tool printed" for number in range(200))
-EAGER = Policy(cap=1_000, step=1, growth=0.0, at_once=True)
+EAGER = Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -326,4 +326,4 @@ def test_what_is_carried_along_weighs_as_what_it_holds(
     codec: Codec, message: Any, tokens: range
 ) -> None:
     counter = EstimateCounter()
-    assert sum(part_tokens(part, counter) for part in codec.read(0, message)) in tokens
+    assert sum(part_tokens(part, counter) for part in codec.decode(0, message)) in tokens

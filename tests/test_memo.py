@@ -20,7 +20,7 @@ from respool.passes.view import View
 from tests.laws.sessions import long_session
 
 SESSION = long_session("anthropic", 30, result=800)
-POLICY = Policy(cap=300, at_once=True)
+POLICY = Policy(cap_chars=300, eager=True)
 
 
 def grown(count: int) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def test_a_conversation_keeps_its_last_states_only() -> None:
 
 
 def test_many_conversations_are_bounded() -> None:
-    memo = Memo(most=10)
+    memo = Memo(max_states=10)
     for number in range(50):
         history = [{"role": "user", "content": f"task {number}"}, *SESSION["messages"][1:5]]
         respool.compact({**SESSION, "messages": history}, policy=POLICY, memo=memo)
@@ -48,31 +48,31 @@ def told_at_length(number: int, exchanges: int) -> bytes:
 
 
 def test_large_states_are_bounded_by_their_size() -> None:
-    memo = Memo(most_bytes=1)
+    memo = Memo(max_bytes=1)
     for number in range(3):
         respool.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
     assert len(memo) == 1
-    assert memo.held > 0
+    assert memo.size_bytes > 0
     memo.clear()
-    assert (len(memo), memo.held) == (0, 0)
+    assert (len(memo), memo.size_bytes) == (0, 0)
 
 
 def test_what_a_conversation_shares_is_counted_once() -> None:
     memo, held = Memo(), list[int]()
     for count in (29, 30):
         respool.compact(grown(count), policy=POLICY, memo=memo)
-        held.append(memo.held)
+        held.append(memo.size_bytes)
     assert len(memo) > 1
     assert held[1] < 1.2 * held[0]
 
 
 def test_whatever_goes_is_no_longer_counted() -> None:
-    memo = Memo(most=2)
+    memo = Memo(max_states=2)
     for number in (*range(6), 5):
         respool.compact(told_at_length(number, 3), policy=POLICY, memo=memo)
-    alone = Memo(most=2)
+    alone = Memo(max_states=2)
     respool.compact(told_at_length(5, 3), policy=POLICY, memo=alone)
-    assert memo.held == alone.held
+    assert memo.size_bytes == alone.size_bytes
 
 
 def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
@@ -81,7 +81,7 @@ def test_it_really_holds_about_as_many_bytes_as_it_may() -> None:
     gc.collect()
     tracemalloc.start()
     try:
-        memo = Memo(most_bytes=bound)
+        memo = Memo(max_bytes=bound)
         for body in bodies:
             respool.compact(body, memo=memo)
         gc.collect()
@@ -136,7 +136,7 @@ def test_an_edited_block_keeps_its_mark() -> None:
     request = grown(12)
     block = {**request["messages"][2]["content"][0], "cache_control": {"type": "ephemeral"}}
     request["messages"][2] = {"role": "user", "content": [block]}
-    out = respool.compact(request, policy=POLICY.replace(step=1_000), memo=None)
+    out = respool.compact(request, policy=POLICY.replace(reevaluate_tokens=1_000), memo=None)
     kept = out.request["messages"][2]["content"][0]
     assert kept["content"] != block["content"]
     assert kept["cache_control"] == {"type": "ephemeral"}
@@ -212,7 +212,7 @@ def with_marks(body: bytes, number: int) -> bytes:
 def test_what_folds_goes_out_the_same_as_if_nothing_was_remembered(
     format: str, marks: bool
 ) -> None:
-    policy, memo, folds = Policy(budget=6_000, step=1, keep_recent=2), Memo(), 0
+    policy, memo, folds = Policy(budget=6_000, reevaluate_tokens=1, keep_exchanges=2), Memo(), 0
     first, other = told(format, 1), told(format, 2)
     for number, body in enumerate((*first[:9], *other[6:12], *first[9:], *other[12:])):
         sent = with_marks(body, number) if marks else body
@@ -309,7 +309,7 @@ def test_what_another_branch_does_meanwhile_changes_nothing() -> None:
             assert len(view.ledger.uses) > noted, "it came too late, so this shows nothing"
         return iter(())
 
-    policy = Policy(passes=(meanwhile, "keep_lines"), step=1, growth=0.0)
+    policy = Policy(passes=(meanwhile, "keep_lines"), reevaluate_tokens=1, reevaluate_ratio=0.0)
     respool.compact(start, policy=policy, memo=memo)
     rival = Thread(target=respool.compact, args=(other,), kwargs={"policy": policy, "memo": memo})
     others.append(rival)

@@ -183,7 +183,7 @@ def test_the_report_names_the_place(format: str) -> None:
     (one,) = report.mimicry
     assert (one.kind, one.tool, one.said) == ("marker", "write", SHORT)
     codec = CODECS[format]  # type: ignore[index]
-    parts = [p for row, m in enumerate(whole[FIELD[format]]) for p in codec.read(row, m)]
+    parts = [p for row, m in enumerate(whole[FIELD[format]]) for p in codec.decode(row, m)]
     assert [part.kind for part in parts if part.ref == one.ref] == ["call"]
     assert f"marker mimicked at {one.ref}, in arguments of write" in report.to_text()
     assert report.to_dict()["mimicry"][0]["said"] == SHORT

@@ -18,7 +18,7 @@ CLOSE = st.builds(lambda high, low: (high << 40) | low, st.integers(0, 200), st.
 @given(st.lists(KEYS | CLOSE, max_size=1_500))
 def test_each_hash_has_one_number_in_the_order_they_came(keys: list[int]) -> None:
     numbers, known = Numbers(), dict[int, int]()
-    found = numbers.of_all(keys)
+    found = numbers.numbers_of(keys)
     for key in keys:
         known.setdefault(key, len(known) + 1)
     assert list(found) == [known[key] for key in keys]
@@ -29,24 +29,24 @@ def test_each_hash_has_one_number_in_the_order_they_came(keys: list[int]) -> Non
 def test_what_has_none_is_told() -> None:
     numbers = Numbers()
     assert numbers.get(7) == NONE
-    assert numbers.of(7) == 1
+    assert numbers.number_of(7) == 1
     assert (numbers.get(7), numbers.get(8)) == (1, NONE)
 
 
 def test_it_grows_and_stays_small() -> None:
     numbers, count = Numbers(), 50_000
-    found = numbers.of_all(range(1, count + 1))
+    found = numbers.numbers_of(range(1, count + 1))
     assert (found[0], found[-1]) == (1, count)
     assert numbers.get(count // 2) == count // 2
-    assert 8 * count < numbers.held < 30 * count  # a dict of ints takes over a hundred
-    assert numbers.held > held_by(found)
+    assert 8 * count < numbers.size_bytes < 30 * count  # a dict of ints takes over a hundred
+    assert numbers.size_bytes > held_by(found)
 
 
 def test_one_thread_may_add_while_another_asks() -> None:
     numbers, known = Numbers(), range(1, 2_000)
-    numbers.of_all(known)
+    numbers.numbers_of(known)
     with ThreadPoolExecutor(1) as threads:
-        adding = threads.submit(numbers.of_all, range(2_000, 150_000))
+        adding = threads.submit(numbers.numbers_of, range(2_000, 150_000))
         while not adding.done():
             assert [numbers.get(key) for key in known] == list(known)
         assert adding.result()[-1] == 149_999

@@ -37,11 +37,11 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 MINUTES = 300.0
-FOR_MINUTES = Rates(0.1, 1.25, exact=False, reach=20, room=True)
-FOR_AN_HOUR = Rates(0.1, 2.0, exact=False, reach=20, room=True)
-NO_ROOM = Rates(0.1, 1.25, exact=False, reach=20, room=False)
+FOR_MINUTES = Rates(0.1, 1.25, matches_any_prefix=False, lookback_positions=20, has_spare_breakpoint=True)
+FOR_AN_HOUR = Rates(0.1, 2.0, matches_any_prefix=False, lookback_positions=20, has_spare_breakpoint=True)
+NO_ROOM = Rates(0.1, 1.25, matches_any_prefix=False, lookback_positions=20, has_spare_breakpoint=False)
 PREFIX = Rates(0.1, 1.0)
-BREAKPOINTS = Rates(0.1, 1.25, exact=False, ends=80)
+BREAKPOINTS = Rates(0.1, 1.25, matches_any_prefix=False, lookback_requests=80)
 MARGIN = 1.1
 
 
@@ -73,21 +73,21 @@ def worth(start: int, value: float) -> Priced:
 
 RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
     "marks for five minutes": (
-        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES, room=True), FOR_MINUTES,
+        {}, "anthropic", "claude-opus-4-7", Marking(MINUTES, has_spare=True), FOR_MINUTES,
     ),
     "marks for an hour": (
-        {}, "anthropic", "claude-opus-4-7", Marking(HOUR, room=True), FOR_AN_HOUR,
+        {}, "anthropic", "claude-opus-4-7", Marking(HOUR, has_spare=True), FOR_AN_HOUR,
     ),
     "four marks leave no room": (
         {}, "anthropic", "claude-opus-4-7", Marking(MINUTES), NO_ROOM,
     ),
     "cheaper reads of a newer model": (
-        {}, "anthropic", "claude-opus-5-5", Marking(MINUTES, room=True),
-        Rates(0.05, 1.25, exact=False, reach=20, room=True),
+        {}, "anthropic", "claude-opus-5-5", Marking(MINUTES, has_spare=True),
+        Rates(0.05, 1.25, matches_any_prefix=False, lookback_positions=20, has_spare_breakpoint=True),
     ),
     "no marks, nothing is cached": ({}, "anthropic", "claude-opus-4-7", Marking(), NO_CACHE),
     "Anthropic's wire with no model": (
-        {}, "anthropic", None, Marking(MINUTES, room=True), FOR_MINUTES,
+        {}, "anthropic", None, Marking(MINUTES, has_spare=True), FOR_MINUTES,
     ),
     "Claude through a gateway, which marks what it passes on": (
         {}, "openai-chat", "anthropic/claude-opus-4.7", Marking(), NO_ROOM,
@@ -97,7 +97,7 @@ RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
     ),
     "a prefix found wherever it ends": ({}, "openai-responses", "gpt-5.1", Marking(), PREFIX),
     "marks say nothing on other wires": (
-        {}, "openai-chat", "gpt-5.1", Marking(HOUR, room=True), PREFIX,
+        {}, "openai-chat", "gpt-5.1", Marking(HOUR, has_spare=True), PREFIX,
     ),
     "reads at a half": ({}, "openai-chat", "gpt-4o", Marking(), Rates(0.5, 1.0)),
     "reads at full price": ({}, "openai-chat", "o3-pro", Marking(), Rates(1.0, 1.0)),
@@ -106,14 +106,14 @@ RATES: dict[str, tuple[dict[str, Any], str, str | None, Marking, Rates]] = {
     "no cache at all": ({}, "gemini", "gemini-1.5-pro", Marking(), NO_CACHE),
     "a maker nobody knows": ({}, "openai-chat", "qwen3-coder", Marking(), Rates(0.2, 1.0)),
     "the policy's own price of a read": (
-        {"read_price": 0.4}, "openai-chat", "gpt-5.1", Marking(), Rates(0.4, 1.0),
+        {"cache_read_price": 0.4}, "openai-chat", "gpt-5.1", Marking(), Rates(0.4, 1.0),
     ),
     "the policy's own price of a write": (
-        {"write_price": 1.6}, "anthropic", "claude-opus-4-7", Marking(HOUR, room=True),
-        Rates(0.1, 1.6, exact=False, reach=20, room=True),
+        {"cache_write_price": 1.6}, "anthropic", "claude-opus-4-7", Marking(HOUR, has_spare=True),
+        Rates(0.1, 1.6, matches_any_prefix=False, lookback_positions=20, has_spare_breakpoint=True),
     ),
     "nothing for nothing": (
-        {"read_price": 0, "write_price": 0}, "openai-chat", "gpt-5.1", Marking(), Rates(0.0, 0.0),
+        {"cache_read_price": 0, "cache_write_price": 0}, "openai-chat", "gpt-5.1", Marking(), Rates(0.0, 0.0),
     ),
 }  # fmt: skip
 
@@ -229,7 +229,7 @@ WORTHS: dict[str, tuple[Rates, Moment, float, int, int, float]] = {
     "no more than is saved already": (PREFIX, TEN, 0.0, 1_000, 1_000, 0.0),
     "less than is saved already": (PREFIX, TEN, 0.0, 1_000, 1_200, 0.0),
     "free and pressed change no worth": (
-        PREFIX, Moment(10, 20_000, free=True, pressed=True), 0.1, 1_000, 0, 3_125,
+        PREFIX, Moment(10, 20_000, is_rewrite_free=True, is_over_budget=True), 0.1, 1_000, 0, 3_125,
     ),
 }  # fmt: skip
 
@@ -241,7 +241,7 @@ def test_worth(case: str) -> None:
     edits: dict[int, Edit] = {3: cutting(3, before).edit} if before else {}
     found = priced([offer], history(3), edits, {}, lambda _: risk, rates, moment)
     assert [(one.offer, one.start) for one in found] == ([(offer, 3)] if value else [])
-    assert [one.worth for one in found] == pytest.approx([value] if value else [])
+    assert [one.value for one in found] == pytest.approx([value] if value else [])
 
 
 # case: what the offer risks, what the edit in force in its place risks already, its worth
@@ -260,7 +260,7 @@ def test_what_an_edit_in_force_risks_already(case: str) -> None:
     found = priced(
         [cutting(3, 1_000)], history(3), edits, {}, lambda one: risks[one.saved], PREFIX, TEN
     )
-    assert [one.worth for one in found] == pytest.approx([value])
+    assert [one.value for one in found] == pytest.approx([value])
 
 
 # What a limit demands is worth something as long as it saves something.
@@ -284,13 +284,13 @@ def test_what_a_limit_demands(case: str, reason: str) -> None:
     found = priced(
         [offer], history(3), edits, {}, lambda one: risks.get(one.saved, 0.0), PREFIX, TEN
     )
-    assert [one.worth for one in found] == pytest.approx(worths)
+    assert [one.value for one in found] == pytest.approx(worths)
 
 
 def test_what_a_limit_demands_is_worth_something_where_tokens_cost_nothing() -> None:
     offers = [cutting(3, 1_000, reason) for reason in ("trial", "folded")]
     found = priced(offers, history(3), {}, {}, lambda _: 0.0, Rates(0.0, 0.0), TEN)
-    assert [(one.offer, one.worth) for one in found] == [(offers[1], 1.0)]
+    assert [(one.offer, one.value) for one in found] == [(offers[1], 1.0)]
 
 
 def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edits() -> None:
@@ -298,7 +298,7 @@ def test_an_offer_starts_at_the_first_part_it_changes_and_saves_with_all_its_edi
     later = Replace(5, Ref(0, ()), "less", "ref", "trial", "", 300)
     offer = Offer("drop", later, also=(dropped,))
     (one,) = priced([offer], history(3), {}, {}, lambda _: 0.0, PREFIX, TEN)
-    assert (one.start, one.worth) == (0, pytest.approx(500 * 4))
+    assert (one.start, one.value) == (0, pytest.approx(500 * 4))
 
 
 def test_what_touches_nothing_is_worth_nothing() -> None:
@@ -310,7 +310,7 @@ def test_what_leans_on_a_text_that_goes_says_it_again() -> None:
     edits: dict[int, Edit] = {5: cutting(5, 300).edit}
     (one,) = priced([cutting(1, 1_000)], history(3), edits, {1: {5}}, lambda _: 0.0, PREFIX, TEN)
     assert (one.start, one.freed) == (1, (5,))
-    assert one.worth == pytest.approx((1_000 - 300) * 4)
+    assert one.value == pytest.approx((1_000 - 300) * 4)
     assert priced([cutting(1, 300)], history(3), edits, {1: {5}}, lambda _: 0.0, PREFIX, TEN) == []
 
 
@@ -378,19 +378,19 @@ CUTS: dict[str, tuple[Rates, Moment, list[tuple[int, float]], tuple[int, float, 
         FOR_MINUTES, TEN, [(6, 3_000.0), (7, 3_000.0)], (6, 6_000.0, 1.15 * 4_000),
     ),
     "a free moment": (
-        FOR_MINUTES, Moment(10, 20_000, free=True), [(3, 1.0), (7, 1.0)], (2, 2.0, 0.0),
+        FOR_MINUTES, Moment(10, 20_000, is_rewrite_free=True), [(3, 1.0), (7, 1.0)], (2, 2.0, 0.0),
     ),
     "under pressure": (
-        FOR_MINUTES, Moment(10, 20_000, pressed=True), [(3, 1.0), (7, 1.0)], (3, 2.0, 0.0),
+        FOR_MINUTES, Moment(10, 20_000, is_over_budget=True), [(3, 1.0), (7, 1.0)], (3, 2.0, 0.0),
     ),
     "under pressure, from the very first part on": (
-        FOR_MINUTES, Moment(10, 20_000, pressed=True), [(0, 1.0)], (0, 1.0, 0.0),
+        FOR_MINUTES, Moment(10, 20_000, is_over_budget=True), [(0, 1.0)], (0, 1.0, 0.0),
     ),
     "writing is cheaper than reading: no price is below none": (
         Rates(1.0, 0.5), TEN, [(7, 1.0)], (7, 1.0, 0.0),
     ),
     "under pressure with nothing to offer": (
-        FOR_MINUTES, Moment(10, 20_000, pressed=True), [], None,
+        FOR_MINUTES, Moment(10, 20_000, is_over_budget=True), [], None,
     ),
 }  # fmt: skip
 
@@ -419,7 +419,7 @@ def same(cut: Cut | None, expected: tuple[int, float, float] | None) -> None:
         return
     assert cut is not None
     start, value, price = expected
-    assert (cut.start, cut.worth, cut.price) == (start, value, pytest.approx(MARGIN * price))
+    assert (cut.start, cut.value, cut.price) == (start, value, pytest.approx(MARGIN * price))
 
 
 # Where the prefix before a cut is found. A mark looks at its own place and the 19 before it.
@@ -502,7 +502,7 @@ ENDS = [0, 2, 4, 10]
 )
 def test_where_a_change_starts_behind_an_epoch(rates: Rates, starts: Sequence[int]) -> None:
     assert [cut_start(at, SIX, rates, ENDS) for at in range(12)] == starts
-    assert rates.exact or cut_start(9, SIX, rates, []) == cut_start(9, SIX, rates, [10]) == 0
+    assert rates.matches_any_prefix or cut_start(9, SIX, rates, []) == cut_start(9, SIX, rates, [10]) == 0
 
 
 def test_a_cut_among_what_was_written_in_one_go_writes_all_of_it_again() -> None:
@@ -520,7 +520,7 @@ def test_a_cut_among_what_was_written_in_one_go_writes_all_of_it_again() -> None
 
 @pytest.mark.parametrize(("rates", "start"), [(FOR_MINUTES, 4), (NO_ROOM, 4), (PREFIX, 7)])
 def test_under_pressure_the_mark_stands_where_it_is_found(rates: Rates, start: int) -> None:
-    moment = Moment(10, 20_000, pressed=True)
+    moment = Moment(10, 20_000, is_over_budget=True)
     same(best_cut([worth(7, 1.0)], SIX, THOUSANDS, rates, moment, (), ENDS), (start, 1.0, 0.0))
 
 
@@ -548,9 +548,9 @@ def test_a_cut_pays_for_the_reasoning_that_goes_with_it() -> None:
     assert cut.price == pytest.approx(MARGIN * 0.9 * 3_000 + 500)
 
 
-@pytest.mark.parametrize("moment", [Moment(10, 20_000, free=True), TEN])
+@pytest.mark.parametrize("moment", [Moment(10, 20_000, is_rewrite_free=True), TEN])
 def test_where_nothing_is_written_again_it_still_does(moment: Moment) -> None:
-    rates = FOR_MINUTES if moment.free else NO_CACHE
+    rates = FOR_MINUTES if moment.is_rewrite_free else NO_CACHE
     lost = [0.0, 0.0, 0.0, 500.0, 500.0, 0.0]
     assert best_cut([worth(7, 400.0)], SIX, THOUSANDS, rates, moment, lost) is None
     assert best_cut([worth(7, 600.0)], SIX, THOUSANDS, rates, moment, lost) is not None
@@ -563,8 +563,8 @@ def searched(offers: Sequence[Priced], sent: Sequence[int], rates: Rates) -> flo
     """The most that any cut gains, by trying them all."""
     gains = [0.0]
     for first in range(len(SIX.parts)):
-        start = first if rates.exact else first - first % 2
-        value = sum(one.worth for one in offers if one.start >= start)
+        start = first if rates.matches_any_prefix else first - first % 2
+        value = sum(one.value for one in offers if one.start >= start)
         behind = max(0, sent[-1] - sent[min(start, len(sent) - 1)])
         gains.append(value - MARGIN * (rates.write - rates.read) * behind)
     return max(gains)
@@ -581,8 +581,8 @@ def test_no_other_cut_gains_more(
     offers = [worth(*one) for one in offered]
     sent = list(accumulate(sizes, initial=0))
     cut = best_cut(offers, SIX, sent, rates, TEN)
-    gain = 0.0 if cut is None else cut.worth - cut.price
+    gain = 0.0 if cut is None else cut.value - cut.price
     assert gain == pytest.approx(searched(offers, sent, rates))
     if cut is not None:
-        behind = [one.worth for one in offers if one.start >= cut.start]
-        assert cut.worth == pytest.approx(sum(behind))
+        behind = [one.value for one in offers if one.start >= cut.start]
+        assert cut.value == pytest.approx(sum(behind))

@@ -152,7 +152,7 @@ def test_an_older_sqlite_can_answer_everything(tmp_path: Path, monkeypatch: pyte
     assert len(store.requests("c", None)) == 3
     assert store.notable(None) == []
     assert store.lineage("c", None)
-    store.sent("c", ["00"])
+    store.prior_requests("c", ["00"])
     assert store.forget().requests == 3
     assert not store.sweep()
     store.close()

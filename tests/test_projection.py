@@ -670,7 +670,7 @@ def test_what_was_encoded_is_remembered(
 
     long = "\n".join(f"line {number} of the output" for number in range(100))
     history = json.loads(json.dumps(HISTORIES[format]()).replace("A said", json.dumps(long)[1:-1]))
-    policy = Policy(cap=300, step=1, growth=0.0, at_once=True, passes=("cap_results",))
+    policy = Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=("cap_results",))
     memo, counts = Memo(), []
     encode_like = bytes_body.encode_like
 

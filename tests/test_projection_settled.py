@@ -18,8 +18,8 @@ from tests.formats import FIELD, FORMATS
 from tests.laws.sessions import long_session
 
 formats = pytest.mark.parametrize("format", FORMATS)
-POLICY = respool.Policy(cap=300, at_once=True, step=1, growth=0.0, passes=("cap_results",))
-PLANNED = respool.Policy(step=500, growth=0.05, caution=2.0)
+POLICY = respool.Policy(cap_chars=300, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",))
+PLANNED = respool.Policy(reevaluate_tokens=500, reevaluate_ratio=0.05, miss_penalty=2.0)
 MODEL = {"anthropic": "claude-opus-4-5"}
 SHORT = {"type": "ephemeral"}
 
@@ -66,7 +66,7 @@ def test_a_warm_projection_is_the_cold_one(format: str, as_bytes: bool) -> None:
         warm = respool.compact(asked, format=format, policy=POLICY, memo=memo)
         assert warm.request == respool.compact(asked, format=format, policy=POLICY).request
         state = fold_request(asked, format, POLICY, Facts(), memo).state
-        settled += state.outgoing.settled is not None
+        settled += state.rendered.settled is not None
     # Objects that went out are the caller's to change: they are made anew each time.
     assert settled > 10 if as_bytes else settled == 0, settled
 
@@ -78,11 +78,11 @@ def test_a_mark_of_ours_is_put_anew_into_what_is_settled() -> None:
         asked = json.dumps(request).encode()
         warm = respool.compact(asked, policy=PLANNED, memo=memo)
         assert warm.request == respool.compact(asked, policy=PLANNED).request
-        known = fold_request(asked, "anthropic", PLANNED, Facts(), memo).state.outgoing.settled
-        if known is None or not known.anew:
+        known = fold_request(asked, "anthropic", PLANNED, Facts(), memo).state.rendered.settled
+        if known is None or not known.variable_pieces:
             continue
         anew += 1
-        ((row, at),) = known.anew.items()
+        ((row, at),) = known.variable_pieces.items()
         assert known.pieces[at].source == row  # type: ignore[union-attr]
     assert anew > 5
 
@@ -95,7 +95,7 @@ def test_objects_are_shared_where_nobody_changes_them(format: str) -> None:
     for request in grown(format):
         body = ObjectBody(request, shares=True)
         before = fold_on(body, format, POLICY, Facts(), before)  # type: ignore[arg-type]
-        pieces, _ = project(body, before.state, before.setting)
+        pieces, _ = project(body, before.state, before.context)
         out = body.splice(pieces)
         assert out == respool.compact(request, format=format, policy=POLICY).request
         ids = {at: id(one) for at, one in enumerate(out[FIELD[format]])}
@@ -127,7 +127,7 @@ def test_what_an_unsigned_turn_needs_is_settled_too(asks_at: int) -> None:
         assert (warm.request, warm.report) == (cold.request, cold.report)
         settled = fold_request(
             asked, "gemini", respool.Policy(), Facts(), memo
-        ).state.outgoing.settled
+        ).state.rendered.settled
         ends.append(len(request["contents"]) - (0 if settled is None else settled.end))
         assert respool.check(json.loads(warm.request)) == []
     assert max(ends[40:]) < 40, "rows are looked at again"
@@ -152,21 +152,21 @@ def test_rows_are_settled_where_what_comes_is_tidied(format: str, mark: bool) ->
         asked = json.dumps({**session, FIELD[format]: held}).encode()
         warm = respool.compact(asked, format=format, policy=policy, memo=memo)
         assert warm.request == respool.compact(asked, format=format, policy=policy).request
-        settled = fold_request(asked, format, policy, Facts(), memo).state.outgoing.settled
+        settled = fold_request(asked, format, policy, Facts(), memo).state.rendered.settled
         left.append(end - (0 if settled is None else settled.end))
     assert max(left[40:]) < 50, "rows are looked at again"
 
 
 def test_rows_are_settled_where_a_mark_of_ours_stands_beside_what_folded() -> None:
     """Neighbours that stay apart do so however the marked one of them is spelled."""
-    memo, policy = Memo(), respool.Policy(budget=6_000, keep_recent=2)
+    memo, policy = Memo(), respool.Policy(budget=6_000, keep_exchanges=2)
     history, left = long_session("anthropic", 60, result=600)["messages"], list[int]()
     for end in range(41, len(history) + 1, 2):
         asked = json.dumps({"model": MODEL["anthropic"], "messages": marked(history[:end])})
         warm = respool.compact(asked, policy=policy, memo=memo)
         assert warm.request == respool.compact(asked, policy=policy).request
         state = fold_request(asked, "anthropic", policy, Facts(), memo).state
-        beside = state.outgoing.settled
+        beside = state.rendered.settled
         if state.cut > 0 and any(edit.reason == "folded" for edit in warm.report.edits):
             left.append(end - (0 if beside is None else beside.end))
     assert len(left) > 10

@@ -45,7 +45,7 @@ def stub_all(view: View, policy: Policy) -> Iterator[Offer]:
     """Stub every seen result that may be touched, again and again."""
     for position in view.transcript.results:
         part = view.transcript.parts[position]
-        if position in view.in_force or not view.may_rewrite(position) or find_marker(part.text):
+        if position in view.in_force or not view.can_rewrite(position) or find_marker(part.text):
             continue
         ref = reference(part.text)
         text = str(Short(part.text.count("\n") + 1, "lines", ref))
@@ -77,9 +77,9 @@ def left(format: str, *steps: Any, **settings: Any) -> list[bool]:
     """Of each result but the last, whether it stayed whole."""
     given = {
         "passes": (stub_all,),
-        "step": 1,
-        "growth": 0.0,
-        "at_once": True,
+        "reevaluate_tokens": 1,
+        "reevaluate_ratio": 0.0,
+        "eager": True,
         "tools": TOOLS,
     } | settings
     policy = Policy(**given)
@@ -128,7 +128,7 @@ def test_pins_by_tool_kind_path_and_call(format: str, pins: Any, stay: list[bool
 def test_a_pinned_exchange_is_not_dropped_either(format: str) -> None:
     steps = (call("note", "a"), call("run", "b"))
     policy = Policy(
-        passes=(drop_all,), step=1, growth=0.0, at_once=True, tools=TOOLS, pin_tools=("note",)
+        passes=(drop_all,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, tools=TOOLS, pin_tools=("note",)
     )
     whole = request(format, "go", *steps, call("run", "end", "done"))
     out = respool.compact(whole, format=format, policy=policy, memo=None)
@@ -175,8 +175,8 @@ CUTTING = [one.__name__ for one in PASSES if one.__name__ not in OTHERS]
 def alone(name: str, pins: Collection[str], steps: Sequence[list[Exchange]]) -> State:
     """A session after one pass has taken at once whatever it could."""
     policy = Policy(
-        passes=(name,), step=1, growth=0.0, at_once=True, keep_recent=0, caution=0.0,
-        pin_calls=tuple(pins), cap=1_500 if name == "cap_results" else None,
+        passes=(name,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0, miss_penalty=0.0,
+        pin_calls=tuple(pins), cap_chars=1_500 if name == "cap_results" else None,
         budget=2_500 if name == "fold_exchanges" else None,
     )  # fmt: skip
     body = request("anthropic", "go", *steps)
@@ -230,7 +230,7 @@ def test_an_image_in_a_pinned_result_is_pinned(format: str) -> None:
         return iter(())
 
     image = [Exchange("text", id="a", image=True)]
-    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_calls=("a",))
+    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, pin_calls=("a",))
     whole = request(format, "go", image, call("note", "end", "done"))
     respool.compact(whole, format=format, policy=policy, memo=None)
     assert seen == [("media", True)]
@@ -240,7 +240,7 @@ def test_an_image_that_the_user_sent_is_no_part_of_a_result_before_it() -> None:
     index = fetch(("note", "{}", "text"))
     index.add_unit((2, 3), [], [Part(Ref(2, ("content", 0)), "media", "user", "")], False)
     pins = Protections(index, Ledger(), Policy(pin_calls=("0",)), ())
-    assert [pins.why(at) for at in range(3)] == ["pinned call 0", "pinned call 0", None]
+    assert [pins.reason_for(at) for at in range(3)] == ["pinned call 0", "pinned call 0", None]
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def judged(format: str, *steps: Any, **settings: Any) -> list[bool]:
         found[:] = [view.is_protected(at) for at in view.transcript.results[:-1]]
         return iter(())
 
-    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
+    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, tools=TOOLS, **settings)
     whole = request(format, "go", *steps, call("note", "end", "done"))
     respool.compact(whole, format=format, policy=policy, memo=None)
     return found
@@ -394,7 +394,7 @@ def test_single_lines_of_the_base_may_go_but_of_what_is_pinned(
 ) -> None:
     after = [("edit", {"path": "a"}), *others, *[("note", {})] * 9]
     steps = [call(tool, f"c{at}", **args) for at, (tool, args) in enumerate(after)]
-    bold = {"passes": ("keep_lines",), "caution": 0.01} | settings
+    bold = {"passes": ("keep_lines",), "miss_penalty": 0.01} | settings
     assert left(format, call("read", "base", **read), *steps, **bold)[0] is stays
 
 
@@ -403,7 +403,7 @@ def test_single_lines_of_the_base_may_go_but_of_what_is_pinned(
 
 def test_nothing_is_computed_before_it_is_asked() -> None:
     pins = Protections(Index(), Ledger(), Policy(), ())
-    assert pins.asked() == {}
+    assert pins.judged() == {}
     assert "not a position" not in pins
 
 
@@ -452,13 +452,13 @@ def test_why_it_stays_and_how_such_reasons_are_summed_up(case: str) -> None:
     def look(view: View, policy: Policy) -> Iterator[Offer]:
         pins = view.pinned
         assert isinstance(pins, Protections)
-        found[:] = [(pins.why(at), pins.kind(at)) for at in view.transcript.results]
+        found[:] = [(pins.reason_for(at), pins.label_for(at)) for at in view.transcript.results]
         return iter(())
 
     calls = [
         call(tool, f"c{n}", error=error, **args) for n, (tool, args, error) in enumerate(steps)
     ]
-    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, tools=TOOLS, **settings)
+    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, tools=TOOLS, **settings)
     whole = request("anthropic", "go", *calls, call("run", "end", "done"))
     respool.compact(whole, policy=policy, memo=None)
     assert found[0] == (why, kind)
@@ -510,7 +510,7 @@ def test_asking_about_every_part_stays_linear() -> None:
             view.is_protected(position)
         return iter(())
 
-    policy = Policy(passes=(look,), step=1, growth=0.0, at_once=True, pin_paths=("docs/**",))
+    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, pin_paths=("docs/**",))
     short, long = long_session("anthropic", 100), long_session("anthropic", 800)
     takes_at_most(
         2.5 * 8,
@@ -524,9 +524,9 @@ def test_the_trace_tells_what_was_kept_and_why() -> None:
     whole = request("anthropic", "go", *steps, call("note", "end", "done"))
     policy = Policy(
         passes=(stub_all,),
-        step=1,
-        growth=0.0,
-        at_once=True,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        eager=True,
         tools=TOOLS,
         pin_paths=("docs/",),
         pin_calls=("zz",),

@@ -167,8 +167,8 @@ def test_memory_is_flat(tmp_path: Path):
             assert one.store.flush(SOON)
             gc.collect()
 
-        one.deciding._memo._most = 16
-        one.deciding._memo.bodies = Bodies(most_bytes=200_000)
+        one.deciding._memo._max_states = 16
+        one.deciding._memo.bodies = Bodies(max_bytes=200_000)
         one.deciding._conversations._most = 16
         await some(0)
         tracemalloc.start()

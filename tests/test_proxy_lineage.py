@@ -241,7 +241,7 @@ class TestMarks:
         marks = [self.NONE] * 3 + [self.MINUTES] * 3 + [self.HOURS] * 2
         made = self.ask_all(marks, store, restarted=False)
         known = made[-1].facts
-        assert [known.marks_at(one.prefix) for one in made] == [
+        assert [known.breakpoint_mode_at(one.prefix) for one in made] == [
             "none", None, None, "5m", None, None, "1h", None,
         ]  # fmt: skip
         assert store.facts(made[-1].conversation).marks == known.marks
@@ -281,7 +281,7 @@ class TestMarksOfOthers:
         made = self.ask_all(store, self.CACHED)
         assert [each.marks for each in made] == [None, "none", *["behind"] * 4]
         known = made[-1].facts
-        assert [known.marks_at(each.prefix) for each in made[1:4]] == [None, "behind", None]
+        assert [known.breakpoint_mode_at(each.prefix) for each in made[1:4]] == [None, "behind", None]
         assert store.facts(made[-1].conversation).marks == known.marks
 
     def test_who_comes_after_knows_it(self, store: SQLiteStore):

@@ -31,18 +31,18 @@ from tests.test_proxy_serve import SOON, TOKEN, served, workers_of
 LONG = "".join(f"line {number} of a long output\n" for number in range(200))
 KEEN = (
     "--set",
-    "cap=500",
+    "cap_chars=500",
     "--set",
-    "at_once=true",
+    "eager=true",
     "--set",
-    "step=1",
+    "reevaluate_tokens=1",
     "--set",
-    "growth=0",
+    "reevaluate_ratio=0",
     "--set",
     "passes=cap_results",
 )
 
-TIGHT = ("--preset", "tight", "--set", "step=500")
+TIGHT = ("--preset", "tight", "--set", "reevaluate_tokens=500")
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import OK, ask, post, proxy, run, say
 from tests.storing import salt_of
 
-WAITING = respool.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WAITING = respool.Policy(reevaluate_tokens=1_000_000)  # nothing is edited of so short a history, but for a limit
 
 
 def _long(at: int) -> str:

@@ -138,13 +138,13 @@ def test_two_owners_share_no_group() -> None:
 
 
 def found(messages: list[Any], format: FormatName, owner: str = "owner") -> Conversation:
-    field = CODECS[format].history
+    field = CODECS[format].history_field
     body = json.dumps({"model": "m", field: messages}).encode()
     return conversation_of(read_body(body), format, owner)
 
 
 def first_output(messages: list[Any], format: FormatName) -> int | None:
-    made = (at for at, one in enumerate(messages) if CODECS[format].model_made(one))
+    made = (at for at, one in enumerate(messages) if CODECS[format].is_model_made(one))
     return next(made, None)
 
 
@@ -205,7 +205,7 @@ def test_a_cache_mark_that_moves_changes_nothing() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_opening_is_the_prefix_under_which_facts_are_kept(format: FormatName) -> None:
-    field = CODECS[format].history
+    field = CODECS[format].history_field
     content: dict[str, Any] = (
         {"parts": [{"text": "hello"}]} if format == "gemini" else {"content": "hello"}
     )

@@ -31,7 +31,7 @@ COUNTS = {
     "gemini": "/v1beta/models/gemini-2.5-pro:countTokens",
 }
 KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
-KEEN = respool.Policy(at_once=True, step=30_000, growth=0.0)
+KEEN = respool.Policy(eager=True, reevaluate_tokens=30_000, reevaluate_ratio=0.0)
 DEFAULT = respool.Policy()
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 

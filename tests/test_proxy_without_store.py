@@ -26,7 +26,7 @@ from tests.proxying import Reply, Upstream, ask, get, post, upstream
 from tests.storing import SOURCE
 
 KEY = "x-api-key: one"
-EAGER = 'cap = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
+EAGER = 'cap_chars = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
 SOON = 20.0
 
 

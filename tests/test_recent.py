@@ -85,7 +85,7 @@ def test_an_empty_history_has_nothing_to_keep():
 def test_what_is_kept_may_stand_in_the_way_of_a_budget_and_is_named(format: str):
     text = "\n".join(f"line {n} of what was printed here" for n in range(600))
     body = request(format, "go", *([bash(f"make {n}", text, f"c{n}")] for n in range(4)))
-    policy = Policy(budget=8_000, keep_calls=4, at_once=True)
+    policy = Policy(budget=8_000, keep_calls=4, eager=True)
     with pytest.raises(BudgetError, match="the latest messages and calls"):
         respool.compact(body, format=format, policy=policy, memo=None)
     met = respool.compact(body, format=format, policy=policy.replace(keep_calls=0), memo=None)

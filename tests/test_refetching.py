@@ -38,7 +38,7 @@ TOOLS = Tools(
 
 
 def policy_with(*passes: Any, **more: Any) -> Policy:
-    return Policy(passes=passes, step=1, growth=0.0, at_once=True, tools=TOOLS, **more)
+    return Policy(passes=passes, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, tools=TOOLS, **more)
 
 
 STUB = policy_with(stub_all)
@@ -98,7 +98,7 @@ def found_in(format: str, did: Sequence[Done], policy: Policy) -> tuple[list[tup
     grown(format, did, policy)
     whole = request(format, "go", *steps_of(did))
     state = fold_request(whole, format, policy, Facts(), None).state
-    return [(one.exchange, one.earlier_exchange) for one in state.refetched], state.asked_twice
+    return [(one.exchange, one.earlier_exchange) for one in state.refetched], state.repeated_requests
 
 
 CASES: dict[str, tuple[list[Done], list[tuple[int, int]], int]] = {
@@ -162,14 +162,14 @@ def test_calls_of_one_turn_do_not_answer_one_another(format: str) -> None:
     whole = request(format, "go", both, *steps_of([NOTE, read("a")]))
     state = fold_request(whole, format, STUB, Facts(), None).state
     assert [(one.exchange, one.earlier_exchange) for one in state.refetched] == [(3, 1)]
-    assert state.asked_twice == 0
+    assert state.repeated_requests == 0
 
 
 def keep_half(view: View, policy: Policy) -> Iterator[Offer]:
     """A user's pass: of every seen result, the first half of its lines."""
     for position in view.fresh_results():
         part = view.transcript.parts[position]
-        if not view.may_rewrite(position) or find_marker(part.text) or "\n" not in part.text:
+        if not view.can_rewrite(position) or find_marker(part.text) or "\n" not in part.text:
             continue
         all = part.text.split("\n")
         kept, ref = all[: len(all) // 2], reference(part.text)
@@ -233,8 +233,8 @@ def test_the_copy_stays_and_the_old_one_stays_cut(format: str, passes: Any) -> N
 @formats
 def test_the_usual_passes_leave_it_alone(format: str) -> None:
     policy = Policy(
-        step=1, growth=0.0, tools=TOOLS, cap=300, shape_arrivals=True, caution=0.0,
-        read_price=0.1, write_price=0.1,
+        reevaluate_tokens=1, reevaluate_ratio=0.0, tools=TOOLS, cap_chars=300, trim_on_arrival=True, miss_penalty=0.0,
+        cache_read_price=0.1, cache_write_price=0.1,
     )  # fmt: skip
     did = [read("a"), *([NOTE] * 3), read("a"), *([NOTE] * 9), read("b"), NOTE, NOTE]
     outs = grown(format, did, policy)
@@ -263,7 +263,7 @@ def test_a_budget_is_met_all_the_same(format: str, budget: int) -> None:
     for number in range(12):
         did += [read(f"file_{number}"), NOTE, NOTE]
     did += [done for number in range(12) for done in (read(f"file_{number}"), NOTE)]
-    policy = Policy(passes=(stub_all, "fold_exchanges"), step=1, growth=0.0, tools=TOOLS)
+    policy = Policy(passes=(stub_all, "fold_exchanges"), reevaluate_tokens=1, reevaluate_ratio=0.0, tools=TOOLS)
     whole = request(format, "go", *steps_of(did))
     out = respool.compact(whole, format=format, policy=policy.replace(budget=budget), memo=None)
     assert out.report.refetched
@@ -385,7 +385,7 @@ def test_it_is_found_just_where_the_model_could_not_see_it(format: str, passes: 
     ],
 )
 def test_spans_meet(one: Span, other: Span, meet: bool) -> None:
-    assert one.meets(other) is other.meets(one) is meet
+    assert one.overlaps(other) is other.overlaps(one) is meet
 
 
 def test_looking_stays_linear() -> None:

@@ -37,7 +37,7 @@ def stub_seen(view: View, policy: Policy) -> Iterator[Offer]:
 def stubs(view: View, unit: str) -> Iterator[Offer]:
     for position in view.fresh_results():
         part = view.transcript.parts[position]
-        if view.may_rewrite(position) and not find_marker(part.text):
+        if view.can_rewrite(position) and not find_marker(part.text):
             ref = reference(part.text)
             text = str(Short(part.text.count("\n") + 1, unit, ref))
             saved = view.saved_by(position, text)
@@ -59,7 +59,7 @@ def session(format: str = "anthropic") -> dict[str, Any]:
 
 
 def eager(*passes: Any, **settings: Any) -> Policy:
-    return Policy(passes=passes, step=1, growth=0.0, at_once=True, **settings)
+    return Policy(passes=passes, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, **settings)
 
 
 # In a policy.
@@ -83,7 +83,7 @@ def reword(view: View, policy: Policy) -> Iterator[Offer]:
     """Words of its own, that look like what a tool notes, for every result that was seen."""
     for position in view.fresh_results():
         part = view.transcript.parts[position]
-        if view.may_rewrite(position) and len(part.text) > 999:
+        if view.can_rewrite(position) and len(part.text) > 999:
             ref = reference(part.text)
             text = f"{WORDED}\n{Short(200, 'lines', ref)}"
             saved = view.saved_by(position, text)
@@ -136,7 +136,7 @@ def test_lists_that_mean_nothing_are_refused(written: Any) -> None:
 def test_a_policy_with_functions_is_a_value() -> None:
     policy = Policy(passes=("cap_results", other))
     assert policy == Policy(passes=("cap_results", other)) != Policy(passes=("cap_results",))
-    assert policy.replace(cap=5).passes == policy.passes
+    assert policy.replace(cap_chars=5).passes == policy.passes
     assert pickle.loads(pickle.dumps(policy)) == policy
     assert policy.fingerprint() == Policy(passes=("cap_results", other)).fingerprint()
     assert policy.fingerprint() != Policy(passes=("cap_results", stub_seen)).fingerprint()
@@ -368,7 +368,7 @@ def test_whatever_a_pass_tries_what_goes_out_is_valid(format: str, shaped: Any, 
 def leaning(given: Any, level: Any = "stub") -> Callable[[View, Policy], Iterator[Offer]]:
     def lean(view: View, policy: Policy) -> Iterator[Offer]:
         for offer in stubs(view, "lines"):
-            yield replace(offer, leans_on=given, level=level)
+            yield replace(offer, depends_on=given, level=level)
 
     return lean
 
@@ -377,7 +377,7 @@ def leaning(given: Any, level: Any = "stub") -> Callable[[View, Policy], Iterato
 @pytest.mark.parametrize("given", [3, None, "0", ("0",), (None,), (-1,), (10**6,), (1.0,)])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_what_an_offer_leans_on_must_be_there(format: str, given: Any, at_once: bool) -> None:
-    whole, policy = session(format), eager(leaning(given)).replace(at_once=at_once)
+    whole, policy = session(format), eager(leaning(given)).replace(eager=at_once)
     out = respool.compact(whole, format=format, policy=policy, memo=None)
     assert out.request is whole
     assert "is no tuple of positions" in out.report.failures["lean"]

@@ -90,7 +90,7 @@ RESULTS: dict[str, tuple[Answered, str]] = {
         "shot returned\n```\nok\n```\nIt also returned 2 images and 1 file, shown next.",
     ),
     "values beside the text": (
-        Answered("run", "c1", 1, True, "ok", beside=('{"exit_code":0}',)),
+        Answered("run", "c1", 1, True, "ok", extra_json=('{"exit_code":0}',)),
         'run returned\n```\nok\n```\nIt also returned {"exit_code":0}',
     ),
     "of no call that is known": (
@@ -704,7 +704,7 @@ def test_the_report_tells_what_the_words_cost() -> None:
 def test_a_plan_is_applied_in_the_words_it_was_made_for(format: str) -> None:
     rows = "\n".join(f"row {n}" for n in range(9_000))
     asked = request(format, "Why?", [Exchange(rows)], "And?", [Exchange("ok", id="c2")])
-    policy = Policy(rendering="text", at_once=True, step=1, growth=0.0)
+    policy = Policy(rendering="text", eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0)
     plan = respool.plan(asked, format=format, policy=policy, memo=None)
     assert plan.edits
     out = respool.compact(asked, format=format, policy=policy, memo=None)

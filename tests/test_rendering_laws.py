@@ -168,7 +168,7 @@ def test_the_figures_are_those_of_what_goes_out(format: str, style: str) -> None
         if report.untouched or report.repairs:
             return
         counter = counter_for(format, request.get("model"))
-        head = CODECS[format].read_head(out.request)  # type: ignore[index]
+        head = CODECS[format].decode_head(out.request)  # type: ignore[index]
         after = sum(part_tokens(p, counter) for p in [*head, *parts_of(format, out.request)])
         assert report.tokens_after == after
         saved = report.tokens_before + report.tokens_rendered - report.tokens_after

@@ -36,9 +36,9 @@ Fields = dict[str, Any] | None
 def errors(contents: list[Any], fields: Fields = None) -> list[Problem]:
     seen, found = Seen(), list[Problem]()
     for step in steps_of(CODEC, contents):
-        found += RULES.step(step, seen, fields)
+        found += RULES.check_step(step, seen, fields)
         RULES.advance(step, seen)
-    found += RULES.end(seen, len(contents), contents.__getitem__, fields)
+    found += RULES.check_end(seen, len(contents), contents.__getitem__, fields)
     return [problem for problem in found if problem.severity == "error"]
 
 
@@ -46,23 +46,23 @@ def mend_steps(contents: list[Any], fields: Fields = None) -> tuple[list[Any], S
     """The history mended step by step, without what its end needs."""
     seen, rows = Seen(), list[Any]()
     for step in steps_of(CODEC, contents):
-        mended = MENDER.step(step, seen, fields)
+        mended = MENDER.repair_step(step, seen, fields)
         new = list(step.messages) if mended is None else [row.message for row in mended.rows]
         for sub in steps_of(CODEC, new):
-            RULES.advance(Step(sub.messages, len(rows) + sub.at, sub.split), seen)
+            RULES.advance(Step(sub.messages, len(rows) + sub.at, sub.model_count), seen)
         rows += new
     return rows, seen
 
 
 def repair(contents: list[Any], fields: Fields = None) -> list[Any]:
     rows, seen = mend_steps(contents, fields)
-    ending = MENDER.end(seen, len(rows), rows.__getitem__, fields)
+    ending = MENDER.repair_end(seen, len(rows), rows.__getitem__, fields)
     if ending is None:
         return rows
     out: list[Any] = []
     for row, message in enumerate(rows):
         out += [
-            ending.message(row) if row in ending.changed() else message,
+            ending.message(row) if row in ending.changed_rows() else message,
             *ending.inserts.get(row, ()),
         ]
     return out
@@ -332,7 +332,7 @@ def test_an_id_on_one_side_only_stays_there() -> None:
 
 def test_rows_name_their_source_and_repairs_their_rule() -> None:
     contents = [model(call("a")), MORE, user(answer("a"))]
-    mended = MENDER.step(Step(contents, 0, 1), Seen(), None)
+    mended = MENDER.repair_step(Step(contents, 0, 1), Seen(), None)
     assert mended is not None
     assert [row.source for row in mended.rows] == [None, 0, 2, 1]
     assert mended.rows[2].message is contents[2]
@@ -382,7 +382,7 @@ def test_a_request_that_ends_on_the_model_gets_a_user_turn() -> None:
 
 
 def test_there_are_no_marks_to_limit() -> None:
-    assert MENDER.limit_marks([(0, ASK)], {}) is None
+    assert MENDER.limit_breakpoints([(0, ASK)], {}) is None
 
 
 def test_values_of_any_depth_are_mended() -> None:
@@ -502,7 +502,7 @@ def test_each_call_of_a_turn_is_signed_once_in_all_its_requests() -> None:
     assert signed == len(bodies)
 
 
-@pytest.mark.parametrize("policy", [Policy(), Policy(cap=300, step=1, growth=0.0, at_once=True)])
+@pytest.mark.parametrize("policy", [Policy(), Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)])
 def test_what_is_remembered_of_signatures_is_what_a_new_process_makes(policy: Policy) -> None:
     memo = Memo()
     for body in _bodies(24):
@@ -534,7 +534,7 @@ def test_where_the_first_of_several_calls_goes_the_next_one_is_let_through(
     body = {**GEMINI_3, "contents": [{"role": "user", "parts": [{"text": "go"}]}, *step * 9]}
     passes = (drops if drops == "fold_exchanges" else drop_every_other_exchange,)
     policy = Policy(
-        passes=passes, keep_calls=3, fold_over=2_000, step=1, growth=0.0, at_once=True
+        passes=passes, keep_calls=3, fold_over_chars=2_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True
     )  # fmt: skip
     out = respool.compact(body, format="gemini", policy=policy, memo=None)
     assert respool.check(out.request, format="gemini") == []

@@ -60,7 +60,7 @@ def orphan(id: str, text: str = "r") -> dict[str, Any]:
 
 
 def steps_of(messages: list[Any]) -> list[Step]:
-    made = OpenAIChatCodec().model_made
+    made = OpenAIChatCodec().is_model_made
     starts = [
         i for i, m in enumerate(messages) if i == 0 or (made(m) and not made(messages[i - 1]))
     ]
@@ -75,7 +75,7 @@ def rows_of(messages: list[Any], fields: Fields = None) -> list[Row]:
     seen = Seen()
     rows: list[Row] = []
     for step in steps_of(messages):
-        mended = MENDER.step(step, seen, fields)
+        mended = MENDER.repair_step(step, seen, fields)
         untouched = [Row(m, step.at + k) for k, m in enumerate(step.messages)]
         rows += untouched if mended is None else mended.rows
         RULES.advance(step, seen)
@@ -90,7 +90,7 @@ def errors(messages: list[Any], fields: Fields = None) -> list[str]:
     return [
         str(problem)
         for step in steps_of(messages)
-        for problem in RULES.step(step, Seen(), fields)
+        for problem in RULES.check_step(step, Seen(), fields)
         if problem.severity == "error"
     ]
 
@@ -363,7 +363,7 @@ def test_what_is_not_broken_stays_the_same_object() -> None:
 
 def test_each_repair_is_named() -> None:
     (step,) = steps_of([asks(call(arguments=3)), USER])
-    mended = MENDER.step(step, Seen(), None)
+    mended = MENDER.repair_step(step, Seen(), None)
     assert mended is not None
     assert [(r.code, r.place) for r in mended.repairs] == [
         ("C5", "messages[0].tool_calls[0].function.arguments"),
@@ -373,8 +373,8 @@ def test_each_repair_is_named() -> None:
 
 
 def test_nothing_is_asked_of_the_end_or_of_marks() -> None:
-    assert MENDER.end(Seen(), 1, [WORDS].__getitem__, OPENAI) is None
-    assert MENDER.limit_marks([(0, {**USER, "cache_control": {}})], OPENAI) is None
+    assert MENDER.repair_end(Seen(), 1, [WORDS].__getitem__, OPENAI) is None
+    assert MENDER.limit_breakpoints([(0, {**USER, "cache_control": {}})], OPENAI) is None
 
 
 @given(requests("openai-chat"))

@@ -31,7 +31,7 @@ def mend(items: Items, fields: Fields = None) -> tuple[Items, list[Repair]]:
     rows: Items = []
     repairs: list[Repair] = []
     for step in steps_of(CODEC, items):
-        mended = MENDER.step(step, seen, fields)
+        mended = MENDER.repair_step(step, seen, fields)
         new = list(step.messages)
         if mended is not None:
             assert mended.repairs
@@ -41,9 +41,9 @@ def mend(items: Items, fields: Fields = None) -> tuple[Items, list[Repair]]:
                 assert row.source is not None
                 assert step.at <= row.source < step.at + len(step.messages)
         for sub in steps_of(CODEC, new):
-            RULES.advance(Step(sub.messages, len(rows) + sub.at, sub.split), seen)
+            RULES.advance(Step(sub.messages, len(rows) + sub.at, sub.model_count), seen)
         rows += new
-    ending = MENDER.end(seen, len(rows), rows.__getitem__, fields)
+    ending = MENDER.repair_end(seen, len(rows), rows.__getitem__, fields)
     if ending is None:
         return rows, repairs
     out: Items = []
@@ -58,11 +58,11 @@ def mended(items: Items, fields: Fields = None) -> Items:
 
 def errors(items: Items, fields: Fields = None) -> list[str]:
     seen = Seen()
-    found = RULES.whole(items, fields)
+    found = RULES.check_fields(items, fields)
     for step in steps_of(CODEC, items):
-        found += RULES.step(step, seen, fields)
+        found += RULES.check_step(step, seen, fields)
         RULES.advance(step, seen)
-    found += RULES.end(seen, len(items), items.__getitem__, fields) if items else []
+    found += RULES.check_end(seen, len(items), items.__getitem__, fields) if items else []
     return [str(problem) for problem in found if problem.severity == "error"]
 
 
@@ -475,7 +475,7 @@ def test_nothing_is_put_into_an_empty_history():
 
 
 def test_marks_are_no_business_of_repair():
-    assert MENDER.limit_marks([(0, say())], None) is None
+    assert MENDER.limit_breakpoints([(0, say())], None) is None
 
 
 def test_steps_before_the_last_are_mended_the_same_when_the_history_grows():
@@ -603,7 +603,7 @@ def damaged(draw: st.DrawFn) -> Items:
 @given(wholes(), st.booleans())
 def test_a_whole_history_is_left_as_it_is(items: Items, cut: bool):
     if cut:
-        last = max(n for n, item in enumerate(items) if CODEC.model_made(item))
+        last = max(n for n, item in enumerate(items) if CODEC.is_model_made(item))
         items = items[: last + 1]
     while items and items[-1]["type"] == "reasoning":
         items = items[:-1]
@@ -634,14 +634,14 @@ def test_a_mended_step_is_clean_by_itself(items: Items):
     seen = Seen()
     for step in steps_of(CODEC, items):
         known = seen.copy()
-        fixed = MENDER.step(step, seen, None)
+        fixed = MENDER.repair_step(step, seen, None)
         assert seen == known
         rows = [row.message for row in fixed.rows] if fixed else list(step.messages)
         after = seen.copy()
         for sub in steps_of(CODEC, rows):
-            found = RULES.step(Step(sub.messages, sub.at, sub.split), after, None)
+            found = RULES.check_step(Step(sub.messages, sub.at, sub.model_count), after, None)
             assert [str(p) for p in found if p.severity == "error"] == []
-            RULES.advance(Step(sub.messages, step.at + sub.at, sub.split), after)
+            RULES.advance(Step(sub.messages, step.at + sub.at, sub.model_count), after)
         seen = after
 
 

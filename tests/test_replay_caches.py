@@ -41,16 +41,16 @@ class Client:
         pairs = zip(self.last, new, strict=False)
         kept = next((at for at, (a, b) in enumerate(pairs) if a.key != b.key), None)
         same = min(len(self.last), len(new)) if kept is None else kept
-        self.prompt.change(new, same)
+        self.prompt.update(new, same)
         self.last = new
         return self.caches.bill(self.prompt, now, model)
 
 
 def test_a_prompt_is_the_same_however_it_came_about() -> None:
     grown, anew = Prompt(7), Prompt(7)
-    grown.change(rows("abcd"), 0)
-    grown.change(rows("abxy", marked="y"), 2)
-    anew.change(rows("abxy", marked="y"), 0)
+    grown.update(rows("abcd"), 0)
+    grown.update(rows("abxy", marked="y"), 2)
+    anew.update(rows("abxy", marked="y"), 0)
     for name in ("chain", "sums", "positions", "marks"):
         assert getattr(grown, name) == getattr(anew, name)
     assert grown.shared == 3  # the head, a and b

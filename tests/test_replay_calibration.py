@@ -93,8 +93,8 @@ def test_factor_and_head_are_found(factor: float, head: int, steps: int, started
     session = conversation(steps, head=head, factor=factor, started=started)
     evidence = known(session)
     assert evidence.scale.factor == pytest.approx(factor, rel=0.01)
-    assert evidence.scale.growths == steps - 1
-    assert evidence.scale.thought == 0
+    assert evidence.scale.growth_count == steps - 1
+    assert evidence.scale.tokens_per_thought == 0
     measure = calibrated(evidence, "claude")
     assert head_of(session, measure) == pytest.approx(head, abs=5)
     for replayed, reported in predicted(session):
@@ -109,7 +109,7 @@ def test_hidden_reasoning_is_found(factor: float, hidden: int, steps: int, shown
     session = conversation(steps, factor=factor, hidden=hidden, thought=thought)
     evidence = known(session)
     assert evidence.scale.factor == pytest.approx(factor, rel=0.01)
-    assert evidence.scale.thought == pytest.approx(hidden, rel=0.02, abs=3)
+    assert evidence.scale.tokens_per_thought == pytest.approx(hidden, rel=0.02, abs=3)
     assert evidence.thoughts == tuple(range(steps))
     assert evidence.hidden[-1] == pytest.approx(hidden * (steps - 1), rel=0.02, abs=3 * steps)
     for replayed, reported in predicted(session):
@@ -121,19 +121,19 @@ def test_a_signature_tells_where_only_an_answers_start_was_counted() -> None:
     evidence = known(session)
     assert evidence.growths == ()  # nothing tells the reasoning from the results
     assert evidence.scale.factor == PERMILLE["claude"] / 1000
-    assert evidence.scale.thought == pytest.approx(800, rel=0.02)
+    assert evidence.scale.tokens_per_thought == pytest.approx(800, rel=0.02)
 
 
 def test_nothing_is_made_up_where_neither_tells() -> None:
     session = conversation(12, hidden=800, started=True, sealed=False)
-    assert known(session).scale.thought == 0
+    assert known(session).scale.tokens_per_thought == 0
 
 
 def test_reasoning_that_is_shown_whole_hides_nothing() -> None:
     thought = WORDS * 2
     session = conversation(12, factor=1.5, thought=thought, started=True)
     evidence = known(session)
-    assert evidence.scale.thought == 0
+    assert evidence.scale.tokens_per_thought == 0
     assert evidence.scale.factor == pytest.approx(1.5, rel=0.01)
 
 
@@ -210,7 +210,7 @@ def test_one_request_tells_the_head_only() -> None:
     session = conversation(1, head=25_000, factor=PERMILLE["claude"] / 1000)
     evidence = known(session)
     assert evidence.growths == ()
-    assert evidence.scale.growths == 0
+    assert evidence.scale.growth_count == 0
     assert head_of(session, calibrated(evidence, "claude")) == pytest.approx(25_000, abs=5)
 
 
@@ -223,7 +223,7 @@ def test_few_growths_are_kept_and_not_used() -> None:
 def test_a_factor_that_is_no_tokenizers_is_not_used() -> None:
     evidence = known(conversation(12, factor=9.0))
     assert evidence.scale.factor == PERMILLE["claude"] / 1000
-    assert evidence.scale.growths == 0
+    assert evidence.scale.growth_count == 0
 
 
 def with_request(session: Session, at: int, **changes: Any) -> Session:
@@ -304,7 +304,7 @@ def test_long_growths_count_for_more() -> None:
 def test_a_long_session_keeps_few_growths() -> None:
     evidence = known(conversation(300, length=22))
     assert 0 < len(evidence.growths) <= 64
-    assert evidence.scale.growths == 299
+    assert evidence.scale.growth_count == 299
 
 
 # --- how it is used ----------------------------------------------------------------------------

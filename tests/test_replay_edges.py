@@ -41,7 +41,7 @@ def played(session: Session) -> SessionResult:
 
 
 def long(format: Any, exchanges: int = 6, model: str | None = None) -> Session:
-    return session_of(format, long_session(format, exchanges)[CODECS[format].history], model=model)
+    return session_of(format, long_session(format, exchanges)[CODECS[format].history_field], model=model)
 
 
 def of_all(*sessions: SessionResult) -> Any:

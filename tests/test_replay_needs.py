@@ -34,7 +34,7 @@ short = st.text(st.sampled_from("ab./_é"), min_size=1, max_size=6)
 @given(st.lists(short, max_size=8), st.text(st.sampled_from("ab./_é\n"), max_size=80))
 def test_a_finder_finds_what_a_search_for_each_would(needs: list[str], words: str) -> None:
     finder = Finder(set(needs))
-    found = {finder.needs[number] for number in finder.found(words)}
+    found = {finder.needs[number] for number in finder.find(words)}
     assert found == {need for need in needs if need in words}
 
 
@@ -42,14 +42,14 @@ def test_needs_are_found_across_the_pieces_of_a_long_text() -> None:
     finder = Finder({"needle-in-a-haystack", "never"})
     for at in (0, 65_520, 65_530, 65_536, 131_060, 199_980):
         words = "x" * at + "needle-in-a-haystack" + "x" * (200_000 - at)
-        assert finder.found(words) == {finder.numbers["needle-in-a-haystack"]}
+        assert finder.find(words) == {finder.numbers["needle-in-a-haystack"]}
 
 
 def test_lone_surrogates_do_no_harm() -> None:
     finder = Finder({"bad\ud800name", "good_name"})
-    assert finder.found("good_name \ud800") == {finder.numbers["good_name"]}
-    assert finder.found("") == set()
-    assert Finder(()).found("anything") == set()
+    assert finder.find("good_name \ud800") == {finder.numbers["good_name"]}
+    assert finder.find("") == set()
+    assert Finder(()).find("anything") == set()
 
 
 def test_a_turn_needs_only_what_its_history_held() -> None:
@@ -62,9 +62,9 @@ def test_a_turn_needs_only_what_its_history_held() -> None:
     ]
     recording = recording_of("anthropic", messages)
     needs = recording.finder.needs
-    told = [[needs[number] for number in one.atoms] for one in recording.needed]
+    told = [[needs[number] for number in one.atoms] for one in recording.turn_needs]
     assert told == [["src/first.py"], ["other_module"], []]
-    place = recording.newest(recording.numbers["other_module"], 3)
+    place = recording.newest_source(recording.need_numbers["other_module"], 3)
     assert place is not None
     assert recording.sources[place].row == 2
-    assert recording.told(place) == "Read src/first.py (result, message 2)"
+    assert recording.describe_source(place) == "Read src/first.py (result, message 2)"

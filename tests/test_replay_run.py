@@ -58,7 +58,7 @@ class TestProcesses:
         assert [one.id for one in alone.sessions] == [
             "one", *(f"s{at}" for at in range(6)), "two",
         ]  # fmt: skip
-        assert [one.source for one in alone.left] == [str(files[2])]
+        assert [one.source for one in alone.skipped] == [str(files[2])]
         assert untimed(replayed(files, jobs=3)) == untimed(alone)
         assert multiprocessing.active_children() == []
 
@@ -83,7 +83,7 @@ class TestProcesses:
     def test_one_that_is_killed_costs_what_it_was_at(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        whole = Workers._answer
+        whole = Workers._reply
 
         def answer_and_kill(self: Workers, worker: Any, file: Any, ask: Any) -> Any:
             answer = whole(self, worker, file, ask)
@@ -95,7 +95,7 @@ class TestProcesses:
         files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3, 4, 5]) for name in "ab"]
         found = replayed(files, jobs=2)
         why = "session s2: the process at it was killed, as happens when memory runs out"
-        assert found.left == tuple(Left(str(file), why) for file in files)
+        assert found.skipped == tuple(Left(str(file), why) for file in files)
         assert [one.id for one in found.sessions] == ["s0", "s1", "s3"] * 2
         assert multiprocessing.active_children() == []
 
@@ -104,7 +104,7 @@ class TestProcesses:
     def test_a_file_that_kills_its_readers_is_given_up(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaths: int, lost: bool
     ):
-        whole, killed = Workers._give, list[int]()
+        whole, killed = Workers._assign, list[int]()
 
         def give_and_kill(self: Workers, worker: Any, file: Any) -> None:
             if file.name.endswith("a.jsonl.gz") and len(killed) < deaths:
@@ -116,7 +116,7 @@ class TestProcesses:
         files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3]) for name in "ab"]
         found = replayed(files, jobs=2)
         why = "the process at it was killed, as happens when memory runs out"
-        assert found.left == ((Left(str(files[0]), why),) if lost else ())
+        assert found.skipped == ((Left(str(files[0]), why),) if lost else ())
         assert len(found.sessions) == (2 if lost else 4)
         assert len(killed) == (2 if lost else 1)
 
@@ -164,7 +164,7 @@ class TestWhatGoesWrong:
         files = [claude_code(tmp_path / "a.jsonl"), codex(tmp_path / "b.jsonl")]
         found = replayed(files)
         assert [one.id for one in found.sessions] == ["two"]
-        assert found.left == (Left(str(files[0]), why),)
+        assert found.skipped == (Left(str(files[0]), why),)
 
     def test_a_reader_that_fails_costs_its_file(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,7 +182,7 @@ class TestWhatIsWanted:
     def test_only_some_agents(self, tmp_path: Path):
         files = [claude_code(tmp_path / "a.jsonl"), codex(tmp_path / "b.jsonl")]
         found = replayed(files, Wanted(OPTIONS, agents=("codex",)))
-        assert ([one.agent for one in found.sessions], found.unwanted) == (["codex"], 1)
+        assert ([one.agent for one in found.sessions], found.unselected) == (["codex"], 1)
 
     @pytest.mark.parametrize(("hours", "ids"), [(-1, ["one", "two"]), (1, ["two"]), (30, [])])
     def test_only_sessions_that_ended_later(self, tmp_path: Path, hours: int, ids: list[str]):
@@ -190,7 +190,7 @@ class TestWhatIsWanted:
         files = [claude_code(tmp_path / "a.jsonl"), codex(tmp_path / "b.jsonl", start=later)]
         found = replayed(files, Wanted(OPTIONS, since=NOON + 3600 * hours))
         assert [one.id for one in found.sessions] == ids
-        assert found.unwanted == 2 - len(ids)
+        assert found.unselected == 2 - len(ids)
 
     @pytest.mark.parametrize(("written", "kept"), [(-10, 0), (10, 1)])
     def test_without_times_the_file_tells(self, tmp_path: Path, written: int, kept: int):
@@ -201,6 +201,6 @@ class TestWhatIsWanted:
     def test_what_grows_with_each_request_is_kept_for_those_who_ask(self, tmp_path: Path):
         file = claude_code(tmp_path / "a.jsonl", 8)
         whole = replayed([file]).sessions[0].scores[1]
-        lean = replayed([file], Wanted(OPTIONS, whole=False)).sessions[0].scores[1]
+        lean = replayed([file], Wanted(OPTIONS, with_details=False)).sessions[0].scores[1]
         assert (len(whole.points), lean.points, lean.losses) == (8, (), ())
         assert (lean.bill, lean.all_in, lean.breaks) == (whole.bill, whole.all_in, whole.breaks)

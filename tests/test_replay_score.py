@@ -110,7 +110,7 @@ def test_an_unknown_policy_is_refused_with_what_is_allowed(name: str) -> None:
 
 def test_a_policy_may_be_a_file(tmp_path: Any) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text("cap = 1000\nstep = 1\nat_once = true\npasses = ['cap_results']\n", "utf-8")
+    path.write_text("cap_chars = 1000\nstep = 1\nat_once = true\npasses = ['cap_results']\n", "utf-8")
     got = run(str(path), recording_of("anthropic", SESSION))
     assert [cut.reason for cut in got.cuts] == ["over_cap"]
     assert [one.cause for one in got.breaks] == ["over_cap"]
@@ -145,17 +145,17 @@ def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
     messages = data.draw(st.one_of(histories(format), broken(format).map(_history(format))))
     if not isinstance(messages, list) or not cuts_in(format, messages):
         return
-    policy = respool.Policy(cap=300, step=1, growth=0.0, at_once=True)
+    policy = respool.Policy(cap_chars=300, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
     recording = recording_of(format, messages, lifetime=0)
     sender = Projected(recording, policy)
     for number in range(len(recording.cuts)):
-        request = {"model": None, CODECS[format].history: recording.request(number)}
+        request = {"model": None, CODECS[format].history_field: recording.request(number)}
         try:
             want = respool.compact(request, format=format, policy=policy)
         except respool.RespoolError:
             return
         if want.report.untouched is None:
-            assert list(sender.send(number)) == want.request[CODECS[format].history]
+            assert list(sender.send(number)) == want.request[CODECS[format].history_field]
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,12 @@ def test_a_model_without_a_listed_price_has_none_of_another() -> None:
     models = ["claude-opus-4-5"] * 2 + ["claude-haiku-4-5", "a-model-of-ones-own"]
     sent = tuple(replace(one, model=m) for one, m in zip(session.requests, models, strict=True))
     conditions = conditions_of(replace(session, requests=sent), Plain())
-    assert [conditions.money(1e6, model) for model in models] == [5.0, 5.0, 1.0, None]
+    assert [conditions.dollars(1e6, model) for model in models] == [5.0, 5.0, 1.0, None]
 
 
 def _history(format: Any) -> Any:
     return lambda request: (
-        request.get(CODECS[format].history) if isinstance(request, dict) else None
+        request.get(CODECS[format].history_field) if isinstance(request, dict) else None
     )
 
 
@@ -261,14 +261,14 @@ def test_a_request_is_judged_as_check_judges_it(format: Any, data: Any) -> None:
             continue
         found = problems_in(CODECS[format], [row.message for row in sent], None)
         errors = [one for one in found if one.severity == "error"]
-        verdict = judge.problem(sent, kept)
+        verdict = judge.first_problem(sent, kept)
         assert (verdict is None) == (not errors)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_spending_adds_up_to_the_bill(format: Any) -> None:
     request = long_session(format, 30, 400, seed=3, model=None)
-    recording = recording_of(format, request[CODECS[format].history], head=500)
+    recording = recording_of(format, request[CODECS[format].history_field], head=500)
     spent, none = spent_on(recording), run("none", recording)
     assert sum(share.tokens for share in spent.kinds) == none.bill.tokens
     assert sum(share.cost for share in spent.kinds) == pytest.approx(none.bill.cost, rel=1e-6)

@@ -60,7 +60,7 @@ class TestForks:
         longer.unlink()
         found = replayed(main, fork)
         assert requests(found) == [("one", 6), ("fork", 5)]
-        assert found.twice == 4
+        assert found.duplicates == 4
         [note] = found.sessions[1].notes
         assert note == f"4 requests that stand in {main} as well left out"
 
@@ -72,14 +72,14 @@ class TestForks:
         alone, both = replayed(main), replayed(fork, main)
         assert requests(replayed(fork)) == [("fork", 8)]
         assert requests(both) == [("fork", 5), ("two", 6)]
-        assert both.twice == 3
+        assert both.duplicates == 3
         assert both.sessions[1].started == alone.sessions[0].started
 
     def test_calls_that_a_server_numbers_have_the_same_ids_in_every_session(self, tmp_path: Path):
         one, other = (codex(tmp_path / f"{name}.jsonl", 6, id=name) for name in "ab")
         asked = other.read_text().replace("Please", "Kindly").replace("output_text", "text")
         other.write_text(asked.replace("src/", "lib/"))
-        assert replayed(one, other).twice == 0
+        assert replayed(one, other).duplicates == 0
 
     def test_what_was_said_again_only_looks_alike(self, tmp_path: Path):
         """The same words at another time were sent, and paid for, again."""
@@ -87,7 +87,7 @@ class TestForks:
         two = claude_code(tmp_path / "b.jsonl", 3, id="one", start=START + timedelta(hours=1))
         other = claude_code(tmp_path / "c.jsonl", 3, id="other")
         found = replayed(one, two, other)
-        assert (found.twice, len(found.sessions)) == (0, 3)
+        assert (found.duplicates, len(found.sessions)) == (0, 3)
 
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_on_any_number_of_processes(
@@ -107,7 +107,7 @@ class TestCopies:
         copy.symlink_to(main)
         found = replayed(main, copy)
         assert requests(found) == [("one", 3)]
-        [left] = found.left
+        [left] = found.skipped
         assert left.source == str(copy)
         assert left.why == f"session one: its 3 requests stand in another session of {main} as well"
 
@@ -117,7 +117,7 @@ class TestCopies:
         last = records(main)[-1]["timestamp"]
         after = START.fromisoformat(last).timestamp() + 1
         found = replayed(main, longer, wanted=Wanted(OPTIONS, since=after))
-        assert (requests(found), found.twice, found.unwanted) == ([("one", 9)], 0, 1)
+        assert (requests(found), found.duplicates, found.unselected) == ([("one", 9)], 0, 1)
 
     def test_is_said_on_the_screen_and_in_json(self, tmp_path: Path):
         claude_code(tmp_path / "a.jsonl", 3)

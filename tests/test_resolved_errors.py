@@ -55,7 +55,7 @@ def left(format: str, *steps: Any, keep: int = 0) -> list[str]:
 def told(line: str, text: str, by: str) -> str:
     """A line of an error, and the marker for the rest."""
     all = text.count("\n") + 1
-    return f"{line}\n{Short(all - 1, 'lines', reference(text), all, why=f'resolved by {by}')}"
+    return f"{line}\n{Short(all - 1, 'lines', reference(text), all, reason=f'resolved by {by}')}"
 
 
 def classic(error: bool = True) -> list[Any]:

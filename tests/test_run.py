@@ -110,7 +110,7 @@ def bodies(folder: Path, count: int) -> Path:
     return path
 
 
-EARLY = ("--set", "cap=500", "--set", "at_once=on", "--set", "step=1", "--set", "growth=0")
+EARLY = ("--set", "cap_chars=500", "--set", "eager=on", "--set", "reevaluate_tokens=1", "--set", "reevaluate_ratio=0")
 
 
 @pytest.mark.parametrize("observe", [False, True])

@@ -54,8 +54,8 @@ def test_variables_point_most_agents(
 ):
     words, found = setup(tmp_path, command, "-p", "go")
     assert words == (command, "-p", "go")
-    assert (found.client, found.environment) == (client, environment)
-    assert set(found.told) == environment.keys()
+    assert (found.agent, found.environment) == (client, environment)
+    assert set(found.applied) == environment.keys()
     assert found.upstreams == {}
 
 
@@ -73,7 +73,7 @@ def test_an_agent_is_known_behind_what_launches_it(
     tmp_path: Path, command: tuple[str, ...], client: str | None, at: int
 ):
     words, found = setup(tmp_path, *command)
-    assert found.client == client
+    assert found.agent == client
     assert words[:at] == command[:at]
     assert words[len(words) - len(command) + at :] == command[at:]
 
@@ -84,7 +84,7 @@ def test_what_a_variable_was_set_to_is_where_requests_go_on_to(tmp_path: Path, n
     variable = VARIABLES[name]
     (upstream,) = found.upstreams.values()
     assert (upstream.origin, upstream.prefix) == ("https://gateway.example", "/team/v1")
-    assert (upstream.chosen, upstream.whole) == (True, variable.versioned)
+    assert (upstream.chosen, upstream.whole) == (True, variable.has_version)
     assert found.environment[name].startswith(URL)
 
 
@@ -191,7 +191,7 @@ def test_codex_is_left_as_it_is_where_nobody_can_know_its_place(
 ):
     files = {".codex/config.toml": config}
     given, found = setup(tmp_path, "codex", "exec", files=files)
-    assert (given, found.told, found.upstreams) == (("codex", "exec"), (), {})
+    assert (given, found.applied, found.upstreams) == (("codex", "exec"), (), {})
     assert said in found.note
     setting = said + '="http://there/v1"'
     given, found = setup(tmp_path, "codex", "-c", setting, files=files)
@@ -304,7 +304,7 @@ def test_opencodes_provider_at_an_address_that_only_it_knows_is_left_there(tmp_p
 
 def test_opencode_with_content_that_cannot_be_read_is_left_as_it_is(tmp_path: Path):
     words, found = setup(tmp_path, "opencode", "run", OPENCODE_CONFIG_CONTENT="{")
-    assert (words, found.environment, found.told) == (("opencode", "run"), {}, ())
+    assert (words, found.environment, found.applied) == (("opencode", "run"), {}, ())
     assert "no JSON object" in found.note
 
 
@@ -329,7 +329,7 @@ def test_pi_is_told_by_an_extension_of_our_own(tmp_path: Path):
 
 def test_pis_own_commands_are_left_alone(tmp_path: Path):
     words, found = setup(tmp_path, "pi", "install", "x")
-    assert (words, found.told) == (("pi", "install", "x"), ())
+    assert (words, found.applied) == (("pi", "install", "x"), ())
 
 
 # Copilot, and what cannot be pointed
@@ -447,9 +447,9 @@ def test_a_base_url_in_a_file_of_the_users_own_is_where_requests_go_on_to(
 ):
     """The agent would go by the file; the key in it is for there, and for nobody else."""
     _, found = setup(tmp_path, agent, files={file: held})
-    assert found.told
+    assert found.applied
     assert [one.origin for one in found.upstreams.values()] == ["https://gate.example"]
-    name = found.told[0]
+    name = found.applied[0]
     _, found = setup(tmp_path, agent, **{name: "http://set/v1"})
     assert [one.origin for one in found.upstreams.values()] == ["http://set"]
 
@@ -464,7 +464,7 @@ def test_a_base_url_in_a_file_of_the_users_own_is_where_requests_go_on_to(
 def test_what_a_file_of_the_folder_says_is_left_as_it_is(tmp_path: Path, agent: str, file: str):
     """Whether the agent trusts it only the agent knows: neither is overruled nor gone by."""
     _, found = setup(tmp_path, agent, files={file: DOTENV, ".gemini/.env": "", ".qwen/.env": ""})
-    assert not {"OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL"} & set(found.told)
+    assert not {"OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL"} & set(found.applied)
     assert found.upstreams == {}
     assert str(tmp_path / file) in found.note
 
@@ -472,14 +472,14 @@ def test_what_a_file_of_the_folder_says_is_left_as_it_is(tmp_path: Path, agent: 
 def test_the_nearest_file_alone_is_read(tmp_path: Path):
     files = {"here/.env": "OPENAI_API_KEY=k\n", ".qwen/.env": DOTENV}
     _, found = setup(tmp_path, "qwen", files=files)
-    assert (found.told, found.upstreams) == (("OPENAI_BASE_URL",), {})
+    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {})
 
 
 def test_a_file_that_is_none_says_nothing(tmp_path: Path):
     (tmp_path / ".qwen").mkdir()
     (tmp_path / ".qwen" / ".env").write_bytes(b"\xff\xfe\x00OPENAI_BASE_URL=x")
     _, found = setup(tmp_path, "qwen", files={".qwen/settings.json": "[]"})
-    assert (found.told, found.upstreams) == (("OPENAI_BASE_URL",), {})
+    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {})
 
 
 def test_a_folder_that_cannot_be_looked_into_says_nothing(
@@ -493,12 +493,12 @@ def test_a_folder_that_cannot_be_looked_into_says_nothing(
     for agent in ("qwen", "gemini", "python3", "opencode"):
         world = {"HOME": str(tmp_path), "GEMINI_API_KEY": "k"}
         _, found = setup_of([agent], URL, world, own, here)
-        assert (bool(found.told), found.upstreams) == (True, {})
+        assert (bool(found.applied), found.upstreams) == (True, {})
 
 
 def test_a_value_that_is_no_url_is_left_as_it_is(tmp_path: Path):
     files = {".qwen/.env": "OPENAI_BASE_URL=${GATE}/v1\n"}
-    assert setup(tmp_path, "qwen", files=files)[1].told == ()
+    assert setup(tmp_path, "qwen", files=files)[1].applied == ()
 
 
 @pytest.mark.parametrize(
@@ -512,7 +512,7 @@ def test_a_value_that_is_no_url_is_left_as_it_is(tmp_path: Path):
 def test_what_only_some_would_find_in_a_file_is_left_as_it_is(tmp_path: Path, text: str):
     files = {".gemini/.env": text}
     _, found = setup(tmp_path, "gemini", files=files, GEMINI_API_KEY="k")
-    assert (found.told, found.upstreams) == ((), {})
+    assert (found.applied, found.upstreams) == ((), {})
     assert str(tmp_path / ".gemini" / ".env") in found.note
 
 
@@ -520,7 +520,7 @@ def test_gemini_cli_may_have_another_home(tmp_path: Path):
     settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
     files: dict[str, Any] = {"third/.gemini/settings.json": settings}
     _, found = setup(tmp_path, "gemini", files=files, GEMINI_CLI_HOME=str(tmp_path / "third"))
-    assert (bool(found.told), found.upstreams) == (True, {})
+    assert (bool(found.applied), found.upstreams) == (True, {})
     files = {"other/.gemini/.env": f"GEMINI_API_KEY=k\n{DOTENV}"}
     _, found = setup(tmp_path, "gemini", files=files, GEMINI_CLI_HOME=str(tmp_path / "other"))
     assert found.upstreams == {"gemini": upstream_at(GATE_URL)}
@@ -567,7 +567,7 @@ def test_opencode_with_settings_that_it_fetches_is_left_as_it_is(tmp_path: Path)
     login = {"https://work.example": {"type": "wellknown", "key": "K", "token": "t"}}
     files = {".local/share/opencode/auth.json": login}
     words, found = setup(tmp_path, "opencode", "run", files=files)
-    assert (words, found.environment, found.told) == (("opencode", "run"), {}, ())
+    assert (words, found.environment, found.applied) == (("opencode", "run"), {}, ())
     assert "https://work.example" in found.note
 
 
@@ -593,12 +593,12 @@ def test_codex_may_have_a_usual_profile(tmp_path: Path):
 def test_a_variable_that_only_older_versions_of_codex_go_by_is_left_to_them(tmp_path: Path):
     world = {"OPENAI_BASE_URL": GATE_URL}
     given, found = setup(tmp_path, "codex", **world)
-    assert (given, found.told, found.upstreams) == (("codex",), (), {})
+    assert (given, found.applied, found.upstreams) == (("codex",), (), {})
     assert "OPENAI_BASE_URL" in found.note
     login = {"OPENAI_API_KEY": None, "tokens": {"id_token": "x"}}
-    assert setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)[1].told
+    assert setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)[1].applied
     files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
-    assert setup(tmp_path, "codex", files=files, **world)[1].told
+    assert setup(tmp_path, "codex", files=files, **world)[1].applied
 
 
 @pytest.mark.parametrize("text", ["/*" * 300_000, '"' + '\\"' * 300_000, '"' + "\\" * 300_001])

@@ -21,7 +21,7 @@ from respool.codecs.foreign import plain
 from tests.judges import HISTORY_JUDGES
 
 TURNS = 12
-AT_ONCE = respool.Policy(at_once=True)
+AT_ONCE = respool.Policy(eager=True)
 
 
 def printed(turn: int) -> str:

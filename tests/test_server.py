@@ -193,7 +193,7 @@ def shared_tokens(
     field = HISTORY[format]
     pairs = zip(one[field], other[field], strict=False)
     same = next(at for at, (left, right) in enumerate(pairs) if left != right)
-    while CODECS[format].model_made(one[field][same - 1]):  # type: ignore[index]
+    while CODECS[format].is_model_made(one[field][same - 1]):  # type: ignore[index]
         same -= 1
     return server.read(format, {**one, field: one[field][:same]}).body["input_tokens"]
 

@@ -129,7 +129,7 @@ def test_a_line_that_is_no_session_is_named_and_the_rest_is_read(
     assert isinstance(first, Session)
     assert isinstance(last, Session)
     assert isinstance(skipped, Skipped)
-    assert skipped.why.startswith(why)
+    assert skipped.reason.startswith(why)
 
 
 def test_a_line_nested_too_deeply_for_its_reader_is_named_and_the_rest_is_read(tmp_path: Path):

@@ -90,7 +90,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str, content: bytes,
     (skipped,) = sessions(path)
     assert isinstance(skipped, Skipped)
     assert skipped.source == str(path)
-    assert why in skipped.why
+    assert why in skipped.reason
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def read(path: Path) -> tuple[list[Session], list[str]]:
     found = list(read_file(path, READERS))
     assert all(skipped.source == str(path) for skipped in found if isinstance(skipped, Skipped))
     told = [session for session in found if isinstance(session, Session)]
-    return told, [skipped.why for skipped in found if isinstance(skipped, Skipped)]
+    return told, [skipped.reason for skipped in found if isinstance(skipped, Skipped)]
 
 
 def written(folder: Path, content: bytes, name: str = "a.jsonl") -> Path:

@@ -191,8 +191,8 @@ def test_what_is_no_request_is_named_and_the_rest_goes_on(record: Any, why: str)
     assert [one.cut for one in session.requests] == [1, 3]
     assert len(skipped) == 1
     assert skipped[0].source == "/var/log/requests.jsonl"
-    assert skipped[0].why.startswith("request 2: ")
-    assert why in skipped[0].why
+    assert skipped[0].reason.startswith("request 2: ")
+    assert why in skipped[0].reason
 
 
 def lines(*records: Any) -> bytes:

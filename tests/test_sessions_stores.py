@@ -129,7 +129,7 @@ class TestOpencode:
         assert isinstance(sub, Session)
         assert sub.id == "ses_2"
         assert isinstance(skipped, Skipped)
-        assert skipped.why == "session ses_1 has more than 150 bytes"
+        assert skipped.reason == "session ses_1 has more than 150 bytes"
 
     def test_a_piece_that_cannot_be_read_is_named_and_the_rest_is_read(self, tmp_path: Path):
         path = split(tmp_path / "storage")
@@ -139,7 +139,7 @@ class TestOpencode:
         assert isinstance(session, Session)
         assert len(session.requests) == 2
         assert isinstance(skipped, Skipped)
-        assert skipped.why == "prt_8.json: no such file or directory, and 1 more"
+        assert skipped.reason == "prt_8.json: no such file or directory, and 1 more"
 
     def test_a_session_without_messages_is_named(self, tmp_path: Path):
         (skipped,) = read_file(put(tmp_path / "session/p/ses_1.json", {"id": "ses_1"}), READERS)
@@ -151,7 +151,7 @@ class TestOpencode:
             base.execute("CREATE TABLE other (a)")
         (skipped,) = read_file(path, READERS)
         assert isinstance(skipped, Skipped)
-        assert "no such table" in skipped.why
+        assert "no such table" in skipped.reason
 
     @pytest.mark.parametrize("damage", [b"no database at all " * 99, b"SQLite format 3\0" * 99])
     def test_one_that_is_none_is_not_held_open(
@@ -224,7 +224,7 @@ class TestInspect:
         assert all(isinstance(one, Session) for one in whole)
         assert isinstance(broken, Skipped)
         assert isinstance(large, Skipped)
-        assert (broken.why[:19], large.why[:18]) == ("samples/broken.json", "samples/large.json")
+        assert (broken.reason[:19], large.reason[:18]) == ("samples/broken.json", "samples/large.json")
 
     def test_a_sample_whose_bytes_were_changed_is_named(self, tmp_path: Path):
         path = packed(tmp_path / "a.eval", samples=1)
@@ -239,7 +239,7 @@ class TestInspect:
         path.write_bytes(path.read_bytes()[:200])
         (skipped,) = read_file(path, READERS)
         assert isinstance(skipped, Skipped)
-        assert "zip" in skipped.why
+        assert "zip" in skipped.reason
 
 
 def text(said: str) -> list[dict[str, Any]]:
@@ -380,7 +380,7 @@ class TestOpenHands:
         session, skipped = read_file(path, READERS)
         assert isinstance(session, Session)
         assert isinstance(skipped, Skipped)
-        assert "event-00010-x.json" in skipped.why
+        assert "event-00010-x.json" in skipped.reason
 
     def test_events_that_do_not_fit_are_left_out_and_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -389,7 +389,7 @@ class TestOpenHands:
         monkeypatch.setattr(records, "LARGEST_CONVERSATION", 900)
         found = list(read_file(path, READERS))
         assert isinstance(found[-1], Skipped)
-        assert found[-1].why == "its files have more than 900 bytes"
+        assert found[-1].reason == "its files have more than 900 bytes"
 
     def test_a_list_of_events_is_read_too(self, tmp_path: Path):
         (session,) = sessions(put(tmp_path / "trajectory.json", EVENTS))

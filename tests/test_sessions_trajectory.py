@@ -140,7 +140,7 @@ def test_results_of_tau_bench_are_a_session_each(tmp_path: Path):
     first, second, third = of(written(tmp_path, results, "gpt-4o.json"))
     assert [first.id, third.id] == ["task-0-trial-0", "task-2-trial-0"]
     assert isinstance(second, Skipped)
-    assert second.why == "conversation task-1-trial-0: no answer of a model is recorded in it"
+    assert second.reason == "conversation task-1-trial-0: no answer of a model is recorded in it"
 
 
 def test_a_conversation_may_be_a_line(tmp_path: Path):

@@ -77,8 +77,8 @@ def test_json_keeps_what_it_says_in_order_and_counts_the_rest(
     gone = sum(number(hole[1]) for hole in holes if hole is not None)
     clipped = re.findall(r"\[… ([\d,]+) chars\]", shaped.text)
     unsaid = sum(number(digits) for digits in clipped)
-    assert shaped.gone == (unsaid if shaped.unit == "chars" else gone)
-    assert 0 < shaped.gone <= shaped.all
+    assert shaped.removed == (unsaid if shaped.unit == "chars" else gone)
+    assert 0 < shaped.removed <= shaped.total
     with pytest.raises(ValueError, match=r".*"):
         json.loads(shaped.text)  # what is not whole never looks whole
     _stands_in_order(shaped.text, text)
@@ -106,7 +106,7 @@ def test_a_shaped_text_is_not_shaped_again(kind: Shape) -> None:
     text = "\n".join(f"src/f{number}.py:1:def f(): pass" for number in range(200))
     shaped = shape(text, kind, 500)
     assert shaped is not None
-    marker = Short(shaped.gone, shaped.unit, "a" * 20, shaped.all)
+    marker = Short(shaped.removed, shaped.unit, "a" * 20, shaped.total)
     assert shape(f"{shaped.text}\n{marker}", kind, 100) is None
 
 

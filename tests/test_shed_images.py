@@ -76,7 +76,7 @@ def shed(request: dict[str, Any], policy: Policy = ALONE, **more: Any) -> list[i
         assert edit.reason == "over_limit"
         marker = find_marker(edit.text)
         assert isinstance(marker, Short)
-        assert (marker.gone, marker.unit, marker.ref) == (1, "image", edit.original)
+        assert (marker.omitted, marker.unit, marker.ref) == (1, "image", edit.original)
         assert _at(out.request, edit.ref) == {"type": "text", "text": edit.text}
         original = respool.expand(edit.original, out)
         assert json.loads(original) == _at(request, edit.ref)

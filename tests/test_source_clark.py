@@ -35,7 +35,7 @@ def left(format: str, *steps: Any, **changes: Any) -> list[str]:
 
 
 def test_the_default_cap_is_respools_own():
-    assert Policy.preset("clark").cap == Policy().cap == 32_000
+    assert Policy.preset("clark").cap_chars == Policy().cap_chars == 32_000
 
 
 @formats
@@ -63,14 +63,14 @@ def test_preserves_tool_results_within_cap(format: str):
 
 @formats
 def test_per_tool_override_unlimited_keeps_verbatim(format: str):
-    tools = Tools([Tool("publish", cap=UNLIMITED)])
+    tools = Tools([Tool("publish", cap_chars=UNLIMITED)])
     steps = [[Exchange(BIG, id="a", tool="publish")], "more", *then(4)]
     assert left(format, *steps, cap=400, tools=tools)[0] == BIG
 
 
 @formats
 def test_per_tool_override_smaller_clips_below_default(format: str):
-    tools = Tools([Tool("verbose", cap=500)])
+    tools = Tools([Tool("verbose", cap_chars=500)])
     steps = [[Exchange(BIG, id="a", tool="verbose")], [Exchange(BIG, id="b", tool="verbose")]]
     older, newer = left(format, *steps, cap=1_000_000, tools=tools)
     assert len(older) <= 500
@@ -88,7 +88,7 @@ def test_idempotent_across_repeated_apply(format: str):
 
 @formats
 def test_unknown_tool_falls_back_to_default_cap(format: str):
-    tools = Tools([Tool("shell", cap=UNLIMITED)])
+    tools = Tools([Tool("shell", cap_chars=UNLIMITED)])
     steps = [[Exchange(BIG, id=id, tool="synthetic")] for id in ("a", "b")]
     older, newer = left(format, *steps, cap=1_000, tools=tools)
     assert (len(older) <= 1_000, newer == BIG) == (True, True)
@@ -101,7 +101,7 @@ def test_the_last_result_stays_verbatim_when_it_was_seen(format: str):
     older, newer = results(format, compact_body("clark", format, body, cap=1_000).request)
     assert find_marker(older) is not None
     assert newer == BIG
-    usual = Policy(cap=1_000, passes=("cap_results",), at_once=True, step=1, growth=0.0)
+    usual = Policy(cap_chars=1_000, passes=("cap_results",), eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0)
     _, seen = results(format, respool.compact(body, format=format, policy=usual).request)
     assert seen != BIG, "respool's own rule: what was seen may be clipped"
 

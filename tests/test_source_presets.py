@@ -37,7 +37,7 @@ SOURCES = ("codetether", "clark", "rfc013", "pi-dcp")
 formats = pytest.mark.parametrize("format", FORMATS)
 EVERYTHING = Policy(
     passes=("default", "repeated_calls", "squeeze_prose"),
-    cap=500, at_once=True, step=1, growth=0.0,
+    cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0,
 )  # fmt: skip
 sources = pytest.mark.parametrize("preset", SOURCES)
 
@@ -58,8 +58,8 @@ def under(usual: Policy, format: str) -> Compact:
 CASES: dict[str, Policy] = {
     **SMALL_SOURCES,
     # What they are made of, with all that respool can do beside it.
-    "messages": EVERYTHING.replace(keep_messages=3, keep_reasoning=1, least=0),
-    "calls": EVERYTHING.replace(keep_calls=2, fold_over=1_000),
+    "messages": EVERYTHING.replace(keep_messages=3, keep_reasoning_messages=1, min_chars=0),
+    "calls": EVERYTHING.replace(keep_calls=2, fold_over_chars=1_000),
 }
 
 
@@ -153,7 +153,7 @@ def test_the_page_says_what_a_preset_sets(preset: str):
     (said,) = re.findall(r"Sets: (.*)", section_of(preset))
     sets = tomllib.loads("\n".join(re.findall(r"`(\w+ = [^`]+)`", said)))
     sets["passes"] = tuple(sets["passes"])
-    assert sets | {"at_once": True, "step": 1, "growth": 0.0, "number_every": 1} == PRESETS[preset]
+    assert sets | {"eager": True, "reevaluate_tokens": 1, "reevaluate_ratio": 0.0, "line_number_interval": 1} == PRESETS[preset]
 
 
 @sources
@@ -198,7 +198,7 @@ LIMITS: dict[str, tuple[list[Any], list[Any] | None]] = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_least_stands_in_place_of_each_passs_own_limit(format: str, name: str):
     def cuts(steps: list[Any], least: int | None) -> bool:
-        policy = EVERYTHING.replace(passes=(name,), least=least, cap=None)
+        policy = EVERYTHING.replace(passes=(name,), min_chars=least, cap_chars=None)
         body = request(format, "go", *steps, done())
         return bool(respool.compact(body, format=format, policy=policy, memo=None).report.edits)
 

@@ -71,7 +71,7 @@ def request_words(format: str) -> list[Any]:
 
 
 def compacts(format: str, before: dict[str, Any], keep: int = 1) -> Compaction[Any]:
-    policy = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=keep)
+    policy = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep)
     folded = fold_request(before, format, policy, Facts(), None, (squeeze_prose,))
     out = compacted(folded, before)
     assert respool.check(out.request, format=format) == []

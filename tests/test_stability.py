@@ -37,7 +37,7 @@ POLICIES: dict[str, Policy] = {
     "default": Policy(),
     **{name: Policy.preset(name) for name in PRESETS},
     "tight, folding": Policy.preset("tight").replace(budget=16_000),
-    "keen": Policy(caution=0.0, step=1, growth=0.0),
+    "keen": Policy(miss_penalty=0.0, reevaluate_tokens=1, reevaluate_ratio=0.0),
 }
 cases = pytest.mark.parametrize("format", [*FORMATS, "anthropic, marked", "anthropic, bound"])
 policies = pytest.mark.parametrize("name", POLICIES)

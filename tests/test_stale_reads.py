@@ -38,7 +38,7 @@ def left(format: str, *steps: Any, **about: Any) -> list[str]:
 
 def put_aside(by: str, text: str = TEXT, rerun: bool = True) -> str:
     """The marker that stands for a whole read."""
-    return str(Short(text.count("\n") + 1, "lines", reference(text), why=by, rerun=rerun))
+    return str(Short(text.count("\n") + 1, "lines", reference(text), reason=by, is_rerun_safe=rerun))
 
 
 @formats

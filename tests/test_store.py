@@ -99,7 +99,7 @@ class TestOwners:
         (my_ref,), (shared_ref,) = mine, shared
         assert store.original(my_ref, OTHER) is None
         assert store.original(shared_ref, OTHER) == shared[shared_ref]
-        assert store.holds([my_ref, shared_ref], OTHER) == {shared_ref}
+        assert store.readable_refs([my_ref, shared_ref], OTHER) == {shared_ref}
         assert dict(store.originals(OTHER)) == shared
         assert my_ref not in store.originals(OTHER)
         with pytest.raises(respool.errors.UnknownReference):
@@ -126,16 +126,16 @@ class TestOwners:
         assert total.requests == 1
 
     def test_reproductions_too(self, store: SQLiteStore):
-        store.reproduce(case(owner=OTHER))
-        assert store.reproductions(OWNER) == []
-        assert len(store.reproductions(OTHER)) == len(store.reproductions(None)) == 1
+        store.add_rejected(case(owner=OTHER))
+        assert store.rejected_requests(OWNER) == []
+        assert len(store.rejected_requests(OTHER)) == len(store.rejected_requests(None)) == 1
 
 
 @pytest.mark.parametrize("ref", ["", "a", "A" * 20, "a" * 21, "\ud800" * 20, "a%", "' OR 1=1 --"])
 def test_what_is_no_reference_leads_nowhere(store: SQLiteStore, ref: str):
     store.keep(OWNER, "c1", by_ref("text"))
     assert store.original(ref, None) is None
-    assert store.holds([ref], None) == frozenset()
+    assert store.readable_refs([ref], None) == frozenset()
 
 
 def test_expand_reads_lines_and_patterns_out_of_a_store(store: SQLiteStore):
@@ -193,7 +193,7 @@ class TestFacts:
 
     def test_are_what_was_noted(self, store: SQLiteStore):
         assert store.facts("c1") == Facts()
-        store.note("c1", self.ALL)
+        store.add_facts("c1", self.ALL)
         again = reopened(store)
         assert again.facts("c1") == self.ALL
         assert again.facts("c2") == Facts()
@@ -201,12 +201,12 @@ class TestFacts:
 
     def test_the_first_writer_wins(self, path: Path, store: SQLiteStore):
         second = SQLiteStore(path)
-        store.note("c1", Facts(windows=(("0f", 1_000),)))
-        second.note("c1", Facts(windows=(("0f", 2_000), ("1f", 3_000))))
+        store.add_facts("c1", Facts(windows=(("0f", 1_000),)))
+        second.add_facts("c1", Facts(windows=(("0f", 2_000), ("1f", 3_000))))
         assert store.facts("c1") == Facts(windows=(("0f", 1_000), ("1f", 3_000)))
         assert second.facts("c1") == store.facts("c1")
-        second.note("c1", Facts(marks=(("0f", "5m"),)))
-        store.note("c1", Facts(marks=(("0f", "1h"),)))
+        second.add_facts("c1", Facts(marks=(("0f", "5m"),)))
+        store.add_facts("c1", Facts(marks=(("0f", "1h"),)))
         assert store.facts("c1").marks == second.facts("c1").marks == (("0f", "5m"),)
         second.close()
 
@@ -480,7 +480,7 @@ class TestTroubleThatLasts:
         queue = recorder.Recorder(lambda _: None, tend)
         for _ in range(4):
             queue._tend_at = 0.0
-            queue._tend_if_due()
+            queue._maintain_if_due()
         assert [one.getMessage() for one in caplog.records] == [
             "The store could not be tidied: no"
         ] * 2
@@ -489,7 +489,7 @@ class TestTroubleThatLasts:
 def case(**fields: object) -> Reproduction:
     given: dict[str, object] = {
         "time": NOW, "owner": OWNER, "conversation": "c1", "format": "anthropic", "status": 400,
-        "request": b'{"messages": []}', "sent": b"{}", "policy": "cap = 1", "facts": "{}",
+        "request": b'{"messages": []}', "sent": b"{}", "policy": "cap_chars = 1", "facts": "{}",
         "error": "messages.1: wrong", "version": "0.1.0",
     }  # fmt: skip
     return Reproduction(**{**given, **fields})  # type: ignore[arg-type]
@@ -497,21 +497,21 @@ def case(**fields: object) -> Reproduction:
 
 class TestReproductions:
     def test_come_back_as_they_were(self, store: SQLiteStore):
-        store.reproduce(case(request=b'{"a": "\xc3\xa4"}' * 1_000))
+        store.add_rejected(case(request=b'{"a": "\xc3\xa4"}' * 1_000))
         again = reopened(store)
-        assert again.reproductions(None) == [case(request=b'{"a": "\xc3\xa4"}' * 1_000)]
+        assert again.rejected_requests(None) == [case(request=b'{"a": "\xc3\xa4"}' * 1_000)]
         again.close()
 
     def test_are_bounded_in_size_and_in_number(
         self, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(reproductions, "MOST_BYTES", 100)
-        store.reproduce(case(request=b"x" * 101, sent=b"y" * 100, error="e" * 100_000))
-        (kept,) = store.reproductions(None)
+        store.add_rejected(case(request=b"x" * 101, sent=b"y" * 100, error="e" * 100_000))
+        (kept,) = store.rejected_requests(None)
         assert (kept.request, len(kept.sent), len(kept.error)) == (b"", 100, 20_000)
         for at in range(reproductions.MOST + 5):
-            store.reproduce(case(version=str(at)))
-        versions = [one.version for one in store.reproductions(None)]
+            store.add_rejected(case(version=str(at)))
+        versions = [one.version for one in store.rejected_requests(None)]
         assert versions == [str(at) for at in reversed(range(5, reproductions.MOST + 5))]
 
     def test_have_no_place_for_headers(self):
@@ -522,9 +522,9 @@ def test_no_key_is_in_the_file(store: SQLiteStore):
     key = "sk-ant-a-key-of-my-own-0123456789"
     owner = hashlib.blake2b(key.encode(), key=store.salt(), digest_size=16).hexdigest()
     store.keep(owner, "c1", by_ref(text_of(1)))
-    store.note("c1", TestFacts.ALL)
+    store.add_facts("c1", TestFacts.ALL)
     store.record(record(owner=owner))
-    store.reproduce(case(owner=owner))
+    store.add_rejected(case(owner=owner))
     assert store.flush()
     written = bytes_of(store.path)
     assert owner.encode() in written  # what was looked for could have been found
@@ -601,7 +601,7 @@ def test_reads_do_not_wait_for_a_writer(store: SQLiteStore):
 
 def test_a_commit_waits_for_the_disk(store: SQLiteStore):
     pragmas = ("journal_mode", "synchronous", "secure_delete", "fullfsync")
-    values = store._database.alone(
+    values = store._database.run_exclusive(
         lambda c: [c.execute(f"PRAGMA {name}").fetchall()[0][0] for name in pragmas]
     )
     assert values == ["wal", 2, 1, 1]
@@ -623,10 +623,10 @@ def test_a_link_to_the_file_leads_to_the_same_store(tmp_path: Path, store: SQLit
     link.symlink_to(store.path)
     second = SQLiteStore(link)
     second.keep(OWNER, "c1", by_ref("more"))
-    assert store.holds(by_ref("text", "more"), OWNER) == by_ref("text", "more").keys()
+    assert store.readable_refs(by_ref("text", "more"), OWNER) == by_ref("text", "more").keys()
     store.path.unlink()
     second.keep(OWNER, "c1", by_ref("more"))
-    assert second.holds(by_ref("text", "more"), OWNER) == by_ref("more").keys()
+    assert second.readable_refs(by_ref("text", "more"), OWNER) == by_ref("more").keys()
     second.close()
 
 
@@ -649,9 +649,9 @@ class TestRemembering:
         elif os.name != "nt":
             store.path.unlink()
             second.keep(OWNER, "c2", by_ref("of the new file"))
-        assert not second.holds(texts, None)
+        assert not second.readable_refs(texts, None)
         store.keep(OWNER, "c1", texts)
-        assert second.holds(texts, OWNER)
+        assert second.readable_refs(texts, OWNER)
         second.close()
 
     def test_is_bounded(self):
@@ -686,12 +686,12 @@ def test_a_forked_process_opens_a_connection_of_its_own(store: SQLiteStore):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert store.holds(by_ref("of the child"), OWNER)
+    assert store.readable_refs(by_ref("of the child"), OWNER)
 
 
 def test_the_store_is_one(store: SQLiteStore):
     as_protocol: Store = store
-    assert as_protocol.holds([], None) == frozenset()
+    assert as_protocol.readable_refs([], None) == frozenset()
 
 
 class TestPlaces:

@@ -50,7 +50,7 @@ def works(store: SQLiteStore) -> None:
     text = text_of(random.randrange(10**6, 10**9))
     store.keep(OWNER, "c1", by_ref(text))
     assert store.original(reference(text), OWNER) == text
-    store.note("c9", Facts(cold=frozenset({"0a"})))
+    store.add_facts("c9", Facts(cold=frozenset({"0a"})))
     assert store.facts("c9").cold == {"0a"}
     store.record(record("works", time=NOW + random.random()))
     assert store.flush()
@@ -60,7 +60,7 @@ def told(store: SQLiteStore, *whys: str) -> StoreUnavailable:
     """Keeping is refused for one of these reasons, in a sentence, and nothing is claimed."""
     with pytest.raises(StoreUnavailable) as error:
         store.keep(OWNER, "c1", by_ref(NEW))
-    assert error.value.why in whys, str(error.value)
+    assert error.value.reason in whys, str(error.value)
     assert str(error.value).startswith(f"The store {store.path} cannot be used: ")
     return error.value
 
@@ -72,9 +72,9 @@ class TestLocked:
             told(store, "busy")
             assert 0.25 < time.monotonic() - begun < 2
             with pytest.raises(StoreUnavailable):
-                store.note("c1", Facts(cold=frozenset({"0a"})))
+                store.add_facts("c1", Facts(cold=frozenset({"0a"})))
             assert store.original(reference(KEPT), OWNER) == KEPT  # reads go on
-            assert not store.holds(by_ref(NEW), OWNER)
+            assert not store.readable_refs(by_ref(NEW), OWNER)
             other.release()
             works(store)
 
@@ -143,13 +143,13 @@ class TestFull:
         many = by_ref(*(text_of(number, 200) for number in range(10, 200)))
         with pytest.raises(StoreUnavailable) as error:
             store.keep(OWNER, "c1", many)
-        assert error.value.why == "full"
+        assert error.value.reason == "full"
         assert "no space left" in str(error.value)
-        assert store.holds(many, None) == frozenset()
+        assert store.readable_refs(many, None) == frozenset()
         assert store.original(reference(KEPT), OWNER) == KEPT
         limit(store, 2**30)
         store.keep(OWNER, "c1", many)
-        assert store.holds(many, None) == many.keys()
+        assert store.readable_refs(many, None) == many.keys()
 
     def test_what_still_fits_is_kept_though_another_thread_wants_too_much(self, store: SQLiteStore):
         limit(store, 30)
@@ -160,7 +160,7 @@ class TestFull:
             try:
                 outcomes[name] = store.keep(OWNER, name, texts)
             except StoreUnavailable as error:
-                outcomes[name] = error.why
+                outcomes[name] = error.reason
 
         database = store._database
         database._lock.acquire()
@@ -177,7 +177,7 @@ class TestFull:
         for thread in threads:
             thread.join()
         assert outcomes == {"big": "full", "small": None}
-        assert store.holds(by_ref(NEW), OWNER)
+        assert store.readable_refs(by_ref(NEW), OWNER)
 
     @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs limits on files")
     def test_a_file_that_the_system_lets_grow_no_more(self, path: Path):
@@ -247,7 +247,7 @@ def run_in_process(
 
 def limit(store: SQLiteStore, pages: int) -> None:
     """Let the file grow no further."""
-    store._database.alone(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchall())
+    store._database.run_exclusive(lambda c: c.execute(f"PRAGMA max_page_count = {pages}").fetchall())
 
 
 @POSIX
@@ -317,7 +317,7 @@ class TestDeleted:
         self, store: SQLiteStore, way: str
     ):
         getattr(self, way)(store.path)
-        assert store.holds(by_ref(KEPT), OWNER) == frozenset()
+        assert store.readable_refs(by_ref(KEPT), OWNER) == frozenset()
         assert store.original(reference(KEPT), OWNER) is None
         works(store)
         store.keep(OWNER, "c1", by_ref(KEPT))
@@ -393,13 +393,13 @@ class TestDeleted:
         texts = by_ref(*(text_of(number) for heard, number in said if heard > over))
         assert texts
         store = SQLiteStore(path)
-        assert store.holds(texts, OWNER) == texts.keys()
+        assert store.readable_refs(texts, OWNER) == texts.keys()
         store.close()
         assert quarantined(path) == []
 
     def test_what_is_in_the_log_alone(self, store: SQLiteStore):
         """The file is then as it was before: nothing that came since may be claimed."""
-        store._database.alone(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        store._database.run_exclusive(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
         store.keep(OWNER, "c1", by_ref(NEW))
         os.truncate(store.path.with_name("respool.db-wal"), 0)
         for number in range(10, 13):
@@ -407,7 +407,7 @@ class TestDeleted:
         store.keep(OWNER, "c1", by_ref(KEPT, NEW))
         assert store.original(reference(NEW), OWNER) == NEW
         again = SQLiteStore(store.path)
-        assert again.holds(by_ref(KEPT, NEW), OWNER) == by_ref(KEPT, NEW).keys()
+        assert again.readable_refs(by_ref(KEPT, NEW), OWNER) == by_ref(KEPT, NEW).keys()
         again.close()
 
     def test_without_leave_to_make_one_that_is_told(self, path: Path, store: SQLiteStore):
@@ -486,7 +486,7 @@ class TestDamaged:
         path.write_bytes(path.read_bytes().replace(text.encode(), text[::-1].encode()))
         again = SQLiteStore(path)
         assert again.original(reference(text), OWNER) is None
-        assert not again.holds(by_ref(text), OWNER)
+        assert not again.readable_refs(by_ref(text), OWNER)
         again.keep(OWNER, "c1", by_ref(text))
         assert again.original(reference(text), OWNER) == text
         again.close()
@@ -496,7 +496,7 @@ class TestDamaged:
     @pytest.mark.parametrize("way", ["emptied", "overwritten"])
     def test_while_it_is_in_use(self, store: SQLiteStore, way: str):
         store.keep(OWNER, "c1", by_ref(*(text_of(number, 80) for number in range(300))))
-        store._database.alone(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
+        store._database.run_exclusive(lambda c: c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
         size = store.path.stat().st_size
         with store.path.open("r+b") as file:
             if way == "emptied":

@@ -70,14 +70,14 @@ class TestAge:
     ):
         mine, shared = by_ref(text_of(1)), by_ref(text_of(2))
         store.keep(OWNER, "old", mine | shared)
-        store.note("old", Facts(cold=frozenset({"0a"})))
-        store.note("nothing else", Facts(cold=frozenset({"0b"})))
+        store.add_facts("old", Facts(cold=frozenset({"0a"})))
+        store.add_facts("nothing else", Facts(cold=frozenset({"0b"})))
         store.record(record("r1", conversation="old", time=clock.now))
-        store.reproduce(case("old"))
+        store.add_rejected(case("old"))
         assert store.flush()
         clock.now += 20 * DAY
         store.keep(OTHER, "later", shared)
-        store.note("later", Facts(cold=frozenset({"0c"})))
+        store.add_facts("later", Facts(cold=frozenset({"0c"})))
         swept(store)
         assert names(store) == {"old", "later"}
         clock.now += 11 * DAY
@@ -87,7 +87,7 @@ class TestAge:
         assert store.facts("old") == store.facts("nothing else") == Facts()
         assert store.facts("later").cold == {"0c"}
         assert store.edits("r1", None) is None
-        assert store.reproductions(None) == []
+        assert store.rejected_requests(None) == []
 
     def test_an_original_stays_while_its_conversation_goes_on(
         self, store: SQLiteStore, clock: Clock
@@ -104,7 +104,7 @@ class TestAge:
             else:
                 store.keep(OWNER, "c1", first)  # which is there already
             swept(store)
-        assert store.holds(first, OWNER)
+        assert store.readable_refs(first, OWNER)
         assert names(store) == {"c1"}
 
     def test_goes_in_small_steps_between_which_others_write(self, store: SQLiteStore, clock: Clock):
@@ -112,22 +112,22 @@ class TestAge:
         store.keep(OWNER, "old", texts)
         clock.now += 31 * DAY
         assert store.sweep()
-        left = store.holds(texts, None)
+        left = store.readable_refs(texts, None)
         assert 0 < len(left) < len(texts)
         store.keep(OWNER, "old", texts)  # just when it goes, it goes on
-        assert store.holds(texts, None) == texts.keys()
+        assert store.readable_refs(texts, None) == texts.keys()
         swept(store)
-        assert store.holds(texts, None) == texts.keys()
+        assert store.readable_refs(texts, None) == texts.keys()
 
     def test_damaged_files_that_were_moved_aside_go_too(self, store: SQLiteStore, clock: Clock):
         store.keep(OWNER, "c1", by_ref("text"))
         aside = store.path.with_name(store.path.name + ".damaged-20260101-000000")
         aside.write_bytes(b"x")
         os.utime(aside, (NOW - 29 * DAY, NOW - 29 * DAY))
-        store._tend()
+        store._maintain()
         assert quarantined(store.path) == [aside]
         clock.now += 2 * DAY
-        store._tend()
+        store._maintain()
         assert quarantined(store.path) == []
 
 
@@ -143,7 +143,7 @@ class TestAhead:
     def test_ages_once_many_requests_agree_with_the_clock(self, store: SQLiteStore, clock: Clock):
         clock.now += 1_000 * DAY
         self.ask(store, clock, "ahead")
-        store.note("ahead of all", Facts(cold=frozenset({"0a"})))
+        store.add_facts("ahead of all", Facts(cold=frozenset({"0a"})))
         clock.now -= 1_000 * DAY
         for _ in range(60):
             clock.now += DAY
@@ -189,7 +189,7 @@ class TestSize:
         store.keep(OWNER, "live", live)
         clock.now += 2 * DAY
         swept(store)
-        assert store.holds([*old, *live], None) == live.keys()
+        assert store.readable_refs([*old, *live], None) == live.keys()
         clock.now += 2 * DAY
         swept(store)
         assert names(store) == set()
@@ -200,13 +200,13 @@ def test_a_sweep_that_is_due_runs_by_itself(store: SQLiteStore, clock: Clock):
     clock.now += 31 * DAY
     store.record(record("r1", conversation="new", time=clock.now))
     assert store.flush()
-    store._recorder._tend_at = 0
+    store._queue._tend_at = 0
     for _ in range(100):
         if names(store) == {"new"}:
             break
         store.flush()
-        with store._recorder._changed:
-            store._recorder._changed.wait(0.1)
+        with store._queue._changed:
+            store._queue._changed.wait(0.1)
     assert names(store) == {"new"}
 
 
@@ -231,7 +231,7 @@ class Left:
             f"r-{name}", conversation=name, owner=owner, time=NOW, fallback=self.place,
             failures={"a_pass": self.evidence},
         ))  # fmt: skip
-        store.note(name, Facts(cold=frozenset({name.encode().hex()})))
+        store.add_facts(name, Facts(cold=frozenset({name.encode().hex()})))
         assert store.flush()
 
     def traces(self, store: SQLiteStore) -> list[bool]:
@@ -297,7 +297,7 @@ class TestForget:
     ):
         said = {name: f"what a summary said {name}" for name in ("early", "late")}
         for name, words in said.items():
-            store.note(name, Facts(summaries=((reference(name), words),)))
+            store.add_facts(name, Facts(summaries=((reference(name), words),)))
             assert store.flush()
             clock.now += DAY
         assert store.forget(**named).erased  # type: ignore[arg-type]

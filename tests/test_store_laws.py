@@ -54,7 +54,7 @@ class Storing(RuleBasedStateMachine):
     )  # fmt: skip
     def note(self, at: int, name: str, cold: set[str], windows: dict[str, int]) -> None:
         new = Facts(cold=frozenset(cold), windows=tuple(windows.items()))
-        self.stores[at].note(name, new)
+        self.stores[at].add_facts(name, new)
         merged = self.facts.get(name, Facts()).merge(new)
         if merged != self.facts.get(name, Facts()):
             self.noted[name] = self.now
@@ -109,7 +109,7 @@ class Storing(RuleBasedStateMachine):
                 if owner in (other, None)
             }
             for store in self.stores:
-                assert store.holds(refs, owner) == {reference(text) for text in mine}
+                assert store.readable_refs(refs, owner) == {reference(text) for text in mine}
                 assert {store.original(ref, owner) for ref in refs} - {None} == mine
 
     @invariant()

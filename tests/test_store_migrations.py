@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "respool.db"
     store = SQLiteStore(path)
     store.keep(OWNER, "c1", by_ref(text_of(1)))
-    store.note("c1", Facts(cold=frozenset({"0a"})))
+    store.add_facts("c1", Facts(cold=frozenset({"0a"})))
     store.record(record())
     store.close()
     return path
@@ -111,7 +111,7 @@ def test_a_file_that_cannot_be_brought_up_now_is_no_damaged_one(
         ):
             with pytest.raises(StoreUnavailable) as error:
                 attempt()
-            assert error.value.why == "busy"
+            assert error.value.reason == "busy"
         other.execute("ROLLBACK")
     assert store.original(reference(text_of(1)), OWNER) == text_of(1)
     store.close()

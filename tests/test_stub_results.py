@@ -30,7 +30,7 @@ def stubbed(
     format: str, *steps: Any, keep: int = 1, verbatim: bool = True
 ) -> tuple[Compaction[Any], list[str]]:
     """The request after compaction at every boundary, and its results."""
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=keep, errors_verbatim=verbatim)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep, errors_verbatim=verbatim)
     source = request(format, *steps)
     folded = fold_request(source, format, policy, Facts(), None, passes=(stub_results,))
     out = compacted(folded, source)
@@ -168,7 +168,7 @@ def test_a_line_is_written_once(format: str) -> None:
 @formats
 def test_nothing_is_offered_on_its_own_output(format: str) -> None:
     out, _ = stubbed(format, *then_others(format, ran(format, "cat a.py", CODE)))
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=1)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
     folded = fold_request(out.request, format, policy, Facts(), None, passes=(stub_results,))
     assert compacted(folded, out.request).report.edits == ()
 

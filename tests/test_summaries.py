@@ -551,7 +551,7 @@ def test_lines_left_out_between_the_lines_of_an_error_are_counted() -> None:
     kept = stub_of(deed("make", "Exit code 1\n" + text), errors_verbatim=True)
     told = "ran make: failed, exit 1\nerror: first\n[… 5 lines]\nerror: second\n[… 1 lines]"
     assert kept.text == told
-    assert kept.kept == 2
+    assert kept.kept_lines == 2
 
 
 def test_a_single_line_between_two_is_said_and_not_counted() -> None:

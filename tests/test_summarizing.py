@@ -161,7 +161,7 @@ def test_facts_hold_summaries_and_refuse_what_is_none():
 @pytest.mark.parametrize("words", ["two words", "007", ""])
 def test_the_store_keeps_them_and_the_first_writer_wins(tmp_path: Path, words: str):
     store = SQLiteStore(tmp_path / "respool.db")
-    store.note("c", Facts(summaries=(("a" * 20, words),)))
-    store.note("c", Facts(summaries=(("a" * 20, "later"), ("b" * 20, "more"))))
+    store.add_facts("c", Facts(summaries=(("a" * 20, words),)))
+    store.add_facts("c", Facts(summaries=(("a" * 20, "later"), ("b" * 20, "more"))))
     assert dict(store.facts("c").summaries) == {"a" * 20: words, "b" * 20: "more"}
     store.close()

@@ -22,7 +22,7 @@ from tests.busy_sessions import bash, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-EAGER = Policy(cap=None, step=1, growth=0.0, at_once=True, keep_recent=1)
+EAGER = Policy(cap_chars=None, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=1)
 ESC = "\x1b"
 
 RUN: dict[str, Any] = {"tool": "Bash", "args": {"command": "make"}}
@@ -173,7 +173,7 @@ def test_what_stays_exact(format: str, _name: str, text: str, about: dict[str, A
 @formats
 def test_who_wants_all_numbers_gets_them(format: str) -> None:
     before = request(format, "go", [Exchange(NUMBERED, **READ)])
-    policy = EAGER.replace(number_every=1)
+    policy = EAGER.replace(line_number_interval=1)
     out = compacted(fold_request(before, format, policy, Facts(), None, (tidy_results,)), before)
     assert results(format, out.request) == [UNPADDED]
 
@@ -280,7 +280,7 @@ def test_a_tidied_result_is_still_clipped_to_its_cap(format: str) -> None:
     coloured = "\n".join(f"{ESC}[31mline {n} of what the build printed{ESC}[0m" for n in range(200))
     steps = ("go", [Exchange(coloured, id="a", **RUN)], [Exchange("ok", id="b", **RUN)])
     passes = ("tidy_results", "cap_results")
-    policy = Policy(cap=2_000, step=1, growth=0.0, at_once=True, passes=passes)
+    policy = Policy(cap_chars=2_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, passes=passes)
     first = respool.compact(request(format, *steps[:2]), format=format, policy=policy, memo=None)
     assert [edit.reason for edit in first.report.edits] == ["tidied"]
     later = respool.compact(request(format, *steps), format=format, policy=policy, memo=None)
@@ -314,7 +314,7 @@ RED = "\n".join(
 def test_what_was_tidied_does_not_come_back_with_a_cut(format: str, later: str) -> None:
     """The model has seen it without; and no line that stands is taken for gone for its codes."""
     steps = [[bash("make", RED, "a")], *([bash(f"true {n}", "ok", f"c{n}")] for n in range(9))]
-    policy = Policy(passes=("tidy_results", later), step=1, growth=0.0, at_once=True, cap=3_000)
+    policy = Policy(passes=("tidy_results", later), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, cap_chars=3_000)
     cut: set[str] = set()
     for count in range(2, len(steps) + 1):
         body = request(format, "go", *steps[:count])
@@ -330,7 +330,7 @@ def test_what_was_tidied_does_not_come_back_with_a_cut(format: str, later: str) 
 def test_a_file_keeps_its_codes_when_it_is_cut() -> None:
     body = request("anthropic", "go", [read("/w/a.txt", RED, "a")], [bash("true", "ok", "b")])
     policy = Policy(
-        passes=("tidy_results", "cap_results"), step=1, growth=0.0, at_once=True, cap=3_000
+        passes=("tidy_results", "cap_results"), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, cap_chars=3_000
     )
     first = results("anthropic", respool.compact(body, policy=policy, memo=None).request)[0]
     assert find_marker(first) is not None
@@ -342,6 +342,6 @@ def test_no_line_becomes_a_marker_by_losing_its_codes() -> None:
     body = request(
         "anthropic", "go", [bash("make", f"{forged}\n{RED}", "a")], [bash("true", "ok", "b")]
     )
-    policy = Policy(passes=("cap_results",), step=1, growth=0.0, at_once=True, cap=3_000)
+    policy = Policy(passes=("cap_results",), reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, cap_chars=3_000)
     first = results("anthropic", respool.compact(body, policy=policy, memo=None).request)[0]
     assert first.startswith(forged)

@@ -17,12 +17,12 @@ from respool.tools import UNLIMITED, Tool, Tools
 DEFAULT = 32_000
 DECLARED = Tools(
     [
-        Tool("small", cap=100),
-        Tool("large", cap=64_000),
-        Tool("nothing", cap=0),
-        Tool("whole", cap=UNLIMITED),
+        Tool("small", cap_chars=100),
+        Tool("large", cap_chars=64_000),
+        Tool("nothing", cap_chars=0),
+        Tool("whole", cap_chars=UNLIMITED),
         Tool("again", rerun=True),
-        Tool("mcp__github__search", cap=5),
+        Tool("mcp__github__search", cap_chars=5),
     ]
 )
 
@@ -36,7 +36,7 @@ some_tools = st.lists(tool, unique_by=lambda one: one.name)
 
 
 @pytest.mark.parametrize(
-    ("name", "cap"),
+    ("name", "cap_chars"),
     [
         ("small", 100),
         ("large", 64_000),
@@ -57,7 +57,7 @@ def test_a_tools_own_cap_wins(name: str, cap: int | None):
 
 def test_an_undeclared_tool_gets_the_defaults():
     assert DECLARED.get("unknown") == Tool("unknown")
-    assert Tool("unknown").cap is UNSET
+    assert Tool("unknown").cap_chars is UNSET
     assert not DECLARED.get("").rerun
     assert Tools().cap_for("unknown", None) is None
 
@@ -70,10 +70,10 @@ def test_a_declared_tool_is_found():
 
 
 def test_declaring_makes_a_new_registry_and_the_later_declaration_wins():
-    tools = Tools([Tool("a", cap=1, rerun=True), Tool("b", cap=2)])
-    revised = tools.declare(Tool("a", cap=3), Tool("c"))
-    assert list(revised) == [Tool("a", cap=3), Tool("b", cap=2), Tool("c")]
-    assert tools.get("a") == Tool("a", cap=1, rerun=True)
+    tools = Tools([Tool("a", cap_chars=1, rerun=True), Tool("b", cap_chars=2)])
+    revised = tools.declare(Tool("a", cap_chars=3), Tool("c"))
+    assert list(revised) == [Tool("a", cap_chars=3), Tool("b", cap_chars=2), Tool("c")]
+    assert tools.get("a") == Tool("a", cap_chars=1, rerun=True)
 
 
 @given(some_tools, st.randoms())
@@ -101,7 +101,7 @@ def test_what_was_declared_last_is_what_is_found(tools: list[Tool], new: Tool):
 
 def test_both_are_frozen():
     with pytest.raises(FrozenInstanceError):
-        Tool("a").cap = 1  # pyright: ignore[reportAttributeAccessIssue]
+        Tool("a").cap_chars = 1  # pyright: ignore[reportAttributeAccessIssue]
     with pytest.raises(FrozenInstanceError):
         Tools()._declared = ()  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -109,11 +109,11 @@ def test_both_are_frozen():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cap": -1}, "tool 'Bash': cap: -1 is not allowed; allowed: a whole number from 0"),
-        ({"cap": True}, "cap: True"),
-        ({"cap": 1.0}, "cap: 1.0"),
-        ({"cap": "unlimited"}, "cap: 'unlimited'"),
-        ({"cap": 10**9 + 1}, "1,000,000,000"),
+        ({"cap_chars": -1}, "tool 'Bash': cap: -1 is not allowed; allowed: a whole number from 0"),
+        ({"cap_chars": True}, "cap: True"),
+        ({"cap_chars": 1.0}, "cap: 1.0"),
+        ({"cap_chars": "unlimited"}, "cap: 'unlimited'"),
+        ({"cap_chars": 10**9 + 1}, "1,000,000,000"),
         ({"rerun": 1}, "rerun: 1 is not allowed; allowed: true or false"),
         ({"caps": 3}, "unknown key 'caps' (value 3); did you mean cap? allowed: name, cap, rerun"),
     ],
@@ -127,7 +127,7 @@ def test_a_tool_refuses_what_is_not_allowed(given: dict[str, Any], said: str):
 @pytest.mark.parametrize(
     ("tools", "said"),
     [
-        ([Tool("a"), Tool("a", cap=1)], "tool 'a' is declared twice"),
+        ([Tool("a"), Tool("a", cap_chars=1)], "tool 'a' is declared twice"),
         ([Tool("")], "name: ''"),
         ([Tool(" \n")], "name: ' \\n'"),
         ([("a", 1)], "('a', 1) is not allowed; allowed: a list of Tool"),

@@ -228,7 +228,7 @@ def test_each_agent_has_a_table_and_each_row_a_name():
 def test_every_row_says_what_its_calls_do():
     for table in agents().values():
         for row in table:
-            assert row.tool.tells_effects, row.tool.name
+            assert row.tool.has_effects, row.tool.name
 
 
 READ_ONLY = {"name": "x", "annotations": {"readOnlyHint": True}}
@@ -284,7 +284,7 @@ def test_the_stronger_source_wins():
 
 def test_what_is_not_declared_is_taken_from_the_weaker_source():
     arguments = {"file_path": "/w/a"}
-    found = use("Read", arguments, None, Tool("Read", cap=3))
+    found = use("Read", arguments, None, Tool("Read", cap_chars=3))
     assert told(found) == "read code /w/a:1-2000"
     assert found.target == "/w/a"
     assert use("Read", arguments, None, Tool("Read", content="table")).content == "table"

@@ -34,7 +34,7 @@ def failing(arguments: Any) -> str | None:
 
 def test_a_tool_that_declares_nothing_has_one_operation_no_target_and_its_arguments():
     assert identity(None, {"b": 1, "a": 2}) == Identity("default", None, '{"a":2,"b":1}')
-    assert identity(Tool("office", cap=3), {"a": 2}) == Identity("default", None, '{"a":2}')
+    assert identity(Tool("office", cap_chars=3), {"a": 2}) == Identity("default", None, '{"a":2}')
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ FRAMES = [
 @given(st.sampled_from([command for command, _ in (*READS, *SEARCHES) if "[" not in command]))
 def test_a_write_beside_a_read_is_never_missed(frame: str, command: str):
     found = use(frame.format(command))
-    assert found.may_write
+    assert found.can_write
     assert found.kind == "write" or found.barrier
 
 

@@ -211,7 +211,7 @@ def test_units_follow_one_another() -> None:
     one = Run([plain("reasoning"), call("a")], [result("a")])
     index = indexed(Run([], [plain()]), one, one)
     assert [unit.parts for unit in index.units] == [(0, 1), (1, 4), (4, 7)]
-    assert [unit.answers for unit in index.units] == [0, 3, 6]
+    assert [unit.answers_from for unit in index.units] == [0, 3, 6]
     assert [unit.reasoning for unit in index.units] == [(), (1,), (4,)]
     assert index.results == [3, 6]
 

@@ -19,7 +19,7 @@ from tests.busy_sessions import bash, done, hold_the_laws, read
 from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request, results
 
 formats = pytest.mark.parametrize("format", FORMATS)
-AGE = DEFAULT_KINDS["page"].age
+AGE = DEFAULT_KINDS["page"].min_age
 
 BUILD = "\n".join(
     [
@@ -50,7 +50,7 @@ def trimmed(
     """A session compacted at every boundary, and its results."""
     body = request(format, "go", *steps)
     policy = Policy(
-        step=1, growth=0.0, at_once=True, keep_recent=keep, shape_arrivals=True,
+        reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=keep, trim_on_arrival=True,
         trim_kinds=trim_kinds,
     )  # fmt: skip
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
@@ -73,13 +73,13 @@ def test_a_failed_build_keeps_its_error_and_its_ends(format: str) -> None:
     assert lines[-2] == "make: *** [Makefile:12: release] Error 1"
     marker = find_marker(lines[-1])
     assert isinstance(marker, Short)
-    assert (marker.all, marker.unit) == (123, "lines")
-    assert marker.all is not None
+    assert (marker.total, marker.unit) == (123, "lines")
+    assert marker.total is not None
     stay = [line for line in lines[:-1] if not is_hole(line)]
-    assert len(stay) == marker.all - marker.gone
+    assert len(stay) == marker.total - marker.omitted
     assert len(first) < len(BUILD) // 3
     (edit,) = out.report.edits
-    assert (edit.reason, edit.evidence) == ("trimmed", f"log: {marker.gone} of 123 lines")
+    assert (edit.reason, edit.evidence) == ("trimmed", f"log: {marker.omitted} of 123 lines")
     assert respool.expand(reference(BUILD), out) == BUILD
 
 
@@ -196,7 +196,7 @@ def test_the_kinds_that_are_cut_are_the_users(kinds: list[str] | None, cut: set[
 def test_an_epoch_that_comes_late_finds_all_that_grew_old(format: str) -> None:
     steps = [[bash(f"make part{n}", BUILD + f"\n{n}", f"call_{n}")] for n in range(12)]
     body = request(format, "go", *steps, done())
-    policy = Policy(step=4_000, growth=0.0, at_once=True, keep_recent=2)
+    policy = Policy(reevaluate_tokens=4_000, reevaluate_ratio=0.0, eager=True, keep_exchanges=2)
     out = compacted(fold_request(body, format, policy, Facts(), None, (trim_results,)), body)
     cut = [find_marker(text) is not None for text in results(format, out.request)]
     assert cut[:6] == [True] * 6
@@ -204,7 +204,7 @@ def test_an_epoch_that_comes_late_finds_all_that_grew_old(format: str) -> None:
 
 
 def test_short_results_stay() -> None:
-    short = BUILD[: DEFAULT_KINDS["log"].least - 1]
+    short = BUILD[: DEFAULT_KINDS["log"].min_chars - 1]
     _, (first, _) = trimmed("anthropic", *old(short))
     assert first == short
 
@@ -234,10 +234,10 @@ def test_json_that_lost_records_does_not_look_whole() -> None:
     body, _, last = first.rpartition("\n")
     marker = find_marker(last)
     assert isinstance(marker, Short)
-    assert (marker.all, marker.unit) == (200, "items")
+    assert (marker.total, marker.unit) == (200, "items")
     with pytest.raises(json.JSONDecodeError):
         json.loads(body)
-    assert f"[… {marker.gone} items]" in body
+    assert f"[… {marker.omitted} items]" in body
 
 
 def test_a_missing_line_is_never_silently_missing() -> None:
@@ -251,7 +251,7 @@ def test_a_missing_line_is_never_silently_missing() -> None:
 @formats
 def test_what_was_shaped_is_not_shaped_again(format: str) -> None:
     once, _ = trimmed(format, *old(BUILD))
-    policy = Policy(step=1, growth=0.0, at_once=True, keep_recent=0)
+    policy = Policy(reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True, keep_exchanges=0)
     folded = fold_request(once.request, format, policy, Facts(), None, (trim_results,))
     twice = compacted(folded, once.request)
     assert twice.report.edits == ()

@@ -157,15 +157,15 @@ def plan(
         return Plan(untouched=str(why))
     done = compacted(folded, request)
     return Plan(
-        format=folded.setting.codec.name,
+        format=folded.context.codec.name,
         prefix=folded.state.prefix.hex(),
         edits=edits_of(folded.state),
         repairs=done.report.repairs,
-        repair=folded.setting.policy.repair,
+        repair=folded.context.policy.repair,
         tokens_saved=done.report.tokens_saved,
         trace=done.report.trace,
         cut=folded.state.cut,
-        rendering=folded.setting.policy.rendering,
+        rendering=folded.context.policy.rendering,
     )
 
 
@@ -197,7 +197,7 @@ def check(request: object, *, format: str | None = None, model: str | None = Non
         body = read_body(request)
     except PlainText:
         return []
-    codec = CODECS[detect(body, format, held=True)]
+    codec = CODECS[detect(body, format, allow_server_held=True)]
     if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
         refuse_server_held(codec.name, body.fields)
     messages = [body.message(at) for at in range(len(body))]

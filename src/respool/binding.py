@@ -24,20 +24,20 @@ Reach = Literal["all", "turns", "none"]
 class Binding(Struct, frozen=True, gc=False):
     """What the reasoning of a request is signed for, and whose may be taken out."""
 
-    signs: Signs
-    reach: Reach
-    together: bool = False  # none may go before an older one
-    dropped: bool = False  # the API itself takes out what a change has made invalid
+    signed_scope: Signs
+    droppable: Reach
+    oldest_first: bool = False  # none may go before an older one
+    is_dropped_by_api: bool = False  # the API itself takes out what a change has made invalid
 
     @property
-    def bound(self) -> bool:
+    def is_bound(self) -> bool:
         """Whether a change of what was sent must take the reasoning behind it along."""
-        return self.loses and not self.dropped
+        return self.is_prefix_signed and not self.is_dropped_by_api
 
     @property
-    def loses(self) -> bool:
+    def is_prefix_signed(self) -> bool:
         """Whether the model loses the reasoning behind a change, whoever takes it out."""
-        return self.signs == "prefix"
+        return self.signed_scope == "prefix"
 
 
 class Row(Struct, frozen=True, gc=False):
@@ -57,18 +57,18 @@ _ALL: tuple[str, ...] = ()
 # The first row that fits. Whose wire it is not stands for a router, which may ask for more.
 TABLE: tuple[Row, ...] = (
     Row(_ANY, "demanding", _ALL, (0, 0), Binding("nothing", "none")),
-    Row("anthropic", "anthropic", _LARGEST, (5, 1), Binding("prefix", "all", together=True)),
-    Row("anthropic", "anthropic", _OTHERS, (5, 5), Binding("prefix", "all", together=True)),
+    Row("anthropic", "anthropic", _LARGEST, (5, 1), Binding("prefix", "all", oldest_first=True)),
+    Row("anthropic", "anthropic", _OTHERS, (5, 5), Binding("prefix", "all", oldest_first=True)),
     Row("anthropic", "anthropic", _ALL, (0, 0), Binding("block", "all")),
-    Row("anthropic", "", _ALL, (0, 0), Binding("prefix", "none", together=True)),
-    Row("anthropic", _ANY, _ALL, (0, 0), Binding("block", "turns", together=True)),
-    Row(_ANY, "anthropic", _LARGEST, (5, 1), Binding("prefix", "turns", together=True)),
-    Row(_ANY, "anthropic", _OTHERS, (5, 5), Binding("prefix", "turns", together=True)),
-    Row("openai-chat", "", _ALL, (0, 0), Binding("prefix", "none", together=True)),
-    Row("openai-chat", _ANY, _ALL, (0, 0), Binding("block", "turns", together=True)),
+    Row("anthropic", "", _ALL, (0, 0), Binding("prefix", "none", oldest_first=True)),
+    Row("anthropic", _ANY, _ALL, (0, 0), Binding("block", "turns", oldest_first=True)),
+    Row(_ANY, "anthropic", _LARGEST, (5, 1), Binding("prefix", "turns", oldest_first=True)),
+    Row(_ANY, "anthropic", _OTHERS, (5, 5), Binding("prefix", "turns", oldest_first=True)),
+    Row("openai-chat", "", _ALL, (0, 0), Binding("prefix", "none", oldest_first=True)),
+    Row("openai-chat", _ANY, _ALL, (0, 0), Binding("block", "turns", oldest_first=True)),
     Row("openai-responses", _ANY, _ALL, (0, 0), Binding("block", "all")),
     Row("gemini", _ANY, _ALL, (0, 0), Binding("block", "all")),
-    Row(_ANY, _ANY, _ALL, (0, 0), Binding("prefix", "none", together=True)),
+    Row(_ANY, _ANY, _ALL, (0, 0), Binding("prefix", "none", oldest_first=True)),
 )
 
 # Servers that sign nothing, and may demand every thought back (T4).
@@ -107,16 +107,16 @@ def _fits(row: Row, format: str, maker: str, model: Model | None) -> bool:
 def _in_mode(binding: Binding, thinking: object) -> Binding:
     """In manual mode a running turn must open with its thinking (A10); the API may drop (A12)."""
     mode = cast(dict[str, Any], thinking) if isinstance(thinking, dict) else {}
-    if mode.get("type") == "enabled" and binding.reach == "all":
-        binding = replace(binding, reach="turns", together=True)
+    if mode.get("type") == "enabled" and binding.droppable == "all":
+        binding = replace(binding, droppable="turns", oldest_first=True)
     controls = mode.get("block_binding")
     told = cast(dict[str, Any], controls) if isinstance(controls, dict) else {}
     if told.get("prefix_mismatch_behavior") == "drop_block":
-        binding = replace(binding, dropped=True)
+        binding = replace(binding, is_dropped_by_api=True)
     return binding
 
 
-def cut_of(history: History, edits: Iterable[Edit], gone: Collection[int]) -> int | None:
+def cut_of(history: History, edits: Iterable[Edit], dropped: Collection[int]) -> int | None:
     """The first part whose change makes the reasoning behind it invalid, or None.
 
     Cache marks never do, nor reasoning that goes while none that is older stays. `gone` are the
@@ -125,7 +125,7 @@ def cut_of(history: History, edits: Iterable[Edit], gone: Collection[int]) -> in
     taken = [(edit, touched(edit, history)) for edit in edits if not isinstance(edit, PlaceMark)]
     out = {part for _, parts in taken for part in parts}
     oldest = next(
-        (at for unit in history.units for at in unit.reasoning if at not in gone and at not in out),
+        (at for unit in history.units for at in unit.reasoning if at not in dropped and at not in out),
         len(history.parts),
     )
     breaking = (
@@ -136,25 +136,25 @@ def cut_of(history: History, edits: Iterable[Edit], gone: Collection[int]) -> in
     return min(breaking, default=None)
 
 
-def may_cut(history: History, position: int, binding: Binding, gone: Collection[int]) -> bool:
+def may_cut(history: History, position: int, binding: Binding, dropped: Collection[int]) -> bool:
     """Whether a change at this part is possible: all that must go along with it may go."""
-    return position >= cut_from(history, binding, gone)
+    return position >= cut_from(history, binding, dropped)
 
 
-def cut_from(history: History, binding: Binding, gone: Collection[int]) -> int:
+def cut_from(history: History, binding: Binding, dropped: Collection[int]) -> int:
     """The first part from which on a change is possible."""
-    if not binding.bound or binding.reach == "all":
+    if not binding.is_bound or binding.droppable == "all":
         return 0
     units = history.units
-    stays_from = running_from(history) if binding.reach == "turns" else 0
+    stays_from = running_from(history) if binding.droppable == "turns" else 0
     for number in range(len(units) - 1, stays_from - 1, -1):
-        if _stands_bound(history, units[number], gone):
+        if _stands_bound(history, units[number], dropped):
             return units[number].reasoning[-1] + 1
     return 0
 
 
 def reasoning_behind(
-    history: History, position: int, gone: Collection[int], tokens_of: Callable[[int], int]
+    history: History, position: int, dropped: Collection[int], tokens_of: Callable[[int], int]
 ) -> list[DropReasoning]:
     """The edits that take out all signed reasoning behind this part, a whole unit each.
 
@@ -171,7 +171,7 @@ def reasoning_behind(
             f"{_blocks(len(unit.reasoning))} signed for what stood before",
             sum(map(tokens_of, unit.reasoning)),
         )
-        for number, unit in _bound_behind(history, position, gone)
+        for number, unit in _bound_behind(history, position, dropped)
     ]
 
 
@@ -180,20 +180,20 @@ def _blocks(count: int) -> str:
 
 
 def _bound_behind(
-    history: History, position: int, gone: Collection[int]
+    history: History, position: int, dropped: Collection[int]
 ) -> Iterator[tuple[int, Unit]]:
     """The units with signed reasoning behind a part that is still there."""
     units = history.units
     first = max(0, bisect_right(units, position, key=_first_part) - 1)
     for number in range(first, len(units)):
         unit = units[number]
-        if _stands_bound(history, unit, gone) and unit.reasoning[-1] > position:
+        if _stands_bound(history, unit, dropped) and unit.reasoning[-1] > position:
             yield number, unit
 
 
-def _stands_bound(history: History, unit: Unit, gone: Collection[int]) -> bool:
+def _stands_bound(history: History, unit: Unit, dropped: Collection[int]) -> bool:
     """Whether a unit still has reasoning, and it is signed; plain text is bound to nothing."""
-    if not unit.reasoning or unit.reasoning[0] in gone:
+    if not unit.reasoning or unit.reasoning[0] in dropped:
         return False
     return any(history.parts[at].signed for at in unit.reasoning)
 
@@ -232,9 +232,9 @@ def opens_turn(history: History, number: int) -> bool:
     if number == 0:
         return True
     unit = history.units[number - 1]
-    if unit.parts[1] - unit.answers == len(unit.exchanges) > 0:
+    if unit.parts[1] - unit.answers_from == len(unit.exchanges) > 0:
         return False  # results, and no more
-    answers = [history.parts[at] for at in range(unit.answers, unit.parts[1])]
+    answers = [history.parts[at] for at in range(unit.answers_from, unit.parts[1])]
     results = {part.ref.row for part in answers if part.kind == "result"}
     return any(
         part.kind == "text" and part.speaker == "user" and part.ref.row not in results

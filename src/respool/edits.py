@@ -88,7 +88,7 @@ class Offer(Struct, frozen=True):
 
     level: Level
     edit: Edit
-    leans_on: tuple[int, ...] = ()  # parts that must stay whole for this edit to be honest
+    depends_on: tuple[int, ...] = ()  # parts that must stay whole for this edit to be honest
     also: tuple[Edit, ...] = ()  # edits that make sense only together with this one
 
     @property

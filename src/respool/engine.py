@@ -70,7 +70,7 @@ class Folded(Struct, frozen=True):
 
     body: Body
     state: State
-    setting: Setting
+    context: Setting
 
 
 def fold_request(  # noqa: PLR0913 - all that a fold depends on
@@ -160,7 +160,7 @@ def _fold_on(body: Body, setting: Setting, memo: Memo) -> State:
         if step.at and step.at + len(step.messages) == len(body):
             known = _remember(memo, keys[step.at], state, known)
         fold_step(state, step, _identities(body, step), setting)
-    if len(body) and not setting.codec.model_made(body.message(len(body) - 1)):
+    if len(body) and not setting.codec.is_model_made(body.message(len(body) - 1)):
         _remember(memo, keys[-1], state, known, shares_results=True)
     return state
 
@@ -169,10 +169,10 @@ def _head_tokens(body: Body, codec: Codec, counter: Counter) -> int:
     """Tokens of system prompt and tool definitions, which hardly ever change."""
     if body.fields is None:
         return 0
-    key = (codec.name, counter, _spelled(body, codec.head), body.head(codec.head))
+    key = (codec.name, counter, _spelled(body, codec.head_fields), body.head_bytes(codec.head_fields))
     known = _HEADS.get(key)
     if known is None:
-        known = sum(part_tokens(part, counter) for part in codec.read_head(body.fields))
+        known = sum(part_tokens(part, counter) for part in codec.decode_head(body.fields))
         if len(_HEADS) >= _MOST_HEADS:
             _HEADS.clear()
         _HEADS[key] = known
@@ -192,12 +192,12 @@ def _setting(
     if not isinstance(fields, LazyFields) or passes is not None or head is not None:
         made = _worked_out(body, format, policy, fields, marking, passes, head)
         return replace(made, facts=facts, encode=body.encode)
-    known: Setting | None = fields.worked_out.get((format, marking))
+    known: Setting | None = fields.derived.get((format, marking))
     if known is None or known.policy is not policy:
         made = _worked_out(body, format, policy, fields, marking, None, None)
         # Without the fields that hold it: what holds itself stays until somebody looks for such.
         known = replace(made, start=_start_key(body, made), fields=None)
-        fields.worked_out[format, marking] = known
+        fields.derived[format, marking] = known
     return replace(known, facts=facts, encode=body.encode, fields=fields)
 
 
@@ -234,18 +234,18 @@ _JUDGED = ("model", "thinking", "previous_response_id", "conversation")
 
 def prefix_keys(body: Body, setting: Setting) -> list[bytes]:
     """The memo's key of every prefix of the history, cache marks left out."""
-    return body.keys(setting.start or _start_key(body, setting), _SECRET)
+    return body.prefix_keys(setting.start or _start_key(body, setting), _SECRET)
 
 
 def _start_key(body: Body, setting: Setting) -> bytes:
     """The memo's key of a history without a message."""
-    names = (*_JUDGED, *setting.codec.head)
+    names = (*_JUDGED, *setting.codec.head_fields)
     told = (
         f"{setting.codec.name}|{_spelled(body, names)}|{setting.counter}|{setting.rates}|"
         f"{_model(setting.fields)}|"
     )
     first = xxhash.xxh3_128(told.encode() + _told_of_policy(setting), seed=_SECRET)
-    first.update(body.head(names))
+    first.update(body.head_bytes(names))
     return first.digest()
 
 
@@ -278,7 +278,7 @@ def _resume(
             continue
         if count == len(body):  # nothing extends it: it may go on sharing all that grows
             return replace(state), keys[count]
-        if setting.codec.model_made(body.message(count)):
+        if setting.codec.is_model_made(body.message(count)):
             return state.copy(), keys[count]
     return State(prefix=first_prefix(setting.codec.name), facts=setting.facts), None
 
@@ -303,7 +303,7 @@ def _steps(body: Body, setting: Setting, start: int) -> list[Step]:
     """The steps of the history from this message on."""
     messages = [body.message(at) for at in range(start, len(body))]
     return [
-        Step(step.messages, start + step.at, step.split)
+        Step(step.messages, start + step.at, step.model_count)
         for step in steps_of(setting.codec, messages)
     ]
 
@@ -314,19 +314,19 @@ class Projected(Struct, frozen=True):
     request: Any
     pieces: list[Piece]
     rendered: Rendered
-    at_the_end: list[Repair]
+    end_repairs: list[Repair]
 
 
 def projected(folded: Folded, request: Any) -> Projected:
     """The projection of a folded request."""
-    pieces, repairs = project(folded.body, folded.state, folded.setting)
+    pieces, repairs = project(folded.body, folded.state, folded.context)
     rendered = _rendered(pieces, folded)
     changed = _is_changed(rendered.pieces, len(folded.body))
     projection = folded.body.splice(rendered.pieces) if changed else request
     if changed and isinstance(request, bytearray):
         projection = bytearray(projection)
     if not _defines_tools(folded):
-        projection = without_definitions(projection, folded.setting.codec.name)
+        projection = without_definitions(projection, folded.context.codec.name)
     return Projected(projection, pieces, rendered, repairs)
 
 
@@ -334,10 +334,10 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
     """The projection of a folded request, with its report and its originals."""
     made, state = projected(folded, request), folded.state
     report = Report(
-        format=folded.setting.codec.name,
-        model=_model(folded.setting.fields),
-        counter=folded.setting.counter.name,
-        tally=_Tally(folded, made.pieces, made.rendered, bool(made.at_the_end)),
+        format=folded.context.codec.name,
+        model=_model(folded.context.fields),
+        counter=folded.context.counter.name,
+        tally=_Tally(folded, made.pieces, made.rendered, bool(made.end_repairs)),
         messages=len(folded.body),
         edits=edits_of(state),
         repairs=repairs_of(folded, made),
@@ -348,12 +348,12 @@ def compacted(folded: Folded, request: Any) -> Compaction[Any]:
         refetched=tuple(state.refetched),
         trace=None if state.trace is None else tuple(state.trace),
     )
-    return Compaction(made.request, report, originals_of(folded), folded.setting.facts)
+    return Compaction(made.request, report, originals_of(folded), folded.context.facts)
 
 
 def repairs_of(folded: Folded, made: Projected) -> tuple[Repair, ...]:
     """All that was mended, in the order of the history."""
-    return (*folded.state.repairs, *made.at_the_end)
+    return (*folded.state.repairs, *made.end_repairs)
 
 
 def originals_of(folded: Folded) -> Originals:
@@ -382,7 +382,7 @@ def _block(folded: Folded, position: int) -> str:
 
 def _rendered(pieces: list[Piece], folded: Folded) -> Rendered:
     """The projection as plain messages, where the policy asks for that."""
-    setting = folded.setting
+    setting = folded.context
     style = setting.policy.rendering
     if style == "calls":
         return Rendered(pieces, [], [])
@@ -391,8 +391,8 @@ def _rendered(pieces: list[Piece], folded: Folded) -> Rendered:
 
 def _defines_tools(folded: Folded) -> bool:
     """Whether the request may offer tools: with `text-only` it goes to a model that takes none."""
-    style = folded.setting.policy.rendering
-    return style == "calls" or STYLES[style].defines
+    style = folded.context.policy.rendering
+    return style == "calls" or STYLES[style].keep_definitions
 
 
 class _Tally:
@@ -406,16 +406,16 @@ class _Tally:
 
     def __call__(self) -> Counted:
         folded, state = self._folded, self._folded.state
-        codec, counter = folded.setting.codec, folded.setting.counter
+        codec, counter = folded.context.codec, folded.context.counter
         head = _head_tokens(folded.body, codec, counter)
         read, went = count_all(state, counter), self._went()
         at_the_end = went - (read - state.saved) if self._mended else 0
-        repaired = state.mended_by + at_the_end
+        repaired = state.repair_tokens + at_the_end
         told = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
         if not _defines_tools(folded):
             told -= definition_tokens(folded.body.fields, codec, counter)
         given = -sum(edit.saved for edit in state.advice.values())
-        return Counted(head + read - state.mended_by, head + went + told, repaired, told, given)
+        return Counted(head + read - state.repair_tokens, head + went + told, repaired, told, given)
 
     def _went(self) -> int:
         """The tokens of the projection's own messages; two that were joined are not their sum."""
@@ -434,8 +434,8 @@ class _Tally:
         return went
 
     def _tokens(self, messages: Sequence[JSON]) -> int:
-        codec, counter = self._folded.setting.codec, self._folded.setting.counter
-        parts = (part for message in messages for part in codec.read(0, message))
+        codec, counter = self._folded.context.codec, self._folded.context.counter
+        parts = (part for message in messages for part in codec.decode(0, message))
         return sum(part_tokens(part, counter) for part in parts)
 
 
@@ -449,7 +449,7 @@ _EDITIONS = itertools.count(1)
 
 def edits_of(state: State) -> tuple[Edit, ...]:
     """The edits in force, in the order of the history; advice after the edit on its result."""
-    outgoing = state.outgoing
+    outgoing = state.rendered
     if outgoing.edits is None:
         edits = [*state.edits.items(), *state.advice.items()]
         outgoing.edits = tuple(edit for _, edit in sorted(edits, key=_position))
@@ -471,7 +471,7 @@ def fields_with(fields: Fields | None, model: str | None, output: int = 0) -> Fi
     if not more:
         return fields
     if isinstance(fields, LazyFields):  # which give undecoded ones when they are spread
-        return fields.completed(more)
+        return fields.with_extra(more)
     return {**(fields or {}), **more}
 
 

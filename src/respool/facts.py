@@ -70,13 +70,13 @@ class Facts(Struct, frozen=True, kw_only=True):
         found = self.windows[at : at + 1]
         return found[0][1] if found and found[0][0] == prefix else None
 
-    def marks_at(self, prefix: str) -> Marks | None:
+    def breakpoint_mode_at(self, prefix: str) -> Marks | None:
         """How the client marks from just this prefix on; None: as it did before."""
         at = bisect_left(self.marks, prefix, key=_first)
         found = self.marks[at : at + 1]
         return found[0][1] if found and found[0][0] == prefix else None
 
-    def differing(self, other: Facts) -> frozenset[str]:
+    def differing_prefixes(self, other: Facts) -> frozenset[str]:
         """The prefixes at which the two say different things."""
         found = {prefix for prefix, _ in set(self.windows) ^ set(other.windows)}
         found |= {prefix for prefix, _ in set(self.marks) ^ set(other.marks)}

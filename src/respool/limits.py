@@ -51,7 +51,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     many: int | None = None  # a request with more images than this
     side_of_many: int | None = None  # may have none with a longer side than this
 
-    def longest_side(self, images: int) -> int | None:
+    def max_side(self, images: int) -> int | None:
         """How many pixels a side of an image may have in a request with so many of them."""
         return self.side_of_many if self.many is not None and images > self.many else self.side
 
@@ -59,32 +59,32 @@ class Limits(Struct, frozen=True, kw_only=True):
 class Over(Struct, frozen=True):
     """One limit that is exceeded."""
 
-    measure: Measure
+    kind: Measure
     allowed: int
     reached: int
-    aim: int  # where to go back to
+    target: int  # where to go back to
 
     @property
     def excess(self) -> int:
         """How much must go to reach the aim."""
-        return self.reached - self.aim
+        return self.reached - self.target
 
     def error(self, in_the_way: Iterable[tuple[str, int]] = ()) -> BudgetError:
         """The error to raise when nothing more can go."""
-        return BudgetError(self.measure, self.allowed, self.reached, in_the_way)
+        return BudgetError(self.kind, self.allowed, self.reached, in_the_way)
 
 
 class Pressure(Struct, frozen=True):
     """All limits that are exceeded; false when none is."""
 
-    over: tuple[Over, ...] = ()
+    exceeded: tuple[Over, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.over)
+        return bool(self.exceeded)
 
     def of(self, measure: Measure) -> Over | None:
         """How one limit is exceeded; None: it is not."""
-        return next((one for one in self.over if one.measure == measure), None)
+        return next((one for one in self.exceeded if one.kind == measure), None)
 
 
 # --- what is allowed ---------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def pressure(
     500
     """
     low = limits.tokens if limits.low is None else limits.low
-    longest = limits.longest_side(images)
+    longest = limits.max_side(images)
     found = (
         _over("tokens", limits.tokens, tokens, low),
         _over("bytes", limits.bytes, bytes, _lower(limits.bytes)),
@@ -223,7 +223,7 @@ def why_it_stays(
     position: int,
     unseen_from: int,
     first_user: tuple[int, int],
-    pinned: Callable[[int], str | None],
+    pin_label: Callable[[int], str | None],
 ) -> str | None:
     """Why no pass may touch a part at an epoch, in a few words; None: it may."""
     part = history.parts[position]
@@ -233,7 +233,7 @@ def why_it_stays(
         return FIRST
     if position >= unseen_from:
         return UNSEEN
-    return SERVER if part.server else pinned(position)
+    return SERVER if part.server else pin_label(position)
 
 
 def in_the_way(
@@ -265,12 +265,12 @@ class Held(Struct, frozen=True):
     bytes: int  # about, in the body
     side: int  # pixels of its longer side; 0: not known
     ref: str  # the reference of its original: its block as JSON, without marks
-    fixed: bool = False  # no text may stand in its place
+    is_fixed: bool = False  # no text may stand in its place
 
     def marker(self, fetch: str | None = None) -> str:
         """The text that stands where it stood."""
         why = f"{self.side} px on its longer side" if self.side else ""
-        return str(Short(1, self.unit, self.ref, why=why, fetch=fetch))
+        return str(Short(1, self.unit, self.ref, reason=why, fetch_tool=fetch))
 
     def shortest_marker(self) -> str:
         """The least that leads back to it."""
@@ -283,11 +283,11 @@ def held(position: int, part: Part, message: JSON) -> Held | None:
     if found is None:
         return None
     size, ref = len(found.original), reference(found.original)
-    return Held(position, part.speaker, found.unit, size, found.side, ref, found.fixed)
+    return Held(position, part.speaker, found.unit, size, found.max_side, ref, found.is_fixed)
 
 
 def to_leave_out(
-    standing: Sequence[Held], limits: Limits, bytes: int, may_go: Callable[[int], bool]
+    present: Sequence[Held], limits: Limits, bytes: int, can_go: Callable[[int], bool]
 ) -> tuple[int, ...]:
     """The parts to put markers in place of, so that number, size and bytes are in their limits.
 
@@ -295,10 +295,10 @@ def to_leave_out(
     Those in results go before those that the user sent, the oldest first. If all that may go is
     not enough, it goes nevertheless, and `pressure` tells what is left.
     """
-    free = [one for one in standing if not one.fixed and may_go(one.part)]
+    free = [one for one in present if not one.is_fixed and can_go(one.part)]
     queue = sorted(free, key=lambda one: (one.speaker != "tool", one.part))
-    gone = _by_number(standing, queue, limits)
-    gone |= _by_side(standing, queue, limits, gone)
+    gone = _by_number(present, queue, limits)
+    gone |= _by_side(present, queue, limits, gone)
     gone |= _by_bytes(queue, limits, bytes, gone)
     return tuple(sorted(one.part for one in gone))
 
@@ -317,7 +317,7 @@ def _by_side(
     One that must stay is allowed when there are few: then others go, until there are.
     """
     left = [one for one in _pictures(standing) if one not in gone]
-    large = _larger(left, limits.longest_side(len(left)))
+    large = _larger(left, limits.max_side(len(left)))
     must_stay = large.difference(queue)
     if not must_stay or limits.many is None or _larger(must_stay, limits.side):
         return large.intersection(queue)

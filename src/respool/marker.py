@@ -80,26 +80,26 @@ _NAMES = re.compile(rf"\[names only there: {_TOLD}(?:, {_TOLD}){{0,11}}\]", re.A
 class Short(Struct, frozen=True, gc=False):
     """A marker that names no cap: how much is left out, and why where that helps a reader."""
 
-    gone: int
+    omitted: int
     unit: str
     ref: str
-    all: int | None = None  # of how much; None: of as much
-    why: str = ""  # follows "left out, "
-    rerun: bool = False
-    fetch: str | None = None  # the tool by which the model can get it back
+    total: int | None = None  # of how much; None: of as much
+    reason: str = ""  # follows "left out, "
+    is_rerun_safe: bool = False
+    fetch_tool: str | None = None  # the tool by which the model can get it back
 
     def __str__(self) -> str:
-        of = "" if self.all is None else f" of {self.all:,}"
-        said = _said(self.why) if self.why else ""
+        of = "" if self.total is None else f" of {self.total:,}"
+        said = _said(self.reason) if self.reason else ""
         why = f", {said}" if said else ""
-        rerun = "; safe to run again" if self.rerun else ""
-        fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
-        return f"{_OPEN}{self.gone:,}{of} {self.unit} left out{why}{rerun}{fetch}; ref {self.ref}]"
+        rerun = "; safe to run again" if self.is_rerun_safe else ""
+        fetch = f"; {_shown(self.fetch_tool)} gets it back" if self.fetch_tool else ""
+        return f"{_OPEN}{self.omitted:,}{of} {self.unit} left out{why}{rerun}{fetch}; ref {self.ref}]"
 
 
-def hole(gone: int, unit: str) -> str:
+def hole(omitted: int, unit: str) -> str:
     """What stands in each place of a text that is cut in several, beside the one marker."""
-    return f"[… {gone:,} {unit}]"
+    return f"[… {omitted:,} {unit}]"
 
 
 def hole_in(line: str) -> tuple[int, str] | None:
@@ -128,29 +128,29 @@ class Marker(Struct, frozen=True, gc=False):
     tool: str
     size: int
     cap: int
-    gone: int
-    all: int
+    omitted: int
+    total: int
     unit: str
     errors: int
     call: str
-    rerun: bool
+    is_rerun_safe: bool
     ref: str
-    fetch: str | None = None  # the tool by which the model can get it back
+    fetch_tool: str | None = None  # the tool by which the model can get it back
 
     def __str__(self) -> str:
         short = _NAME // 3
-        fetch = f"; {_shown(self.fetch)} gets it back" if self.fetch else ""
-        told = (self._said(_NAME, fetch), self._said(short, fetch))
-        return next((text for text in told if len(text) <= MOST), None) or self._said(short, "")
+        fetch = f"; {_shown(self.fetch_tool)} gets it back" if self.fetch_tool else ""
+        told = (self._format(_NAME, fetch), self._format(short, fetch))
+        return next((text for text in told if len(text) <= MOST), None) or self._format(short, "")
 
-    def _said(self, most: int, fetch: str) -> str:
+    def _format(self, max_name_chars: int, fetch: str) -> str:
         """The marker with names of at most so many characters."""
-        tool, call = _shown(self.tool, most), _shown(self.call, most)
+        tool, call = _shown(self.tool, max_name_chars), _shown(self.call, max_name_chars)
         errors = f", {self.errors:,} error lines of them kept below" if self.errors else ""
-        rerun = "; safe to run again" if self.rerun else ""
+        rerun = "; safe to run again" if self.is_rerun_safe else ""
         return (
             f"{_OPEN}clipped {tool} result of {self.size:,} chars to {self.cap:,}; "
-            f"{self.gone:,} of {self.all:,} {self.unit} left out here{errors}; "
+            f"{self.omitted:,} of {self.total:,} {self.unit} left out here{errors}; "
             f"call {call}{rerun}{fetch}; ref {self.ref}]"
         )
 
@@ -252,9 +252,9 @@ def is_advice(line: str) -> bool:
     return _ADVISED.fullmatch(line) is not None
 
 
-def advised(said: str, line: str) -> str:
+def advised(text: str, line: str) -> str:
     """What a result says with advice at its end."""
-    return f"{said}\n{line}" if said else line
+    return f"{text}\n{line}" if text else line
 
 
 def without_advice(text: str) -> str:
@@ -271,13 +271,13 @@ def _number(digits: str) -> int:
     return int(digits.replace(",", "") or "0")
 
 
-def _said(why: str) -> str:
+def _said(reason: str) -> str:
     """A reason as it may stand in a marker: on one line, without what ends one."""
-    fit = " ".join(_UNSAID.sub(" ", why).split())
+    fit = " ".join(_UNSAID.sub(" ", reason).split())
     return fit if len(fit) <= _WHY else f"{fit[: _WHY - 2].rstrip()}.."
 
 
-def _shown(name: str, most: int = _NAME) -> str:
+def _shown(name: str, max_chars: int = _NAME) -> str:
     """A name as it may stand in a marker: no spaces or brackets, and not too long."""
     fit = _UNFIT.sub("_", name) or "unknown"
-    return fit if len(fit) <= most else f"{fit[: most - 2]}.."
+    return fit if len(fit) <= max_chars else f"{fit[: max_chars - 2]}.."

@@ -20,7 +20,7 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
     A window that is only listed is no reason: the provider may accept what was estimated. What
     the rendering adds does not count: no edit could have made room for it.
     """
-    state, setting = folded.state, folded.setting
+    state, setting = folded.state, folded.context
     limits = limits_of(state, setting)
     if limits.source != "budget" or limits.tokens is None or _is_passed_over(folded):
         return
@@ -34,7 +34,7 @@ def refuse_over_budget(folded: Folded, report: Report) -> None:
 
 def _is_passed_over(folded: Folded) -> bool:
     """Whether facts say that nothing more is taken out here."""
-    state, facts = folded.state, folded.setting.facts
+    state, facts = folded.state, folded.context.facts
     return state.left_alone or state.prefix.hex() in facts.skipped
 
 
@@ -45,14 +45,14 @@ def _all_of(sent: int, found: tuple[tuple[str, int], ...]) -> tuple[tuple[str, i
 
 
 def _in_the_way(folded: Folded) -> tuple[tuple[str, int], ...]:
-    state, setting = folded.state, folded.setting
+    state, setting = folded.state, folded.context
     sizes = list(state.tokens)  # exact by now, for the report has counted them
     for position in state.claimed:
         edit = state.edits.get(position)
         sizes[position] = 0 if edit is None else max(0, sizes[position] - edit.saved)
     for position, advice in state.advice.items():
         sizes[position] -= advice.saved
-    unseen_from = state.index.units[-1].answers if state.index.units else 0
+    unseen_from = state.index.units[-1].answers_from if state.index.units else 0
     view = view_of(state, setting, unseen_from, arrival=False)
     return in_the_way(state.index.parts, sizes, lambda at: _why(view, at), setting.head)
 
@@ -60,4 +60,4 @@ def _in_the_way(folded: Folded) -> tuple[tuple[str, int], ...]:
 def _why(view: View, position: int) -> str | None:
     pins = view.pinned
     assert isinstance(pins, Protections)
-    return why_it_stays(view.transcript, position, view.unseen_from, view.first_user, pins.kind)
+    return why_it_stays(view.transcript, position, view.unseen_from, view.first_user, pins.label_for)

@@ -65,7 +65,7 @@ class Setting(Struct, frozen=True):
 
     name: str
     allowed: str
-    why: str
+    reason: str
     check: Callable[[object], object]
 
     @property
@@ -166,7 +166,7 @@ def _registry(value: object) -> Tools:
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
-        "cap",
+        "cap_chars",
         CHARACTERS,
         "How many characters a tool's result may keep once the model has seen it. The default lets "
         "nearly every file and log through whole and stops the few that would fill the window.",
@@ -202,7 +202,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         lambda value: one_of(value, COUNTERS),
     ),
     Setting(
-        "keep_recent",
+        "keep_exchanges",
         _EXCHANGES,
         "How many of the latest exchanges that the model has seen are left alone by passes that "
         "cut by age. None by default: what will be needed is forecast, and age tells little of it.",
@@ -224,21 +224,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         lambda value: whole(value, 0, _EXCHANGES),
     ),
     Setting(
-        "keep_reasoning",
+        "keep_reasoning_messages",
         _REASONING,
         "How many of the latest messages keep their reasoning, where that is another number than "
         "for everything else. The same by default.",
         _whole_or_none(_REASONING),
     ),
     Setting(
-        "step",
+        "reevaluate_tokens",
         _TOKENS,
         "How many tokens of new history must arrive before edits are considered again. Smaller "
         "reacts sooner; larger changes the projection, and so the provider's cache, less often.",
         lambda value: whole(value, 1, _TOKENS),
     ),
     Setting(
-        "growth",
+        "reevaluate_ratio",
         _SHARE,
         "The same as a share of the projection; the larger of the two counts. It keeps the work "
         "linear: the longer the history, the more must be new before all of it is looked at again.",
@@ -273,7 +273,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         switch,
     ),
     Setting(
-        "shape_arrivals",
+        "trim_on_arrival",
         SWITCH,
         "Whether lines that will hardly be needed may be left out of runs, searches and long files "
         "before the model has seen them, where that breaks no cache. Off by default: what was "
@@ -281,7 +281,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         switch,
     ),
     Setting(
-        "number_every",
+        "line_number_interval",
         _TOKENS,
         "Of the numbers that a reading tool puts before each line of a file, every so many-th "
         "stays (1: all), and the first and the last. Every fifth by default: the others can be "
@@ -303,28 +303,28 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         _budget,
     ),
     Setting(
-        "fold_over",
+        "fold_over_chars",
         _FOLD_OVER,
         "Over how many characters of calls and results all old ones fold into a summary, without "
         "any need of room. Never by default: what folds is gone until somebody asks for it.",
         _whole_or_none(_FOLD_OVER),
     ),
     Setting(
-        "least",
+        "min_chars",
         _LEAST,
         "How many characters a call or a result must have before a reference, a line or nothing "
         "takes its place. By default each pass has its own limit, under which little is saved.",
         _whole_or_none(_LEAST),
     ),
     Setting(
-        "caution",
+        "miss_penalty",
         _FACTOR,
         "How much more it counts when the model misses something than what asking again costs. "
         "Larger cuts less. The default keeps the turns that miss something at one in a hundred.",
         lambda value: factor(value, _FACTOR),
     ),
     Setting(
-        "at_once",
+        "eager",
         SWITCH,
         "Whether every offer is taken as soon as it is made, whatever it costs. Off by default: "
         "what stands behind an edit is written to the provider's cache anew, so edits wait until "
@@ -340,14 +340,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         switch,
     ),
     Setting(
-        "read_price",
+        "cache_read_price",
         _PRICE,
         "What a token read from the provider's cache costs, in tokens of plain input. By default "
         "what the provider of the request's model charges.",
         _price,
     ),
     Setting(
-        "write_price",
+        "cache_write_price",
         _PRICE,
         "What a token written to the provider's cache costs, in tokens of plain input. By default "
         "what the provider of the request's model charges, for as long as the marks ask for.",
@@ -370,37 +370,37 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 class Policy:
     """How a history is to be compacted; every default is safe.
 
-    >>> Policy(cap=20_000).origins()["cap"], Policy().origins()["cap"]
+    >>> Policy(cap_chars=20_000).origins()["cap_chars"], Policy().origins()["cap_chars"]
     ('code', 'default')
     """
 
-    cap: int | None = 32_000
+    cap_chars: int | None = 32_000
     tools: Tools = _NO_TOOLS
     # Lists will do; they are kept as tuples.
     passes: Sequence[str | Pass] | None = None
     repair: bool = True
     counter: CounterName = "auto"
-    keep_recent: int = 0
+    keep_exchanges: int = 0
     keep_messages: int = 0
     keep_calls: int = 0
-    keep_reasoning: int | None = None
-    step: int = 5_000
-    growth: float = 0.2
+    keep_reasoning_messages: int | None = None
+    reevaluate_tokens: int = 5_000
+    reevaluate_ratio: float = 0.2
     pin_tools: Sequence[str] = ()
     pin_paths: Sequence[str] = ()
     pin_calls: Sequence[str] = ()
     errors_verbatim: bool = True
-    shape_arrivals: bool = False
-    number_every: int = 5
+    trim_on_arrival: bool = False
+    line_number_interval: int = 5
     trim_kinds: Sequence[str] | None = None
     budget: int | None = None
-    fold_over: int | None = None
-    least: int | None = None
-    caution: float = 3.0
-    at_once: bool = False
+    fold_over_chars: int | None = None
+    min_chars: int | None = None
+    miss_penalty: float = 3.0
+    eager: bool = False
     advise: bool = False
-    read_price: float | None = None
-    write_price: float | None = None
+    cache_read_price: float | None = None
+    cache_write_price: float | None = None
     rendering: Rendering = "calls"
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
@@ -419,7 +419,7 @@ class Policy:
         """A policy by its name; `safe` is the default."""
         if name not in tuple(PRESETS):
             raise refusal("Policy: ", "preset", name, listed(PRESETS))
-        return cls().revised(PRESETS[name], f"preset {name}")
+        return cls().with_values(PRESETS[name], f"preset {name}")
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Policy:
@@ -450,9 +450,9 @@ class Policy:
     def replace(self, **changes: Any) -> Self:
         """This policy with other values for some settings."""
         refuse_unknown("Policy: ", changes.items(), NAMES)
-        return self.revised(changes, CODE)
+        return self.with_values(changes, CODE)
 
-    def revised(self, values: Mapping[str, object], origin: str) -> Self:
+    def with_values(self, values: Mapping[str, object], origin: str) -> Self:
         """This policy with these values, which came from `origin`."""
         settled: dict[str, Any] = {
             name: settle(f"{origin}: ", name, value) for name, value in values.items()
@@ -482,13 +482,13 @@ def _entries(values: Mapping[str, object], beside: Tools = _NO_TOOLS) -> list[st
     return [*values, *(f"tools.{tool.name}" for tool in tools if tool not in set(beside))]
 
 
-def settle(where: str, name: str, value: object) -> object:
+def settle(source: str, name: str, value: object) -> object:
     """The value of a setting, checked; `where` says in an error which source it came from."""
     setting = _BY_NAME[name]
     try:
         return setting.check(value)
     except ValueError as error:
-        raise refusal(where, name, value, str(error) or setting.allowed) from None
+        raise refusal(source, name, value, str(error) or setting.allowed) from None
 
 
 def _plain(value: object) -> object:

@@ -28,8 +28,8 @@ def project(body: Body, state: State, setting: Setting) -> tuple[list[Piece], li
     pieces = projection.pieces()
     if not setting.policy.repair:
         return pieces, []
-    pieces, limited = projection.with_fewer_marks(pieces, setting)
-    ended = [one.placed(state.sources) for one in projection.ending.repairs]
+    pieces, limited = projection.limit_breakpoints(pieces, setting)
+    ended = [one.with_source_place(state.sources) for one in projection.ending.repairs]
     return pieces, [*ended, *limited]
 
 
@@ -41,28 +41,28 @@ class _Projection:
         self._state = state
         self._codec = setting.codec
         self._changes = changes_of(state)
-        self._spelled_anew: Collection[int] = state.outgoing.spelled_anew
-        self._before_gone = state.outgoing.before_gone
-        self._place_own_mark(setting)
+        self._spelled_anew: Collection[int] = state.rendered.variable_rows
+        self._before_gone = state.rendered.rows_before_removed
+        self._place_own_breakpoint(setting)
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
         self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
         self._joined: list[Piece] = []  # what was put together because a row between vanished
         self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
-        self._marked = set(body.marked())
+        self._marked = set(body.breakpoint_rows())
         rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
-        self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
+        self._repaired, self._varying = mended_rows(body, state, setting, rebuilt)
         self.ending = self._end(setting) if setting.policy.repair else Ending()
-        if not self._mended.keys().isdisjoint(self.ending.changed()):
-            rebuilt |= self.ending.changed()
-            self._mended, self._varying = mended_rows(body, state, setting, rebuilt)
+        if not self._repaired.keys().isdisjoint(self.ending.changed_rows()):
+            rebuilt |= self.ending.changed_rows()
+            self._repaired, self._varying = mended_rows(body, state, setting, rebuilt)
             self.ending = self._end(setting)
-        self._ended = self.ending.changed()
+        self._ended = self.ending.changed_rows()
 
-    def _place_own_mark(self, setting: Setting) -> None:
+    def _place_own_breakpoint(self, setting: Setting) -> None:
         """Mark the end of the prefix before the last epoch, where one more mark fits."""
         state = self._state
-        if state.cut <= 0 or not setting.rates.room:
+        if state.cut <= 0 or not setting.rates.has_spare_breakpoint:
             return
         mark = own_mark(self._body, state.index, state.sources, state.cut, self._is_gone)
         if mark is not None:
@@ -80,7 +80,7 @@ class _Projection:
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
         sources, inserts = self._state.sources, self.ending.inserts
-        touched = self._changes.keys() | self._mended.keys() | self._ended
+        touched = self._changes.keys() | self._repaired.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
         first_marked = min(self._marked & touched, default=len(sources))
@@ -114,26 +114,26 @@ class _Projection:
 
     def _settled(self) -> tuple[list[Piece], int]:
         """The pieces that are known to be the same as the last time, and the first row after."""
-        known, boundaries = self._state.outgoing.settled, self._state.boundaries
-        if known is None or not self._may_settle(known.end):
+        known, boundaries = self._state.rendered.settled, self._state.boundaries
+        if known is None or not self._can_settle(known.end):
             return [], 0
         if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
             return [], 0  # of another history that begins in the same way
         if known.lasting != self._first_lasting(known.end):
             return [], 0  # what the end needed there, it needs no more
-        if not self._marked.isdisjoint(known.loose) or not self._spell_anew(known):
+        if not self._marked.isdisjoint(known.changed_sources) or not self._rebuild_variable_rows(known):
             return [], 0
         pieces = list(known.pieces)
-        for row, at in known.anew.items():
+        for row, at in known.variable_pieces.items():
             pieces[at] = self._anew[row]
         self._same = len(pieces)
         return pieces, known.end
 
-    def _spell_anew(self, known: Settled) -> bool:
+    def _rebuild_variable_rows(self, known: Settled) -> bool:
         """Build the rows that are spelled each time, if they are those that were the last time."""
-        if any(row < known.end and row not in known.anew for row in self._spelled_anew):
+        if any(row < known.end and row not in known.variable_pieces for row in self._spelled_anew):
             return False
-        for row in known.anew:
+        for row in known.variable_pieces:
             piece = self._changed(row) if row in self._changes else None
             if piece is None or isinstance(piece, Kept):
                 return False
@@ -145,29 +145,29 @@ class _Projection:
 
         As long as that row is changed, so are all behind it that were.
         """
-        return min(next(iter(self.ending.lasting), end), end)
+        return min(next(iter(self.ending.recurring_changes), end), end)
 
-    def _may_settle(self, end: int) -> bool:
+    def _can_settle(self, end: int) -> bool:
         """Whether the rows before this one will be the same in the next request, edits aside."""
         changing = (self.ending.changes, self.ending.inserts)
         return not self._state.mended and not any(row < end for rows in changing for row in rows)
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
         """Remember the pieces of the rows before this one, all of their bytes included."""
-        state, anew = self._state, self._places_anew(pieces, end)
-        if anew is None or not self._may_settle(end):
+        state, anew = self._state, self._variable_pieces(pieces, end)
+        if anew is None or not self._can_settle(end):
             return
-        encoded = [one if isinstance(one, Kept) else self._spelled(one) for one in pieces]
+        encoded = [one if isinstance(one, Kept) else self._encoded_piece(one) for one in pieces]
         whole = {at for one in pieces if isinstance(one, Kept) for at in range(one.start, one.stop)}
         loose = frozenset(range(end)) - whole
         if self._marked.isdisjoint(loose) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
-            state.outgoing.settled = Settled(
+            state.rendered.settled = Settled(
                 end, settled, loose, len(state.boundaries), state.prefix, anew,
                 self._first_lasting(end),
             )  # fmt: skip
 
-    def _places_anew(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
+    def _variable_pieces(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
         """Which pieces the rows before this one are that are spelled each time; None: not one each.
 
         A row that hangs together with another one cannot be put in its place alone.
@@ -185,33 +185,33 @@ class _Projection:
             found[row] = at
         return found
 
-    def _spelled(self, piece: Changed) -> Changed | None:
+    def _encoded_piece(self, piece: Changed) -> Changed | None:
         """A changed message as its bytes alone; None: the request has none, and shares nothing."""
         encoded = piece.encoded
         if encoded is None:
             encoded = self._body.encode(piece.source, piece.message)
         if encoded is None:
-            return piece if self._body.shares else None
+            return piece if self._body.can_share else None
         return Changed(piece.source, None, encoded)
 
-    def with_fewer_marks(
+    def limit_breakpoints(
         self, pieces: list[Piece], setting: Setting
     ) -> tuple[list[Piece], list[Repair]]:
         """The pieces with as many cache marks, in such an order, as the provider takes."""
-        at_rows = set(self._body.marked()) | self._own_marks()
+        at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
         if not at_rows:
             return pieces, []
-        marked = self._marked_among(pieces, at_rows)
-        limited = setting.mender.limit_marks(marked, setting.fields)
+        marked = self._pieces_with_breakpoints(pieces, at_rows)
+        limited = setting.repairer.limit_breakpoints(marked, setting.fields)
         if limited is None:
             return pieces, []
         singles = [one for piece in pieces for one in apart(piece, at_rows)]
         sources = [one.start if isinstance(one, Kept) else one.source for one in singles]
         for number, message in limited.changes.items():
             singles[number] = Changed(sources[number], message)
-        return singles, [one.placed(sources) for one in limited.repairs]
+        return singles, [one.with_source_place(sources) for one in limited.repairs]
 
-    def _marked_among(self, pieces: list[Piece], at_rows: set[int]) -> list[tuple[int, JSON]]:
+    def _pieces_with_breakpoints(self, pieces: list[Piece], at_rows: set[int]) -> list[tuple[int, JSON]]:
         """The messages that may carry marks, by their numbers when those stand apart."""
         wanted, found, number = sorted(at_rows), list[tuple[int, JSON]](), 0
         for at, piece in enumerate(pieces):
@@ -220,17 +220,17 @@ class _Projection:
                 if first < len(wanted) and wanted[first] < piece.stop:
                     run = apart(piece, at_rows)
                     found += [
-                        (number + n, self._said(one))
+                        (number + n, self._last_message(one))
                         for n, one in enumerate(run)
                         if isinstance(one, Kept) and one.start in at_rows
                     ]
                     number += len(run) - 1
             elif piece.source in at_rows or (at >= self._same and _has_marks(piece)):
-                found.append((number, self._said(piece)))
+                found.append((number, self._last_message(piece)))
             number += 1
         return found
 
-    def _own_marks(self) -> set[int]:
+    def _own_breakpoints(self) -> set[int]:
         """The source messages that edits put a mark on."""
         rows = (row for row in self._spelled_anew if self._changes[row].marked)
         return {source for row in rows if (source := self._state.sources[row]) is not None}
@@ -259,8 +259,8 @@ class _Projection:
 
     def _message(self, row: int) -> JSON:
         """Any row of the repaired history."""
-        if row in self._mended:
-            return self._mended[row]
+        if row in self._repaired:
+            return self._repaired[row]
         source = self._state.sources[row]
         return None if source is None else self._body.message(source)
 
@@ -268,13 +268,13 @@ class _Projection:
         """What only the end of the history needs."""
         count = len(self._state.sources)
         return (
-            setting.mender.end(self._state.seen, count, self._message, setting.fields) or Ending()
+            setting.repairer.repair_end(self._state.seen, count, self._message, setting.fields) or Ending()
         )
 
     def _changed(self, row: int) -> Piece | None:
         """The row after all that is done to it; None when nothing of it is left."""
-        plain = self._may_remember(row)
-        known = self._bytes(row).get(row) if plain else None
+        plain = self._can_remember(row)
+        known = self._row_cache(row).get(row) if plain else None
         if known is None:
             return self._rebuilt(row, remember=plain)
         source = self._state.sources[row]
@@ -282,11 +282,11 @@ class _Projection:
             self._known[source] = row
         return Changed(source, None, known) if known != _NOTHING else None
 
-    def _bytes(self, row: int) -> dict[int, bytes]:
+    def _row_cache(self, row: int) -> dict[int, bytes]:
         """Where the bytes of a row are remembered, by row."""
         return self._state.ended if row in self._ended else self._state.encoded
 
-    def _may_remember(self, row: int) -> bool:
+    def _can_remember(self, row: int) -> bool:
         """Whether a row has the same bytes in every request, until an edit changes them.
 
         One that may be joined to another must be one that can be built again for that.
@@ -297,7 +297,7 @@ class _Projection:
             and row not in self._spelled_anew
             and row not in self._varying
             and source not in self._marked
-            and (row not in self._before_gone or (source is not None and row not in self._mended))
+            and (row not in self._before_gone or (source is not None and row not in self._repaired))
         )
 
     def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
@@ -308,13 +308,13 @@ class _Projection:
             message = change_row(self._codec, message, change, self._state.index.parts)
         if message is None:
             if remember:
-                self._bytes(row)[row] = _NOTHING
+                self._row_cache(row)[row] = _NOTHING
             return None
         if source is not None and message is self._body.message(source):
             return self._kept(row)
         encoded = self._body.encode(source, message)
         if remember and encoded is not None:
-            self._bytes(row)[row] = encoded
+            self._row_cache(row)[row] = encoded
         return Changed(source, message, encoded)
 
     def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:
@@ -330,16 +330,16 @@ class _Projection:
 
     def _join(self, pieces: list[Piece], piece: Piece) -> bool:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
-        before = self._run[-1] if self._run else self._said(pieces[-1])
-        if self._codec.join(before, self._said(piece)) is None:
+        before = self._run[-1] if self._run else self._last_message(pieces[-1])
+        if self._codec.join(before, self._last_message(piece)) is None:
             return False  # by what they are: so it is however they are spelled
         self._joined += (pieces[-1], piece)
         piece = self._built(piece)
         if self._run:
-            self._run.append(self._said(piece))
+            self._run.append(self._last_message(piece))
             return True
         last = self._built(pieces.pop())
-        before, after = self._said(last), self._said(piece)
+        before, after = self._last_message(last), self._last_message(piece)
         joined = self._codec.join(before, after) or ()
         if isinstance(last, Kept) and last.stop - last.start > 1:
             pieces.append(Kept(last.start, last.stop - 1))
@@ -369,7 +369,7 @@ class _Projection:
             return piece
         return self._rebuilt(self._known[piece.source], remember=False) or piece
 
-    def _said(self, piece: Piece) -> JSON:
+    def _last_message(self, piece: Piece) -> JSON:
         """The last message of a piece."""
         if isinstance(piece, Kept):
             return self._body.message(piece.stop - 1)

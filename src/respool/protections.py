@@ -60,9 +60,9 @@ class Protections:
         self._known: dict[int, str | None] = {}
 
     def __contains__(self, position: object) -> bool:
-        return isinstance(position, int) and self.why(position) is not None
+        return isinstance(position, int) and self.reason_for(position) is not None
 
-    def why(self, position: int) -> str | None:
+    def reason_for(self, position: int) -> str | None:
         """Why a part must stay; None if nothing says so. An exchange stays as a whole."""
         ordinal = _exchange_at(self._history, position)
         if ordinal < 0:
@@ -71,26 +71,26 @@ class Protections:
             self._known[ordinal] = self._judge(ordinal)
         return self._known[ordinal]
 
-    def kind(self, position: int) -> str | None:
+    def label_for(self, position: int) -> str | None:
         """Why a part must stay, in the words of a list that sums up many; None: it need not."""
-        why = self.why(position)
+        why = self.reason_for(position)
         return None if why is None else next(k for start, k in _SUMMED if why.startswith(start))
 
     @property
-    def in_part(self) -> Container[int]:
+    def partial(self) -> Container[int]:
         """The parts that must stay of which single lines may go all the same."""
         return _InPart(self)
 
-    def may_lose_lines(self, position: int) -> bool:
+    def can_lose_lines(self, position: int) -> bool:
         """Whether a part stays for nothing but what was edited since.
 
         The edits quote the lines that they were made on. Of the others those may go that will
         hardly be needed; the part as a whole does not.
         """
-        why = self.why(position)
+        why = self.reason_for(position)
         return why is not None and why.startswith(_BASE)
 
-    def asked(self) -> Mapping[int, str]:
+    def judged(self) -> Mapping[int, str]:
         """Of the exchanges that passes asked about, those that must stay, and why."""
         return {ordinal: why for ordinal, why in self._known.items() if why is not None}
 
@@ -149,9 +149,9 @@ class Protections:
         after = bisect_right(events, ordinal, key=_ordinal)
         edited = False
         for event in events[after : after + _MOST_EVENTS]:
-            if event.replaced or (not event.wrote and event.span.covers(span)):
+            if event.replaced or (not event.is_write and event.span.covers(span)):
                 return False
-            edited = edited or event.wrote
+            edited = edited or event.is_write
         return edited and len(events) - after <= _MOST_EVENTS
 
 
@@ -162,7 +162,7 @@ class _InPart:
         self._protections = protections
 
     def __contains__(self, position: object) -> bool:
-        return isinstance(position, int) and self._protections.may_lose_lines(position)
+        return isinstance(position, int) and self._protections.can_lose_lines(position)
 
 
 def _ordinal(event: Event) -> int:

@@ -17,9 +17,9 @@ TOOL_NAME = "a tool's name as the request carries it"
 _SHOWN = 60
 
 
-def whole(value: object, least: int, allowed: str) -> int:
+def whole(value: object, minimum: int, allowed: str) -> int:
     """A whole number from `least` to `MOST`; a bool is none."""
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MOST:
         raise ValueError(allowed)
     return int(value)
 
@@ -75,23 +75,23 @@ def several_of(value: object, names: Collection[str], allowed: str) -> tuple[str
     return tuple(known)
 
 
-def refusal(where: str, key: str, value: object, allowed: str) -> PolicyError:
+def refusal(source: str, key: str, value: object, allowed: str) -> PolicyError:
     """The error for a value that is not allowed: its key, the value, and what is."""
-    return PolicyError(f"{where}{key}: {shown(value)} is not allowed; allowed: {allowed}")
+    return PolicyError(f"{source}{key}: {shown(value)} is not allowed; allowed: {allowed}")
 
 
-def refuse_unknown(where: str, given: Iterable[tuple[str, object]], known: Collection[str]) -> None:
+def refuse_unknown(source: str, given: Iterable[tuple[str, object]], known: Collection[str]) -> None:
     """Raise for the first key that is not known, with its value and the nearest known key."""
     for key, value in given:
         if key not in known:
-            raise unknown(where, f"{shown(key)} (value {shown(value)})", key, known)
+            raise unknown(source, f"{shown(key)} (value {shown(value)})", key, known)
 
 
-def unknown(where: str, told: str, key: str, known: Collection[str]) -> PolicyError:
+def unknown(source: str, description: str, key: str, known: Collection[str]) -> PolicyError:
     """The error for a key that is not known, as it is told, with the nearest known one."""
     near = nearest(key, known)
     hint = f"did you mean {near}? " if near else ""
-    return PolicyError(f"{where}unknown key {told}; {hint}allowed: {listed(known)}")
+    return PolicyError(f"{source}unknown key {description}; {hint}allowed: {listed(known)}")
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

@@ -45,9 +45,9 @@ def start_of_calls(history: History, count: int) -> int:
 def _messages(history: History, unit: Unit) -> list[int]:
     """Where each message of a unit begins."""
     first, end = unit.parts
-    firsts = [first] if first < unit.answers else []
+    firsts = [first] if first < unit.answers_from else []
     row = -1
-    for position in range(unit.answers, end):
+    for position in range(unit.answers_from, end):
         if history.parts[position].ref.row != row:
             row = history.parts[position].ref.row
             firsts.append(position)

@@ -20,11 +20,11 @@ from .transcript import Index, Part
 
 def changes_of(state: State) -> dict[int, RowChanges]:
     """The edits in force by row, sorted out anew only when there are others."""
-    outgoing = state.outgoing
+    outgoing = state.rendered
     if outgoing.changes is None:
         changes = changes_by_row(state)
-        outgoing.spelled_anew = frozenset(_spelled_each_time(changes, state.index.parts))
-        outgoing.before_gone = frozenset(row - 1 for row, one in changes.items() if one.removed)
+        outgoing.variable_rows = frozenset(_spelled_each_time(changes, state.index.parts))
+        outgoing.rows_before_removed = frozenset(row - 1 for row, one in changes.items() if one.removed)
         outgoing.changes = changes
     return outgoing.changes
 
@@ -73,7 +73,7 @@ def _unbind(found: defaultdict[int, RowChanges], index: Index, number: int) -> N
     """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
     unit = index.units[number]
     if unit.reasoning:
-        for part in index.parts[unit.parts[0] : unit.answers]:
+        for part in index.parts[unit.parts[0] : unit.answers_from]:
             found[part.ref.row].unbound = True
 
 
@@ -87,12 +87,12 @@ def mended_rows(
     """
     rows: dict[int, JSON] = {}
     varying: set[int] = set()
-    marked = body.marked() if state.mended else ()
+    marked = body.breakpoint_rows() if state.mended else ()
     for record in state.mended:
         first = bisect_left(marked, record.at)
         carries = first < len(marked) and marked[first] < record.at + record.length
         known = all(row in state.encoded and row not in rebuilt for row in record.changed)
-        varies = carries or record.varies
+        varies = carries or record.is_variable
         changed = record.changed if known and not varies else _mend_again(body, record, setting)
         rows.update(changed)
         if varies:
@@ -103,7 +103,7 @@ def mended_rows(
 def _mend_again(body: Body, record: MendedStep, setting: Setting) -> dict[int, JSON]:
     messages = [body.message(at) for at in range(record.at, record.at + record.length)]
     step = Step(messages, record.at, record.split)
-    mended = setting.mender.step(step, record.seen, setting.fields)
+    mended = setting.repairer.repair_step(step, record.seen, setting.fields)
     return {
         record.row + offset: row.message
         for offset, row in enumerate(mended.rows if mended else ())
@@ -126,7 +126,7 @@ def change_row(
     for part, line in lines.items():
         message = codec.replace(message, parts[part], advised(parts[part].text, line))
     for edit in change.marked:
-        message = codec.mark(message, parts[edit.part], edit.mark)
+        message = codec.place_breakpoint(message, parts[edit.part], edit.mark)
     if change.unbound:
         message = codec.unbind(message)
     return codec.remove(message, change.removed) if change.removed else message

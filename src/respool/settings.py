@@ -27,15 +27,15 @@ _VARIABLES = {setting.variable: setting.name for setting in SETTINGS if setting.
 _PRESET_VARIABLE = f"{PREFIX}{PRESET.upper()}"
 _ELSEWHERE = (STORE, STORE_DAYS, STORE_MEGABYTES, TOKEN)
 _WORDS = {  # what TOML has no value for
-    "cap": {"unlimited": None},
+    "cap_chars": {"unlimited": None},
     "budget": {"unlimited": None},
-    "keep_reasoning": {"same": None},
-    "fold_over": {"never": None},
-    "least": {"usual": None},
+    "keep_reasoning_messages": {"same": None},
+    "fold_over_chars": {"never": None},
+    "min_chars": {"usual": None},
     "passes": {"default": None},
     "trim_kinds": {"usual": None},
-    "read_price": {"listed": None},
-    "write_price": {"listed": None},
+    "cache_read_price": {"listed": None},
+    "cache_write_price": {"listed": None},
 }
 _SWITCHES = {
     **dict.fromkeys(("on", "true", "yes", "1"), True),
@@ -88,7 +88,7 @@ def from_env(environ: Mapping[str, str], base: Policy | None = None) -> Policy:
         policy = with_preset(policy, given.pop(_PRESET_VARIABLE), f"environment {_PRESET_VARIABLE}")
     for variable, text in given.items():
         name = _VARIABLES[variable]
-        policy = policy.revised({name: _from_text(name, text)}, f"environment {variable}")
+        policy = policy.with_values({name: _from_text(name, text)}, f"environment {variable}")
     return policy
 
 
@@ -99,7 +99,7 @@ def with_preset(policy: Policy, name: object, origin: str) -> Policy:
         raise refusal(f"{origin}: ", PRESET, name, listed(PRESETS))
     usual, came = Policy(), policy.origins()
     earlier = {key: getattr(usual, key) for key in NAMES if came[key].startswith(f"{PRESET} ")}
-    return policy.revised({**earlier, **PRESETS[known]}, f"{PRESET} {known}, by {origin}")
+    return policy.with_values({**earlier, **PRESETS[known]}, f"{PRESET} {known}, by {origin}")
 
 
 def _from_text(name: str, text: str) -> object:
@@ -110,7 +110,7 @@ def _from_text(name: str, text: str) -> object:
     match name:
         case "passes" | "pin_tools" | "pin_paths" | "pin_calls" | "trim_kinds":
             return () if word == "none" else tuple(part.strip() for part in word.split(","))
-        case "repair" | "errors_verbatim" | "shape_arrivals" | "at_once" | "advise":
+        case "repair" | "errors_verbatim" | "trim_on_arrival" | "eager" | "advise":
             return _SWITCHES.get(word.lower(), text)
         case "counter" | "rendering":
             return word
@@ -226,4 +226,4 @@ def _declared_over(policy: Policy, values: Mapping[str, object], origin: str) ->
     tools = values.get("tools")
     if isinstance(tools, Tools):
         values = {**values, "tools": policy.tools.declare(*tools)}
-    return policy.revised(values, origin)
+    return policy.with_values(values, origin)

@@ -55,7 +55,7 @@ class Unit(Struct, frozen=True, gc=False):
 
     rows: tuple[int, int]
     parts: tuple[int, int]
-    answers: int  # the first part that is not the model's; == parts[1] when nothing answered yet
+    answers_from: int  # the first part that is not the model's; == parts[1] when nothing answered yet
     exchanges: tuple[int, ...]
     reasoning: tuple[int, ...]  # what goes as one; none where it must stay
     locked: bool  # its exchanges can only go together
@@ -145,7 +145,7 @@ class Index:
 
     def add_unit(
         self, rows: tuple[int, int], model: Iterable[Part], answers: Iterable[Part], locked: bool,
-        kept: bool = False,
+        keeps_reasoning: bool = False,
     ) -> Unit:  # fmt: skip
         """Append one unit's parts and pair its calls with its results."""
         first = len(self.parts)
@@ -159,7 +159,7 @@ class Index:
             self._add_part(part, ordinals, reasoning, strays)
         if strays:
             self._pair_by_tool(strays, ordinals)
-        loose = () if kept else tuple(reasoning)
+        loose = () if keeps_reasoning else tuple(reasoning)
         unit = Unit(rows, (first, len(self.parts)), answered_from, tuple(ordinals), loose, locked)
         self.units.append(unit)
         return unit

@@ -19,7 +19,7 @@ from tests.formats import FIELD
 
 pytestmark = pytest.mark.e2e
 
-EARLY = ("--set", "at_once=on", "--set", "step=8000", "--set", "growth=0")
+EARLY = ("--set", "eager=on", "--set", "reevaluate_tokens=8000", "--set", "reevaluate_ratio=0")
 LONGER = 60  # calls, in which some 200,000 tokens are read
 BUDGET = 60_000
 clients = pytest.mark.parametrize("name", [name for name in DRIVEN if DRIVEN[name].shell])

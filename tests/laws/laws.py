@@ -167,9 +167,9 @@ def _is_record_of_all(ordinals: Sequence[int], original: str, format: str, reque
     """A summary leads back to every call and every result that it tells of, in their order."""
     index, codec = Index(), CODECS[format]  # type: ignore[index]
     for step in steps_of(codec, request[HISTORY[format]]):
-        model = [part for message in step.model for part in codec.read(0, message)]
-        answers = [part for message in step.answers for part in codec.read(0, message)]
-        index.add_unit((0, 0), model, answers, codec.locks(model))
+        model = [part for message in step.model for part in codec.decode(0, message)]
+        answers = [part for message in step.answers for part in codec.decode(0, message)]
+        index.add_unit((0, 0), model, answers, codec.has_locked_calls(model))
     at = 0
     for ordinal in ordinals:
         pair = index.exchanges[ordinal]
@@ -198,7 +198,7 @@ def honest(compact: Compact, format: str, request: Any) -> None:
         return
     counter = counter_for(format, request.get("model"))
     field = HISTORY[format]
-    rest = sum(part_tokens(p, counter) for p in CODECS[format].read_head(request))  # type: ignore[index]
+    rest = sum(part_tokens(p, counter) for p in CODECS[format].decode_head(request))  # type: ignore[index]
     before = sum(part_tokens(p, counter) for p in _parts(format, request)) + rest
     after = sum(part_tokens(p, counter) for p in _parts(format, out.request)) + rest
     assert report.tokens_before == before
@@ -246,13 +246,13 @@ def _stood_there(line: str, original: str, bare: str) -> bool:
 def _short_is_true(marker: Short, original: str, text: str) -> None:
     """What a marker without a cap says: its reference, its count, and whole lines where it cuts."""
     assert marker.ref == reference(original)
-    assert 0 < marker.gone <= (marker.all or marker.gone)
+    assert 0 < marker.omitted <= (marker.total or marker.omitted)
     holes = [one for line in text.split("\n") if (one := hole_in(line)) is not None]
-    assert sum(gone for gone, unit in holes if unit == marker.unit) in (0, marker.gone)
+    assert sum(gone for gone, unit in holes if unit == marker.unit) in (0, marker.omitted)
     if marker.unit == "lines":
-        assert (marker.all or marker.gone) == original.count("\n") + (not original.endswith("\n"))
+        assert (marker.total or marker.omitted) == original.count("\n") + (not original.endswith("\n"))
     elif marker.unit == "chars":
-        assert (marker.all or marker.gone) == len(original)
+        assert (marker.total or marker.omitted) == len(original)
 
 
 def _leaves_all_words(original: str, text: str) -> None:
@@ -314,4 +314,4 @@ def linear(
 def _parts(format: str, request: Any) -> list[Any]:
     codec = CODECS[format]  # type: ignore[index]
     history = request[HISTORY[format]]
-    return [part for row, message in enumerate(history) for part in codec.read(row, message)]
+    return [part for row, message in enumerate(history) for part in codec.decode(row, message)]

@@ -20,20 +20,20 @@ from .trial_passes import (
 )
 
 # Evaluate at every boundary, with a cap that bites: the most that the fold can do.
-EAGER = Policy(cap=200, step=1, growth=0.0, at_once=True)
+EAGER = Policy(cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 # Edits wait until they pay, at prices at which some do in histories of a few hundred tokens.
-PRICED = Policy(cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2)
+PRICED = Policy(cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, cache_read_price=0.1, cache_write_price=0.2)
 # The same before the model has seen it, as far as the policy lets that happen.
-LEAN = PRICED.replace(shape_arrivals=True)
-ORDINARY = Policy(cap=200)
+LEAN = PRICED.replace(trim_on_arrival=True)
+ORDINARY = Policy(cap_chars=200)
 # What respool comes from, with constants that bite in sessions of a few calls.
 SMALL_SOURCES = {
-    "codetether": Policy.preset("codetether").replace(cap=700, keep_messages=2, keep_reasoning=1),
-    "clark": Policy.preset("clark").replace(cap=200),
-    "rfc013": Policy.preset("rfc013").replace(keep_calls=2, fold_over=200),
+    "codetether": Policy.preset("codetether").replace(cap_chars=700, keep_messages=2, keep_reasoning_messages=1),
+    "clark": Policy.preset("clark").replace(cap_chars=200),
+    "rfc013": Policy.preset("rfc013").replace(keep_calls=2, fold_over_chars=200),
     "pi-dcp": Policy.preset("pi-dcp").replace(keep_messages=2),
 }
-IDLE = Policy(cap=None, passes=())
+IDLE = Policy(cap_chars=None, passes=())
 
 
 class Compact(Protocol):

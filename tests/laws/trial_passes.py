@@ -43,7 +43,7 @@ def shorten_calls(view: View, policy: Policy) -> Iterator[Offer]:
     """Put a back-reference, which is a JSON object, in place of old arguments."""
     for exchange in view.fresh_exchanges():
         part = view.transcript.parts[exchange.call]
-        if not view.may_rewrite(exchange.call) or '"repeat_of"' in part.text:
+        if not view.can_rewrite(exchange.call) or '"repeat_of"' in part.text:
             continue
         ref = reference(part.text)
         text = json.dumps({"repeat_of": ref})

@@ -86,7 +86,7 @@ def ends_in_server_result(blocks: Sequence[JSON]) -> bool:
 class Turn(Struct, frozen=True, gc=False):
     """One message of a step with its blocks and their types, read once for all rules."""
 
-    at: int
+    row: int
     role: object
     message: JSON
     blocks: list[JSON]
@@ -99,43 +99,43 @@ def turns_of(step: Step) -> tuple[list[Turn], list[Turn]]:
     for at, message in enumerate(step.messages, step.at):
         blocks = blocks_of(message)
         turns.append(Turn(at, role_of(message), message, blocks, [type_of(b) for b in blocks]))
-    return turns[: step.split], turns[step.split :]
+    return turns[: step.model_count], turns[step.model_count :]
 
 
 class AnthropicRules:
     """Anthropic's rules."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+    def check_step(self, step: Step, state: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
-        return [] if is_plain(step, seen) else self.judged(step, seen)
+        return [] if is_plain(step, state) else self.check_every_rule(step, state)
 
-    def judged(self, step: Step, seen: Seen) -> list[Problem]:
+    def check_every_rule(self, step: Step, state: Seen) -> list[Problem]:
         """What every rule says of this step."""
         model, answers = turns_of(step)
         last = step.at + len(step.messages) - 1 if not answers else -1
         return [
-            *(p for turn in (*model, *answers) for p in _message_problems(turn, turn.at == last)),
-            *_call_problems(model, seen),
+            *(p for turn in (*model, *answers) for p in _message_problems(turn, turn.row == last)),
+            *_call_problems(model, state),
             *_pairing_problems(model, answers),
-            *_server_problems(step, model, answers, seen),
+            *_server_problems(step, model, answers, state),
             *_thinking_problems(model),
             *_placement_problems(step, model, answers),
         ]
 
-    def advance(self, step: Step, seen: Seen) -> None:
+    def advance(self, step: Step, state: Seen) -> None:
         """Note the ids of this step's calls and which server-side calls wait for their result."""
         for message in step.model:
             for block in blocks_of(message):
                 kind = type_of(block)
                 if kind == "tool_use":
-                    note_id(str(cast(Object, block).get("id")), seen)
+                    note_id(str(cast(Object, block).get("id")), state)
                 elif is_server_side(kind):
-                    note_server_block(block, seen)
-        if seen.open and any(talks(role_of(m), map(type_of, blocks_of(m))) for m in step.answers):
-            seen.open.clear()  # too late for their results: told in this step, and not again
+                    note_server_block(block, state)
+        if state.open_calls and any(talks(role_of(m), map(type_of, blocks_of(m))) for m in step.answers):
+            state.open_calls.clear()  # too late for their results: told in this step, and not again
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def check_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
         """What is wrong with how the history ends."""
         if not count:
@@ -144,7 +144,7 @@ class AnthropicRules:
             return []
         run = last_run(count, message_at)
         found = _thinking_mode_problems(run, count, fields)
-        if run.stop == count and needs_user_end(run, seen, fields):
+        if run.stop == count and needs_user_end(run, state, fields):
             why = "The conversation must end with a user message."
             found.append(Problem("A7", f"messages[{count - 1}]", why))
         elif run.stop == count and ends_in_white_space(run, fields):
@@ -152,14 +152,14 @@ class AnthropicRules:
             found.append(Problem("A7", f"messages[{count - 1}]", why))
         return found
 
-    def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+    def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """What is wrong with the other fields, and with counts over the whole request."""
         return whole_request(messages, fields)
 
 
 def _message_problems(turn: Turn, final: bool) -> list[Problem]:
     """A message that the API knows, and that says something."""
-    place = f"messages[{turn.at}]"
+    place = f"messages[{turn.row}]"
     if not isinstance(turn.message, dict):
         return [Problem("A0", place, "A message must be an object with role and content.")]
     if turn.role not in ROLES:
@@ -240,7 +240,7 @@ _JUDGES: Mapping[str | None, Callable[[Object], _Fault | None]] = {
 }
 
 
-def _call_problems(model: Sequence[Turn], seen: Seen) -> list[Problem]:
+def _call_problems(model: Sequence[Turn], state: Seen) -> list[Problem]:
     """Ids, names and arguments of the calls in this step."""
     found: list[Problem] = []
     here: set[str] = set()
@@ -253,7 +253,7 @@ def _call_problems(model: Sequence[Turn], seen: Seen) -> list[Problem]:
             if not isinstance(id, str) or not ID.match(id):
                 why = f"Id {id!r} must be letters, digits, _ and - only."
                 found.append(Problem("A4", f"{_place(turn, position)}.id", why))
-            elif id in seen.calls or id in here:
+            elif id in state.call_counts or id in here:
                 why = f"Id {id!r} is used by an earlier call."
                 found.append(Problem("A3", f"{_place(turn, position)}.id", why))
             here.add(str(id))
@@ -267,7 +267,7 @@ def _call_problems(model: Sequence[Turn], seen: Seen) -> list[Problem]:
 
 
 def _place(turn: Turn, position: int) -> str:
-    return f"messages[{turn.at}].content[{position}]"
+    return f"messages[{turn.row}].content[{position}]"
 
 
 def _pairing_problems(model: Sequence[Turn], answers: Sequence[Turn]) -> list[Problem]:
@@ -315,7 +315,7 @@ def talks(role: object, kinds: Iterable[str | None]) -> bool:
 
 
 def _server_problems(
-    step: Step, model: Sequence[Turn], answers: Sequence[Turn], seen: Seen
+    step: Step, model: Sequence[Turn], answers: Sequence[Turn], state: Seen
 ) -> list[Problem]:
     """Pairs of the tools that the provider ran."""
     blocks = [
@@ -324,10 +324,10 @@ def _server_problems(
         for position, kind in enumerate(turn.kinds)
         if is_server_side(kind)
     ]
-    if not blocks and not seen.open:
+    if not blocks and not state.open_calls:
         return []
     talked = any(talks(turn.role, turn.kinds) for turn in answers)
-    return server_problems(blocks, step.at, talked, seen)
+    return server_problems(blocks, step.at, talked, state)
 
 
 def _thinking_problems(model: Sequence[Turn]) -> list[Problem]:
@@ -351,7 +351,7 @@ def _thinking_problems(model: Sequence[Turn]) -> list[Problem]:
         ]
     if model[-1].kinds and model[-1].kinds[-1] in REASONING:
         why = "The last block of a turn cannot be thinking."
-        found.append(Problem("A11", f"messages[{model[-1].at}]", why))
+        found.append(Problem("A11", f"messages[{model[-1].row}]", why))
     return found
 
 
@@ -371,11 +371,11 @@ def _placement_problems(
         elif turn.role == "system" and not is_effort_only(turn.message):
             if not talked:
                 why = "A system message must stand right after a user turn."
-                found.append(Problem("A16", f"messages[{turn.at}]", why))
-            waiting = turn.at
+                found.append(Problem("A16", f"messages[{turn.row}]", why))
+            waiting = turn.row
             if not may_be_cleared(cast(Object, turn.message)):
                 why = "A message with clear_at holds text only."
-                found.append(Problem("A16", f"messages[{turn.at}]", why))
+                found.append(Problem("A16", f"messages[{turn.row}]", why))
     return found
 
 
@@ -445,19 +445,19 @@ def _thinking_mode_problems(run: Run, count: int, fields: Fields) -> list[Proble
     return [Problem("A10", place, "With thinking enabled this turn must start with thinking.")]
 
 
-def _ends_on_words(run: Run, seen: Seen) -> bool:
+def _ends_on_words(run: Run, state: Seen) -> bool:
     """Whether the last turn waits for nothing: no pending call, not paused by the provider."""
-    if "tool_use" in run.kinds or seen.open:
+    if "tool_use" in run.kinds or state.open_calls:
         return False
     return not run.kinds or not is_server_side(run.kinds[-1])
 
 
-def needs_user_end(run: Run, seen: Seen, fields: Fields) -> bool:
+def needs_user_end(run: Run, state: Seen, fields: Fields) -> bool:
     """Whether this model does not go on from words of its own that end the history."""
     model = model_of(fields.get("model"))
     if model is None or model.maker != "anthropic" or model.version < (4, 6):
         return False
-    return _ends_on_words(run, seen)
+    return _ends_on_words(run, state)
 
 
 def ends_in_white_space(run: Run, fields: Fields) -> bool:

@@ -11,27 +11,27 @@ from .rules import Seen, Step
 _ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
 
 
-def is_plain(step: Step, seen: Seen) -> bool:
+def is_plain(step: Step, state: Seen) -> bool:
     """Whether a step has the shape of most, which breaks no rule; False tells nothing.
 
     One turn of the model with text, calls and at most one thinking block in front; all its calls
     answered at once, then words of the user. Whatever passes here passes every rule.
     """
-    if step.split != (step.at > 0) or seen.open:
+    if step.model_count != (step.at > 0) or state.open_calls:
         return False
     calls: set[str] = set()
-    if step.split and not _is_plain_turn(step.messages[0], calls, seen.calls):
+    if step.model_count and not _is_plain_turn(step.messages[0], calls, state.call_counts):
         return False
     talked = False
-    for message in step.messages[step.split :]:
+    for message in step.messages[step.model_count :]:
         said = _plain_answer(message, calls, talked)
         if said is None:
             return False
         talked = said
-    return not calls or len(step.messages) == step.split
+    return not calls or len(step.messages) == step.model_count
 
 
-def _is_plain_turn(message: JSON, calls: set[str], seen: Container[str]) -> bool:
+def _is_plain_turn(message: JSON, calls: set[str], state: Container[str]) -> bool:
     """Whether the model's turn is plain; notes its calls."""
     content: JSON = message.get("content")
     if isinstance(content, str):
@@ -46,7 +46,7 @@ def _is_plain_turn(message: JSON, calls: set[str], seen: Container[str]) -> bool
             return False
         kind = holder.get("type")
         if kind == "tool_use":
-            if not _is_plain_call(holder, calls, seen):
+            if not _is_plain_call(holder, calls, state):
                 return False
         elif kind == "thinking":
             whole = isinstance(holder.get("thinking"), str) and isinstance(
@@ -59,9 +59,9 @@ def _is_plain_turn(message: JSON, calls: set[str], seen: Container[str]) -> bool
     return True
 
 
-def _is_plain_call(call: Object, calls: set[str], seen: Container[str]) -> bool:
+def _is_plain_call(call: Object, calls: set[str], state: Container[str]) -> bool:
     id = call.get("id")
-    if not isinstance(id, str) or id in calls or id in seen or not _ID.match(id):
+    if not isinstance(id, str) or id in calls or id in state or not _ID.match(id):
         return False
     calls.add(id)
     name = call.get("name")

@@ -328,6 +328,6 @@ def is_automatic(fields: Fields) -> bool:
     return isinstance(fields.get("cache_control"), dict)
 
 
-def is_long(mark: Object) -> bool:
+def is_long(control: Object) -> bool:
     """Whether a mark asks for an hour."""
-    return mark.get("ttl") == "1h"
+    return control.get("ttl") == "1h"

@@ -42,27 +42,27 @@ def fits(result: Object, tool: str) -> bool:
     return RESULT_TYPES.get(tool, result.get("type")) == result.get("type")
 
 
-def fits_open(result: Object, seen: Seen) -> bool:
+def fits_open(result: Object, state: Seen) -> bool:
     """Whether a result is the one that a call of an earlier step waits for."""
     id = str(result.get("tool_use_id"))
-    if id not in seen.open:
+    if id not in state.open_calls:
         return False
-    number = seen.open[id]
-    return all(fits(result, tool) for tool in RESULT_TYPES if seen.items.get(tool) == number)
+    number = state.open_calls[id]
+    return all(fits(result, tool) for tool in RESULT_TYPES if state.item_rows.get(tool) == number)
 
 
-def note_server_block(block: JSON, seen: Seen) -> None:
+def note_server_block(block: JSON, state: Seen) -> None:
     """Note that a server-side call waits, with its tool by number; or that it waits no more."""
     holder = cast(Object, block)
     if holder.get("type") in SERVER_CALLS:
-        number = seen.items.setdefault(server_tool(holder), len(seen.items))
-        seen.open[str(holder.get("id"))] = number
-    elif fits_open(holder, seen):
-        del seen.open[str(holder.get("tool_use_id"))]
+        number = state.item_rows.setdefault(server_tool(holder), len(state.item_rows))
+        state.open_calls[str(holder.get("id"))] = number
+    elif fits_open(holder, state):
+        del state.open_calls[str(holder.get("tool_use_id"))]
 
 
 def server_problems(
-    blocks: Iterable[tuple[str, Object]], at: int, talked: bool, seen: Seen
+    blocks: Iterable[tuple[str, Object]], at: int, talked: bool, state: Seen
 ) -> list[Problem]:
     """Results follow their calls, before the user speaks again; each block comes with its place.
 
@@ -78,7 +78,7 @@ def server_problems(
         id = str(block.get("tool_use_id"))
         if id in here and fits(block, here[id][0]):
             del here[id]
-        elif id not in closed and fits_open(block, seen):
+        elif id not in closed and fits_open(block, state):
             closed.add(id)
         else:
             why = f"Result for {id!r} without its call."
@@ -86,7 +86,7 @@ def server_problems(
                 why = f"A {block.get('type')} does not answer {here[id][0]!r}, which {id!r} called."
             found.append(Problem("A8", place, why))
     if talked:
-        late = {id: f"messages[{at}]" for id in seen.open if id not in closed}
+        late = {id: f"messages[{at}]" for id in state.open_calls if id not in closed}
         late |= {id: place for id, (_, place) in here.items()}
         found += [
             Problem("A8", place, f"Server-side call {id!r} has no result.")

@@ -35,8 +35,8 @@ def problems_in(codec: Codec, messages: Sequence[JSON], fields: Fields | None) -
     seen = Seen()
     found: list[Problem] = []
     for step in steps_of(codec, messages):
-        found += rules.step(step, seen, fields)
+        found += rules.check_step(step, seen, fields)
         rules.advance(step, seen)
-    found += rules.end(seen, len(messages), lambda row: messages[row], fields)
-    found += rules.whole(messages, fields)
+    found += rules.check_end(seen, len(messages), lambda row: messages[row], fields)
+    found += rules.check_fields(messages, fields)
     return found

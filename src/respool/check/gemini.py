@@ -82,13 +82,13 @@ def pair_up(run: Turn, answers: Turn, earlier: Mapping[str, int]) -> Pairs:
     """
     calls, responses = mentions(run, "functionCall"), mentions(answers, "functionResponse")
     waiting = _Waiting(calls)
-    answered = [waiting.take(waiting.by_id.get(r.id)) if r.id else None for r in responses]
+    answered = [waiting.take_next(waiting.by_id.get(r.id)) if r.id else None for r in responses]
     for at, response in enumerate(responses):
         known = response.id in waiting.by_id or response.id in earlier
         if answered[at] is None and not known:
             nameless = None if response.id else waiting.all
             queue = waiting.by_name.get(response.name) if response.name else nameless
-            answered[at] = waiting.take(queue)
+            answered[at] = waiting.take_next(queue)
     return Pairs(calls, responses, answered)
 
 
@@ -105,7 +105,7 @@ class _Waiting:
                 self.by_id.setdefault(call.id, deque()).append(at)
             self.by_name.setdefault(call.name, deque()).append(at)
 
-    def take(self, queue: deque[int] | None) -> int | None:
+    def take_next(self, queue: deque[int] | None) -> int | None:
         """The next call of the queue that nobody has answered."""
         while queue:
             call = queue.popleft()
@@ -166,7 +166,7 @@ def is_plain(step: Step) -> bool:
 
     One look at each part spares such a step every rule. Whatever passes here passes them all.
     """
-    messages, split = step.messages, step.split
+    messages, split = step.messages, step.model_count
     asked = _plain_calls(messages[0]) if split else []
     if asked is None or split > 1 or (asked and not step.at):
         return False
@@ -271,57 +271,57 @@ def _is_plain_response(response: Object) -> bool:
 class GeminiRules:
     """Gemini's rules."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+    def check_step(self, step: Step, state: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
-        return [] if is_plain(step) else judged(step, seen)
+        return [] if is_plain(step) else judged(step, state)
 
-    def advance(self, step: Step, seen: Seen) -> None:
+    def advance(self, step: Step, state: Seen) -> None:
         """Note call ids, and the rows whose first call is unsigned since the user last spoke."""
         for row, content in enumerate(step.messages, step.at):
-            if row < step.at + step.split:
-                _note_calls(row, content, seen)
+            if row < step.at + step.model_count:
+                _note_calls(row, content, state)
             else:
-                _note_answer(row, content, seen)
+                _note_answer(row, content, state)
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def check_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
         """What is wrong with how the history ends; a bare list may end on the model's words."""
         if not count:
             return [Problem("G8", "contents", "The history is empty: it needs a user content.")]
         if fields is None:
             return []
-        found = _signature_problems(seen) if asks_for_signatures(fields) else []
+        found = _signature_problems(state) if asks_for_signatures(fields) else []
         last = message_at(count - 1)
         if made_by_model(last) and first_call(last) is None:
             place = f"contents[{count - 1}]"
             found.append(Problem("G7", place, "The history must not end on a turn of the model."))
         return found
 
-    def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+    def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """Nothing is known to be judged on the request as a whole."""
         return []
 
 
-def judged(step: Step, seen: Seen) -> list[Problem]:
+def judged(step: Step, state: Seen) -> list[Problem]:
     """What is wrong inside a step, by every rule."""
     found: list[Problem] = []
     for offset, content in enumerate(step.messages):
-        made = offset < step.split
+        made = offset < step.model_count
         found += [_problem(step.at + offset, f) for f in _content_faults(content, made)]
         found += _role_warnings(step.at + offset, content, made)
     run = [parts_of(content) for content in step.model]
     answers = [parts_of(content) for content in step.answers]
     found += [_problem(step.at + at, f) for at, f in run_faults(run, step.at == 0)]
-    pairs = pair_up(run, answers, seen.calls)
-    behind = step.at + step.split
+    pairs = pair_up(run, answers, state.call_counts)
+    behind = step.at + step.model_count
     found += [_problem(behind + at, fault) for at, fault in pair_faults(pairs, answers)]
     if answers:
         found += [_missing(step.at, call) for call in unanswered(pairs)]
     return found
 
 
-def _note_calls(row: int, content: JSON, seen: Seen) -> None:
+def _note_calls(row: int, content: JSON, state: Seen) -> None:
     """Note the ids of a content's calls, and its row when the first of them is unsigned."""
     first = True
     for position, part in enumerate(parts_of(content)):
@@ -329,14 +329,14 @@ def _note_calls(row: int, content: JSON, seen: Seen) -> None:
         if key is None or KINDS[key] != "functionCall":
             continue
         if first and not signature_of(part):
-            seen.rows[row] = position
+            state.pending_rows[row] = position
         first = False
         id = string_of(part[key], "id")
         if id:
-            seen.calls[id] = seen.calls.get(id, 0) + 1
+            state.call_counts[id] = state.call_counts.get(id, 0) + 1
 
 
-def _note_answer(row: int, content: JSON, seen: Seen) -> None:
+def _note_answer(row: int, content: JSON, state: Seen) -> None:
     """Text opens a turn, in which older calls need no signature, unless a response is with it."""
     says = responds = False
     for part in parts_of(content):
@@ -344,10 +344,10 @@ def _note_answer(row: int, content: JSON, seen: Seen) -> None:
         says = says or kind == "text"
         responds = responds or kind == "functionResponse"
     if says and responds:
-        seen.items[MIXED] = row
+        state.item_rows[MIXED] = row
     elif says:
-        seen.rows.clear()
-        seen.items.pop(MIXED, None)
+        state.pending_rows.clear()
+        state.item_rows.pop(MIXED, None)
 
 
 def first_call(content: JSON) -> int | None:
@@ -478,10 +478,10 @@ def _id_faults(where: str, holder: Mapping[str, Any]) -> Iterator[Fault]:
         yield Fault("G9", f"{where}.id", "An id must be a string.")
 
 
-def _signature_problems(seen: Seen) -> list[Problem]:
+def _signature_problems(state: Seen) -> list[Problem]:
     """Unsigned first calls of the current turn; those that only a mixed content keeps in it."""
-    mixed = seen.items.get(MIXED, -1)
-    return [_unsigned(row, place, mixed if row < mixed else -1) for row, place in seen.rows.items()]
+    mixed = state.item_rows.get(MIXED, -1)
+    return [_unsigned(row, place, mixed if row < mixed else -1) for row, place in state.pending_rows.items()]
 
 
 @lru_cache(maxsize=4_096)  # for the next request, in which they are the same

@@ -119,7 +119,7 @@ def is_plain(step: Step) -> bool:
             return False
         if not _is_plain_content(holder.get("content"), role, len(waiting) > 0):
             return False
-    return not waiting or len(step.messages) == step.split
+    return not waiting or len(step.messages) == step.model_count
 
 
 def _answers_plainly(message: Object, role: object, waiting: set[str]) -> bool:
@@ -190,22 +190,22 @@ def _plain_id(call: JSON) -> str:
 class OpenAIChatRules:
     """OpenAI's rules for Chat Completions."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+    def check_step(self, step: Step, state: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
         return [] if is_plain(step) else judged(step, fields)
 
-    def advance(self, step: Step, seen: Seen) -> None:
+    def advance(self, step: Step, state: Seen) -> None:
         """Nothing: pairing ends with the step, and ids may come again."""
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def check_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
         """A history may end on any message, but there must be one."""
         if count:
             return []
         return [Problem("C0", "messages", "The history is empty: it needs a message.")]
 
-    def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+    def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """What is wrong with the other fields."""
         return _effort_problems(fields) if fields is not None else []
 

@@ -47,11 +47,11 @@ _RAW = msgspec.json.Decoder(msgspec.Raw)
 _HELD = "item_reference"  # in `Seen.items` once the history has one
 
 
-def is_held(step: Step, seen: Seen, fields: Fields | None) -> bool:
+def is_held(step: Step, state: Seen, fields: Fields | None) -> bool:
     """Whether a part of the history so far is with the server and not in the request."""
     return (
         _names_server_history(fields)
-        or _HELD in seen.items
+        or _HELD in state.item_rows
         or any(kind_of(item) == "item_reference" for item in step.messages)
     )
 
@@ -63,12 +63,12 @@ def _names_server_history(fields: Fields | None) -> bool:
 
 def stranded_reasoning(step: Step) -> range:
     """Offsets of the reasoning at the end of the model's run, where its item should follow."""
-    start = step.split
+    start = step.model_count
     while start and kind_of(step.messages[start - 1]) == "reasoning":
         start -= 1
-    after = kind_of(step.messages[step.split]) if step.answers else ""
+    after = kind_of(step.messages[step.model_count]) if step.answers else ""
     # An item of a type we do not know may be the one that follows.
-    return range(0) if after and after not in KNOWN else range(start, step.split)
+    return range(0) if after and after not in KNOWN else range(start, step.model_count)
 
 
 def misplaced(step: Step, stranded: range) -> Iterator[int]:
@@ -112,7 +112,7 @@ def is_block(block: JSON) -> bool:
 class OpenAIResponsesRules:
     """OpenAI's rules for the Responses API."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+    def check_step(self, step: Step, state: Seen, fields: Fields | None) -> list[Problem]:
         """What is wrong inside this step."""
         found: list[Problem] = []
         kinds = [kind_of(item) for item in step.messages]
@@ -120,32 +120,32 @@ class OpenAIResponsesRules:
             found += _shape_problems(row, item, kinds[row - step.at])
             if may_be_long(item):
                 found += [_length_problem(row, path) for path in too_long(item)]
-        if not is_plain(step, kinds, seen):
-            found += relation_problems(step, seen, fields)
+        if not is_plain(step, kinds, state):
+            found += relation_problems(step, state, fields)
         return found
 
-    def advance(self, step: Step, seen: Seen) -> None:
+    def advance(self, step: Step, state: Seen) -> None:
         """Note this step's ids, and which of its calls still wait for their output."""
         kinds = [kind_of(item) for item in step.messages]
-        if is_plain(step, kinds, seen):
-            note_plain(step, kinds, seen)
+        if is_plain(step, kinds, state):
+            note_plain(step, kinds, state)
         else:
-            note_any(step, kinds, seen)
+            note_any(step, kinds, state)
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def check_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> list[Problem]:
         """Calls without an output, and compaction asked for before the end."""
         if not count:
             return _empty_problems(fields)
         found = [
             Problem("R1", f"input[{row}]", f"No output is found for call {id!r}.")
-            for id, row in unanswered(seen, count, message_at, fields)
+            for id, row in unanswered(state, count, message_at, fields)
         ]
-        found += [_trigger_problem(row) for row in seen.rows if row != count - 1]
+        found += [_trigger_problem(row) for row in state.pending_rows if row != count - 1]
         return found
 
-    def whole(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
+    def check_fields(self, messages: Sequence[JSON], fields: Fields | None) -> list[Problem]:
         """Two ways of naming the same history, and phases that got lost."""
         return [*_history_problems(fields), *_phase_problems(messages)]
 
@@ -156,22 +156,22 @@ def _length_problem(row: int, path: Path) -> Problem:
 
 
 def unanswered(
-    seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
 ) -> list[tuple[str, int]]:
     """Calls that no output answers, with their rows; those of a last run are only pending.
 
     A program waits for the calls it made, and the server writes its output: it is not judged. Nor
     is a call that runs beside the conversation: its output comes with any later request.
     """
-    if _HELD in seen.items or _names_server_history(fields):
+    if _HELD in state.item_rows or _names_server_history(fields):
         return []
     pending = count
     while pending and is_model_made(message_at(pending - 1)):
         pending -= 1
     return [
         (id, row)
-        for id, row in seen.open.items()
-        if row < pending and f"program {id}" not in seen.items and not _is_async(message_at(row))
+        for id, row in state.open_calls.items()
+        if row < pending and f"program {id}" not in state.item_rows and not _is_async(message_at(row))
     ]
 
 
@@ -187,64 +187,64 @@ def _empty_problems(fields: Fields | None) -> list[Problem]:
     return [Problem("R0", "input", "The history is empty: it needs an item.")]
 
 
-def relation_problems(step: Step, seen: Seen, fields: Fields | None) -> list[Problem]:
+def relation_problems(step: Step, state: Seen, fields: Fields | None) -> list[Problem]:
     """What is wrong with the items of a step only because of one another, or of earlier ones."""
-    held = is_held(step, seen, fields)
-    found = [*_own_id_problems(step, seen), *_pairing_problems(step, seen, held)]
+    held = is_held(step, state, fields)
+    found = [*_own_id_problems(step, state), *_pairing_problems(step, state, held)]
     if not held:
         found += _reasoning_problems(step)
-        found += _approval_problems(step, seen)
+        found += _approval_problems(step, state)
     found += _trigger_problems(step)
     return found
 
 
-def note_any(step: Step, kinds: Sequence[str], seen: Seen) -> None:
+def note_any(step: Step, kinds: Sequence[str], state: Seen) -> None:
     """Note the ids of any step, under the ids that its calls and outputs stand for."""
-    pairing = Pairing(step, seen)
+    pairing = Pairing(step, state)
     for offset, item in enumerate(step.messages):
         row, kind = step.at + offset, kinds[offset]
         if offset in pairing.asked:
-            seen.open.pop(pairing.ids[offset], None)
+            state.open_calls.pop(pairing.ids[offset], None)
         elif offset in pairing.ids:
-            _note_call(pairing.ids[offset], kind, row, seen)
+            _note_call(pairing.ids[offset], kind, row, state)
         if kind == "item_reference":
-            seen.items[_HELD] = row
+            state.item_rows[_HELD] = row
         elif (id := own_id(item)) is not None:
-            _note_item(id, kind, row, seen)
+            _note_item(id, kind, row, state)
     for id in pairing.foreign:
-        seen.items[f"foreign {id}"] = step.at
+        state.item_rows[f"foreign {id}"] = step.at
     if kinds and kinds[-1] == "compaction_trigger":
-        seen.rows[step.at + len(kinds) - 1] = 0
+        state.pending_rows[step.at + len(kinds) - 1] = 0
 
 
-def note_plain(step: Step, kinds: Sequence[str], seen: Seen) -> None:
+def note_plain(step: Step, kinds: Sequence[str], state: Seen) -> None:
     """Note the ids of a plain step, where each stands for itself."""
     for row, item in enumerate(step.messages, step.at):
         kind = kinds[row - step.at]
         if kind in CALLS:
-            _note_call(item["call_id"], kind, row, seen)
+            _note_call(item["call_id"], kind, row, state)
         elif kind in OUTPUTS:
-            del seen.open[item["call_id"]]
+            del state.open_calls[item["call_id"]]
         if (id := item.get("id")) is not None:
-            _note_item(id, kind, row, seen)
+            _note_item(id, kind, row, state)
 
 
-def _note_call(id: str, kind: str, row: int, seen: Seen) -> None:
+def _note_call(id: str, kind: str, row: int, state: Seen) -> None:
     if (stem := stem_of(id)) != id:
-        seen.calls.setdefault(stem, 1)
-    note_id(id, seen)
-    seen.open[id] = row
-    seen.items[f"{kind} {id}"] = row
+        state.call_counts.setdefault(stem, 1)
+    note_id(id, state)
+    state.open_calls[id] = row
+    state.item_rows[f"{kind} {id}"] = row
 
 
-def _note_item(id: str, kind: str, row: int, seen: Seen) -> None:
+def _note_item(id: str, kind: str, row: int, state: Seen) -> None:
     """Note an item's own id, and count it for the id it is a repeat of."""
-    seen.items[f"id {id}"] = row
+    state.item_rows[f"id {id}"] = row
     if kind == "mcp_approval_request":
-        seen.items[f"mcp_approval_request {id}"] = row
+        state.item_rows[f"mcp_approval_request {id}"] = row
     base, _, suffix = id.rpartition("_")
-    if suffix.isdigit() and f"id {base}" in seen.items:
-        seen.items[f"repeats {base}"] = seen.items.get(f"repeats {base}", 0) + 1
+    if suffix.isdigit() and f"id {base}" in state.item_rows:
+        state.item_rows[f"repeats {base}"] = state.item_rows.get(f"repeats {base}", 0) + 1
 
 
 def _shape_problems(row: int, item: JSON, kind: str) -> Sequence[Problem]:
@@ -332,7 +332,7 @@ _WANTED: dict[str, tuple[tuple[type, ...], str]] = {
 }
 
 
-def _own_id_problems(step: Step, seen: Seen) -> list[Problem]:
+def _own_id_problems(step: Step, state: Seen) -> list[Problem]:
     found: list[Problem] = []
     here: set[str] = set()
     for offset, item in enumerate(step.messages):
@@ -344,16 +344,16 @@ def _own_id_problems(step: Step, seen: Seen) -> list[Problem]:
         id = own_id(item)
         if id is None:
             continue
-        if id in here or f"id {id}" in seen.items:
+        if id in here or f"id {id}" in state.item_rows:
             found.append(Problem("R5", place, f"Id {id!r} is the id of an earlier item."))
         here.add(id)
     return found
 
 
-def _pairing_problems(step: Step, seen: Seen, held: bool) -> list[Problem]:
+def _pairing_problems(step: Step, state: Seen, held: bool) -> list[Problem]:
     """Call ids that cannot stand, and outputs that answer nothing, or the wrong kind of call."""
     found: list[Problem] = []
-    pairing = Pairing(step, seen)
+    pairing = Pairing(step, state)
     for offset, item in enumerate(step.messages):
         kind = kind_of(item)
         if kind not in CALLS and kind not in OUTPUTS:
@@ -413,7 +413,7 @@ def _reasoning_problems(step: Step) -> list[Problem]:
     return found
 
 
-def unasked_approvals(step: Step, seen: Seen) -> list[int]:
+def unasked_approvals(step: Step, state: Seen) -> list[int]:
     """Offsets of approvals whose request is not in the history."""
     asked: set[object] = set()
     found: list[int] = []
@@ -424,16 +424,16 @@ def unasked_approvals(step: Step, seen: Seen) -> list[int]:
         elif kind == "mcp_approval_response":
             id = cast(Object, item).get("approval_request_id")
             known = isinstance(id, str) and (
-                id in asked or f"mcp_approval_request {id}" in seen.items
+                id in asked or f"mcp_approval_request {id}" in state.item_rows
             )
             if not known:
                 found.append(offset)
     return found
 
 
-def _approval_problems(step: Step, seen: Seen) -> list[Problem]:
+def _approval_problems(step: Step, state: Seen) -> list[Problem]:
     text = "An approval needs the request that it answers."
-    return [Problem("R9", f"input[{step.at + k}]", text) for k in unasked_approvals(step, seen)]
+    return [Problem("R9", f"input[{step.at + k}]", text) for k in unasked_approvals(step, state)]
 
 
 def _trigger_problems(step: Step) -> list[Problem]:

@@ -45,7 +45,7 @@ def has_sound_prefix(item: Object, kind: str) -> bool:
     return isinstance(id, str) and id.startswith(PREFIXES[kind])
 
 
-def is_plain(step: Step, kinds: Sequence[str], seen: Seen) -> bool:
+def is_plain(step: Step, kinds: Sequence[str], state: Seen) -> bool:
     """Whether it shows at a glance that no rule on ids, pairs or order is broken here.
 
     Nearly every step is plain, and judged in one pass; of any other nothing is said.
@@ -55,28 +55,28 @@ def is_plain(step: Step, kinds: Sequence[str], seen: Seen) -> bool:
     for item, kind in zip(step.messages, kinds, strict=True):
         if kind not in _PLAIN:
             return False
-        if item.get("id") is not None and not _is_new(item, kind, own, seen):
+        if item.get("id") is not None and not _is_new(item, kind, own, state):
             return False
         if kind in CALLS:
-            if not _asks(item.get("call_id"), kind, asked, seen):
+            if not _asks(item.get("call_id"), kind, asked, state):
                 return False
         elif kind in OUTPUTS and not _answers(item.get("call_id"), kind, asked):
             return False
-    return not step.split or kinds[step.split - 1] != "reasoning"
+    return not step.model_count or kinds[step.model_count - 1] != "reasoning"
 
 
-def _is_new(item: Object, kind: str, own: set[str], seen: Seen) -> bool:
+def _is_new(item: Object, kind: str, own: set[str], state: Seen) -> bool:
     """Whether the item's own id is sound and no earlier item's."""
     id = item["id"]
-    if not isinstance(id, str) or id in own or f"id {id}" in seen.items:
+    if not isinstance(id, str) or id in own or f"id {id}" in state.item_rows:
         return False
     own.add(id)
     return has_sound_prefix(item, kind)
 
 
-def _asks(id: object, kind: str, asked: dict[str, str], seen: Seen) -> bool:
+def _asks(id: object, kind: str, asked: dict[str, str], state: Seen) -> bool:
     """Whether a call's id is sound and no earlier call's."""
-    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or id in asked or id in seen.calls:
+    if not isinstance(id, str) or not 0 < len(id) <= LONGEST_ID or id in asked or id in state.call_counts:
         return False
     asked[id] = kind
     return True
@@ -121,11 +121,11 @@ class Pairing:
     own id too, unless it is among those that lose it (`unbound`).
     """
 
-    def __init__(self, step: Step, seen: Seen, unbound: Collection[int] = ()) -> None:
+    def __init__(self, step: Step, state: Seen, unbound: Collection[int] = ()) -> None:
         self.ids: dict[int, str] = {}  # by offset: a call's id, or the id of the call answered
         self.asked: dict[int, str] = {}  # by offset of an output: the type of the call
         self.strays: dict[int, Stray] = {}  # by offset of an output: why it answers no call
-        self._seen = seen
+        self._seen = state
         self._repeats: dict[str, int] = {}
         self._kinds: dict[str, str] = {}  # of this step's calls
         self._waiting: dict[str, deque[str]] = {}
@@ -149,9 +149,9 @@ class Pairing:
                 self.foreign.update(_foreign_ids(cast(Object, item)))
             self._shown.add(own_id(item))
 
-    def name(self, offset: int, said: JSON) -> JSON:
+    def name(self, offset: int, text: JSON) -> JSON:
         """What has to stand where this item, which says `said` there, names its call."""
-        return said if offset in self._by_own else self.ids.get(offset, said)
+        return text if offset in self._by_own else self.ids.get(offset, text)
 
     def _add_call(self, offset: int, item: Object, kind: str) -> None:
         said = named_id(item)
@@ -167,14 +167,14 @@ class Pairing:
                     self._by_own.add(offset)
 
     def _is_shown(self, own: str) -> bool:
-        return own in self._shown or f"id {own}" in self._seen.items
+        return own in self._shown or f"id {own}" in self._seen.item_rows
 
     def _free(self, id: str) -> str:
         """The id itself while it is free, else its next repeat."""
-        if id not in self._seen.calls and id not in self._kinds:
+        if id not in self._seen.call_counts and id not in self._kinds:
             return id
         stem = stem_of(id)
-        before = max(self._seen.calls.get(stem, 0), 1)
+        before = max(self._seen.call_counts.get(stem, 0), 1)
         times = before + self._repeats.get(stem, 0)
         while self._is_taken(new := repeat_of(stem, times)):
             times += 1
@@ -182,22 +182,22 @@ class Pairing:
         return new
 
     def _is_taken(self, id: str) -> bool:
-        return id in self._seen.calls or id in self._kinds or id in self._wanted
+        return id in self._seen.call_counts or id in self._kinds or id in self._wanted
 
     def _add_output(self, offset: int, item: Object) -> None:
         said = answered_id(item)
         id = sound_id(said)
         if waiting := self._first(self._waiting.get(said)):
             self._pair(offset, waiting)
-        elif id in self._seen.open and id not in self._answered:
+        elif id in self._seen.open_calls and id not in self._answered:
             self._pair(offset, id)
         elif called := self._called_by_own(item, said):
             if called in self._kept or called not in self._kinds:
                 self._by_own.add(offset)
             self._pair(offset, called)
-        elif said in self.foreign or f"foreign {said}" in self._seen.items:
+        elif said in self.foreign or f"foreign {said}" in self._seen.item_rows:
             return
-        elif said in self._waiting or (said and id in self._seen.calls):
+        elif said in self._waiting or (said and id in self._seen.call_counts):
             self.strays[offset] = "second"
         else:
             alone = item.get("call_id") is None and isinstance(item.get("name"), str)
@@ -211,26 +211,26 @@ class Pairing:
                 return id
         return None
 
-    def _called_by_own(self, item: Object, said: str) -> str | None:
+    def _called_by_own(self, item: Object, text: str) -> str | None:
         """The call id of a local shell's call whose own id this output names."""
         if item.get("type") != "local_shell_call_output":
             return None
-        if said in self._own:
-            return self._first(self._own[said])
-        row = self._seen.items.get(f"id {said}")
+        if text in self._own:
+            return self._first(self._own[text])
+        row = self._seen.item_rows.get(f"id {text}")
         if row is None:
             return None
-        here = (id for id, at in self._seen.open.items() if at == row)
+        here = (id for id, at in self._seen.open_calls.items() if at == row)
         return next((id for id in here if self._is_open_shell(id)), None)
 
     def _is_open_shell(self, id: str) -> bool:
-        return id not in self._answered and f"local_shell_call {id}" in self._seen.items
+        return id not in self._answered and f"local_shell_call {id}" in self._seen.item_rows
 
     def _pair(self, offset: int, id: str) -> None:
         self._answered.add(id)
         self.ids[offset] = id
         asked = self._kinds.get(id)
-        self.asked[offset] = asked or next(k for k in CALLS if f"{k} {id}" in self._seen.items)
+        self.asked[offset] = asked or next(k for k in CALLS if f"{k} {id}" in self._seen.item_rows)
 
 
 def _said(id: object) -> str:

@@ -73,10 +73,10 @@ def _signals_let_through() -> Generator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _waited(process: subprocess.Popen[bytes], got: list[int]) -> int:
+def _waited(process: subprocess.Popen[bytes], pending: list[int]) -> int:
     """Wait for the end; where the system tells who sent a signal, by what it tells."""
     if not hasattr(signal, "sigtimedwait"):
-        return _waited_blindly(process, got)
+        return _waited_blindly(process, pending)
     held = [*_passed_on(), signal.SIGCHLD]
     before = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
@@ -95,19 +95,19 @@ def _send(process: subprocess.Popen[bytes], number: int) -> None:
         process.send_signal(number)
 
 
-def _is_sent(told: Any) -> bool:
+def _is_sent(siginfo: Any) -> bool:
     """Whether a process sent it; what the terminal sends, all of the group have."""
-    return told.si_pid != 0
+    return siginfo.si_pid != 0
 
 
-def _waited_blindly(process: subprocess.Popen[bytes], got: list[int]) -> int:
+def _waited_blindly(process: subprocess.Popen[bytes], pending: list[int]) -> int:
     """The same where the sender is not told: in the foreground, it was the terminal."""
     with _signals_let_through():
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_LOOK / 10)
-            while got:
-                number = got.pop(0)
+            while pending:
+                number = pending.pop(0)
                 if not _in_foreground():
                     _send(process, number)
 

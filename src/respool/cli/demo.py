@@ -20,10 +20,10 @@ from .showing import Table, show
 
 # So small, and so often considered, that an example read in a minute has something to clip.
 POLICY = respool.Policy(
-    cap=2_000,
-    step=100,
-    growth=0.0,
-    at_once=True,
+    cap_chars=2_000,
+    reevaluate_tokens=100,
+    reevaluate_ratio=0.0,
+    eager=True,
     tools=respool.Tools([respool.Tool("read_file", rerun=True)]),
 )
 
@@ -70,15 +70,15 @@ def _messages(body: bytes) -> list[msgspec.Raw]:
     return msgspec.json.decode(body, type=_History).messages
 
 
-def _view(title: str, messages: Sequence[msgspec.Raw], wanted: Sequence[int]) -> Table:
+def _view(title: str, messages: Sequence[msgspec.Raw], selected: Sequence[int]) -> Table:
     """Some of the messages, a line for each part."""
     tools: dict[str, str] = {}
     rows: list[tuple[str, ...]] = []
     for at, message in enumerate(messages):
-        for part in _CODEC.read(at, msgspec.json.decode(message)):
+        for part in _CODEC.decode(at, msgspec.json.decode(message)):
             if part.kind == "call":
                 tools[part.id] = part.name
-            if at in wanted:
+            if at in selected:
                 rows.append((f"[{at}]", _who(part), f"{len(part.text):,}", _said(part, tools)))
     return Table(title, ("message", "part", "chars", "says"), rows, frozenset({"chars"}))
 
@@ -98,7 +98,7 @@ def _said(part: Part, tools: dict[str, str]) -> str:
 def _excerpts(messages: Sequence[msgspec.Raw], changed: Sequence[int]) -> Iterator[str]:
     """The failed call's result around its marker: what a reader still sees of it."""
     for at in changed:
-        for part in _CODEC.read(at, msgspec.json.decode(messages[at])):
+        for part in _CODEC.decode(at, msgspec.json.decode(messages[at])):
             if part.error and find_marker(part.text):
                 lines = part.text.splitlines()
                 here = next(k for k, line in enumerate(lines) if find_marker(line))
@@ -111,7 +111,7 @@ def _excerpts(messages: Sequence[msgspec.Raw], changed: Sequence[int]) -> Iterat
 def _way_back(body: bytes, out: respool.Compaction[bytes]) -> Iterator[str]:
     """Every original, brought back and compared with what went in."""
     parts = [
-        p for at, m in enumerate(_messages(body)) for p in _CODEC.read(at, msgspec.json.decode(m))
+        p for at, m in enumerate(_messages(body)) for p in _CODEC.decode(at, msgspec.json.decode(m))
     ]
     texts = {part.text for part in parts}
     lines = [

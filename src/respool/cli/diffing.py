@@ -53,7 +53,7 @@ def changes(folded: Folded, history: str) -> Iterator[Change]:
             part = parts[position]
             before, after = part.text, _after(edit)
             if isinstance(edit, Advise):
-                before = folded.state.said(position)
+                before = folded.state.text_of(position)
                 after = advised(before, edit.text)
             if after is None or (not part.text and not after):
                 continue

@@ -50,7 +50,7 @@ def explain(
 ) -> None:
     """Say what respool would do to FILE, and why; nothing is written."""
     report, folded = _explained(file, format, policy, debug)
-    shown = changes(folded, folded.setting.codec.history) if diff and folded is not None else None
+    shown = changes(folded, folded.context.codec.history_field) if diff and folded is not None else None
     if as_json:
         parts = {} if shown is None else {"changes": [asdict(change) for change in shown]}
         click.echo(to_json({**report.to_dict(), **parts}))
@@ -186,7 +186,7 @@ def _trace(report: respool.Report) -> Table:
 
 
 def _history(report: respool.Report) -> str:
-    return CODECS[cast(FormatName, report.format)].history
+    return CODECS[cast(FormatName, report.format)].history_field
 
 
 def _originals(edit: Edit, folded: Folded | None) -> list[str]:

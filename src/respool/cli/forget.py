@@ -60,16 +60,16 @@ def _ask(store: SQLiteStore, yes: bool) -> None:
     click.confirm(f"Delete this from {store.path}? It cannot be undone", abort=True)
 
 
-def _tell(store: SQLiteStore, gone: Forgotten) -> None:
+def _tell(store: SQLiteStore, forgotten: Forgotten) -> None:
     click.echo(
-        f"Deleted: {counted(gone.conversations, 'conversation')}, "
-        f"{counted(gone.originals, 'original')}, {counted(gone.requests, 'record')} of requests."
+        f"Deleted: {counted(forgotten.conversations, 'conversation')}, "
+        f"{counted(forgotten.originals, 'original')}, {counted(forgotten.requests, 'record')} of requests."
     )
-    if not gone.erased:
+    if not forgotten.erased:
         click.echo(
             "Their bytes are still in the file, for another process is using it; "
             "they are out once this is run again without one.",
             err=True,
         )
-    for file in store.moved_aside():
+    for file in store.quarantined_files():
         click.echo(f"Not looked into: {click.format_filename(file)}, which is damaged.", err=True)

@@ -43,12 +43,12 @@ class _Found(Struct, frozen=True):
     """One circle of one conversation, and the tokens of the calls that were for nothing."""
 
     session: str  # "" for a request
-    circle: Circle
+    loop: Circle
     tokens: int
 
-    def told(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The circle as JSON."""
-        one = self.circle
+        one = self.loop
         return {
             "session": self.session or None,
             "kind": one.kind,
@@ -59,8 +59,8 @@ class _Found(Struct, frozen=True):
             "count": one.count,
             "tokens": self.tokens,
             "first_call": one.calls[0],
-            "told_after": one.told_after,
-            "told": len(one.spoke),
+            "told_after": one.advised_after,
+            "told": len(one.advised),
             "level": one.level,
             "message": one.message,
         }
@@ -69,7 +69,7 @@ class _Found(Struct, frozen=True):
 class _Read(Struct, frozen=True):
     """All that was read."""
 
-    found: list[_Found]
+    entries: list[_Found]
     conversations: int
     calls: int
 
@@ -87,41 +87,41 @@ def loops(file: str, format: str | None, tools: Tools, as_json: bool) -> None:
     """
     read = _read(file, format, tools)
     if as_json:
-        click.echo(to_json([one.told() for one in read.found]))
+        click.echo(to_json([one.to_dict() for one in read.entries]))
         return
-    show(_summary(read), *([_table(read.found)] if read.found else []))
+    show(_summary(read), *([_table(read.entries)] if read.entries else []))
 
 
-def _summary(read: _Read) -> str:
-    calls = counted(read.calls, "call")
-    where = f"{calls} in {read.conversations:,} conversations" if read.conversations > 1 else calls
-    if not read.found:
+def _summary(scan: _Read) -> str:
+    calls = counted(scan.calls, "call")
+    where = f"{calls} in {scan.conversations:,} conversations" if scan.conversations > 1 else calls
+    if not scan.entries:
         return f"No circles in {where}."
-    count, tokens = len(read.found), sum(one.tokens for one in read.found)
-    again = sum(len(one.circle.again) for one in read.found)
+    count, tokens = len(scan.entries), sum(one.tokens for one in scan.entries)
+    again = sum(len(one.loop.repeated) for one in scan.entries)
     return (
         f"{counted(count, 'circle')} in {where}: "
         f"{again:,} of the calls brought nothing new, with {tokens:,} tokens."
     )
 
 
-def _table(found: Sequence[_Found]) -> Table:
-    several = len({one.session for one in found}) > 1
-    rows = [(*((one.session,) if several else ()), *_cells(one)) for one in found]
+def _table(entries: Sequence[_Found]) -> Table:
+    several = len({one.session for one in entries}) > 1
+    rows = [(*((one.session,) if several else ()), *_cells(one)) for one in entries]
     columns = (*(("conversation",) if several else ()), *_COLUMNS)
     return Table("Circles", columns, rows, frozenset({"calls", "tokens"}))
 
 
-def _cells(one: _Found) -> tuple[str, ...]:
-    circle = one.circle
+def _cells(entry: _Found) -> tuple[str, ...]:
+    circle = entry.loop
     what = circle.tool if circle.operation == "default" else f"{circle.tool} {circle.operation}"
     return (
         circle.kind,
         what,
         " ".join((circle.target or "").split()),
         f"{len(circle.calls):,}",
-        f"{one.tokens:,}",
-        f"{circle.told_after} of {len(circle.calls)}",
+        f"{entry.tokens:,}",
+        f"{circle.advised_after} of {len(circle.calls)}",
         circle.message,
     )
 
@@ -151,10 +151,10 @@ def _of_transcript(file: str, tools: Tools) -> tuple[_Read, str]:
     conversations, calls, why = 0, 0, ""
     for one in _items(file):
         if isinstance(one, Skipped):
-            why = "" if one.why == UNKNOWN else f" ({one.why})"
+            why = "" if one.reason == UNKNOWN else f" ({one.reason})"
             continue
         read = _of_session(one, tools)
-        found += read.found
+        found += read.entries
         conversations, calls = conversations + 1, calls + read.calls
     return _Read(found, conversations, calls), why
 
@@ -175,7 +175,7 @@ def _of_session(session: Session, tools: Tools) -> _Read:
 
 def _of_request(file: str, format: str | None, tools: Tools) -> _Read:
     body = read_body(read_input(file))
-    codec = CODECS[detect(body, format, held=True)]
+    codec = CODECS[detect(body, format, allow_server_held=True)]
     fields = body.fields or {}
     model = fields.get("model")
     messages = [body.message(at) for at in range(len(body))]
@@ -192,7 +192,7 @@ def _circles(
     counter = counter_for(codec.name, model)
     found: list[_Found] = []
     for circle in circles_in(history, ledger):
-        exchanges = (history.exchanges[ordinal] for ordinal in circle.again)
+        exchanges = (history.exchanges[ordinal] for ordinal in circle.repeated)
         places = (at for one in exchanges for at in (one.call, one.result) if at is not None)
         tokens = sum(part_tokens(history.parts[at], counter) for at in places)
         found.append(_Found(name, circle, tokens))

@@ -21,14 +21,14 @@ deadline_option = click.option(
 )
 
 
-def upstream_option(of: str) -> Callable[[Any], Any]:
+def upstream_option(hint: str) -> Callable[[Any], Any]:
     """Where requests go in place of the provider; `of` says how that is written."""
     return click.option(
         "--upstream",
         "upstreams",
         metavar="NAME=URL",
         multiple=True,
-        help=f"Where requests go in place of the provider{of}. May be repeated.",
+        help=f"Where requests go in place of the provider{hint}. May be repeated.",
     )
 
 

@@ -51,7 +51,7 @@ _set_option = click.option(
     "changes",
     metavar="KEY=VALUE",
     multiple=True,
-    help="A setting, spelled as in the environment: --set cap=20000. May be repeated.",
+    help="A setting, spelled as in the environment: --set cap_chars=20000. May be repeated.",
 )
 _text_option = click.option(
     "--text",
@@ -73,7 +73,7 @@ def takes_policy(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         policy = chosen_policy(policy_file, preset, changes)
         if text:
-            policy = policy.revised({"rendering": "text"}, "option --text")
+            policy = policy.with_values({"rendering": "text"}, "option --text")
         command(policy=policy, **given)
 
     return _preset_option(_policy_option(_set_option(_text_option(with_policy))))
@@ -100,7 +100,7 @@ def chosen_policy(
         key, equals, text = change.partition("=")
         if not equals:
             raise Failure(f"--set {change}: write it as KEY=VALUE.")
-        policy = policy.revised({key: _setting(key, text)}, f"option --set {key}")
+        policy = policy.with_values({key: _setting(key, text)}, f"option --set {key}")
     return policy
 
 

@@ -48,28 +48,28 @@ class Asked(Struct, frozen=True, kw_only=True):
     quiet: bool
 
 
-def answer(asked: Asked) -> None:
+def answer(arguments: Asked) -> None:
     """Replay what was asked for and say what came out; what cannot be used is refused first."""
-    wanted = _wanted(asked)
-    _refuse_output(asked)
-    files = _named_files(asked.paths) if asked.paths else _own_files(wanted)
-    found = _replayed(files, wanted, asked)
+    wanted = _wanted(arguments)
+    _refuse_output(arguments)
+    files = _named_files(arguments.paths) if arguments.paths else _own_files(wanted)
+    found = _replayed(files, wanted, arguments)
     result = _summed(found, wanted.options)
-    _write(result, asked)
-    _say_left(found, asked, wanted)
-    if _is_unusable(asked.paths, found):
+    _write(result, arguments)
+    _say_left(found, arguments, wanted)
+    if _is_unusable(arguments.paths, found):
         click.get_current_context().exit(UNUSABLE)
 
 
-def _wanted(asked: Asked) -> Wanted:
+def _wanted(arguments: Asked) -> Wanted:
     """Which sessions are replayed, and how."""
-    for agent in asked.agents:
+    for agent in arguments.agents:
         if agent not in AGENTS:
             raise Failure(f"--agent: There is no {agent!r}. Known are {', '.join(AGENTS)}.")
-    since = None if asked.since is None else moment(asked.since.strip())
-    options = Options(_chosen(asked.policies), asked.plain, asked.window)
-    whole = asked.as_json or asked.html is not None
-    return Wanted(options, asked.agents, since, whole)
+    since = None if arguments.since is None else moment(arguments.since.strip())
+    options = Options(_chosen(arguments.policies), arguments.plain, arguments.window)
+    whole = arguments.as_json or arguments.html is not None
+    return Wanted(options, arguments.agents, since, whole)
 
 
 def _chosen(policies: Sequence[str]) -> tuple[str, ...]:
@@ -80,11 +80,11 @@ def _chosen(policies: Sequence[str]) -> tuple[str, ...]:
     return chosen
 
 
-def _replayed(files: Sequence[Path], wanted: Wanted, asked: Asked) -> Found:
+def _replayed(files: Sequence[Path], wanted: Wanted, arguments: Asked) -> Found:
     if not files:
         return Found((), ())
-    with progress_bar(files, quiet=asked.quiet) as note:
-        return replay_files(files, wanted, asked.jobs or _cores(), note)
+    with progress_bar(files, quiet=arguments.quiet) as note:
+        return replay_files(files, wanted, arguments.jobs or _cores(), note)
 
 
 def _cores() -> int:
@@ -97,7 +97,7 @@ def _cores() -> int:
 def _is_unusable(paths: Sequence[str], found: Found) -> bool:
     """Whether a path that was named does not exist, or none of them holds a session."""
     missing = any(not os.path.lexists(path) for path in paths)
-    return missing or (bool(paths) and not found.sessions and not found.unwanted)
+    return missing or (bool(paths) and not found.sessions and not found.unselected)
 
 
 # --- what is read ------------------------------------------------------------------------------
@@ -132,10 +132,10 @@ def _written(file: Path) -> float:
 # --- what is written ---------------------------------------------------------------------------
 
 
-def _refuse_output(asked: Asked) -> None:
+def _refuse_output(arguments: Asked) -> None:
     """Find out before the work whether the page can be written after it."""
-    html = asked.html
-    if html == STANDARD and asked.as_json:
+    html = arguments.html
+    if html == STANDARD and arguments.as_json:
         raise Failure("Only one of --json and --html can go to standard output.")
     if html is None or html == STANDARD:
         return
@@ -163,12 +163,12 @@ def _is_page(file: Path) -> bool:
 def _summed(found: Found, options: Options) -> Replay:
     return summed(
         found.sessions,
-        found.left,
+        found.skipped,
         calibrations(growth for session in found.sessions for growth in session.samples),
         counter=_PLAIN if options.plain else _COUNTED,
         policies=options.policies,
         version=_version(),
-        twice=found.twice,
+        duplicates=found.duplicates,
     )
 
 
@@ -181,34 +181,34 @@ def _version() -> str:
         return "unknown"
 
 
-def _write(result: Replay, asked: Asked) -> None:
+def _write(result: Replay, arguments: Asked) -> None:
     """The page, the JSON or the screen, as asked for."""
-    html = asked.html
+    html = arguments.html
     if html is not None:
         from ..replay.page import page  # late: only for those who want it
 
         write_bytes(html, page(result).encode("utf-8", "backslashreplace"))
         if html != STANDARD:
             click.echo(f"The page is in {shown_name(html)}.", err=True)
-    if asked.as_json:
+    if arguments.as_json:
         click.echo(json.dumps(msgspec.to_builtins(result)))  # with escapes: safe in any encoding
     elif result.sessions and html != STANDARD:
         show_replay(result)
 
 
-def _say_left(found: Found, asked: Asked, wanted: Wanted) -> None:
+def _say_left(found: Found, arguments: Asked, wanted: Wanted) -> None:
     """Where no screen does: that there was nothing, and what was left out."""
-    lines = [] if found.sessions else [_nothing(found, asked.paths, wanted)]
-    shown = found.sessions and not asked.as_json and asked.html != STANDARD
-    lines += [] if shown or asked.quiet else left_lines(found.left)
+    lines = [] if found.sessions else [_nothing(found, arguments.paths, wanted)]
+    shown = found.sessions and not arguments.as_json and arguments.html != STANDARD
+    lines += [] if shown or arguments.quiet else left_lines(found.skipped)
     for line in lines:
         click.echo(f"respool: {line}", err=True)
 
 
 def _nothing(found: Found, paths: Sequence[str], wanted: Wanted) -> str:
     """Why there is no answer."""
-    if found.unwanted:
-        return _unwanted(found.unwanted, wanted)
+    if found.unselected:
+        return _unwanted(found.unselected, wanted)
     if paths:
         return "There is no session to replay."
     places = ", ".join(_looked(wanted.agents))

@@ -236,13 +236,13 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "none"
 
 
-def _cells(total: Total, money: bool, roomy: bool) -> dict[str, str]:
+def _cells(total: Total, money: bool, wide: bool) -> dict[str, str]:
     lost = f"{100 * total.lost:.1f} %"
     return {
         "money": _dollars(total.bill.money) if money else _short(total.bill.cost),
         "bill": _percent(total.bill_ratio, 1),
         "all-in": _percent(total.all_in_ratio, 1),
-        "lost": f"{total.lost_turns:,} ({lost})" if roomy else lost,
+        "lost": f"{total.lost_turns:,} ({lost})" if wide else lost,
         "peak": _percent(total.peak_ratio, 1),
         "captured": "–" if total.captured is None else _percent(total.captured, 1),
         "invalid": f"{total.invalid:,}",
@@ -254,17 +254,17 @@ def _cells(total: Total, money: bool, roomy: bool) -> dict[str, str]:
 # --- circles -----------------------------------------------------------------------------------
 
 
-def _circles(circles: Circles, bill: float) -> Iterator[str]:
+def _circles(loops: Circles, bill: float) -> Iterator[str]:
     """How often agents went round, what that cost, and how early it would have been told."""
-    if not circles.count:
+    if not loops.count:
         return
-    after, calls = circles.told_after / circles.count, circles.calls / circles.count
-    share = f", {100 * circles.cost / bill:.2f} % of the bill" if bill else ""
+    after, calls = loops.told_after / loops.count, loops.calls / loops.count
+    share = f", {100 * loops.cost / bill:.2f} % of the bill" if bill else ""
     yield ""
     yield (
-        f"Agents went round in {counted(circles.count, 'circle')} in "
-        f"{counted(circles.sessions, 'session')}: {counted(circles.again, 'call')} brought nothing "
-        f"new, {_large(circles.tokens)} tokens{share}. The detector would "
+        f"Agents went round in {counted(loops.count, 'circle')} in "
+        f"{counted(loops.sessions, 'session')}: {counted(loops.again, 'call')} brought nothing "
+        f"new, {_large(loops.tokens)} tokens{share}. The detector would "
         f"have spoken after {after:.1f} of {calls:.1f} calls on average."
     )
 
@@ -325,8 +325,8 @@ def left_lines(left: Sequence[Left], width: int | None = None) -> list[str]:
     return shown
 
 
-def _left_line(one: Left, width: int | None) -> str:
-    source, why = printable(click.format_filename(one.source)), printable(one.why)
+def _left_line(left: Left, width: int | None) -> str:
+    source, why = printable(click.format_filename(left.source)), printable(left.why)
     room = len(source) if width is None else max(_NAME, width - len(why) - 2)
     return f"{source if len(source) <= room else f'…{source[1 - room :]}'}: {why}"
 

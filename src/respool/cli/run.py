@@ -103,9 +103,9 @@ def _refuse_command(name: str) -> None:
 
 def _run(
     command: tuple[str, ...],
-    chosen: tuple[str, ...],
+    upstream_options: tuple[str, ...],
     options: Options,
-    folder: Path,
+    scratch_folder: Path,
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, say what came of it."""
@@ -120,8 +120,8 @@ def _run(
     token = os.environ.get("RESPOOL_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     url = f"{address}/respool-token/{token}" if token else address
-    words, setup = setup_of(command, url, os.environ, folder, Path.cwd())
-    going = upstreams_of(chosen, setup.upstreams)
+    words, setup = setup_of(command, url, os.environ, scratch_folder, Path.cwd())
+    going = upstreams_of(upstream_options, setup.upstreams)
     config = checked(Config(port=0, upstreams=going, token=token, limits=Limits(drain=_DRAIN)))
     sums, warnings = Sums(), _Warnings()
     logging.getLogger().addHandler(warnings)
@@ -134,29 +134,29 @@ def _run(
     return status
 
 
-def _attended(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
+def _attended(arguments: tuple[str, ...], environment: Mapping[str, str]) -> int:
     try:
-        return attend(_startable(words), environment)
+        return attend(_startable(arguments), environment)
     except FileNotFoundError:
-        raise _NotFound(f"There is no command {click.format_filename(words[0])} to run.") from None
+        raise _NotFound(f"There is no command {click.format_filename(arguments[0])} to run.") from None
     except OSError as error:
         why = error.strerror or error
-        raise _NotRun(f"{click.format_filename(words[0])} cannot be run: {why}.") from None
+        raise _NotRun(f"{click.format_filename(arguments[0])} cannot be run: {why}.") from None
 
 
-def _startable(words: tuple[str, ...]) -> tuple[str, ...]:
+def _startable(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """The same; on Windows with the file behind the name, for only an .exe is found by its name.
 
     Agents that npm installs are .cmd files there.
     """
     if sys.platform != "win32":
-        return words
-    return shutil.which(words[0]) or words[0], *words[1:]
+        return arguments
+    return shutil.which(arguments[0]) or arguments[0], *arguments[1:]
 
 
-def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def environment_of(environ: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """The command's environment: what is given, and no detour to this machine by another proxy."""
-    made = {**world, **given}
+    made = {**environ, **overrides}
     if any(made.get(name) or made.get(name.lower()) for name in _PROXIES):
         known = {name: made.get(name, "") for name in ("NO_PROXY", "no_proxy")}
         for name, own in known.items():  # some look at one, some at the other first
@@ -167,24 +167,24 @@ def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[s
 
 def _first_line(name: str, setup: Setup, address: str, *, observe: bool) -> str:
     """What was set, and where to look on."""
-    who = setup.client or f"{click.format_filename(name)}, which respool does not know,"
+    who = setup.agent or f"{click.format_filename(name)}, which respool does not know,"
     note = f" ({setup.note})" if setup.note else ""
-    if not setup.told:
+    if not setup.applied:
         return f"{who} is started as it is{note}"
     only = "is watched, not changed," if observe else "goes"
-    return f"{who} {only} through {address} by {', '.join(setup.told)}{note}; open that to look on"
+    return f"{who} {only} through {address} by {', '.join(setup.applied)}{note}; open that to look on"
 
 
 def _last_line(
-    setup: Setup, sums: Sums, warnings: _Warnings, address: str, *, observe: bool
+    setup: Setup, totals: Sums, warnings: _Warnings, address: str, *, observe: bool
 ) -> str:
     """What came of it."""
-    told = sums.told(observed=observe)
+    told = totals.told(observed=observe)
     if warnings.count:
         told.append(f"{counted(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}")
-    if not sums.requests and setup.told:
+    if not totals.requests and setup.applied:
         told.append("it may be told elsewhere where to go: docs/run.md")
-    if sums.requests:
+    if totals.requests:
         told.append(f"the dashboard was at {address}, and respool serve shows it again")
     return "; ".join(told)
 

@@ -55,6 +55,6 @@ def _listed(values: Sequence[object]) -> str:
 
 
 def _declared(tool: respool.Tool) -> str:
-    cap = "the policy's" if isinstance(tool.cap, UnsetType) else tool.cap
-    cap = word_for_none("cap") if cap is None else cap
+    cap = "the policy's" if isinstance(tool.cap_chars, UnsetType) else tool.cap_chars
+    cap = word_for_none("cap_chars") if cap is None else cap
     return f"cap {cap}, rerun {str(tool.rerun).lower()}"

@@ -23,8 +23,8 @@ class Table(Struct, frozen=True):
     title: str
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    numbers: frozenset[str] = frozenset()
-    whole: frozenset[str] = frozenset()
+    numeric: frozenset[str] = frozenset()
+    no_wrap: frozenset[str] = frozenset()
 
 
 def show(*sections: Table | str) -> None:
@@ -49,13 +49,13 @@ def printable(text: str) -> str:
     )
 
 
-def counted(number: int, what: str) -> str:
+def counted(number: int, noun: str) -> str:
     """So many of something.
 
     >>> counted(1, "call"), counted(2_000, "call")
     ('1 call', '2,000 calls')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _plain(section: Table | str) -> str:
@@ -69,7 +69,7 @@ def _plain(section: Table | str) -> str:
 
 def _line(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str:
     padded = [
-        cell.rjust(width) if name in table.numbers else cell.ljust(width)
+        cell.rjust(width) if name in table.numeric else cell.ljust(width)
         for name, cell, width in zip(table.columns, cells, widths, strict=True)
     ]
     return f"  {'  '.join(padded)}".rstrip()
@@ -110,7 +110,7 @@ def _least_width(section: Table) -> int:
     """The characters that a table needs in a line."""
     columns = zip(section.columns, *section.rows, strict=True)
     widths = [(cells[0], max(map(len, cells))) for cells in columns]
-    folded = (width if name in section.whole else min(width, _LEAST) for name, width in widths)
+    folded = (width if name in section.no_wrap else min(width, _LEAST) for name, width in widths)
     return sum(folded) + _GAP * (len(widths) - 1)
 
 
@@ -121,8 +121,8 @@ def _print_columns(console: Console, section: Table) -> None:
 
     table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in section.columns:
-        justify = "right" if name in section.numbers else "left"
-        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in section.whole)
+        justify = "right" if name in section.numeric else "left"
+        table.add_column(name, justify=justify, overflow="fold", no_wrap=name in section.no_wrap)
     for row in section.rows:
         table.add_row(*(Text(printable(cell)) for cell in row))
     console.print(table)

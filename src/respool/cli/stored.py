@@ -23,31 +23,31 @@ store_option = click.option(
 
 
 @contextlib.contextmanager
-def open_store(named: str | None) -> Generator[SQLiteStore]:
+def open_store(store_file: str | None) -> Generator[SQLiteStore]:
     """The store that is there; a command never makes one."""
-    path = _path(named)
+    path = _path(store_file)
     if not path.exists():
         raise Failure(
             f"There is no store at {click.format_filename(path)}. It is made when a proxy first "
             "keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
         )
-    with any_store(named) as store:
+    with any_store(store_file) as store:
         yield store
 
 
 @contextlib.contextmanager
-def any_store(named: str | None) -> Generator[SQLiteStore]:
+def any_store(store_file: str | None) -> Generator[SQLiteStore]:
     """The store, which may be made later by another process; a command never makes one."""
     from ..store import SQLiteStore  # late: most commands need none
 
-    store = SQLiteStore(_path(named), create=False)
+    store = SQLiteStore(_path(store_file), create=False)
     try:
         yield store
     finally:
         store.close()
 
 
-def _path(named: str | None) -> Path:
+def _path(store_file: str | None) -> Path:
     from ..store import store_path  # late: most commands need none
 
-    return store_path() if named is None else Path(named).expanduser().absolute()
+    return store_path() if store_file is None else Path(store_file).expanduser().absolute()

@@ -30,14 +30,14 @@ class AnthropicCodec:
     """Anthropic Messages."""
 
     name: FormatName = "anthropic"
-    history = "messages"
-    head: tuple[str, ...] = ("system", "tools")
+    history_field = "messages"
+    head_fields: tuple[str, ...] = ("system", "tools")
 
-    def model_made(self, message: JSON) -> bool:
+    def is_model_made(self, message: JSON) -> bool:
         """Whether the model wrote this message."""
         return isinstance(message, dict) and cast(Object, message).get("role") == "assistant"
 
-    def read(self, row: int, message: JSON) -> list[Part]:
+    def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one message, in order."""
         if not isinstance(message, dict):
             return [_opaque(Ref(row, ()), "user", message)]
@@ -53,7 +53,7 @@ class AnthropicCodec:
             _read_block(parts, row, ("content", position), speaker, block)
         return parts
 
-    def read_head(self, fields: Fields) -> list[Part]:
+    def decode_head(self, fields: Fields) -> list[Part]:
         """System prompt and tool definitions."""
         parts: list[Part] = []
         system = fields.get("system")
@@ -66,11 +66,11 @@ class AnthropicCodec:
         ref = Ref(HEAD, ("tools",))
         return parts + [Part(ref, "opaque", "system", compact_text(tool)) for tool in known]
 
-    def locks(self, model: Sequence[Part]) -> bool:
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
         """Calls of one turn may go one by one; its thinking goes with the first of them."""
         return False
 
-    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
         """Nothing outside reasoning needs it by name."""
         return False
 
@@ -121,16 +121,16 @@ class AnthropicCodec:
         """Neighbours stay what they are."""
         return None
 
-    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
         """The message with a cache mark on the part's block; thinking cannot carry one."""
         part = settled(message, part)
         path = part.ref.path[:2]
         if path == ("content",) and part.kind == "text":
-            block = {"type": "text", "text": part.text, "cache_control": mark}
+            block = {"type": "text", "text": part.text, "cache_control": control}
             return put(message, path, [block])
         if part.kind == "reasoning" or not isinstance(get(message, path), dict) or len(path) < 2:
             return message
-        return put(message, (*path, "cache_control"), mark)
+        return put(message, (*path, "cache_control"), control)
 
 
 def _role(message: JSON) -> object:

@@ -29,9 +29,9 @@ class Attachment(Struct, frozen=True):
     """An image or a file that a message holds."""
 
     unit: Literal["image", "file"]
-    side: int  # pixels of its longer side; 0: not known
+    max_side: int  # pixels of its longer side; 0: not known
     original: str  # its block as JSON, without marks
-    fixed: bool  # no text may stand in its place
+    is_fixed: bool  # no text may stand in its place
 
 
 def attachment_of(message: JSON, part: Part) -> Attachment | None:

@@ -20,47 +20,47 @@ _FRAMES: Final = 8  # the part of its bytes, one in so many, that what stands ar
 class Bodies:
     """The last bodies of conversations, as many as fit; safe to share by threads."""
 
-    def __init__(self, most_bytes: int = 64_000_000) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int = 64_000_000) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
-        self._alike: OrderedDict[bytes, tuple[Layout, ...]] = OrderedDict()
-        self._frames = Frames(most_bytes // _FRAMES)
+        self._by_sample: OrderedDict[bytes, tuple[Layout, ...]] = OrderedDict()
+        self._frames = Frames(max_bytes // _FRAMES)
         self._lock = Lock()
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """How many bytes the bodies have, and what they went out as, about."""
         return self._bytes
 
-    def laid_out(self, body: bytes) -> Layout:
+    def parse_layout(self, body: bytes) -> Layout:
         """The layout of a body: what one of late has in common with it is not read again."""
         if len(body) < _LEAST:
-            return self._frames.laid_out(body)
+            return self._frames.parse_layout(body)
         look = _look_of(body)
-        found = [(grown(known, body), known) for known in self._alike.get(look, ())]
+        found = [(grown(known, body), known) for known in self._by_sample.get(look, ())]
         known = [(one, of) for one, of in found if one is not None]
         layout, instead_of = max(known, key=_shared, default=(None, None))
         if layout is None:
-            layout = self._frames.laid_out(body)
-        self._keep(look, layout, instead_of)
+            layout = self._frames.parse_layout(body)
+        self._insert(look, layout, instead_of)
         return layout
 
     def clear(self) -> None:
         """Forget all of them."""
         with self._lock:
-            self._alike.clear()
+            self._by_sample.clear()
             self._bytes = 0
         self._frames.clear()
 
-    def _keep(self, look: bytes, layout: Layout, instead_of: Layout | None) -> None:
+    def _insert(self, look: bytes, layout: Layout, instead_of: Layout | None) -> None:
         with self._lock:
-            before = self._alike.pop(look, ())
+            before = self._by_sample.pop(look, ())
             others = [one for one in before if one is not instead_of][-(_TWINS - 1) :]
             now = (*others, layout)
-            self._alike[look] = now
+            self._by_sample[look] = now
             self._bytes += _size(now) - _size(before)
-            while self._bytes > self._most_bytes and len(self._alike) > 1:
-                self._bytes -= _size(self._alike.popitem(last=False)[1])
+            while self._bytes > self._max_bytes and len(self._by_sample) > 1:
+                self._bytes -= _size(self._by_sample.popitem(last=False)[1])
 
 
 def _look_of(body: bytes) -> bytes:
@@ -76,7 +76,7 @@ def _look_of(body: bytes) -> bytes:
 
 
 def _shared(one: tuple[Layout, Layout]) -> int:
-    return one[0].shared
+    return one[0].shared_count
 
 
 def _size(layouts: tuple[Layout, ...]) -> int:

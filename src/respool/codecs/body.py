@@ -69,7 +69,7 @@ class Body(Protocol):
     """A request: its fields, its messages, and the way back."""
 
     @property
-    def field(self) -> str | None:
+    def history_field(self) -> str | None:
         """Where the history stands; None for a bare list."""
         ...
 
@@ -79,7 +79,7 @@ class Body(Protocol):
         ...
 
     @property
-    def shares(self) -> bool:
+    def can_share(self) -> bool:
         """Whether objects that went out may go out again, since nobody changes them."""
         ...
 
@@ -97,15 +97,15 @@ class Body(Protocol):
         """The same for a run of messages, or for all."""
         ...
 
-    def keys(self, first: bytes, seed: int) -> list[bytes]:
+    def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
         """A hash of every prefix of the history; `first` is that of the empty one."""
         ...
 
-    def marked(self) -> Sequence[int]:
+    def breakpoint_rows(self) -> Sequence[int]:
         """The messages that may carry cache marks."""
         ...
 
-    def head(self, names: Sequence[str]) -> bytes:
+    def head_bytes(self, names: Sequence[str]) -> bytes:
         """Bytes that stand for these fields."""
         ...
 

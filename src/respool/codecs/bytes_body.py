@@ -24,16 +24,16 @@ _NOTHING_JOINED = Joined(b"", [], [])
 class BytesBody:
     """A request as bytes."""
 
-    shares = False  # there are no objects that could be shared
+    can_share = False  # there are no objects that could be shared
 
     def __init__(self, body: bytes, layout: Layout | None = None) -> None:
         self.layout = laid_out(body) if layout is None else layout
-        self.field = self.layout.field
+        self.history_field = self.layout.history_field
         self._body = body
         self._view = memoryview(body)
         self._starts, self._ends = self.layout.starts, self.layout.ends
         self._decoded: dict[int, JSON] = {}
-        self._identified: dict[int, Any] = {}
+        self._identities: dict[int, Any] = {}
 
     @property
     def fields(self) -> Fields | None:
@@ -54,40 +54,40 @@ class BytesBody:
 
     def identity(self, at: int) -> Any:
         """Bytes that stand for the message without its marks, worked out once."""
-        if at not in self._identified:
-            self._identified[at] = self._identity(at)
-        return self._identified[at]
+        if at not in self._identities:
+            self._identities[at] = self._identity(at)
+        return self._identities[at]
 
     def _identity(self, at: int) -> Any:
         raw = self._raw(at)
-        said = words_identity(raw) if self.field in _WITH_WORDS else None
+        said = words_identity(raw) if self.history_field in _WITH_WORDS else None
         if said is not None:
             return said
-        return identity_bytes(bytes(raw), self.message(at)) if self._is_marked(at) else raw
+        return identity_bytes(bytes(raw), self.message(at)) if self._has_breakpoint(at) else raw
 
     def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
         """The same for a run of messages, or for all."""
         return map(self.identity, range(start, len(self) if stop is None else stop))
 
-    def keys(self, first: bytes, seed: int) -> list[bytes]:
+    def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
         """A hash of every prefix of the history; those of a known one are not worked out again."""
-        known = self.layout.keys
+        known = self.layout.prefix_keys
         if not known or known[0] != first:
             known = [first]
         keys = chained(known, self.identities(len(known) - 1), seed)
-        self.layout.keys = keys
+        self.layout.prefix_keys = keys
         return keys
 
-    def marked(self) -> Sequence[int]:
+    def breakpoint_rows(self) -> Sequence[int]:
         """The messages that may carry marks."""
-        return self.layout.marked
+        return self.layout.breakpoint_rows
 
-    def _is_marked(self, at: int) -> bool:
-        marked = self.layout.marked
+    def _has_breakpoint(self, at: int) -> bool:
+        marked = self.layout.breakpoint_rows
         spot = bisect_left(marked, at)
         return spot < len(marked) and marked[spot] == at
 
-    def head(self, names: Sequence[str]) -> bytes:
+    def head_bytes(self, names: Sequence[str]) -> bytes:
         """Bytes that stand for these fields."""
         return b"" if self.layout.fields is None else self.layout.fields.head(names)
 
@@ -104,7 +104,7 @@ class BytesBody:
         pieces = [
             one if isinstance(one, Kept) or one.message is None else _named(one) for one in pieces
         ]
-        known, same = self._joined_before(pieces)
+        known, same = self._last_spliced(pieces)
         between = self._body[self._ends[0] : self._starts[1]] if len(self._starts) > 1 else b","
         done = known.stops[same - 1] if same else 0
         out: list[Any] = [memoryview(known.out)[:done] if same else self._view[: self._starts[0]]]
@@ -119,12 +119,12 @@ class BytesBody:
         out.append(self._view[self._ends[-1] :])
         joined = b"".join(out)
         told = next((n for n in range(same, len(pieces)) if not _is_told(pieces[n])), len(pieces))
-        self.layout.joined = Joined(joined, pieces[:told], stops[:told])
+        self.layout.spliced = Joined(joined, pieces[:told], stops[:told])
         return joined
 
-    def _joined_before(self, pieces: list[Piece]) -> tuple[Joined, int]:
+    def _last_spliced(self, pieces: list[Piece]) -> tuple[Joined, int]:
         """What was put together last, and how many of the first pieces are the same again."""
-        known = self.layout.joined
+        known = self.layout.spliced
         if known is None:
             return _NOTHING_JOINED, 0
         least, most = 0, min(len(known.pieces), len(pieces))

@@ -24,26 +24,26 @@ class Codec(Protocol):
     """
 
     name: FormatName
-    history: str  # the field that holds the history: "messages", "input" or "contents"
-    head: tuple[str, ...]  # the fields that read_head counts
+    history_field: str  # the field that holds the history: "messages", "input" or "contents"
+    head_fields: tuple[str, ...]  # the fields that read_head counts
 
-    def model_made(self, message: JSON) -> bool:
+    def is_model_made(self, message: JSON) -> bool:
         """Whether the model wrote this message or item."""
         ...
 
-    def read(self, row: int, message: JSON) -> list[Part]:
+    def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one message, in order."""
         ...
 
-    def read_head(self, fields: Fields) -> list[Part]:
+    def decode_head(self, fields: Fields) -> list[Part]:
         """System prompt, instructions and tool definitions, as parts that are only counted."""
         ...
 
-    def locks(self, model: Sequence[Part]) -> bool:
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
         """Whether the calls in this run of model output can only go together."""
         ...
 
-    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
         """Whether the reasoning among these must stay: something in them cannot be without it."""
         ...
 
@@ -70,6 +70,6 @@ class Codec(Protocol):
         """One message in place of a run of which `join` makes one; None: this wire has none."""
         ...
 
-    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
         """The message with a cache mark on the block that holds this part."""
         ...

@@ -28,22 +28,22 @@ _ANTHROPIC_FIELDS = ("system", "context_management", "stop_sequences")  # other 
 _CHAT_FIELDS = ("stream_options", "max_completion_tokens", "reasoning_effort", "response_format")
 
 
-def detect(body: Body, named: str | None, *, held: bool = False) -> FormatName:
+def detect(body: Body, format_name: str | None, *, allow_server_held: bool = False) -> FormatName:
     """The request's format; raises when it is not respool's to change or cannot be told.
 
     With `held`, a request whose history the provider holds is let through, to be looked at.
     """
-    if named is not None and named not in FORMATS:
-        raise UnknownFormat(f"Unknown format {named!r}; allowed: {', '.join(FORMATS)}.")
+    if format_name is not None and format_name not in FORMATS:
+        raise UnknownFormat(f"Unknown format {format_name!r}; allowed: {', '.join(FORMATS)}.")
     if body.fields is not None:
-        _refuse_wrapped(body.fields, body.field)
-    format = named if named is not None else _told_apart(body)
-    if body.field is not None and body.field != _FIELD_OF[format]:
+        _refuse_wrapped(body.fields, body.history_field)
+    format = format_name if format_name is not None else _told_apart(body)
+    if body.history_field is not None and body.history_field != _FIELD_OF[format]:
         raise UnreadableRequest(
             f"A request in format {format!r} has its history in {_FIELD_OF[format]!r}, "
-            f"this one in {body.field!r}."
+            f"this one in {body.history_field!r}."
         )
-    if body.fields is not None and not held:
+    if body.fields is not None and not allow_server_held:
         refuse_server_held(format, body.fields)
     return format
 
@@ -73,9 +73,9 @@ def refuse_server_held(format: FormatName, fields: Fields) -> None:
 
 
 def _told_apart(body: Body) -> FormatName:
-    if body.field == "input":
+    if body.history_field == "input":
         return "openai-responses"
-    if body.field == "contents":
+    if body.history_field == "contents":
         return "gemini"
     for message in _sample(body):
         format = _of_message(message)

@@ -15,39 +15,39 @@ _TWINS: Final = 4  # that start alike, and are kept apart all the same
 class Frames:
     """What stood around the last histories, as much as fits; safe to share by threads."""
 
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
         self._bytes = 0
-        self._alike: OrderedDict[bytes, tuple[Frame, ...]] = OrderedDict()
+        self._by_start: OrderedDict[bytes, tuple[Frame, ...]] = OrderedDict()
         self._lock = Lock()
 
-    def laid_out(self, body: bytes) -> Layout:
+    def parse_layout(self, body: bytes) -> Layout:
         """The layout of a body; its fields are the very ones of another where they are the same."""
         start = body[:_START]
-        for frame in self._alike.get(start, ()):
+        for frame in self._by_start.get(start, ()):
             layout = framed(frame, body)
             if layout is not None:
                 return layout
         layout = laid_out(body)
         frame = frame_of(layout)
         if frame is not None:
-            self._keep(start, frame)
+            self._insert(start, frame)
         return layout
 
     def clear(self) -> None:
         """Forget all of it."""
         with self._lock:
-            self._alike.clear()
+            self._by_start.clear()
             self._bytes = 0
 
-    def _keep(self, start: bytes, frame: Frame) -> None:
+    def _insert(self, start: bytes, frame: Frame) -> None:
         with self._lock:
-            before = self._alike.pop(start, ())
+            before = self._by_start.pop(start, ())
             now = (frame, *before[: _TWINS - 1])
-            self._alike[start] = now
+            self._by_start[start] = now
             self._bytes += _size(now) - _size(before)
-            while self._bytes > self._most_bytes and self._alike:
-                self._bytes -= _size(self._alike.popitem(last=False)[1])
+            while self._bytes > self._max_bytes and self._by_start:
+                self._bytes -= _size(self._by_start.popitem(last=False)[1])
 
 
 def _size(frames: tuple[Frame, ...]) -> int:

@@ -193,14 +193,14 @@ class GeminiCodec:
     """Gemini generateContent."""
 
     name: FormatName = "gemini"
-    history = "contents"
-    head: tuple[str, ...] = ("systemInstruction", "system_instruction", "tools", "config")
+    history_field = "contents"
+    head_fields: tuple[str, ...] = ("systemInstruction", "system_instruction", "tools", "config")
 
-    def model_made(self, message: JSON) -> bool:
+    def is_model_made(self, message: JSON) -> bool:
         """Whether the model wrote this content."""
         return made_by_model(message)
 
-    def read(self, row: int, message: JSON) -> list[Part]:
+    def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one content, in order."""
         holder: Object = message
         if not isinstance(message, dict):
@@ -213,7 +213,7 @@ class GeminiCodec:
             _read_part(found, ref, speaker, part)
         return found
 
-    def read_head(self, fields: Fields) -> list[Part]:
+    def decode_head(self, fields: Fields) -> list[Part]:
         """System instruction and tool definitions; the SDK's calls have them inside `config`."""
         parts: list[Part] = []
         config = fields.get("config")
@@ -229,11 +229,11 @@ class GeminiCodec:
             ]
         return parts
 
-    def locks(self, model: Sequence[Part]) -> bool:
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
         """Only the first call of a step is signed, so none can go without the others."""
         return any(part.kind == "call" and part.signed for part in model)
 
-    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
         """Nothing outside reasoning needs it by name."""
         return False
 
@@ -281,7 +281,7 @@ class GeminiCodec:
         parts = [part for message in messages for part in parts_of(message)]
         return {**cast(Object, messages[0]), "parts": parts}
 
-    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
         """Gemini has no cache marks."""
         return message
 

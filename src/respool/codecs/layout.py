@@ -49,18 +49,18 @@ class LazyFields(dict[str, Any]):
         self._raws = raws
         self._history = history
         self._heads: dict[tuple[str, ...], bytes] = {}
-        self._completed: dict[tuple[tuple[str, str | int], ...], LazyFields] = {}
-        self.worked_out: dict[Hashable, Any] = {}  # what follows from them alone, by who wants it
+        self._extended: dict[tuple[tuple[str, str | int], ...], LazyFields] = {}
+        self.derived: dict[Hashable, Any] = {}  # what follows from them alone, by who wants it
 
-    def completed(self, more: Mapping[str, str | int]) -> LazyFields:
+    def with_extra(self, more: Mapping[str, str | int]) -> LazyFields:
         """The same with what is known from elsewhere: the model that a URL names, say."""
         key = tuple(more.items())
-        found = self._completed.get(key)
+        found = self._extended.get(key)
         if found is None:
-            if len(self._completed) >= _MOST_COMPLETED:
-                self._completed.clear()
+            if len(self._extended) >= _MOST_COMPLETED:
+                self._extended.clear()
             raws = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in more.items()}
-            found = self._completed[key] = LazyFields({**self._raws, **raws}, self._history)
+            found = self._extended[key] = LazyFields({**self._raws, **raws}, self._history)
         return found
 
     def raw(self, key: str) -> msgspec.Raw:
@@ -90,7 +90,7 @@ def once(fields: Fields, what: str, work: Callable[[], T]) -> T:
     """What follows from the fields of a request alone; worked out once for those that last."""
     if not isinstance(fields, LazyFields):
         return work()
-    known = fields.worked_out
+    known = fields.derived
     if what not in known:
         known[what] = work()
     return known[what]
@@ -113,7 +113,7 @@ class Joined(Struct, frozen=True):
     pieces: list[Piece]
     stops: list[int]  # where each of them ends in it
 
-    def until(self, shared: int) -> Joined:
+    def truncate(self, shared: int) -> Joined:
         """Only what is made of the first messages of the source, or of bytes of its own."""
         count = len(self.pieces) if shared > 1 else 0  # else separators may be others
         while count and not _within(self.pieces[count - 1], shared):
@@ -130,14 +130,14 @@ class Layout(Struct):
     """The bytes of a request, and where its messages start and end in them."""
 
     body: bytes
-    field: str | None  # of the history; None: the body is a bare list
+    history_field: str | None  # of the history; None: the body is a bare list
     starts: list[int]
     ends: list[int]
     fields: LazyFields | None
-    marked: list[int]  # the messages that may carry marks
-    shared: int = 0  # messages that it has in common with the one that it was grown from
-    keys: list[bytes] = []  # hashes of the prefixes of its history, as far as somebody asked
-    joined: Joined | None = None  # what it went out as
+    breakpoint_rows: list[int]  # the messages that may carry marks
+    shared_count: int = 0  # messages that it has in common with the one that it was grown from
+    prefix_keys: list[bytes] = []  # hashes of the prefixes of its history, as far as somebody asked
+    spliced: Joined | None = None  # what it went out as
 
 
 class Frame(Struct, frozen=True):
@@ -145,16 +145,16 @@ class Frame(Struct, frozen=True):
 
     before: bytes
     after: bytes
-    field: str
+    history_field: str
     fields: LazyFields
 
 
 def frame_of(layout: Layout) -> Frame | None:
     """What stands around a history; None: there is no message, or no field."""
-    if not layout.starts or layout.field is None or layout.fields is None:
+    if not layout.starts or layout.history_field is None or layout.fields is None:
         return None
     before, after = layout.body[: layout.starts[0]], layout.body[layout.ends[-1] :]
-    return Frame(before, after, layout.field, layout.fields)
+    return Frame(before, after, layout.history_field, layout.fields)
 
 
 def framed(frame: Frame, body: bytes) -> Layout | None:
@@ -168,8 +168,8 @@ def framed(frame: Frame, body: bytes) -> Layout | None:
     spans = _spans_of(body, start, body[start:stop])
     if spans is None:
         return None
-    marked = _marked(body, frame.field, *spans, 0)
-    return Layout(body, frame.field, *spans, frame.fields, marked)
+    marked = _marked(body, frame.history_field, *spans, 0)
+    return Layout(body, frame.history_field, *spans, frame.fields, marked)
 
 
 def laid_out(body: bytes) -> Layout:
@@ -193,11 +193,11 @@ def grown(known: Layout, body: bytes) -> Layout | None:
     if spans is None:
         return None
     starts, ends = known.starts[:shared] + spans[0], known.ends[:shared] + spans[1]
-    marked = [at for at in known.marked if at < shared]
-    marked += _marked(body, known.field, starts, ends, shared)
-    keys = known.keys[: shared + 1]
-    joined = None if known.joined is None else known.joined.until(shared)
-    return Layout(body, known.field, starts, ends, known.fields, marked, shared, keys, joined)
+    marked = [at for at in known.breakpoint_rows if at < shared]
+    marked += _marked(body, known.history_field, starts, ends, shared)
+    keys = known.prefix_keys[: shared + 1]
+    joined = None if known.spliced is None else known.spliced.truncate(shared)
+    return Layout(body, known.history_field, starts, ends, known.fields, marked, shared, keys, joined)
 
 
 def _shared_messages(known: Layout, body: bytes) -> int:
@@ -226,10 +226,10 @@ def _new_spans(body: bytes, start: int, stop: int) -> tuple[list[int], list[int]
     return _spans_of(body, start, said[1:]) if said.startswith(b",") else None
 
 
-def _spans_of(body: bytes, start: int, said: bytes) -> tuple[list[int], list[int]] | None:
+def _spans_of(body: bytes, start: int, text: bytes) -> tuple[list[int], list[int]] | None:
     """Where messages stand from this place on that are spelled so; None: these are none."""
     try:
-        raws = _ARRAY.decode(b"[" + said + b"]")
+        raws = _ARRAY.decode(b"[" + text + b"]")
     except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     return spans_from(body, start, raws) if raws else None

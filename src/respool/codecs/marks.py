@@ -133,9 +133,9 @@ def _without_spans(raw: bytes, spans: list[tuple[int, int]]) -> bytes:
     return b"".join([*out, raw[done:]])
 
 
-def _skipped_back(raw: bytes, at: int, least: int) -> int:
+def _skipped_back(raw: bytes, at: int, lower_bound: int) -> int:
     """Where the white space before this place begins."""
-    while at > least and raw[at - 1] in _BLANKS:
+    while at > lower_bound and raw[at - 1] in _BLANKS:
         at -= 1
     return at
 

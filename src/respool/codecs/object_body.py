@@ -22,16 +22,16 @@ class ObjectBody:
     def __init__(
         self,
         request: Object | list[JSON],
-        marked: Sequence[int] | None = None,
+        breakpoint_rows: Sequence[int] | None = None,
         *,
         shares: bool = False,
     ) -> None:
         self._request = request
-        self.shares = shares
-        self._marked = marked  # the messages with marks, where the caller knows them
-        self.field = None if isinstance(request, list) else _history_field(request)
+        self.can_share = shares
+        self._breakpoint_rows = breakpoint_rows  # the messages with marks, where the caller knows them
+        self.history_field = None if isinstance(request, list) else _history_field(request)
         self.fields: Fields | None = None if isinstance(request, list) else request
-        self._messages = request if isinstance(request, list) else _history(request, self.field)
+        self._messages = request if isinstance(request, list) else _history(request, self.history_field)
         # Who shares its messages has read them from JSON, and asks for them again and again.
         self._plain = self._messages if shares else [_UNREAD] * len(self._messages)
 
@@ -58,17 +58,17 @@ class ObjectBody:
         """The same for a run of messages, or for all."""
         return map(self.identity, range(start, len(self) if stop is None else stop))
 
-    def keys(self, first: bytes, seed: int) -> list[bytes]:
+    def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
         """A hash of every prefix of the history."""
         return chained([first], self.identities(), seed)
 
-    def marked(self) -> Sequence[int]:
+    def breakpoint_rows(self) -> Sequence[int]:
         """The messages that carry marks."""
-        if self._marked is None:
-            self._marked = [at for at in range(len(self)) if marks_in(self.message(at))]
-        return self._marked
+        if self._breakpoint_rows is None:
+            self._breakpoint_rows = [at for at in range(len(self)) if marks_in(self.message(at))]
+        return self._breakpoint_rows
 
-    def head(self, names: Sequence[str]) -> bytes:
+    def head_bytes(self, names: Sequence[str]) -> bytes:
         """Bytes that stand for these fields."""
         told = [(self.fields or {}).get(name) for name in names]
         return compact_text(told).encode("utf-8", "surrogatepass")
@@ -85,9 +85,9 @@ class ObjectBody:
                 messages += self._messages[piece.start : piece.stop]
             else:
                 messages.append(piece.message)
-        if self.field is None:
+        if self.history_field is None:
             return messages
-        return {**cast(Object, self._request), self.field: messages}
+        return {**cast(Object, self._request), self.history_field: messages}
 
 
 def _history_field(request: Object) -> str:

@@ -52,15 +52,15 @@ class OpenAIChatCodec:
     """OpenAI Chat Completions."""
 
     name: FormatName = "openai-chat"
-    history = "messages"
-    head: tuple[str, ...] = ("tools", "functions")
+    history_field = "messages"
+    head_fields: tuple[str, ...] = ("tools", "functions")
 
-    def model_made(self, message: JSON) -> bool:
+    def is_model_made(self, message: JSON) -> bool:
         """Whether the model wrote this message."""
         holder: Object = message
         return isinstance(message, dict) and holder.get("role") == "assistant"
 
-    def read(self, row: int, message: JSON) -> list[Part]:
+    def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one message: reasoning, then what it says, then its calls."""
         holder: Object = message
         if not isinstance(message, dict):
@@ -76,7 +76,7 @@ class OpenAIChatCodec:
         _read_model_fields(parts, row, holder)
         return parts
 
-    def read_head(self, fields: Fields) -> list[Part]:
+    def decode_head(self, fields: Fields) -> list[Part]:
         """Tool definitions; the system prompt is a message."""
         return [
             Part(Ref(HEAD, (name,)), "opaque", "system", compact_text(tool))
@@ -84,11 +84,11 @@ class OpenAIChatCodec:
             for tool in _items(fields.get(name))
         ]
 
-    def locks(self, model: Sequence[Part]) -> bool:
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
         """Calls of one turn may go one by one."""
         return False
 
-    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
         """Nothing outside reasoning needs it by name."""
         return False
 
@@ -136,7 +136,7 @@ class OpenAIChatCodec:
 
     def join(self, before: JSON, after: JSON) -> list[JSON] | None:
         """Two turns of the model become one: OpenAI takes both, strict chat templates do not."""
-        if not (self.model_made(before) and self.model_made(after)) or "tool_calls" in before:
+        if not (self.is_model_made(before) and self.is_model_made(after)) or "tool_calls" in before:
             return None
         return [self.merge((before, after))]
 
@@ -149,7 +149,7 @@ class OpenAIChatCodec:
             whole |= turn
         return {**whole, "content": _joined([turn.get("content") for turn in turns])}
 
-    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
         """The message with a cache mark on the content part that holds this part.
 
         A mark with a `mode` is OpenAI's own breakpoint, which only stands on content parts, and not
@@ -158,22 +158,22 @@ class OpenAIChatCodec:
         """
         part = settled(message, part)
         holder = _object(message)
-        own = "mode" in _object(mark)
+        own = "mode" in _object(control)
         if not holder or (own and part.speaker == "model"):
             return message
         name = "prompt_cache_breakpoint" if own else "cache_control"
         path = part.ref.path
         content = holder.get("content")
         if path[:1] != ("content",):
-            return holder if own else put(holder, (name,), mark)
+            return holder if own else put(holder, (name,), control)
         if isinstance(content, str):
-            said: Object = {"type": "text", "text": content, name: mark}
+            said: Object = {"type": "text", "text": content, name: control}
             return put(holder, ("content",), [said]) if content else holder
         items = _items(content)
         at = path[1] if len(path) > 1 else len(items) - 1
         if not isinstance(at, int) or not 0 <= at < len(items) or not _object(items[at]):
             return holder
-        return put(holder, ("content", at, name), mark)
+        return put(holder, ("content", at, name), control)
 
 
 def _joined(contents: Sequence[JSON]) -> JSON:

@@ -129,14 +129,14 @@ class OpenAIResponsesCodec:
     """OpenAI Responses."""
 
     name: FormatName = _FORMAT
-    history = "input"
-    head: tuple[str, ...] = ("instructions", "tools")
+    history_field = "input"
+    head_fields: tuple[str, ...] = ("instructions", "tools")
 
-    def model_made(self, message: JSON) -> bool:
+    def is_model_made(self, message: JSON) -> bool:
         """Whether the model wrote this item."""
         return is_model_made(message)
 
-    def read(self, row: int, message: JSON) -> list[Part]:
+    def decode(self, row: int, message: JSON) -> list[Part]:
         """The parts of one item, in order."""
         kind = kind_of(message)
         if kind == "message":
@@ -150,7 +150,7 @@ class OpenAIResponsesCodec:
             return [_opaque(ref, "model", without(message, ("id",)))]  # which `unbind` rewrites
         return [_opaque(ref, "system" if kind in _SETTINGS else "user", message)]
 
-    def read_head(self, fields: Fields) -> list[Part]:
+    def decode_head(self, fields: Fields) -> list[Part]:
         """Instructions and tool definitions."""
         parts: list[Part] = []
         instructions = fields.get("instructions")
@@ -163,11 +163,11 @@ class OpenAIResponsesCodec:
         ]
         return parts
 
-    def locks(self, model: Sequence[Part]) -> bool:
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
         """Reasoning needs what follows it, and a program the calls it made: all or none go."""
         return any(part.kind == "reasoning" or part.name == "program" for part in model)
 
-    def keeps_reasoning(self, messages: Sequence[JSON]) -> bool:
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
         """An approval is asked for under an id that the answer names: nothing can unbind it."""
         return any(kind_of(item) == "mcp_approval_request" for item in messages)
 
@@ -225,7 +225,7 @@ class OpenAIResponsesCodec:
         """Neighbours stay what they are."""
         return None
 
-    def mark(self, message: JSON, part: Part, mark: JSON) -> JSON:
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
         """The item with a cache mark on the part's block; unchanged where none can stand."""
         kind = kind_of(message)
         field = "content" if kind == "message" else "output"
@@ -234,14 +234,14 @@ class OpenAIResponsesCodec:
             return message
         held = cast(Object, message).get(field)
         if isinstance(held, str):
-            return put(message, (field,), [{"type": "input_text", "text": held, MARK: mark}])
+            return put(message, (field,), [{"type": "input_text", "text": held, MARK: control}])
         if not isinstance(held, list) or not held:
             return message
         path = part.ref.path
         position = path[1] if len(path) > 1 else len(cast(list[JSON], held)) - 1
         if not isinstance(cast(list[JSON], held)[int(position)], dict):
             return message
-        return put(message, (field, position, MARK), mark)
+        return put(message, (field, position, MARK), control)
 
 
 def _read_message(row: int, item: Object) -> list[Part]:

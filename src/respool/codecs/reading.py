@@ -12,7 +12,7 @@ from .json_tree import JSON, Object
 from .object_body import ObjectBody
 
 
-def read_body(request: object, bodies: Bodies | None = None) -> Body:
+def read_body(request: object, layouts: Bodies | None = None) -> Body:
     """The request's history and fields, whatever type it comes in; read already, it stays so.
 
     Where bodies of late are at hand, one that extends them is read only where it is new.
@@ -23,7 +23,7 @@ def read_body(request: object, bodies: Bodies | None = None) -> Body:
         return TextBody(request)
     if isinstance(request, bytes | bytearray):
         body = bytes(request)
-        return BytesBody(body, None if bodies is None else bodies.laid_out(body))
+        return BytesBody(body, None if layouts is None else layouts.parse_layout(body))
     if isinstance(request, dict | list):
         return ObjectBody(cast("Object | list[JSON]", request))
     kind = type(request).__name__

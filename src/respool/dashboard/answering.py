@@ -25,13 +25,13 @@ _SEALED: Final = b"default-src 'none'; frame-ancestors 'none'"
 
 
 async def answer(
-    send: Send, status: int, kind: bytes, body: bytes, *more: tuple[bytes, bytes]
+    send: Send, status: int, content_type: bytes, body: bytes, *more: tuple[bytes, bytes]
 ) -> None:
     """Send a whole answer; what is no page may load nothing at all."""
     named = {key for key, _ in more}
     sealed = () if b"content-security-policy" in named else ((b"content-security-policy", _SEALED),)
     headers = [
-        (b"content-type", kind), (b"content-length", b"%d" % len(body)), *_GUARDS, *sealed, *more,
+        (b"content-type", content_type), (b"content-length", b"%d" % len(body)), *_GUARDS, *sealed, *more,
     ]  # fmt: skip
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -39,13 +39,13 @@ def name(query: Query, key: str) -> str:
     return given
 
 
-def whole(query: Query, key: str, default: int, most: int) -> int:
+def whole(query: Query, key: str, default: int, maximum: int) -> int:
     """A whole number from 0 to `most`."""
     given = query.get(key)
     if given is None:
         return default
-    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= most):
-        raise Unanswerable(400, f"{key} has to be a whole number from 0 to {most}.")
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= maximum):
+        raise Unanswerable(400, f"{key} has to be a whole number from 0 to {maximum}.")
     return int(given)
 
 

@@ -85,12 +85,12 @@ class Data:
     """Answers questions from the store; the owner of the store's file may see all of it."""
 
     def __init__(
-        self, store: SQLiteStore, around: Around, clock: Callable[[], float] = time.time
+        self, store: SQLiteStore, proxy: Around, clock: Callable[[], float] = time.time
     ) -> None:
         self._store = store
-        self._around = around
+        self._proxy = proxy
         self._clock = clock
-        self.questions: Mapping[str, Callable[[Query], Any]] = {
+        self.endpoints: Mapping[str, Callable[[Query], Any]] = {
             "overview": self.overview,
             "conversations": self.conversations,
             "requests": self.requests,
@@ -102,16 +102,16 @@ class Data:
 
     def overview(self, query: Query) -> Overview:
         """Totals over time, and how the proxy and its store stand."""
-        since, until, step = self._stretch(query)
+        since, until, step = self._time_range(query)
         totals, latest, trouble = list[Total](), None, ""
         try:
             latest = next((one.last for one in self._store.conversations(None, limit=1)), None)
             totals = self._store.totals(None, since=since, until=until, step=step)
-            if why := self._store.trouble():
+            if why := self._store.last_error():
                 trouble = str(StoreUnavailable(self._store.path, why))
         except StoreUnavailable as error:
             trouble = str(error)
-        around = self._around
+        around = self._proxy
         return Overview(
             version=around.version, observe=around.observe, since=since, step=step,
             totals=totals, latest=latest, breaker=around.breaker(),
@@ -141,7 +141,7 @@ class Data:
 
     def notable(self, query: Query) -> dict[str, Any]:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
-        since, _, _ = self._stretch(query)
+        since, _, _ = self._time_range(query)
         behind = asking.moment(query, "behind")
         found = self._store.notable(None, since=since, behind=behind, limit=_NOTABLE)
         return {"requests": [_without_owner(one) for one in found], "more": len(found) == _NOTABLE}
@@ -149,7 +149,7 @@ class Data:
     def edits(self, query: Query) -> dict[str, Any]:
         """The edits that a request was the first to have."""
         made = self._edits(query)
-        kept = self._store.holds({ref for one in made for ref in (one.ref, one.after) if ref}, None)
+        kept = self._store.readable_refs({ref for one in made for ref in (one.ref, one.after) if ref}, None)
         return {"edits": [_listed(at, one, kept) for at, one in enumerate(made)]}
 
     def edit(self, query: Query) -> Shown:
@@ -164,7 +164,7 @@ class Data:
 
     def settings(self, _query: Query) -> dict[str, list[Setting]]:
         """The settings in force."""
-        return {"settings": settings_of(self._around.policy)}
+        return {"settings": settings_of(self._proxy.policy)}
 
     def _edits(self, query: Query) -> tuple[EditMade, ...]:
         found = self._store.edits(asking.name(query, "request"), None)
@@ -180,7 +180,7 @@ class Data:
         sound = text[:_TEXT].encode("utf-8", "replace").decode("utf-8")
         return Text(sound, len(text))
 
-    def _stretch(self, query: Query) -> tuple[float, float, float]:
+    def _time_range(self, query: Query) -> tuple[float, float, float]:
         """From when to when, in which steps: whole ones, so that few answers differ."""
         named = query.get("range", "day")
         if named not in RANGES:
@@ -194,7 +194,7 @@ class Data:
         try:
             beside = store.path.with_name(f"{store.path.name}-wal")
             size = store.path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
-            aside = [path.name for path in store.moved_aside()]
+            aside = [path.name for path in store.quarantined_files()]
         except OSError:
             size, aside = 0, []
         return Health(
@@ -203,9 +203,9 @@ class Data:
         )  # fmt: skip
 
 
-def _listed(at: int, one: EditMade, kept: frozenset[str]) -> Listed:
+def _listed(at: int, one: EditMade, stored: frozenset[str]) -> Listed:
     return Listed(
-        at, one.reason, one.place, one.evidence, one.saved, one.ref in kept, one.after in kept,
+        at, one.reason, one.place, one.evidence, one.saved, one.ref in stored, one.after in stored,
         bool(one.after),
     )  # fmt: skip
 

@@ -17,7 +17,7 @@ from .state import Setting, State
 
 def advise(state: State, setting: Setting) -> Sequence[int]:
     """Give advice on what came last, and name the parts that got some; nothing was sent yet."""
-    unseen_from = state.index.units[-1].answers
+    unseen_from = state.index.units[-1].answers_from
     if not setting.policy.advise or unseen_from == len(state.index.parts):
         return ()
     try:
@@ -39,7 +39,7 @@ def take_back_if_over(state: State, setting: Setting, given: Collection[int]) ->
 
 
 def _edit(state: State, setting: Setting, part: int, line: str) -> Advise:
-    said, count = state.said(part), setting.counter.count
+    said, count = state.text_of(part), setting.counter.count
     call = state.index.call_of(part)
     evidence = f"on {call.name}" if call is not None and call.name else "on a call"
     saved = count(said) - count(advised(said, line))

@@ -49,15 +49,15 @@ _SHORT = 1.25  # times the shortest prompt that is cached: so far the count may 
 def arrive(state: State, setting: Setting) -> None:
     """Take what passes offer on results that just came: they were never sent, so it is free."""
     arriving = [one for one in setting.passes if acts_at_arrival(one)]
-    unseen_from = state.index.units[-1].answers
+    unseen_from = state.index.units[-1].answers_from
     if not arriving or _keeps_arrivals(setting) or unseen_from == len(state.index.parts):
         return
-    with words_noted(state, setting) if setting.policy.shape_arrivals else nullcontext():
+    with words_noted(state, setting) if setting.policy.trim_on_arrival else nullcontext():
         view = view_of(state, setting, unseen_from, arrival=True)
         made = _offers(state, setting, arriving, view)
         if made:
             offers = [offer for _, offer in made if _may_arrive(offer, state)]
-            taken = choose(offers, state.edits, state.claimed, state.leaned_on(), state.index)
+            taken = choose(offers, state.edits, state.claimed, state.dependents(), state.index)
             if not (_stays_cached(state, setting, taken) or is_over(state, setting)):
                 taken = []
             note(state.trace, Decided(made, taken), view, state.messages)
@@ -71,7 +71,7 @@ def _stays_cached(state: State, setting: Setting, taken: Iterable[Offer]) -> boo
     """
     rates, now = setting.rates, setting.head + state.size - state.saved
     left = now - sum(offer.saved for offer in taken)
-    if not rates.caches or setting.policy.at_once:
+    if not rates.caches or setting.policy.eager:
         return True
     return left >= _SHORT * rates.minimum or left <= rates.read * now
 
@@ -83,10 +83,10 @@ def _keeps_arrivals(setting: Setting) -> bool:
 
 def _may_arrive(offer: Offer, state: State) -> bool:
     """Whether an offer may be taken at arrival: what was fetched again is only tidied."""
-    if not state.pins or offer.edit.reason == TIDIED:
+    if not state.refetch_pins or offer.edit.reason == TIDIED:
         return True
     parts = (part for edit in offer.edits for part in touched(edit, state.index))
-    return all(state.index.exchange_of[part] not in state.pins for part in parts)
+    return all(state.index.exchange_of[part] not in state.refetch_pins for part in parts)
 
 
 def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
@@ -99,14 +99,14 @@ def evaluate(state: State, setting: Setting, *, free: bool = False) -> None:
 
 
 def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
-    unseen_from = state.index.units[-1].answers
+    unseen_from = state.index.units[-1].answers_from
     state.since = sum(state.sizes[unseen_from:])  # what no pass could touch yet is still to come
-    if state.pins and is_over(state, setting):
-        state.pins = _of_late(state)
+    if state.refetch_pins and is_over(state, setting):
+        state.refetch_pins = _of_late(state)
     view = view_of(state, setting, unseen_from, arrival=False)
     _look_once(state, setting, view, free=free)
-    if state.pins and is_over(state, setting):  # what was fetched again gives way in the end
-        state.pins = frozenset()
+    if state.refetch_pins and is_over(state, setting):  # what was fetched again gives way in the end
+        state.refetch_pins = frozenset()
         view = view_of(state, setting, unseen_from, arrival=False)
         _look_once(state, setting, replace(view, fresh_from=0, aged_from=0), free=free)
 
@@ -114,7 +114,7 @@ def _evaluate(state: State, setting: Setting, *, free: bool) -> None:
 def _of_late(state: State) -> frozenset[int]:
     """What was fetched again not long ago: of what is pinned, all that a limit lets stay."""
     first = len(state.index.units) - _LATE
-    return frozenset(one for one in state.pins if state.index.exchanges[one].unit >= first)
+    return frozenset(one for one in state.refetch_pins if state.index.exchanges[one].unit >= first)
 
 
 def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> None:
@@ -127,7 +127,7 @@ def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> Non
     for part in freed:
         state.withdraw(part)
     state.recount_advice(freed, setting.counter)
-    gone = set(state.claimed) if setting.binding.bound else ()
+    gone = set(state.claimed) if setting.binding.is_bound else ()
     changed = _put_in_force(state, taken, view)
     lost = _let_go_of_bound(state, setting, view, taken, freed, gone)
     state.epochs += changed or lost
@@ -136,7 +136,7 @@ def _look_once(state: State, setting: Setting, view: View, *, free: bool) -> Non
     state.due_from = (
         view.unseen_from if view.kept_from is None else min(view.unseen_from, view.kept_from)
     )
-    state.aged_from = max(state.aged_from, view.seen_exchanges() - view.keep)
+    state.aged_from = max(state.aged_from, view.seen_exchanges() - view.recent_count)
 
 
 def _planned(
@@ -145,19 +145,19 @@ def _planned(
     """The offers to take now, and the parts whose edits give way to them; the others wait."""
     history = state.index
     floor = cut_from(history, setting.binding, state.claimed)
-    if setting.policy.at_once:
+    if setting.policy.eager:
         offers = [offer for _, offer in made if _may_break(state, offer, floor)]
-        return choose(offers, state.edits, state.claimed, state.leaned_on(), history), set()
+        return choose(offers, state.edits, state.claimed, state.dependents(), history), set()
     fresh = [offer for _, offer in made]
     pressed = is_over(state, setting)
-    moment = _moment(state, setting, view.limits, view.projected, free=free, pressed=pressed)
+    moment = _moment(state, setting, view.limits, view.projected_tokens, free=free, pressed=pressed)
     found = _found(state, setting, view, moment, fresh, floor)
-    if moment.pressed and _stays_over(view, found):  # then whatever may go goes
+    if moment.is_over_budget and _stays_over(view, found):  # then whatever may go goes
         moment = replace(moment, caution=0.0)
         found = _found(state, setting, view, moment, fresh, floor)
     cut = _cut(state, setting, view, found, moment)
     taken = _behind(cut, found)
-    if not (moment.pressed or _stays_cached(state, setting, [one.offer for one in taken])):
+    if not (moment.is_over_budget or _stays_cached(state, setting, [one.offer for one in taken])):
         cut = _cut(state, setting, view, [one for one in taken if is_demanded(one.offer)], moment)
         taken = [one for one in _behind(cut, taken) if is_demanded(one.offer)]
     state.cut = state.cut if cut is None else cut.start
@@ -166,7 +166,7 @@ def _planned(
     _let_wait(state, view, made, taken)
     marks = [offer for _, offer in made if isinstance(offer.edit, PlaceMark)]  # break no prefix
     freed = _freed(state, taken)
-    if cut is not None and taken and not moment.pressed:
+    if cut is not None and taken and not moment.is_over_budget:
         freed |= _regretted(state, setting, view, moment, taken, cut)
     return [*(one.offer for one in taken), *marks], freed
 
@@ -178,7 +178,7 @@ def _write_anew(state: State, setting: Setting, *, free: bool) -> None:
     """
     before = [end for end in state.ends if end <= state.cut]
     if free:
-        before = [state.cut] if setting.rates.room and state.cut > 0 else []
+        before = [state.cut] if setting.rates.has_spare_breakpoint and state.cut > 0 else []
     state.ends = [*before, len(state.index.parts)]
 
 
@@ -192,16 +192,16 @@ def _found(
 ) -> list[Priced]:
     """The offers that are worth something, and may be taken together."""
     found = _worthwhile(state, setting, view, moment, fresh)
-    if not (moment.pressed or moment.free or _cut(state, setting, view, found, moment)):
+    if not (moment.is_over_budget or moment.is_rewrite_free or _cut(state, setting, view, found, moment)):
         return []  # no cut would pay even if nothing were ever missed
-    found = risked(found, state.edits, view.risks.of, setting.rates, moment)
+    found = risked(found, state.edits, view.risks.risk_of, setting.rates, moment)
     return [one for one in _standing(state, found) if _may_break(state, one.offer, floor)]
 
 
 def _stays_over(view: View, found: Sequence[Priced]) -> bool:
     """Whether the limit is exceeded even when all of these are taken."""
     saved = sum(one.offer.saved for one in found)
-    return view.limits.tokens is not None and view.projected - saved > view.limits.tokens
+    return view.limits.tokens is not None and view.projected_tokens - saved > view.limits.tokens
 
 
 _GUESSED = frozenset({"unlikely_needed", "stubbed", "trimmed", "over_cap"})
@@ -219,7 +219,7 @@ def _regretted(
         for part, edit in state.edits.items()
         if part >= cut.start and part not in new and edit.reason in _GUESSED
     ]
-    found = priced(old, state.index, {}, {}, view.risks.of, setting.rates, moment)
+    found = priced(old, state.index, {}, {}, view.risks.risk_of, setting.rates, moment)
     kept = {id(one.offer) for one in found}
     return {touched(o.edit, state.index)[0] for o in old if id(o) not in kept}
 
@@ -236,7 +236,7 @@ def _cut(
     """The cut that pays best, if there is anything to take."""
     if not found:
         return None
-    if moment.pressed:
+    if moment.is_over_budget:
         return best_cut(found, state.index, (), setting.rates, moment, (), state.ends)
     edits = chain(state.edits.items(), state.advice.items())
     sent = sent_tokens(state.sizes, edits, state.index.units[-1].parts[0])
@@ -275,7 +275,7 @@ def _may_break(state: State, offer: Offer, floor: int) -> bool:
 
 def _reasoning_lost(state: State, setting: Setting, view: View, moment: Moment) -> Sequence[float]:
     """What goes with a cut in each unit, where the model loses what it thought behind one."""
-    if not setting.binding.loses:
+    if not setting.binding.is_prefix_signed:
         return ()
     bound = reasoning_behind(state.index, -1, state.claimed, view.tokens_of)
     return reasoning_lost(state.index, bound, setting.rates, moment)
@@ -286,7 +286,7 @@ def _let_go_of_bound(
     gone: Collection[int],
 ) -> bool:  # fmt: skip
     """Drop all reasoning that is signed for what these edits changed, as a part of them."""
-    if not setting.binding.bound:
+    if not setting.binding.is_bound:
         return False
     edits = [edit for offer in taken for edit in offer.edits]
     first = cut_of(state.index, edits, gone)
@@ -305,8 +305,8 @@ def _moment(
     free: bool = False, pressed: bool = False,
 ) -> Moment:  # fmt: skip
     sent = projected if limits.tokens is None else min(projected, limits.tokens)
-    caution = setting.policy.caution
-    return Moment(state.requests, sent, free=free, pressed=pressed, caution=caution)
+    caution = setting.policy.miss_penalty
+    return Moment(state.requests, sent, is_rewrite_free=free, is_over_budget=pressed, caution=caution)
 
 
 def _worthwhile(
@@ -321,13 +321,13 @@ def _worthwhile(
         if _may_be_taken(offer, view)
     ]
     return riskless(
-        [*waited, *fresh], state.index, state.edits, state.leaned_on(), setting.rates, moment
+        [*waited, *fresh], state.index, state.edits, state.dependents(), setting.rates, moment
     )
 
 
 def _standing(state: State, found: Sequence[Priced]) -> list[Priced]:
     """Those of them that can stand together, and with the edits in force."""
-    worth = {id(one.offer): one.worth for one in found}
+    worth = {id(one.offer): one.value for one in found}
     offers = [one.offer for one in found]
     chosen = choose(
         offers, state.edits, state.claimed, (), state.index, lambda offer: worth[id(offer)]
@@ -345,7 +345,7 @@ def _freed(state: State, taken: Sequence[Priced]) -> set[int]:
 def _may_be_taken(offer: Offer, view: View) -> bool:
     """Whether an offer that waited still may: what is protected is judged anew."""
     if isinstance(offer.edit, Replace) and offer.edit.reason == KEPT_LINES:
-        return view.may_lose_lines(offer.edit.part)
+        return view.can_lose_lines(offer.edit.part)
     return not any(
         view.is_protected(part) for edit in offer.edits for part in touched(edit, view.transcript)
     )
@@ -354,7 +354,7 @@ def _may_be_taken(offer: Offer, view: View) -> bool:
 def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) -> View:
     """What passes may look at now."""
     fetched = frozenset(state.fetched.values())
-    again = frozenset[int]() if arrival else state.pins
+    again = frozenset[int]() if arrival else state.refetch_pins
     limits = limits_of(state, setting)
     projected = setting.head + tokens_near(limits, state, setting)
     asking = max(projected, _LATER) if arrival else projected
@@ -366,12 +366,12 @@ def view_of(state: State, setting: Setting, unseen_from: int, *, arrival: bool) 
     return View(
         state.index, state.tokens, state.fresh_from, unseen_from, state.first_user,
         setting.counter, state.edits, state.claimed, state.ledger, arrival, state.aged_from,
-        max(setting.policy.keep_recent, _exchanges_between(state, kept, unseen_from)),
+        max(setting.policy.keep_exchanges, _exchanges_between(state, kept, unseen_from)),
         protections,
-        setting.fetch,
+        setting.fetch_tool,
         setting.codec.name, setting.fields, projected, state.leans, limits, state.held,
         state.mentions, fair_risk(setting.rates, _moment(state, setting, limits, asking)),
-        kept, state.due_from, protections.in_part, setting.facts.summaries,
+        kept, state.due_from, protections.partial, setting.facts.summaries,
     )  # fmt: skip
 
 
@@ -406,7 +406,7 @@ def _plainer(offer: Offer, view: View, policy: Policy) -> Offer:
         return offer
     ordinal = view.transcript.exchange_of[edit.part]
     use = view.use(ordinal) if ordinal >= 0 else None
-    text = without_codes(plainer(edit.text, use, policy.number_every, came=part.text), use)
+    text = without_codes(plainer(edit.text, use, policy.line_number_interval, original=part.text), use)
     if len(text) == len(edit.text):
         return offer
     saved = view.saved_by(edit.part, text)
@@ -420,8 +420,8 @@ def _put_in_force(state: State, taken: Sequence[Offer], view: View) -> bool:
         state.recount_advice(
             (edit.part for edit in offer.edits if isinstance(edit, Replace)), view.counter
         )
-        if offer.leans_on:
-            state.leans[touched(offer.edit, state.index)[0]] = offer.leans_on
+        if offer.depends_on:
+            state.leans[touched(offer.edit, state.index)[0]] = offer.depends_on
     return len(taken) > 0
 
 

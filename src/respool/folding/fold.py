@@ -53,7 +53,7 @@ def agrees(state: State, facts: Facts) -> bool:
         return True
     if facts.summaries != state.facts.summaries and _has_folded(state):
         return False
-    changed = facts.differing(state.facts)
+    changed = facts.differing_prefixes(state.facts)
     return changed.isdisjoint(boundary.hex() for boundary in state.boundaries)
 
 
@@ -69,13 +69,13 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     state.facts = setting.facts
     prefix = state.prefix.hex()
     mended = (
-        setting.mender.step(step, state.seen, setting.fields) if setting.policy.repair else None
+        setting.repairer.repair_step(step, state.seen, setting.fields) if setting.policy.repair else None
     )
     before = state.size
     if mended is None:
         sources = range(step.at, step.at + len(step.messages))
         first = _read_rows(state, step.messages, sources, setting)
-        setting.rules.advance(Step(step.messages, first, step.split), state.seen)
+        setting.rules.advance(Step(step.messages, first, step.model_count), state.seen)
     else:
         _read_mended(state, step, mended, setting)
     state.messages = step.at + len(step.messages)
@@ -85,10 +85,10 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     if window is not None:
         state.window = min(window, state.window or window)
     note_fullness(state, setting)
-    state.marks = setting.facts.marks_at(prefix) or state.marks
+    state.breakpoint_mode = setting.facts.breakpoint_mode_at(prefix) or state.breakpoint_mode
     if prefix in setting.facts.left_alone:
         state.left_alone = True
-    sent = len(step.messages) > step.split
+    sent = len(step.messages) > step.model_count
     state.requests += sent
     if sent:
         state.ends.append(len(state.index.parts))
@@ -97,7 +97,7 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
     if not sent or skipped or state.left_alone:
         return
     setting = _as_marked(state, setting)
-    first = state.noted
+    first = state.ledger_exchanges
     note_uses(state, setting)
     note_refetched(state, setting, first)
     arrive(state, setting)
@@ -111,9 +111,9 @@ def fold_step(state: State, step: Step, identities: Iterable[bytes], setting: Se
 
 def _as_marked(state: State, setting: Setting) -> Setting:
     """The setting with the rates of how the client marked here, where a fact tells that."""
-    if state.marks is None:
+    if state.breakpoint_mode is None:
         return setting
-    marking = MARKINGS[state.marks]
+    marking = MARKINGS[state.breakpoint_mode]
     rates = rates_for(setting.policy, setting.codec.name, setting.fields, marking)
     return replace(setting, rates=rates)
 
@@ -124,13 +124,13 @@ def _read_mended(state: State, step: Step, mended: Mended, setting: Setting) -> 
     messages = [row.message for row in mended.rows]
     first = _read_rows(state, messages, [row.source for row in mended.rows], setting)
     for sub in steps_of(setting.codec, messages):  # a mended step may hold more than one run
-        setting.rules.advance(Step(sub.messages, first + sub.at, sub.split), state.seen)
-    state.mended_by += _tokens_in(messages, setting) - _tokens_in(step.messages, setting)
+        setting.rules.advance(Step(sub.messages, first + sub.at, sub.model_count), state.seen)
+    state.repair_tokens += _tokens_in(messages, setting) - _tokens_in(step.messages, setting)
 
 
 def _tokens_in(messages: Sequence[JSON], setting: Setting) -> int:
     """Tokens of messages outside the history."""
-    parts = (part for message in messages for part in setting.codec.read(0, message))
+    parts = (part for message in messages for part in setting.codec.decode(0, message))
     return sum(part_tokens(part, setting.counter) for part in parts)
 
 
@@ -148,9 +148,9 @@ def _record(state: State, step: Step, mended: Mended, setting: Setting) -> Mende
             if encoded is not None:
                 state.encoded[row] = encoded
     looked = watched(state.seen)
-    setting.mender.step(step, looked, setting.fields)
+    setting.repairer.repair_step(step, looked, setting.fields)
     return MendedStep(
-        step.at, len(step.messages), step.split, first, changed, varies, what_was_seen(looked)
+        step.at, len(step.messages), step.model_count, first, changed, varies, what_was_seen(looked)
     )
 
 
@@ -171,15 +171,15 @@ def _read_rows(
     model: list[Part] = []
     answers: list[Part] = []
     for row, message in enumerate(messages, first):
-        read = codec.read(row, message)
-        if codec.model_made(message):
+        read = codec.decode(row, message)
+        if codec.is_model_made(message):
             model += read
         else:
             answers += read
     state.sources += sources
     rows = first, len(state.sources)
-    locked = codec.locks(model)
-    kept = locked and codec.keeps_reasoning(messages)
+    locked = codec.has_locked_calls(model)
+    kept = locked and codec.is_reasoning_required(messages)
     unit = state.index.add_unit(rows, model, answers, locked, kept)
     _note_held(state, unit.parts[0], messages, first)
     sizes = [part_tokens(part, setting.sizer) for part in (*model, *answers)]
@@ -217,7 +217,7 @@ def _first_user(parts: Sequence[Part], start: int) -> tuple[int, int]:
 def _look_at_new(state: State) -> None:
     """Note what the model has of respool's own words, and what came back that was taken out."""
     index, unit = state.index, state.index.units[-1]
-    state.mimicry += mimicry_in(index.parts[unit.parts[0] : unit.answers])
+    state.mimicry += mimicry_in(index.parts[unit.parts[0] : unit.answers_from])
     results = index.results[bisect_left(index.results, unit.parts[0]) :]
     if results:
         state.fetched |= fetched_back(index, results, state.originals, state.elsewhere)

@@ -46,20 +46,20 @@ class Memo:
     last state stays in any case.
     """
 
-    def __init__(self, most: int = 256, most_bytes: int = 512_000_000) -> None:
-        self._most = most
-        self._most_bytes = most_bytes
+    def __init__(self, max_states: int = 256, max_bytes: int = 512_000_000) -> None:
+        self._max_states = max_states
+        self._max_bytes = max_bytes
         self._bytes = 0
         self._entries: OrderedDict[Key, _Entry] = OrderedDict()
         self._shared: dict[int, _Shared] = {}  # by conversation
         self._lock = Lock()
-        self.bodies = Bodies(most_bytes // _BODIES)
+        self.bodies = Bodies(max_bytes // _BODIES)
 
     def __len__(self) -> int:
         return len(self._entries)
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """How many bytes it holds, about."""
         return self._bytes
 
@@ -93,7 +93,7 @@ class Memo:
         self.bodies.clear()
 
     def _is_full(self) -> bool:
-        return len(self._entries) > self._most or self._bytes > self._most_bytes
+        return len(self._entries) > self._max_states or self._bytes > self._max_bytes
 
     def _count(self, state: State) -> None:
         shared = self._shared.setdefault(id(state.ledger), _Shared())
@@ -136,7 +136,7 @@ def _shared_by(state: State) -> int:
     waiting = (offer.edit for offers in state.pool.values() for offer in offers)
     edits = _of_edits([*waiting, *state.edits.values()])
     encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
-    known = state.ledger.lines.held + state.mentions.held
+    known = state.ledger.lines.size_bytes + state.mentions.size_bytes
     return _of_texts(state.index.parts) + edits + encoded + known
 
 

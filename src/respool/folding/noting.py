@@ -16,11 +16,11 @@ from .state import Setting, State
 def note_uses(state: State, setting: Setting) -> None:
     """Write what the new calls did into the ledger; on a fork, all of them into a new one."""
     exchanges, parts, tools = state.index.exchanges, state.index.parts, setting.policy.tools
-    new = exchanges[state.noted :]
-    if not state.ledger.extend(state.noted, new, parts, tools, setting.definitions):
+    new = exchanges[state.ledger_exchanges :]
+    if not state.ledger.extend(state.ledger_exchanges, new, parts, tools, setting.definitions):
         state.ledger = Ledger()
         state.ledger.extend(0, exchanges, parts, tools, setting.definitions)
-    state.noted = len(exchanges)
+    state.ledger_exchanges = len(exchanges)
 
 
 def note_refetched(state: State, setting: Setting, first: int) -> None:
@@ -31,10 +31,10 @@ def note_refetched(state: State, setting: Setting, first: int) -> None:
         if again is None:
             continue
         if again.cut is None:
-            state.asked_twice += 1
+            state.repeated_requests += 1
         else:
             state.refetched.append(_refetched(state, setting, again, again.cut))
-            state.pins |= {ordinal}
+            state.refetch_pins |= {ordinal}
 
 
 def _refetched(state: State, setting: Setting, again: Again, reason: str) -> Refetched:
@@ -63,11 +63,11 @@ def words_noted(state: State, setting: Setting) -> Generator[None]:
     As long as this is open, nobody else notes more in the same index: what is decided by it must
     not depend on who comes first.
     """
-    if setting.policy.at_once and keep_lines not in setting.passes:
+    if setting.policy.eager and keep_lines not in setting.passes:
         yield  # nobody asks for them
         return
-    units, parts, first = state.index.units, state.index.parts, state.mentioned
-    state.mentioned = len(units)
+    units, parts, first = state.index.units, state.index.parts, state.mentioned_units
+    state.mentioned_units = len(units)
     with state.mentions.lock:
         if state.mentions.extend(units, parts, first):
             yield

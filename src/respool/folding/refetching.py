@@ -50,7 +50,7 @@ class Standing(Struct, frozen=True):
     ledger: Ledger
     edits: Mapping[int, Edit]
     claimed: Collection[int]
-    leans: Collection[int]  # parts whose edits point to a copy that stands
+    dependents: Collection[int]  # parts whose edits point to a copy that stands
 
 
 def asked_again(seen: Standing, ordinal: int) -> Again | None:
@@ -60,7 +60,7 @@ def asked_again(seen: Standing, ordinal: int) -> Again | None:
     if exchange.result is None or exchange.server or fetches(call.name):
         return None
     use = seen.ledger.uses[ordinal]
-    if use.ends_as == "write":
+    if use.outcome_kind == "write":
         return None  # who writes the same again asks for nothing
     spans = [span for span in use.reads if not span.part]
     found = [
@@ -95,7 +95,7 @@ def _judged(
         if said:
             had.append((earlier, left))
             known |= said
-            shown |= said if left.cut is None else _telling(left.left)
+            shown |= said if left.cut is None else _telling(left.visible)
         if covers:
             break  # what came before that is not missed, or no longer so
     if not had or len(known) < _AGAIN * len(came):
@@ -113,7 +113,7 @@ def _same_calls(
     known = seen.ledger.repeats(call.name, use, exchange.ordinal)[-_MOST_REPEATS:]
     for ordinal in reversed(known):
         earlier = seen.history.exchanges[ordinal]
-        if seen.ledger.anything_written(ordinal, exchange.ordinal):
+        if seen.ledger.has_any_write(ordinal, exchange.ordinal):
             return
         if earlier.unit < exchange.unit:
             yield earlier, True
@@ -123,11 +123,11 @@ def _reads(seen: Standing, exchange: Exchange, span: Span) -> Iterator[tuple[Exc
     """Earlier reads of the same lines, the latest first, and whether they showed all of them."""
     until = exchange.ordinal
     for event in seen.ledger.latest(span.path, exchange.ordinal, _MOST_EVENTS):
-        if event.wrote or seen.ledger.may_be_written(span.path, event.ordinal, until):
+        if event.is_write or seen.ledger.can_be_written(span.path, event.ordinal, until):
             return
         until = event.ordinal + 1  # what came after was looked through
         earlier = seen.history.exchanges[event.ordinal]
-        if earlier.unit < exchange.unit and event.span.meets(span):
+        if earlier.unit < exchange.unit and event.span.overlaps(span):
             yield earlier, event.span.covers(span)
 
 
@@ -136,7 +136,7 @@ class _Left(Struct, frozen=True, gc=False):
 
     cut: str | None  # why it was cut; None: it stands, here or in a copy
     text: str | None  # all that it said; None: that is not known
-    left: str  # of it, what stood there
+    visible: str  # of it, what stood there
 
 
 def _left_of(seen: Standing, earlier: Exchange) -> _Left | None:
@@ -146,7 +146,7 @@ def _left_of(seen: Standing, earlier: Exchange) -> _Left | None:
         return None
     text, edit = seen.history.parts[position].text, seen.edits.get(position)
     if position in seen.claimed and (edit is None or edit.reason != TIDIED):
-        if position in seen.leans:
+        if position in seen.dependents:
             return _Left(None, text, "")
         if isinstance(edit, Replace):
             return _Left(edit.reason, text, edit.text)
@@ -154,7 +154,7 @@ def _left_of(seen: Standing, earlier: Exchange) -> _Left | None:
     marker = find_marker(text)
     if marker is None:
         return _Left(None, text, "")
-    points_to_a_copy = isinstance(marker, Short) and bool(marker.why)
+    points_to_a_copy = isinstance(marker, Short) and bool(marker.reason)
     return None if points_to_a_copy else _Left(_BEFORE, None, text)
 
 

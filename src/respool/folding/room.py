@@ -18,13 +18,13 @@ def is_due(state: State, setting: Setting) -> bool:
     exceeded, the next look waits until a little more has come.
     """
     projection = state.size - state.saved
-    if state.since >= max(setting.policy.step, setting.policy.growth * projection):
+    if state.since >= max(setting.policy.reevaluate_tokens, setting.policy.reevaluate_ratio * projection):
         return True
     over = _pressure(state, setting)
     tokens = over.of("tokens")
     if tokens is None or limits_of(state, setting).source != "window":
         return bool(over)
-    return len(over.over) > 1 or projection >= _MORE * state.left_over
+    return len(over.exceeded) > 1 or projection >= _MORE * state.left_over
 
 
 def is_over(state: State, setting: Setting) -> bool:
@@ -85,20 +85,20 @@ def _at_most(state: State, setting: Setting) -> float:
 
 def note_fullness(state: State, setting: Setting) -> None:
     """Note how full the projection is, and for how much output there has to be room."""
-    state.fullest = max(state.fullest, _at_most(state, setting))
+    state.max_request_tokens = max(state.max_request_tokens, _at_most(state, setting))
     allowed = limits_of(state, setting).tokens
-    state.crowded |= allowed is not None and state.fullest > _NEAR * allowed
-    state.output = setting.output
+    state.was_near_limit |= allowed is not None and state.max_request_tokens > _NEAR * allowed
+    state.output_tokens = setting.output_tokens
 
 
 def minds_output(state: State, setting: Setting, other: int) -> bool:
     """Whether the same may have been decided otherwise for a request with so much output."""
-    if other == setting.output or (setting.policy.budget is not None and state.window is None):
+    if other == setting.output_tokens or (setting.policy.budget is not None and state.window is None):
         return False
     allowed = limits_of(state, setting).tokens
     if allowed is None:
         return False
-    return state.crowded or state.fullest > _NEAR * (allowed - max(0, other - setting.output))
+    return state.was_near_limit or state.max_request_tokens > _NEAR * (allowed - max(0, other - setting.output_tokens))
 
 
 def fits_alike(state: State, setting: Setting) -> bool:
@@ -107,9 +107,9 @@ def fits_alike(state: State, setting: Setting) -> bool:
     Far from a window it does not matter how much of that is kept free.
     """
     budget, named = setting.policy.budget is not None, state.window is not None
-    if state.output == setting.output or (budget and not named):
+    if state.output_tokens == setting.output_tokens or (budget and not named):
         return True
-    if state.crowded or budget:
+    if state.was_near_limit or budget:
         return False
     allowed = limits_of(state, setting).tokens
-    return allowed is None or state.fullest <= _NEAR * allowed
+    return allowed is None or state.max_request_tokens <= _NEAR * allowed

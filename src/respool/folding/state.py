@@ -40,7 +40,7 @@ class Setting(Struct, frozen=True):
 
     codec: Codec
     rules: Rules
-    mender: Mender
+    repairer: Mender
     counter: Counter
     sizer: Counter  # the counter where it is quick, else the estimate, which decides when to look
     policy: Policy
@@ -49,12 +49,12 @@ class Setting(Struct, frozen=True):
     facts: Facts
     fields: Fields | None
     encode: Callable[[int | None, JSON], bytes | None]  # how the request spells a changed message
-    fetch: str | None = None  # which of those tools gives originals back
+    fetch_tool: str | None = None  # which of those tools gives originals back
     head: int = 0  # tokens of system prompt and tools
     rates: Rates = NO_CACHE
     binding: Binding = _UNBOUND
     limits: Limits = _NO_LIMITS
-    output: int = 0  # tokens that the request asks for, for which room is kept
+    output_tokens: int = 0  # tokens that the request asks for, for which room is kept
     start: bytes = b""  # the memo's key of a history without a message, where it is known already
 
 
@@ -66,7 +66,7 @@ class MendedStep(Struct, frozen=True):
     split: int  # how many of them are the model's
     row: int  # its first row
     changed: dict[int, JSON]  # rows that are not the source's own, as mended here
-    varies: bool  # has marks, or words that clients spell in two ways
+    is_variable: bool  # has marks, or words that clients spell in two ways
     seen: Seen  # of what had been seen before it, all that mending looked at
 
 
@@ -85,10 +85,10 @@ class Settled(Struct, frozen=True):
 
     end: int  # the first row after them
     pieces: tuple[Piece, ...]
-    loose: frozenset[int]  # source messages among them that do not go out as they came
+    changed_sources: frozenset[int]  # source messages among them that do not go out as they came
     steps: int  # after how many steps that was known
     prefix: bytes  # the hash of the history there
-    anew: dict[int, int]  # rows that are spelled each time, and which of the pieces they are
+    variable_pieces: dict[int, int]  # rows that are spelled each time, and which of the pieces they are
     lasting: int  # the first of them that is as the end of the history needs it; `end`: none is
 
 
@@ -96,8 +96,8 @@ class Outgoing(Struct):
     """What is remembered of a projection; shared by all states with the same edits in force."""
 
     changes: dict[int, RowChanges] | None = None  # by row
-    spelled_anew: frozenset[int] = frozenset()  # rows among them whose bytes are not remembered
-    before_gone: frozenset[int] = frozenset()  # rows before one that something is taken out of
+    variable_rows: frozenset[int] = frozenset()  # rows among them whose bytes are not remembered
+    rows_before_removed: frozenset[int] = frozenset()  # rows before one that something is taken out of
     edits: tuple[Edit, ...] | None = None  # in the order of the history
     edition: int = 0  # a number of these edits alone, in this process
     settled: Settled | None = None
@@ -124,12 +124,12 @@ class State(Struct):
     failures: dict[str, str] = field(default_factory=dict[str, str])  # pass -> what went wrong
     encoded: dict[int, bytes] = field(default_factory=dict[int, bytes])  # changed rows' bytes
     ended: dict[int, bytes] = field(default_factory=dict[int, bytes])  # as the end needs them
-    outgoing: Outgoing = field(default_factory=Outgoing)
+    rendered: Outgoing = field(default_factory=Outgoing)
     messages: int = 0  # source messages read
     size: int = 0  # of all parts together, about, in tokens
     exact: int = 0  # of the first parts, exactly
     counted: int = 0  # how many parts those are
-    mended_by: int = 0  # tokens that repair added, or took away
+    repair_tokens: int = 0  # tokens that repair added, or took away
     saved: int = 0
     fresh_from: int = 0  # the first part that no evaluation has looked at
     due_from: int = 0  # the first that none could touch
@@ -142,10 +142,10 @@ class State(Struct):
     )
     held: dict[int, Held] = field(default_factory=dict[int, Held])  # images and files, by part
     window: int | None = None  # what an overflow error said would fit
-    fullest: float = 0  # tokens that a request had so far, head and doubt counted
-    crowded: bool = False  # at some time they were so many that it mattered what fits
-    output: int = 0  # tokens that the last request asked for
-    marks: Marks | None = None  # how the client marked by now, where a fact tells
+    max_request_tokens: float = 0  # tokens that a request had so far, head and doubt counted
+    was_near_limit: bool = False  # at some time they were so many that it mattered what fits
+    output_tokens: int = 0  # tokens that the last request asked for
+    breakpoint_mode: Marks | None = None  # how the client marked by now, where a fact tells
     cut: int = -1  # the part before which the last epoch began; -1: there was none
     ends: list[int] = field(default_factory=list[int])  # parts before which a cached prefix ends
     left_alone: bool = False
@@ -154,15 +154,15 @@ class State(Struct):
     facts: Facts = _NO_FACTS  # under which this was folded
     first_user: tuple[int, int] = (-1, -1)
     ledger: Ledger = field(default_factory=Ledger)  # shared along the conversation
-    noted: int = 0  # exchanges that stand in the ledger
+    ledger_exchanges: int = 0  # exchanges that stand in the ledger
     mentions: Mentions = field(default_factory=Mentions)  # shared along the conversation, too
-    mentioned: int = 0  # units that stand in it
+    mentioned_units: int = 0  # units that stand in it
     aged_from: int = 0  # the first exchange that was recent at the last evaluation
     fetched: dict[str, int] = field(default_factory=dict[str, int])  # text -> its last exchange
     elsewhere: set[str] = field(default_factory=set[str])  # references of other originals than ours
     refetched: list[Refetched] = field(default_factory=list[Refetched])  # after a cut
-    pins: frozenset[int] = frozenset()  # the exchanges among them that stay
-    asked_twice: int = 0  # exchanges that asked again for what stood there whole
+    refetch_pins: frozenset[int] = frozenset()  # the exchanges among them that stay
+    repeated_requests: int = 0  # exchanges that asked again for what stood there whole
     mimicry: list[Mimicry] = field(default_factory=list[Mimicry])
     trace: list[Traced] | None = None  # every offer made, where someone wants to know
 
@@ -170,7 +170,7 @@ class State(Struct):
         """A state that can grow apart from this one."""
         return replace(self, **{name: getattr(self, name).copy() for name in _GROWING})
 
-    def leaned_on(self) -> dict[int, set[int]]:
+    def dependents(self) -> dict[int, set[int]]:
         """The parts that edits in force need whole, each with the parts of those edits."""
         found: dict[int, set[int]] = {}
         for leaner, parts in self.leans.items():
@@ -192,7 +192,7 @@ class State(Struct):
             self.edits[parts[0]] = edit
             self.claimed.update(parts)
             self.saved += edit.saved
-            self._forget(rows_of(edit, self.index))
+            self._forget_rows(rows_of(edit, self.index))
             self._keep_originals(edit, parts)
 
     def _advise(self, edit: Advise) -> None:
@@ -200,23 +200,23 @@ class State(Struct):
         self.withdraw_advice(edit.part)
         self.advice[edit.part] = edit
         self.saved += edit.saved
-        self._forget({edit.ref.row})
+        self._forget_rows({edit.ref.row})
 
     def withdraw_advice(self, part: int) -> None:
         """Take advice back, if any was given there."""
         before = self.advice.pop(part, None)
         if before is not None:
             self.saved -= before.saved
-            self._forget({before.ref.row})
+            self._forget_rows({before.ref.row})
 
     def recount_advice(self, parts: Iterable[int], counter: Counter) -> None:
         """Count again what advice adds to these parts, for what they say has changed."""
         for part in self.advice.keys() & set(parts):
             edit, count = self.advice[part], counter.count
-            said = self.said(part)
+            said = self.text_of(part)
             self._advise(replace(edit, saved=count(said) - count(advised(said, edit.text))))
 
-    def said(self, part: int) -> str:
+    def text_of(self, part: int) -> str:
         """What a part says in the projection, advice aside."""
         edit = self.edits.get(part)
         return edit.text if isinstance(edit, Replace) else self.index.parts[part].text
@@ -229,17 +229,17 @@ class State(Struct):
         parts, rows = touched(edit, self.index), rows_of(edit, self.index)
         self._withdraw(part)
         self.claimed.difference_update(parts)
-        self._forget(rows)
+        self._forget_rows(rows)
 
-    def _forget(self, rows: Collection[int]) -> None:
+    def _forget_rows(self, rows: Collection[int]) -> None:
         """Forget how these rows, and what may hang together with them, go out."""
         for row in rows:
             self.encoded.pop(row, None)
             self.ended.pop(row, None)
-        settled = self.outgoing.settled
+        settled = self.rendered.settled
         if settled is not None and min(rows, default=0) < settled.end:
             settled = None
-        self.outgoing = Outgoing(settled=settled)  # not the one that others share
+        self.rendered = Outgoing(settled=settled)  # not the one that others share
 
     def _withdraw(self, part: int) -> None:
         before = self.edits.pop(part, None)

@@ -90,28 +90,28 @@ _SETTINGS = re.compile(
 class Lines(Struct, frozen=True):
     """The bins of a result's lines: what each has for itself, what it looks like, what is near."""
 
-    owned: array[int]
-    looks: bytes
+    unique: array[int]
+    formats: bytes
     used: bytes
-    said: bytes
-    talked: bytes
+    mentioned: bytes
+    discussed: bytes
     folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
 
     @property
     def bins(self) -> Sequence[Bins]:
         """All bins of each line."""
-        near = zip(self.used, self.said, self.talked, strict=True)
+        near = zip(self.used, self.mentioned, self.discussed, strict=True)
         return [
             (*OWNED[owned], *near, place, form_of(look), length_of(look), indent_of(look))
             for owned, near, place, look in zip(
-                self.owned, near, self.places, self.looks, strict=True
+                self.unique, near, self.places, self.formats, strict=True
             )
         ]
 
     @property
     def places(self) -> bytes:
         """Where each line stands: at the beginning, at the end, or between."""
-        return _places(len(self.looks))
+        return _places(len(self.formats))
 
 
 def _alone(owned: Sequence[int]) -> tuple[int, int]:
@@ -131,14 +131,14 @@ class Known(Struct, frozen=True, dict=True):
     mentions: Mentions
 
     @cached_property
-    def all(self) -> Lines:
+    def line_bins(self) -> Lines:
         """What is known of its lines, made when first asked for: before the index grows on."""
         return _lines_of(self.words, self.mentions)
 
     @property
     def lines(self) -> Sequence[Bins]:
         """The bins of each line."""
-        return self.all.bins
+        return self.line_bins.bins
 
 
 def bin_of(names: Sequence[str], age: int) -> int:
@@ -206,7 +206,7 @@ def known(
         session.edits + (session.edits == _PATCHED and kind == _DIFF),
         session.edited,
         _path(use),
-        *owned.alone,
+        *owned.unique_bins,
         int(part.error),
         session.reuse,
     )
@@ -215,7 +215,7 @@ def known(
 
 def _taken(words: Words, mentions: Mentions, now: int) -> tuple[int, int]:
     """How often calls took something from it, and how long ago."""
-    units = mentions.taken_from(words).units
+    units = mentions.mentions_of(words).units
     last = 1 + bisect_left(_LAST, now - units[-1]) if units else 0
     return bisect_left(_TAKEN, len(units)), last
 
@@ -223,10 +223,10 @@ def _taken(words: Words, mentions: Mentions, now: int) -> tuple[int, int]:
 def _owned(words: Words, mentions: Mentions) -> Owned:
     """What is remembered of a result, brought up to date."""
     owned, changed = mentions.owned(words)
-    taken = mentions.taken_from(words)
+    taken = mentions.mentions_of(words)
     stamp = len(taken.calls), len(taken.talk)
     if changed:
-        owned.alone = _alone(mentions.said.codes_of(words))
+        owned.unique_bins = _alone(mentions.said.codes_of(words))
     if changed or owned.stamp != stamp:
         owned.version += 1
         owned.stamp = stamp
@@ -235,10 +235,10 @@ def _owned(words: Words, mentions: Mentions) -> Owned:
 
 def _lines_of(words: Words, mentions: Mentions) -> Lines:
     """The bins of a result's lines."""
-    codes, taken, total = mentions.said.codes_of(words), mentions.taken_from(words), words.lines
+    codes, taken, total = mentions.said.codes_of(words), mentions.mentions_of(words), words.lines
     told = [line for line, code in enumerate(codes) if WAS_SAID[code]]
     used, said, talked = (_near(one, total) for one in (taken.calls, told, taken.talk))
-    return Lines(codes, words.looks, used, said, talked, words.folded)
+    return Lines(codes, words.formats, used, said, talked, words.folded)
 
 
 @lru_cache(maxsize=1_024)
@@ -304,9 +304,9 @@ def _file(ordinal: int, use: Use, history: History, ledger: Ledger) -> tuple[int
     if span.part:
         return 2, 0, 0
     events = ledger.events(span.path, _noted(history, ledger))
-    before = any(event.wrote and event.ordinal < ordinal for event in events)
+    before = any(event.is_write and event.ordinal < ordinal for event in events)
     later = [event for event in events if event.ordinal > ordinal]
-    writes = [event.ordinal for event in later if event.wrote]
+    writes = [event.ordinal for event in later if event.is_write]
     last = 0
     if writes:
         ago = len(history.units) - 1 - history.exchanges[writes[-1]].unit
@@ -315,7 +315,7 @@ def _file(ordinal: int, use: Use, history: History, ledger: Ledger) -> tuple[int
 
 
 def _read_again(span: Span, later: Sequence[Event]) -> int:
-    again = [event.span for event in later if not event.wrote]
+    again = [event.span for event in later if not event.is_write]
     return 2 if any(one.covers(span) for one in again) else int(bool(again))
 
 
@@ -323,7 +323,7 @@ def _named(use: Use, words: Words, mentions: Mentions, now: int) -> int:
     """How long ago a call or a talk named the file that was read."""
     if len(use.reads) != 1:
         return 0
-    last = mentions.said_last(use.reads[0].path)
+    last = mentions.last_mention(use.reads[0].path)
     return 0 if last <= words.unit else 1 + bisect_left(_EDITED, now - last)
 
 

@@ -34,11 +34,11 @@ class Kept(Struct, frozen=True):
 
     text: str
     lines: Sequence[int]
-    all: int
+    total: int
     risk: float
 
     @property
-    def gone(self) -> int:
+    def removed(self) -> int:
         """How many lines are gone."""
         return len(self.lines)
 
@@ -104,7 +104,7 @@ class Names:
         self, lines: Sequence[str], stays: bytes | bytearray, found: Known, expected: Forecast,
         mentions: Mentions, rate: float,
     ) -> None:  # fmt: skip
-        least, owned = rate * _LEAST_SIZE / _TOKEN, found.all.owned
+        least, owned = rate * _LEAST_SIZE / _TOKEN, found.line_bins.unique
         needs = zip(expected.names, stays, strict=False)
         worthy = [line for line, (need, fixed) in enumerate(needs) if need > least and fixed != 1]
         self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
@@ -166,7 +166,7 @@ def _staying(
     """Which lines stay whatever they are needed for, the frame and the outline; which went."""
     stays = bytearray(len(lines))
     if found.bins[0] == _CODE:
-        for line, look in enumerate(found.words.looks):
+        for line, look in enumerate(found.words.formats):
             if look in _OUTLINE:
                 stays[line] = _STAYS
     first, last = _framing(text, lines, is_run=found.bins[0] in _RUNS)

@@ -85,12 +85,12 @@ class Mentions:
         self._noted = 0  # parts
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes that all this takes, about."""
         lines = len(self.said.changed)
         results = _A_RESULT * len(self._owned) + _TEXTS * lines + _A_TAKEN * len(self.taken)
         remembered = _AN_ATOM * (len(self._atoms) + len(self._plain) + len(self._gone_of_calls))
-        return self.said.held + self._numbers.held + self.recent.held + results + remembered
+        return self.said.size_bytes + self._numbers.size_bytes + self.recent.size_bytes + results + remembered
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
         """Note the units from number `first` on; False when others were noted already."""
@@ -104,11 +104,11 @@ class Mentions:
                 self._noted = end
             return not units or self._noted == units[-1].parts[1]
 
-    def said_last(self, path: str) -> int:
+    def last_mention(self, path: str) -> int:
         """The last unit in which a call or a talk named a file, by its path or name; -1: none."""
-        return self.said.told[self._numbers.get(hash(path.rpartition("/")[2]))]
+        return self.said.mentioned[self._numbers.get(hash(path.rpartition("/")[2]))]
 
-    def taken_from(self, words: Words) -> TakenUp:
+    def mentions_of(self, words: Words) -> TakenUp:
         """What was taken up of a result."""
         return self.taken.get(words.number, _NOTHING)
 
@@ -117,16 +117,16 @@ class Mentions:
         said, found, changed = self.said, self._owned.get(words.number), True
         if found is None:
             found = self._owned[words.number] = Owned()
-            said.look(words)
+            said.encode(words)
         else:
-            changed = said.look_again(words, found.looked)
-        found.looked = len(said.events)
+            changed = said.refresh(words, found.seen_events)
+        found.seen_events = len(said.events)
         return found, changed
 
     def missing(self, words: Words, original: str, text: str) -> Missing:
         """Which lines of a result are gone, and which with a name, where it says `text`."""
         owned = self._owned.get(words.number) or self.owned(words)[0]
-        return owned.find(hash(text)) or owned.keep(self._missing(words, original, text))
+        return owned.find(hash(text)) or owned.store(self._missing(words, original, text))
 
     def _missing(self, words: Words, original: str, text: str) -> Missing:
         text, original = uncoloured(text), uncoloured(original)  # as other passes leave it
@@ -138,15 +138,15 @@ class Mentions:
             named = {word for line in lines for word in self._atoms_of(line)}
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
-            named.update(*self.said.of_runs(words, gone))
+            named.update(*self.said.words_of_runs(words, gone))
         lacks = bytearray(gone.translate(_WITH_ITS_NAMES))
         for line in compress(range(len(gone)), gone) if self.said.has_any(words, named) else ():
-            own = self.said.of(words.first + line)
+            own = self.said.words_of_line(words.first + line)
             if own and named.issuperset(own):
                 lacks[line] = LINE
         return Missing(hash(text), bytes(lacks))
 
-    def gone_of_call(self, arguments: str, text: str) -> int:
+    def removed_call_lines(self, arguments: str, text: str) -> int:
         """How many lines of a call's arguments are gone where it says `text`."""
         key = hash(arguments), hash(text)
         gone = self._gone_of_calls.get(key)
@@ -164,10 +164,10 @@ class Mentions:
         With what parts it from the next one; a timing is no name.
         """
         said, place = self.said, words.first + line
-        home, told, sizes = said.home, said.told, said.sizes
+        home, told, sizes = said.home, said.mentioned, said.sizes
         return {
             word: sizes[word]
-            for word in said.of(place)
+            for word in said.words_of_line(place)
             if home[word] == place and told[word] < 0 and sizes[word]
         }
 
@@ -247,14 +247,14 @@ class Mentions:
 
     def _number_of(self, atom: str) -> int:
         known = len(self._numbers)
-        number = self._numbers.of(hash(atom))
+        number = self._numbers.number_of(hash(atom))
         if number == known:
             self.said.number(number, _sort(atom), 0 if _is_timing(atom) else len(atom) + 2)
         return number
 
     def _number_of_line(self, whole: str) -> int:
         known = len(self._numbers)
-        number = self._numbers.of(hash(whole) ^ _LINES)
+        number = self._numbers.number_of(hash(whole) ^ _LINES)
         if number == known:
             self.said.number(number, WHOLE, 0)
         return number
@@ -267,15 +267,15 @@ class Mentions:
             for word in self._words_of(line, whole):
                 if word != NONE:
                     self._taken_from(word, unit, called)
-                    said.tell(word, unit)
+                    said.mention(word, unit)
             if "/" in whole:
                 for name in _FILE.findall(whole):  # a file is named by its name alone, too
-                    said.tell(self._number_of(name), unit)
+                    said.mention(self._number_of(name), unit)
 
     def _taken_from(self, word: int, unit: int, called: bool) -> None:
         """Note which line a word was taken from, if any result says it."""
         said = self.said
-        place, new = said.home[word], said.told[word] < 0
+        place, new = said.home[word], said.mentioned[word] < 0
         if place < 0 or not (new or said.count[word] <= RARE):
             return
         result = bisect_right(self._firsts, place) - 1

@@ -46,11 +46,11 @@ class Weights(Struct, frozen=True, dict=True):
 
     def of_lines(self, lines: Lines) -> array[float]:
         """What each line's bins multiply it by."""
-        found = map(self._owned.__getitem__, lines.owned)
+        found = map(self._owned.__getitem__, lines.unique)
         at_place = map(self._looks.__getitem__, lines.places)
-        found = map(mul, found, map(getitem, at_place, lines.looks))
+        found = map(mul, found, map(getitem, at_place, lines.formats))
         nears, far = (
-            zip(self.line[_NEARS], (lines.used, lines.said, lines.talked), strict=True),
+            zip(self.line[_NEARS], (lines.used, lines.mentioned, lines.discussed), strict=True),
             1.0,
         )
         for table, near in nears:
@@ -107,7 +107,7 @@ class Model(Struct, frozen=True):
 
 def forecast(known: Known, model: Model | None = None) -> Forecast:
     """What a result's lines will be needed for."""
-    shares = shares_of(known) if model is None else _shares(known.all, model)
+    shares = shares_of(known) if model is None else _shares(known.line_bins, model)
     whole, names = bases(known, model)
     return Forecast(_needs(_SHARED, whole, shares.whole), _needs(_NAMED, names, shares.names))
 
@@ -136,10 +136,10 @@ def expected_of(known: Known, rates: tuple[float, float], missing: Missing) -> f
         missing.whole = sum(compress(shares.whole, missing.lines))
         missing.named = sum(compress(shares.names, missing.names))
         missing.version = owned.version
-        if owned.most[0] != owned.version:
-            owned.most = owned.version, max(shares.whole), max(shares.names)
+        if owned.max_factors[0] != owned.version:
+            owned.max_factors = owned.version, max(shares.whole), max(shares.names)
     whole, names = rates
-    if whole * owned.most[1] > _MOST or names * owned.most[2] > _MOST:
+    if whole * owned.max_factors[1] > _MOST or names * owned.max_factors[2] > _MOST:
         found = forecast(known)
         needed = compress(found.whole, missing.lines), compress(found.names, missing.names)
         return sum(needed[0]) + sum(needed[1])
@@ -151,8 +151,8 @@ def shares_of(known: Known) -> Shares:
     recent = known.mentions.recent
     found = recent.get(known.words.number, known.owned.version)
     if not isinstance(found, Shares):
-        found = _shares(known.all, shipped())
-        recent.keep(known.words.number, known.owned.version, found, known.words.lines)
+        found = _shares(known.line_bins, shipped())
+        recent.store(known.words.number, known.owned.version, found, known.words.lines)
     return found
 
 

@@ -43,13 +43,13 @@ class Words(Struct, frozen=True, gc=False):
     number: int  # of the result, in order
     unit: int  # the unit it came in
     first: int  # its first line
-    looks: bytes  # what each line looks like
+    formats: bytes  # what each line looks like
     folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
 
     @property
     def lines(self) -> int:
         """How many lines it has."""
-        return len(self.looks)
+        return len(self.formats)
 
 
 class Said:
@@ -61,7 +61,7 @@ class Said:
     def __init__(self) -> None:
         # By word; the first one is no word, and at home nowhere.
         self.home = array("i", [_NOWHERE])  # the first line of the newest result that says it
-        self.told = array("i", [-1])  # the last unit in which a call or a talk had it
+        self.mentioned = array("i", [-1])  # the last unit in which a call or a talk had it
         self.count = bytearray(1)  # how many results say it, or a few more than are rare
         self.sorts = bytearray(1)
         # Characters of a name and of what parts it from the next; 0: it is no name but a timing.
@@ -76,9 +76,9 @@ class Said:
         self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # some of these
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes that all this takes."""
-        of_words = held_by(self.home, self.told, self.count, self.sorts, self.sizes)
+        of_words = held_by(self.home, self.mentioned, self.count, self.sorts, self.sizes)
         of_lines = held_by(self.starts, self.changed, self.codes, self.shown)
         return of_words + of_lines + held_by(self.words, self.events)
 
@@ -86,7 +86,7 @@ class Said:
         """Make room for one more word, which takes so many characters where it is told."""
         if word >= len(self.home):
             self.home.extend(_NONE_YET)
-            self.told.extend(_NONE_YET)
+            self.mentioned.extend(_NONE_YET)
             self.count.extend(bytes(_ROOM))
             self.sorts.extend(bytes(_ROOM))
             self.sizes.extend(array("H", bytes(2 * _ROOM)))
@@ -116,25 +116,25 @@ class Said:
         self.home[word] = line
         if count <= RARE:
             self.count[word] = count + 1
-        if self.told[word] < 0:
+        if self.mentioned[word] < 0:
             self.changed[before] = 1
         elif count == RARE:  # it is no longer rare
             self.events.append(word)
 
-    def tell(self, word: int, unit: int) -> None:
+    def mention(self, word: int, unit: int) -> None:
         """A call or a talk has a word."""
-        if self.told[word] < 0 <= self.home[word]:
+        if self.mentioned[word] < 0 <= self.home[word]:
             if self.count[word] <= RARE or self.sorts[word] == WHOLE:
                 self.events.append(word)
             else:
                 self.changed[self.home[word]] = 1
-        self.told[word] = unit
+        self.mentioned[word] = unit
 
-    def of(self, line: int) -> array[int]:
+    def words_of_line(self, line: int) -> array[int]:
         """The identifiers of a line."""
         return self.words[self.starts[line] + 1 : self.starts[line + 1]]
 
-    def of_runs(self, words: Words, gone: bytes) -> Iterator[array[int]]:
+    def words_of_runs(self, words: Words, gone: bytes) -> Iterator[array[int]]:
         """The words of a result's lines that are not gone, run by run."""
         at = gone.find(0)
         while at >= 0:
@@ -152,24 +152,24 @@ class Said:
         """The numbers of a result's lines."""
         return self.codes[words.first : words.first + words.lines]
 
-    def look(self, words: Words) -> None:
+    def encode(self, words: Words) -> None:
         """Number all lines of a result."""
         first, end = words.first, words.first + words.lines
         self.changed[first:end] = bytes(words.lines)
-        self._look(range(first, end), words)
+        self._encode(range(first, end), words)
 
-    def look_again(self, words: Words, looked: int) -> bool:
+    def refresh(self, words: Words, looked: int) -> bool:
         """The same for lines in which something changed after so many events; whether any has."""
         changed, first, end = self.changed, words.first, words.first + words.lines
         if looked < len(self.events):
-            self._mark(words, self._events_since(looked))
+            self._flag_changed(words, self._events_since(looked))
         lines: list[int] = []
         at = changed.find(1, first, end)
         while at >= 0:
             changed[at] = 0
             lines.append(at)
             at = changed.find(1, at + 1, end)
-        return bool(lines) and self._look(lines, words)
+        return bool(lines) and self._encode(lines, words)
 
     def _events_since(self, looked: int) -> frozenset[int]:
         """The words of the events after so many; mostly asked for the same ones."""
@@ -178,7 +178,7 @@ class Said:
             self._since = looked, count, frozenset(self.events[looked:])
         return self._since[2]
 
-    def _mark(self, words: Words, events: frozenset[int]) -> None:
+    def _flag_changed(self, words: Words, events: frozenset[int]) -> None:
         """Mark the lines of a result that have one of these words."""
         said = self._words_of(words)
         if events.isdisjoint(said):
@@ -192,7 +192,7 @@ class Said:
         """All words of a result."""
         return self.words[self.starts[words.first] : self.starts[words.first + words.lines]]
 
-    def _look(self, lines: Iterable[int], words: Words) -> bool:
+    def _encode(self, lines: Iterable[int], words: Words) -> bool:
         """Number these lines of a result; whether any number is new."""
         codes, changed = self.codes, False
         times = Counter(self._words_of(words))
@@ -204,7 +204,7 @@ class Said:
 
     def _code(self, line: int, times: Mapping[int, int]) -> int:
         """What a line has that stands nowhere else, as one number."""
-        home, told, words, begin = self.home, self.told, self.words, self.starts[line]
+        home, told, words, begin = self.home, self.mentioned, self.words, self.starts[line]
         code, whole = 0, words[begin]
         if whole != NONE:
             code = (2 if told[whole] >= 0 else 3 if home[whole] == line else 1) * _WORTH[0]
@@ -247,13 +247,13 @@ class Missing(Struct, gc=False):
 class Owned(Struct, gc=False):
     """What is remembered of one result."""
 
-    looked: int = 0  # how many events of words it knows
+    seen_events: int = 0  # how many events of words it knows
     version: int = 0  # one more whenever anything about its lines has changed
     stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
-    alone: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
+    unique_bins: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
     shape: tuple[str | None, str] | None = None  # what it is, and what its call says that it is
-    telling: tuple[str, str] | None = None  # which kind its call is, and the line that tells why
-    most: tuple[int, float, float] = (-1, 0.0, 0.0)  # what any line multiplies a rate by, and when
+    failure: tuple[str, str] | None = None  # which kind its call is, and the line that tells why
+    max_factors: tuple[int, float, float] = (-1, 0.0, 0.0)  # what any line multiplies a rate by, and when
     texts: tuple[Missing, ...] = ()  # in its place, the one asked for last in front
 
     def find(self, text: int) -> Missing | None:
@@ -265,7 +265,7 @@ class Owned(Struct, gc=False):
                 return found
         return None
 
-    def keep(self, missing: Missing) -> Missing:
+    def store(self, missing: Missing) -> Missing:
         """Remember what a text lacks, and of too many forget the one not asked for longest."""
         self._put_first(missing)
         return missing
@@ -283,7 +283,7 @@ class Recent:
         self._lines = 0
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes that all this takes, about."""
         return 2 * 8 * self._lines + _A_RESULT * len(self._found)
 
@@ -292,7 +292,7 @@ class Recent:
         known = self._found.get(number)
         return None if known is None or known[0] != version else known[1]
 
-    def keep(self, number: int, version: int, found: object, lines: int) -> None:
+    def store(self, number: int, version: int, found: object, lines: int) -> None:
         """Remember what was found for a result of so many lines."""
         if number not in self._found:
             self._lines += lines

@@ -30,7 +30,7 @@ class Moment(Protocol):
 
 def risk(offer: Offer, moment: Moment, mentions: Mentions) -> float:
     """How many later turns would miss something that this offer takes away."""
-    return Risks(moment, mentions).of(offer)
+    return Risks(moment, mentions).risk_of(offer)
 
 
 class Risks:
@@ -42,12 +42,12 @@ class Risks:
         self._session = session_of(moment.transcript, moment.ledger, mentions)
         self._known: dict[int, tuple[Known, tuple[float, float]] | None] = {}
 
-    def of(self, offer: Offer) -> float:
+    def risk_of(self, offer: Offer) -> float:
         """How many later turns would miss something that an offer takes away.
 
         What is only tidied misses nothing; nor does what leans on a copy that stays whole.
         """
-        if offer.leans_on:
+        if offer.depends_on:
             return 0.0
         return sum([self._edit(edit) * self._calibration(edit) for edit in offer.edits])
 
@@ -69,7 +69,7 @@ class Risks:
         part = self._history.parts[position]
         if part.kind == "call":
             return self._call(position, text)
-        looked = self.result(position) if part.kind == "result" else None
+        looked = self.result_features(position) if part.kind == "result" else None
         if looked is None:
             return 0.0
         found, rates = looked
@@ -80,10 +80,10 @@ class Risks:
         ordinal = history.exchange_of[position]
         kind = uses[ordinal].kind if 0 <= ordinal < len(uses) else "other"
         age = len(history.units) - 1 - history.exchanges[ordinal].unit if ordinal >= 0 else 0
-        gone = self._mentions.gone_of_call(history.parts[position].text, text)
+        gone = self._mentions.removed_call_lines(history.parts[position].text, text)
         return call_rate(kind, age) * gone
 
-    def result(self, position: int) -> tuple[Known, tuple[float, float]] | None:
+    def result_features(self, position: int) -> tuple[Known, tuple[float, float]] | None:
         """What is known of a result, and its rates; None: nothing was noted of it."""
         if position not in self._known:
             found = known(position, self._history, self._ledger, self._mentions, self._session)

@@ -29,7 +29,7 @@ class Event(Struct, frozen=True, gc=False):
 
     ordinal: int
     span: Span
-    wrote: bool
+    is_write: bool
     replaced: bool = False  # it wrote the whole file
 
 
@@ -62,7 +62,7 @@ class Ledger:
         self._calls: dict[tuple[str, str], list[int]] = {}
         self._outcomes: dict[tuple[str, str, str], list[Outcome]] = {}
         self._lock = Lock()
-        self.beside: dict[str, Any] = {}  # what others work out along with it, append-only too
+        self.extensions: dict[str, Any] = {}  # what others work out along with it, append-only too
 
     def extend(
         self,
@@ -97,7 +97,7 @@ class Ledger:
 
     def _note(self, ordinal: int, call: Part, use: Use, result: Part | None) -> None:
         self.uses.append(use)
-        if use.may_write:
+        if use.can_write:
             self._writes.append(ordinal)
         if use.barrier:
             self._barriers.append(ordinal)
@@ -112,7 +112,7 @@ class Ledger:
             text = without_advice(result.text)
             if len(text) >= LEAST_TEXT:
                 self._texts.setdefault(text_hash(text), []).append(ordinal)
-            outcome = Outcome(ordinal, went_wrong(text, result.error, use.ends_as))
+            outcome = Outcome(ordinal, went_wrong(text, result.error, use.outcome_kind))
             self._outcomes.setdefault(_operation(use), []).append(outcome)
 
     def _note_write(self, ordinal: int, span: Span, replaces: bool) -> None:
@@ -129,18 +129,18 @@ class Ledger:
         events = self._paths.get(path, [])
         return events[: bisect_left(events, until, key=_ordinal)]
 
-    def latest(self, path: str, until: int, most: int) -> Sequence[Event]:
+    def latest(self, path: str, until: int, limit: int) -> Sequence[Event]:
         """The last dealings with exactly this path before exchange `until`, the latest first."""
         events = self._paths.get(path, [])
         end = bisect_left(events, until, key=_ordinal)
-        return events[max(0, end - most) : end][::-1]
+        return events[max(0, end - limit) : end][::-1]
 
     def is_same_path(self, path: str, one: int, later: int) -> bool:
         """Whether a path surely names one file for two calls: some shells stay where `cd` led."""
         shell = self.uses[one].in_shell or self.uses[later].in_shell
         return not shell or is_absolute(path) or not _any_between(self._moves, one - 1, later)
 
-    def may_be_written(self, path: str, after: int, until: int) -> bool:
+    def can_be_written(self, path: str, after: int, until: int) -> bool:
         """Whether a file may be another one at `until` than it was after exchange `after`.
 
         A write to `a.py` counts for every path that ends in it: relative to what, nobody knows.
@@ -153,7 +153,7 @@ class Ledger:
             return True
         return any(_may_change(wrote, path) for _, wrote in self._written[start:end])
 
-    def anything_written(self, after: int, until: int) -> bool:
+    def has_any_write(self, after: int, until: int) -> bool:
         """Whether any exchange in between may have written anything."""
         return _any_between(self._writes, after, until)
 

@@ -37,7 +37,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     bare: str
 
     @property
-    def tells(self) -> bool:
+    def is_indexed(self) -> bool:
         """Whether it is worth looking for: not so short that it stands everywhere."""
         return _LEAST_LINE <= len(self.bare) <= _LONGEST_LINE
 
@@ -147,10 +147,10 @@ class Lines:
         self._count = 0
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes that all this takes beside the texts, about."""
         again = _AGAIN * (len(self._more) + self._started)
-        return self._numbers.held + held_by(self._first) + again
+        return self._numbers.size_bytes + held_by(self._first) + again
 
     def extend(self, parts: Iterable[tuple[int, Part]]) -> None:
         """Remember which lines stand in these parts, which come in the order of the history."""
@@ -168,7 +168,7 @@ class Lines:
     def _note(self, position: int, keys: Sequence[int]) -> Sequence[int]:
         """Note the lines of a part by their hashes; their numbers."""
         first, known = self._first, len(self._first)
-        numbers = self._numbers.of_all(keys)
+        numbers = self._numbers.numbers_of(keys)
         new = len(self._numbers) - known
         first.extend(array("I", [position]) * new)
         self._count += new
@@ -179,7 +179,7 @@ class Lines:
                 self._count += 1
         return numbers
 
-    def may_stand_before(self, position: int, part: Part) -> bool:
+    def can_occur_before(self, position: int, part: Part) -> bool:
         """Whether a line of this part, or one with the same hash, stands in a part before it."""
         numbers = self._latest.get(position)
         if numbers is None:

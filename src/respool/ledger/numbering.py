@@ -28,7 +28,7 @@ class Numbers:
         return len(self._keys)
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes that all this takes."""
         return held_by(self._keys, self._slots)
 
@@ -43,11 +43,11 @@ class Numbers:
             at = (at + 1) & mask
         return NONE
 
-    def of_all(self, keys: Iterable[int]) -> array[int]:
+    def numbers_of(self, keys: Iterable[int]) -> array[int]:
         """The numbers of these hashes, new ones for those that have none."""
-        return array("I", list(map(self.of, keys)))
+        return array("I", list(map(self.number_of, keys)))
 
-    def of(self, key: int) -> int:
+    def number_of(self, key: int) -> int:
         """The number of a hash; the next one if it has none."""
         # Looks as `get` does and is written out: it is asked for each word of a history, and the
         # place where the look ended is where a new number goes.

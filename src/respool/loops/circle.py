@@ -35,18 +35,18 @@ class Limits(Struct, frozen=True):
     def __post_init__(self) -> None:
         last = 1
         for name in ("advise", "insist", "stop"):
-            last = self._checked(name, max(2, last + 1), _COUNT if last == 1 else _LATER)
-        self._checked("leeway", 0, _MORE)
-        self._checked("patience", 1, _TIMES)
+            last = self._validate(name, max(2, last + 1), _COUNT if last == 1 else _LATER)
+        self._validate("leeway", 0, _MORE)
+        self._validate("patience", 1, _TIMES)
 
-    def _checked(self, name: str, least: int, allowed: str) -> int:
+    def _validate(self, name: str, min_value: int, allowed: str) -> int:
         value: object = getattr(self, name)
         try:
-            return whole(value, least, allowed)
+            return whole(value, min_value, allowed)
         except ValueError as error:
             raise refusal("LoopDetector: ", name, value, str(error)) from None
 
-    def worth(self, count: int, *, loose: bool = False, waits: bool = False) -> int:
+    def weigh(self, count: int, *, loose: bool = False, waits: bool = False) -> int:
         """So many calls, in those of plain repeats."""
         tight = count - self.leeway if loose else count
         return tight // self.patience if waits else tight
@@ -59,11 +59,11 @@ class Limits(Struct, frozen=True):
             return "insist"
         return "advise" if worth >= self.advise else None
 
-    def speaks(self, worth: int, before: int) -> bool:
+    def should_speak(self, worth: int, before: int) -> bool:
         """Whether it is said now: when a level is reached, and beyond the last now and then."""
-        return self._said(worth) > self._said(before)
+        return self._advice_count(worth) > self._advice_count(before)
 
-    def _said(self, worth: int) -> int:
+    def _advice_count(self, worth: int) -> int:
         """How often something is said until it is as bad as this."""
         if worth < self.stop:
             return (worth >= self.advise) + (worth >= self.insist)
@@ -87,28 +87,28 @@ class Round(Struct, frozen=True, kw_only=True):
     """One call that goes round in a circle."""
 
     kind: Kind
-    circle: int  # the same number for the calls of one circle of a kind
-    asked: Asked
+    loop: int  # the same number for the calls of one circle of a kind
+    call: Asked
     count: int  # how often by now: calls, or laps of a cycle
     level: Level | None
-    speaks: bool  # whether it is said at this call
+    should_speak: bool  # whether it is said at this call
     members: tuple[int, ...] = ()  # its exchange; when it is said, those before it too
-    why: str = ""  # the error that came back
-    waits: bool = False  # it waits for something
-    exact: bool = False  # the same call had the same result: nothing is lost by not making it
+    error: str = ""  # the error that came back
+    is_waiting: bool = False  # it waits for something
+    is_exact: bool = False  # the same call had the same result: nothing is lost by not making it
     lap: tuple[Asked, ...] = ()  # the calls of one lap of a cycle
 
     @property
     def tool(self) -> str:
         """The tool that was called."""
-        return self.asked.name
+        return self.call.name
 
     @property
     def operation(self) -> str:
         """What it was to do."""
-        return self.asked.use.operation
+        return self.call.use.operation
 
     @property
     def target(self) -> str | None:
         """What it was to do that to."""
-        return self.asked.use.target
+        return self.call.use.target

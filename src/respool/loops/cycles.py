@@ -23,7 +23,7 @@ class _Step(Struct, frozen=True):
     def equals(self, other: _Step) -> bool:
         """Whether it is the same call with the same result."""
         one, two = self.seen, other.seen
-        return one.says_the_same(two) and one.asked.call == two.asked.call
+        return one.has_same_result(two) and one.call.repeat_key == two.call.repeat_key
 
 
 class Cycles:
@@ -34,16 +34,16 @@ class Cycles:
         self._steps: deque[_Step] = deque(maxlen=_TWICE * LONGEST)
         self._same = [0] * (LONGEST + 1)
 
-    def foresee(self, asked: Asked) -> Round | None:
+    def predict(self, call: Asked) -> Round | None:
         """What the call is if it goes on with the lap."""
         lap = self._lap()
-        if lap is None or self._steps[-lap].seen.asked.call != asked.call:
+        if lap is None or self._steps[-lap].seen.call.repeat_key != call.repeat_key:
             return None
-        return self._round(lap, self._same[lap] + 1, asked, ())
+        return self._loop_call(lap, self._same[lap] + 1, call, ())
 
-    def note(self, seen: Seen, at: Moment) -> Round | None:
+    def note(self, observed: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""
-        step = _Step(seen, at)
+        step = _Step(observed, at)
         for lap in range(1, LONGEST + 1):
             again = len(self._steps) >= lap and step.equals(self._steps[-lap])
             self._same[lap] = self._same[lap] + 1 if again else 0
@@ -53,7 +53,7 @@ class Cycles:
             return None
         same = self._same[lap]
         steps = list(self._steps)[-_TWICE * lap :] if same == lap else [step]
-        return self._round(lap, same, seen.asked, tuple(one.at.ordinal for one in steps))
+        return self._loop_call(lap, same, observed.call, tuple(one.at.ordinal for one in steps))
 
     def _lap(self) -> int | None:
         """The shortest lap that was run twice, of several calls that show if anything changed."""
@@ -62,23 +62,23 @@ class Cycles:
         for lap in range(2, LONGEST + 1):
             if self._same[lap] >= lap:
                 steps = list(self._steps)[-lap:]
-                return lap if any(one.seen.tells for one in steps) else None
+                return lap if any(one.seen.is_informative for one in steps) else None
         return None
 
-    def _round(self, lap: int, same: int, asked: Asked, members: tuple[int, ...]) -> Round:
+    def _loop_call(self, lap: int, same: int, call: Asked, members: tuple[int, ...]) -> Round:
         """The circle after so many calls that equal those one lap before."""
         steps = [one.seen for one in list(self._steps)[-lap:]]
-        laps, waits = same // lap + 1, any(one.waits for one in steps)
-        worth, before = (self._limits.worth(count, waits=waits) for count in (laps, laps - 1))
+        laps, waits = same // lap + 1, any(one.is_waiting for one in steps)
+        worth, before = (self._limits.weigh(count, waits=waits) for count in (laps, laps - 1))
         return Round(
             kind="cycle",
-            circle=self._steps[-1].at.now - self._same[lap],
-            asked=asked,
+            loop=self._steps[-1].at.now - self._same[lap],
+            call=call,
             count=laps,
             level=self._limits.level(worth),
-            speaks=same % lap == 0 and self._limits.speaks(worth, before),
+            should_speak=same % lap == 0 and self._limits.should_speak(worth, before),
             members=members,
-            waits=waits,
-            exact=True,
-            lap=tuple(one.asked for one in steps),
+            is_waiting=waits,
+            is_exact=True,
+            lap=tuple(one.call for one in steps),
         )

@@ -68,7 +68,7 @@ class LoopDetector:
         self._watch = Watch(self.limits)
         self._calls = 0
         self._batch = 0  # of the last call
-        self._told: object = None  # what the host calls that batch
+        self._host_batch: object = None  # what the host calls that batch
 
     def ask(
         self, name: str, arguments: Mapping[str, Any] | str, *, batch: object = None
@@ -78,7 +78,7 @@ class LoopDetector:
         `batch` is the same for calls that the model asked for at once, be they made one by one: a
         number, or the id of its answer. Without one, each call has seen what came of the last.
         """
-        found = self._watch.foresee(self._asked(name, arguments), self._batch_of(batch))
+        found = self._watch.predict(self._pending_call(name, arguments), self._batch_of(batch))
         return ALLOWED if found is None else _verdict(found)
 
     def tell(
@@ -86,21 +86,21 @@ class LoopDetector:
         *, batch: object = None,
     ) -> None:  # fmt: skip
         """Take in what came of a call that was made; one that was refused is not told."""
-        seen = answered(self._asked(name, arguments), _text(result), bool(error))
+        seen = answered(self._pending_call(name, arguments), _text(result), bool(error))
         if seen is not None:
             self._calls += 1
-            self._batch, self._told = self._batch_of(batch), batch
+            self._batch, self._host_batch = self._batch_of(batch), batch
             self._watch.note(seen, self._calls, self._batch, ahead=True)
 
     def heard(self) -> None:
         """The user said something: whatever is called now has another reason."""
-        self._watch.heard()
+        self._watch.reset()
 
-    def _batch_of(self, told: object) -> int:
+    def _batch_of(self, host_batch: object) -> int:
         """The number of a batch: the last call's, or one more."""
-        return self._batch + (told is None or told != self._told)
+        return self._batch + (host_batch is None or host_batch != self._host_batch)
 
-    def _asked(self, name: str, arguments: Mapping[str, Any] | str) -> Asked:
+    def _pending_call(self, name: str, arguments: Mapping[str, Any] | str) -> Asked:
         text = _text(arguments)
         return asked(str(name), text, self._tools.use_of(str(name), text))
 
@@ -111,8 +111,8 @@ def _refuse_other(tools: object) -> None:
 
 
 def _verdict(found: Round) -> Verdict:
-    refused = found.level == "stop" and found.exact and not found.waits
-    action: Action = "refuse" if refused else "advise" if found.speaks else "allow"
+    refused = found.level == "stop" and found.is_exact and not found.is_waiting
+    action: Action = "refuse" if refused else "advise" if found.should_speak else "allow"
     message = "" if action == "allow" else warning_for(found, refused=refused)
     return Verdict(
         action, message, found.kind, found.level, found.operation, found.target, found.count

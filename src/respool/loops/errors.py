@@ -19,11 +19,11 @@ class _Error(Struct):
 
     first: Moment
     last: Moment
-    why: str
+    error: str
     ordinals: list[int]
     count: int = 1
-    still: int = 1  # of them, those with nothing changed since the one before
-    told: int = 0  # how bad it was when it was last said
+    unchanged: int = 1  # of them, those with nothing changed since the one before
+    advised_weight: int = 0  # how bad it was when it was last said
 
 
 class Errors:
@@ -33,76 +33,76 @@ class Errors:
         self._limits = limits
         self._open: dict[tuple[str, ...], dict[str, _Error]] = {}
 
-    def foresee(self, asked: Asked, now: int, batch: int) -> Round | None:
+    def predict(self, call: Asked, now: int, batch: int) -> Round | None:
         """What is known of the target before it is tried again: its most frequent error."""
-        error = self._worst(asked, now)
+        error = self._worst(call, now)
         if error is None or error.last.batch == batch:
             return None
-        return self._round(error, asked)
+        return self._loop_call(error, call)
 
-    def say(self, asked: Asked, now: int, fault: str | None = None) -> None:
+    def note_advice(self, call: Asked, now: int, fault: str | None = None) -> None:
         """What is known of the target has been said: of one fault, or of its most frequent one."""
-        lines = self._open.get(asked.matter, {})
-        error = self._worst(asked, now) if fault is None else lines.get(fault)
+        lines = self._open.get(call.failure_key, {})
+        error = self._worst(call, now) if fault is None else lines.get(fault)
         if error is not None:
-            error.told = max(error.told, self._worth(error))
+            error.advised_weight = max(error.advised_weight, self._weigh(error))
 
-    def note(self, seen: Seen, at: Moment) -> Round | None:
+    def note(self, observed: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""
-        matter = seen.asked.matter
-        if not seen.failed:
-            self._ease(matter)
+        matter = observed.call.failure_key
+        if not observed.failed:
+            self._decrement(matter)
             return None
         lines = self._open.get(matter, {})
         kept(self._open, matter, lines)
-        error = lines.get(seen.fault)
+        error = lines.get(observed.failure_key)
         if error is None or at.now - error.last.now > _REACH:
-            lines.pop(seen.fault, None)
-            lines[seen.fault] = _Error(at, at, seen.why, [at.ordinal])
+            lines.pop(observed.failure_key, None)
+            lines[observed.failure_key] = _Error(at, at, observed.error, [at.ordinal])
             if len(lines) > _MOST_LINES:
                 del lines[next(iter(lines))]
             return None
         if error.last.batch == at.batch:
             return None
         error.count += 1
-        error.still = error.still + 1 if at.changes_before == error.last.changes_after else 1
+        error.unchanged = error.unchanged + 1 if at.changes_before == error.last.changes_after else 1
         error.last = at
         if len(error.ordinals) < MOST_MEMBERS:
             error.ordinals.append(at.ordinal)
-        return self._round(error, seen.asked)
+        return self._loop_call(error, observed.call)
 
-    def _ease(self, matter: tuple[str, ...]) -> None:
+    def _decrement(self, matter: tuple[str, ...]) -> None:
         """Take one off every error of a target."""
         lines = self._open.get(matter)
         if lines is None:
             return
         for fault, error in [*lines.items()]:
             error.count -= 1
-            error.still = min(error.still, error.count)
+            error.unchanged = min(error.unchanged, error.count)
             if error.count <= 0:
                 del lines[fault]
         if not lines:
             del self._open[matter]
 
-    def _worst(self, asked: Asked, now: int) -> _Error | None:
-        lines = self._open.get(asked.matter, {})
+    def _worst(self, call: Asked, now: int) -> _Error | None:
+        lines = self._open.get(call.failure_key, {})
         near = [one for one in lines.values() if now - one.last.now <= _REACH]
         return max(near, key=lambda one: one.count, default=None)
 
-    def _worth(self, error: _Error) -> int:
+    def _weigh(self, error: _Error) -> int:
         """How bad an error is: a change in between makes each try a new attempt."""
-        return max(self._limits.worth(error.count, loose=True), error.still)
+        return max(self._limits.weigh(error.count, loose=True), error.unchanged)
 
-    def _round(self, error: _Error, asked: Asked) -> Round:
-        worth = self._worth(error)
-        speaks = self._limits.speaks(worth, error.told)
+    def _loop_call(self, error: _Error, call: Asked) -> Round:
+        worth = self._weigh(error)
+        speaks = self._limits.should_speak(worth, error.advised_weight)
         return Round(
             kind="error",
-            circle=error.first.now,
-            asked=asked,
+            loop=error.first.now,
+            call=call,
             count=error.count,
             level=self._limits.level(worth),
-            speaks=speaks,
+            should_speak=speaks,
             members=tuple(error.ordinals if speaks else error.ordinals[-1:]),
-            why=error.why,
+            error=error.error,
         )

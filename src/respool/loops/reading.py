@@ -22,8 +22,8 @@ def read_history(
         model: list[Part] = []
         answers: list[Part] = []
         for row, message in enumerate(step.messages, step.at):
-            made = codec.model_made(message)
-            (model if made else answers).extend(codec.read(row, message))
+            made = codec.is_model_made(message)
+            (model if made else answers).extend(codec.decode(row, message))
         index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
     ledger.extend(0, index.exchanges, index.parts, tools, definitions)
     return index, ledger

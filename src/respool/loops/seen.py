@@ -54,24 +54,24 @@ class Asked(Struct, frozen=True):
     words: tuple[str, ...]  # of its arguments; none: they are too long to be compared
 
     @property
-    def call(self) -> tuple[str, str]:
+    def repeat_key(self) -> tuple[str, str]:
         """What repeats of it share."""
         return self.name, self.use.key
 
     @property
-    def group(self) -> tuple[str, ...]:
+    def variation_key(self) -> tuple[str, ...]:
         """What variations of it share."""
         use = self.use
         return self.name, use.kind, use.operation, use.target or ""
 
     @property
-    def matter(self) -> tuple[str, ...]:
+    def failure_key(self) -> tuple[str, ...]:
         """What its failures are counted by: the target, or else the whole identity."""
         use = self.use
         return use.kind, use.operation, use.key if use.target is None else use.target
 
     @property
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether it waits before it looks."""
         return "sleep" in self.words and self.use.kind != "search"
 
@@ -79,21 +79,21 @@ class Asked(Struct, frozen=True):
 class Seen(Struct, frozen=True):
     """A call and what came of it."""
 
-    asked: Asked
-    said: str  # the result without what differs from run to run; "" if it is long
+    call: Asked
+    text: str  # the result without what differs from run to run; "" if it is long
     hash: int  # of all of it
     failed: bool
-    why: str  # the line that tells of a failure, for a person
-    fault: str  # the same for failures that are the same failure; "" without one
-    waits: bool  # it waits for something that is still going on
-    wrote: bool  # something may be another thing after it
-    void: bool  # an edit that its tool refused: nothing was done, and again nothing would be
-    tells: bool  # the result, or the call itself, shows whether anything changed
-    long: bool  # too long to be compared line by line
+    error: str  # the line that tells of a failure, for a person
+    failure_key: str  # the same for failures that are the same failure; "" without one
+    is_waiting: bool  # it waits for something that is still going on
+    has_written: bool  # something may be another thing after it
+    is_rejected: bool  # an edit that its tool refused: nothing was done, and again nothing would be
+    is_informative: bool  # the result, or the call itself, shows whether anything changed
+    is_long: bool  # too long to be compared line by line
 
-    def says_the_same(self, other: Seen) -> bool:
+    def has_same_result(self, other: Seen) -> bool:
         """Whether the results tell no difference: what they say, and whether it is done or bad."""
-        ended = self.failed == other.failed and self.waits == other.waits
+        ended = self.failed == other.failed and self.is_waiting == other.is_waiting
         return ended and self.hash == other.hash
 
 
@@ -103,12 +103,12 @@ def asked(name: str, arguments: str, use: Use) -> Asked:
     return Asked(name, use, tuple(words) if len(words) <= _MOST_WORDS else ())
 
 
-def answered(asked: Asked, result: str, error: bool) -> Seen | None:
+def answered(call: Asked, result: str, error: bool) -> Seen | None:
     """The call with its result; None where it was stopped: by a person, or by us."""
     text = without_ours(result)
     if text.startswith(REFUSED) or is_refusal(text):
         return None
-    use = asked.use
+    use = call.use
     bad = _is_bad(use, text, error)
     why = _why(text) if bad else ""
     bad = bad and (bool(why) or use.kind not in ("read", "search"))  # a filter that let nothing by
@@ -117,16 +117,16 @@ def answered(asked: Asked, result: str, error: bool) -> Seen | None:
     said = (_VOLATILE.sub("~", body) if printed else body).strip()
     void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
     return Seen(
-        asked,
+        call,
         said if len(said) <= _MOST_SAID else "",
         text_hash(said),
         bad,
         why,
         _fault(why, said, void) if bad else "",
-        asked.waits or (printed and _is_pending(text, body)),
-        use.may_write and not void,
+        call.is_waiting or (printed and _is_pending(text, body)),
+        use.can_write and not void,
         void,
-        bad or not use.may_write or len(said) >= _TELLING or _says_all(use),
+        bad or not use.can_write or len(said) >= _TELLING or _says_all(use),
         len(said) > _MOST_SAID,
     )
 
@@ -137,7 +137,7 @@ def _is_bad(use: Use, text: str, error: bool) -> bool:
         return False
     if failed(text, error) or (use.kind == "run" and counts_failures(text)):
         return True
-    return use.ends_as == "write" and is_refused(text)
+    return use.outcome_kind == "write" and is_refused(text)
 
 
 def _says_all(use: Use) -> bool:

@@ -31,36 +31,36 @@ class _Streak(Struct):
     lines: frozenset[int] = frozenset()  # what all of them showed
     varied: int = 0
 
-    def round(self, limits: Limits, kind: Kind, count: int, asked: Asked) -> Round:
+    def loop_call(self, limits: Limits, kind: Kind, count: int, call: Asked) -> Round:
         """The round that the call of this number is."""
-        exact, waits = kind == "repeat", self.seen.waits
-        sure = exact and self.seen.void  # then one call less tells as much
+        exact, waits = kind == "repeat", self.seen.is_waiting
+        sure = exact and self.seen.is_rejected  # then one call less tells as much
         worth, before = (
-            limits.worth(number + sure, loose=not exact, waits=waits)
+            limits.weigh(number + sure, loose=not exact, waits=waits)
             for number in (count, count - 1)
         )
-        speaks = limits.speaks(worth, before)
+        speaks = limits.should_speak(worth, before)
         return Round(
             kind=kind,
-            circle=self.first.now,
-            asked=asked,
+            loop=self.first.now,
+            call=call,
             count=count,
             level=limits.level(worth),
-            speaks=speaks,
+            should_speak=speaks,
             members=tuple(self.ordinals if speaks else self.ordinals[-1:]),
-            why=self.seen.why,
-            waits=waits,
-            exact=exact,
+            error=self.seen.error,
+            is_waiting=waits,
+            is_exact=exact,
         )
 
-    def go_on(self, seen: Seen, at: Moment) -> None:
+    def add(self, observed: Seen, at: Moment) -> None:
         """One more of them."""
         self.count += 1
-        self.last, self.seen = at, seen
+        self.last, self.seen = at, observed
         if len(self.ordinals) < MOST_MEMBERS:
             self.ordinals.append(at.ordinal)
 
-    def goes_on(self, now: int, changes: int) -> bool:
+    def can_continue(self, now: int, changes: int) -> bool:
         """Whether a call that comes now can belong to it: nobody else changed anything since."""
         return now - self.last.now <= REACH and changes == self.last.changes_after
 
@@ -80,33 +80,33 @@ class Repeats:
         self._limits = limits
         self._open: dict[tuple[str, str], _Streak] = {}
 
-    def foresee(self, asked: Asked, now: int, changes: int, batch: int) -> Round | None:
+    def predict(self, call: Asked, now: int, changes: int, batch: int) -> Round | None:
         """What the call is if its result is the same again."""
-        streak = self._open.get(asked.call)
-        if streak is None or streak.last.batch == batch or not streak.goes_on(now, changes):
+        streak = self._open.get(call.repeat_key)
+        if streak is None or streak.last.batch == batch or not streak.can_continue(now, changes):
             return None
-        return streak.round(self._limits, "repeat", streak.count + 1, asked)
+        return streak.loop_call(self._limits, "repeat", streak.count + 1, call)
 
-    def note(self, seen: Seen, at: Moment) -> Round | None:
+    def note(self, observed: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""
-        call = seen.asked.call
+        call = observed.call.repeat_key
         streak = self._open.get(call)
-        if streak is None or not self._is_again(streak, seen, at):
-            if seen.tells:
-                kept(self._open, call, _Streak(at, at, seen, [at.ordinal]))
+        if streak is None or not self._is_repeat(streak, observed, at):
+            if observed.is_informative:
+                kept(self._open, call, _Streak(at, at, observed, [at.ordinal]))
             else:
                 self._open.pop(call, None)
             return None
         kept(self._open, call, streak)
         if streak.last.batch == at.batch:  # the model had not seen the other's result
-            streak.last, streak.seen = at, seen
+            streak.last, streak.seen = at, observed
             return None
-        streak.go_on(seen, at)
-        return streak.round(self._limits, "repeat", streak.count, seen.asked)
+        streak.add(observed, at)
+        return streak.loop_call(self._limits, "repeat", streak.count, observed.call)
 
-    def _is_again(self, streak: _Streak, seen: Seen, at: Moment) -> bool:
-        same = streak.seen.says_the_same(seen)
-        return same and seen.tells and streak.goes_on(at.now, at.changes_before)
+    def _is_repeat(self, streak: _Streak, observed: Seen, at: Moment) -> bool:
+        same = streak.seen.has_same_result(observed)
+        return same and observed.is_informative and streak.can_continue(at.now, at.changes_before)
 
 
 class Variations:
@@ -116,63 +116,63 @@ class Variations:
         self._limits = limits
         self._open: dict[tuple[str, ...], _Streak] = {}
 
-    def foresee(self, asked: Asked, now: int, changes: int, batch: int) -> Round | None:
+    def predict(self, call: Asked, now: int, changes: int, batch: int) -> Round | None:
         """What the call is if it shows nothing new."""
-        streak = self._open.get(asked.group)
-        if streak is None or streak.count < 2 or not streak.goes_on(now, changes):
+        streak = self._open.get(call.variation_key)
+        if streak is None or streak.count < 2 or not streak.can_continue(now, changes):
             return None
         if streak.last.batch == batch:
             return None
-        if variation(streak.seen.asked.words, asked.words) is None:
+        if variation(streak.seen.call.words, call.words) is None:
             return None
-        return streak.round(self._limits, "variation", streak.count + 1, asked)
+        return streak.loop_call(self._limits, "variation", streak.count + 1, call)
 
-    def note(self, seen: Seen, at: Moment) -> Round | None:
+    def note(self, observed: Seen, at: Moment) -> Round | None:
         """Take in a call with its result."""
-        group = seen.asked.group
+        group = observed.call.variation_key
         streak = self._open.get(group)
-        if not _can_vary(seen):
+        if not _can_vary(observed):
             self._open.pop(group, None)
             return None
         if streak is not None and streak.last.batch == at.batch:
             return None
-        lines = None if streak is None else self._nothing_new(streak, seen, at)
+        lines = None if streak is None else self._shown_lines(streak, observed, at)
         if streak is None or lines is None:
-            kept(self._open, group, _Streak(at, at, seen, [at.ordinal]))
+            kept(self._open, group, _Streak(at, at, observed, [at.ordinal]))
             return None
-        streak.varied += streak.seen.asked.words != seen.asked.words
+        streak.varied += streak.seen.call.words != observed.call.words
         streak.lines = lines
-        streak.go_on(seen, at)
+        streak.add(observed, at)
         kept(self._open, group, streak)
         if streak.varied < _VARIED:
             return None
-        return streak.round(self._limits, "variation", streak.count, seen.asked)
+        return streak.loop_call(self._limits, "variation", streak.count, observed.call)
 
-    def _nothing_new(self, streak: _Streak, seen: Seen, at: Moment) -> frozenset[int] | None:
+    def _shown_lines(self, streak: _Streak, observed: Seen, at: Moment) -> frozenset[int] | None:
         """What the calls have shown by now, if this one added nothing to it; else None."""
         before = streak.seen
-        ended = before.failed == seen.failed and before.waits == seen.waits
-        if not ended or not streak.goes_on(at.now, at.changes_before):
+        ended = before.failed == observed.failed and before.is_waiting == observed.is_waiting
+        if not ended or not streak.can_continue(at.now, at.changes_before):
             return None
-        varied = variation(before.asked.words, seen.asked.words)
+        varied = variation(before.call.words, observed.call.words)
         if varied is None:
-            return streak.lines if before.says_the_same(seen) else None
-        if not seen.failed and before.asked.use.reads != seen.asked.use.reads:
+            return streak.lines if before.has_same_result(observed) else None
+        if not observed.failed and before.call.use.reads != observed.call.use.reads:
             return None  # it reads on
-        known = streak.lines | lines_in(before.said, varied[0])
-        if len(known) > _MOST_LINES or not lines_in(seen.said, varied[1]) <= known:
+        known = streak.lines | lines_in(before.text, varied[0])
+        if len(known) > _MOST_LINES or not lines_in(observed.text, varied[1]) <= known:
             return None
         return known
 
 
-def _can_vary(seen: Seen) -> bool:
+def _can_vary(observed: Seen) -> bool:
     """Whether a call with one word changed may be the same attempt.
 
     Not one that wrote: it did another thing. Not one without a target: it may be about another.
     Not a search, nor what shows hardly anything: that there is nothing is news, for each word. Nor
     one whose result is too long to be compared line by line.
     """
-    use = seen.asked.use
-    found = seen.failed or (use.kind != "search" and len(seen.said) >= _FOUND)
-    told = use.target is not None and bool(seen.asked.words)
-    return told and found and not seen.wrote and not seen.long
+    use = observed.call.use
+    found = observed.failed or (use.kind != "search" and len(observed.text) >= _FOUND)
+    told = use.target is not None and bool(observed.call.words)
+    return told and found and not observed.has_written and not observed.is_long

@@ -21,7 +21,7 @@ class Walk:
     """Append-only, like the ledger it goes along with: what it says of an exchange stays."""
 
     def __init__(self, limits: Limits) -> None:
-        self.rounds: dict[int, Round] = {}  # by exchange, where it is a part of a circle
+        self.loop_calls: dict[int, Round] = {}  # by exchange, where it is a part of a circle
         self._watch = Watch(limits)
         self._done = 0  # exchanges that were looked at
         self._place = 0  # the first part behind the last of them
@@ -37,7 +37,7 @@ class Walk:
             for ordinal in range(self._done, known):
                 exchange = history.exchanges[ordinal]
                 if heard(history, self._place, exchange.call):
-                    self._watch.heard()
+                    self._watch.reset()
                 self._place = exchange.call + 1
                 self._note(history, ledger, exchange)
             self._done = max(self._done, known)
@@ -53,16 +53,16 @@ class Walk:
         if seen is not None:
             found = self._watch.note(seen, exchange.ordinal, exchange.unit)
             if found is not None:
-                self.rounds[exchange.ordinal] = found
+                self.loop_calls[exchange.ordinal] = found
 
 
 def rounds_of(history: History, ledger: Ledger) -> Mapping[int, Round]:
     """By exchange: the circle it is a part of, for all exchanges that the ledger has."""
-    if _NAME not in ledger.beside:
-        ledger.beside.setdefault(_NAME, Walk(Limits()))  # of two at once, one is kept
-    walk: Walk = ledger.beside[_NAME]
+    if _NAME not in ledger.extensions:
+        ledger.extensions.setdefault(_NAME, Walk(Limits()))  # of two at once, one is kept
+    walk: Walk = ledger.extensions[_NAME]
     walk.extend(history, ledger)
-    return walk.rounds
+    return walk.loop_calls
 
 
 def advice(history: History, ledger: Ledger, unseen_from: int) -> Mapping[int, str]:
@@ -74,7 +74,7 @@ def advice(history: History, ledger: Ledger, unseen_from: int) -> Mapping[int, s
     rounds = rounds_of(history, ledger)
     fresh = history.results[bisect_left(history.results, unseen_from) :]
     found = ((at, rounds.get(history.exchange_of[at])) for at in fresh)
-    return {at: told(one) for at, one in found if one is not None and one.speaks}
+    return {at: told(one) for at, one in found if one is not None and one.should_speak}
 
 
 def _in_time(history: History, exchange: Exchange) -> Part | None:

@@ -28,49 +28,49 @@ class Watch:
         self._cycles = Cycles(self._limits)
         self._errors = Errors(self._limits)
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         """The user said something: whatever is called now has another reason."""
         self._start()
 
-    def foresee(self, asked: Asked, batch: int) -> Round | None:
+    def predict(self, call: Asked, batch: int) -> Round | None:
         """The circle that this call would be a part of if it brought nothing new.
 
         One that is made at once with the last one is no answer to that one's result.
         """
         now, changes = self._now + 1, self._changes
-        return self._cycles.foresee(asked) or _worst(
-            self._repeats.foresee(asked, now, changes, batch),
-            self._variations.foresee(asked, now, changes, batch),
-            self._errors.foresee(asked, now, batch),
+        return self._cycles.predict(call) or _worst(
+            self._repeats.predict(call, now, changes, batch),
+            self._variations.predict(call, now, changes, batch),
+            self._errors.predict(call, now, batch),
         )
 
-    def note(self, seen: Seen, ordinal: int, batch: int, *, ahead: bool = False) -> Round | None:
+    def note(self, observed: Seen, ordinal: int, batch: int, *, ahead: bool = False) -> Round | None:
         """Take in a call with its result, and tell which circle it is a part of, if any.
 
         `ahead`: what is to be said is said before a call, not after it.
         """
         if ahead:
-            self._said(seen.asked, batch)
+            self._note_advised(observed.call, batch)
         self._now += 1
         before = self._changes
-        self._changes += seen.wrote
+        self._changes += observed.has_written
         at = Moment(self._now, ordinal, batch, before, self._changes)
-        cycle = self._cycles.note(seen, at)
+        cycle = self._cycles.note(observed, at)
         alone = _worst(
-            self._repeats.note(seen, at),
-            self._variations.note(seen, at),
-            self._errors.note(seen, at),
+            self._repeats.note(observed, at),
+            self._variations.note(observed, at),
+            self._errors.note(observed, at),
         )
         found = cycle or alone  # each call of a cycle is repeated too, but that says less
         if not ahead and found is not None and found.level is not None:
-            self._errors.say(seen.asked, self._now, seen.fault)
+            self._errors.note_advice(observed.call, self._now, observed.failure_key)
         return found
 
-    def _said(self, asked: Asked, batch: int) -> None:
+    def _note_advised(self, call: Asked, batch: int) -> None:
         """Note what is known to be bad since this call was asked about: it is not told twice."""
-        told = self.foresee(asked, batch)
+        told = self.predict(call, batch)
         if told is not None and told.level is not None:
-            self._errors.say(asked, self._now + 1)
+            self._errors.note_advice(call, self._now + 1)
 
 
 def _worst(*found: Round | None) -> Round | None:

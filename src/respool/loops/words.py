@@ -36,7 +36,7 @@ def warning_for(one: Round, *, refused: bool) -> str:
 def told(one: Round, *, ahead: bool = False) -> str:
     """A circle in two or three sentences; `ahead`: its last call is still to come."""
     count = one.count - (ahead and one.kind != "error")
-    why = clipped(one.why).rstrip(".:")
+    why = clipped(one.error).rstrip(".:")
     ended = f" The error is: {why}." if why and one.kind != "error" else ""
     happened = _happened(one, _times(count), why)
     return f"{happened}{ended} {_advised(one)}{_FURTHER[one.level or 'advise']}"
@@ -58,9 +58,9 @@ def _happened(one: Round, times: str, why: str) -> str:
 
 
 def _advised(one: Round) -> str:
-    if one.waits:
+    if one.is_waiting:
         return _WAITING
-    return _FAILING if one.why and one.kind == "repeat" else _TRY[one.kind]
+    return _FAILING if one.error and one.kind == "repeat" else _TRY[one.kind]
 
 
 def _times(count: int) -> str:

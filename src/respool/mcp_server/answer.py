@@ -22,7 +22,7 @@ class Answer(Struct, frozen=True):
     remark: str = ""
 
 
-def paged(text: str, skip: int, remark: str = "", fewer: str = "") -> Answer:
+def paged(text: str, skip: int, remark: str = "", narrow_hint: str = "") -> Answer:
     """The part of a text that an answer holds, from a character on; a remark tells of the rest."""
     if skip and skip >= len(text):
         raise Unanswerable(f"skip={skip} is not allowed: there are {len(text):,} characters.")
@@ -32,7 +32,7 @@ def paged(text: str, skip: int, remark: str = "", fewer: str = "") -> Answer:
         return Answer(page, remark)
     more = (
         f"These are the characters {skip + 1:,} to {end:,} of {len(text):,}. "
-        f"For the next ones call again with skip={end}. {fewer}"
+        f"For the next ones call again with skip={end}. {narrow_hint}"
     )
     return Answer(page, f"{remark} {more}".strip())
 

@@ -15,9 +15,9 @@ _BEHIND: Final = 10**9
 _SHOWN: Final = 60
 
 
-def reference_in(asked: Mapping[str, Any]) -> str:
+def reference_in(arguments: Mapping[str, Any]) -> str:
     """The reference that is asked for: alone, or in the marker that it stands in."""
-    given = asked.get("ref")
+    given = arguments.get("ref")
     found = _REF.search(given.strip()) if isinstance(given, str) else None
     if found is None:
         raise Unanswerable(
@@ -27,9 +27,9 @@ def reference_in(asked: Mapping[str, Any]) -> str:
     return found[1]
 
 
-def lines_in(asked: Mapping[str, Any], count: int) -> tuple[int, int] | None:
+def lines_in(arguments: Mapping[str, Any], count: int) -> tuple[int, int] | None:
     """The first and the last line that are asked for; None: all of them."""
-    given = asked.get("lines")
+    given = arguments.get("lines")
     text = str(given).strip().lower() if type(given) in (str, int) else ""
     if given is None or given == "":
         return None
@@ -46,9 +46,9 @@ def lines_in(asked: Mapping[str, Any], count: int) -> tuple[int, int] | None:
     return first, int(found[2] or (first if text.isdigit() else _BEHIND))
 
 
-def text_in(asked: Mapping[str, Any], name: str) -> str | None:
+def text_in(arguments: Mapping[str, Any], name: str) -> str | None:
     """A text that may be asked for; an empty one counts as none."""
-    given = asked.get(name)
+    given = arguments.get(name)
     if given is None or given == "":
         return None
     if not isinstance(given, str):
@@ -56,15 +56,15 @@ def text_in(asked: Mapping[str, Any], name: str) -> str | None:
     return given
 
 
-def number_in(asked: Mapping[str, Any], name: str, default: int, least: int) -> int:
+def number_in(arguments: Mapping[str, Any], name: str, default: int, minimum: int) -> int:
     """A whole number that may be asked for."""
-    given = asked.get(name)
+    given = arguments.get(name)
     number = default if given is None else given
     if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 10:
         number = int(number)
-    if type(number) is not int or number < least:
+    if type(number) is not int or number < minimum:
         raise Unanswerable(
-            f"{name}={_shown(given)} is not allowed; allowed is a whole number from {least} on."
+            f"{name}={_shown(given)} is not allowed; allowed is a whole number from {minimum} on."
         )
     return number
 

@@ -14,20 +14,20 @@ _NAMED: Final = 40  # line numbers that a remark lists
 _FEWER: Final = "For less of it, give lines or a pattern."
 
 
-def expanded(store: Store, asked: Mapping[str, Any]) -> Answer:
+def expanded(store: Store, arguments: Mapping[str, Any]) -> Answer:
     """What stood where a marker stands now."""
-    ref = reference_in(asked)
+    ref = reference_in(arguments)
     text = store.original(ref, None)
     if text is None:
         raise Unanswerable(
             f"No original is kept under {ref}: it was never there, is too old, or was forgotten. "
             "What it said may be had where it came from: run the tool again."
         )
-    skip = number_in(asked, "skip", 0, 0)
-    pattern = text_in(asked, "pattern")
-    chosen = lines_in(asked, len(_lines(text)))
+    skip = number_in(arguments, "skip", 0, 0)
+    pattern = text_in(arguments, "pattern")
+    chosen = lines_in(arguments, len(_lines(text)))
     if chosen is None and pattern is None:
-        return paged(text, skip, fewer=_FEWER)
+        return paged(text, skip, narrow_hint=_FEWER)
     return _some(_lines(text), chosen, pattern, skip)
 
 

@@ -16,10 +16,10 @@ _REQUESTS: Final = 20
 _MOST: Final = 500  # of either, in one answer
 
 
-def told(store: Store, asked: Mapping[str, Any]) -> Answer:
+def told(store: Store, arguments: Mapping[str, Any]) -> Answer:
     """The conversations of late, or the last requests of one, with their edits."""
-    name, skip = text_in(asked, "conversation"), number_in(asked, "skip", 0, 0)
-    limit = min(_MOST, number_in(asked, "limit", _REQUESTS if name else _CONVERSATIONS, 1))
+    name, skip = text_in(arguments, "conversation"), number_in(arguments, "skip", 0, 0)
+    limit = min(_MOST, number_in(arguments, "limit", _REQUESTS if name else _CONVERSATIONS, 1))
     if name is None:
         return _conversations(store, limit, skip)
     return _requests(store, _named(store, name), limit, skip)
@@ -56,22 +56,22 @@ def _requests(store: Store, name: str, limit: int, skip: int) -> Answer:
     return paged(text, skip, remark)
 
 
-def _conversation(one: Conversation) -> str:
+def _conversation(conversation: Conversation) -> str:
     return (
-        f"{one.name}  {_at(one.started)} to {_at(one.last)}  {one.format} {one.model}  "
-        f"{one.requests:,} requests  {one.tokens_before:,} tokens, {one.saved:,} saved"
+        f"{conversation.name}  {_at(conversation.started)} to {_at(conversation.last)}  {conversation.format} {conversation.model}  "
+        f"{conversation.requests:,} requests  {conversation.tokens_before:,} tokens, {conversation.saved:,} saved"
     )
 
 
-def _request(store: Store, one: Record) -> Iterator[str]:
+def _request(store: Store, record: Record) -> Iterator[str]:
     """A request in a line, and each of its edits in one more."""
-    fallback = f"  not compacted: {one.fallback}" if one.fallback else ""
-    broke = f"  prefix break: {one.prefix_break}" if one.prefix_break else ""
+    fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
+    broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
     yield (
-        f"{_at(one.time)}  {one.model}  status {one.status}  {one.tokens_before:,} tokens, "
-        f"{one.saved:,} saved{broke}{fallback}"
+        f"{_at(record.time)}  {record.model}  status {record.status}  {record.tokens_before:,} tokens, "
+        f"{record.saved:,} saved{broke}{fallback}"
     )
-    yield from (_edit(edit) for edit in store.edits(one.id, None) or ())
+    yield from (_edit(edit) for edit in store.edits(record.id, None) or ())
 
 
 def _edit(edit: EditMade) -> str:

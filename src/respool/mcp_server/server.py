@@ -133,11 +133,11 @@ def server_of(store: Store, version: str) -> Server[Any]:
 
 
 def _result(
-    tool: Callable[[Store, Mapping[str, Any]], Answer], store: Store, asked: Mapping[str, Any]
+    handler: Callable[[Store, Mapping[str, Any]], Answer], store: Store, arguments: Mapping[str, Any]
 ) -> CallToolResult:
     """What a tool answers; what is wrong is said to the model, in a sentence."""
     try:
-        answer = tool(store, asked)
+        answer = handler(store, arguments)
     except Unanswerable as error:
         return _failed(str(error))
     except RespoolError as error:

@@ -32,8 +32,8 @@ def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
         part = parts[position]
         if len(part.text) <= least or not view.is_tidy(position):
             continue
-        cap = policy.tools.cap_for(view.tool_of(position), policy.cap)
-        if cap is None or len(part.text) <= cap or not view.may_rewrite(position):
+        cap = policy.tools.cap_for(view.tool_of(position), policy.cap_chars)
+        if cap is None or len(part.text) <= cap or not view.can_rewrite(position):
             continue
         offer = _clip_offer(view, policy, position, part, cap)
         if offer is not None:
@@ -42,7 +42,7 @@ def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
 
 def _smallest_cap(policy: Policy) -> float:
     """No result up to this length is over any cap."""
-    caps = [policy.cap, *(policy.tools.cap_for(tool.name, policy.cap) for tool in policy.tools)]
+    caps = [policy.cap_chars, *(policy.tools.cap_for(tool.name, policy.cap_chars) for tool in policy.tools)]
     return min((cap for cap in caps if cap is not None), default=math.inf)
 
 
@@ -58,9 +58,9 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         cap,
         _may_rerun(view, position),
         ref,
-        view.fetch,
+        view.fetch_tool,
     )
-    text = clip.of(part.text, _went_wrong(view, position, part))
+    text = clip.apply(part.text, _went_wrong(view, position, part))
     saved = view.saved_by(position, text)
     if saved <= 0:
         return None
@@ -71,7 +71,7 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
 def _went_wrong(view: View, position: int, part: Part) -> bool:
     """Whether a result is that of a failed call, as far as it tells."""
     ordinal = view.transcript.exchange_of[position]
-    return went_wrong(part.text, part.error, view.use(ordinal).ends_as if ordinal >= 0 else "other")
+    return went_wrong(part.text, part.error, view.use(ordinal).outcome_kind if ordinal >= 0 else "other")
 
 
 def _may_rerun(view: View, position: int) -> bool:
@@ -94,11 +94,11 @@ class _Clip(Struct, frozen=True, gc=False):
     tool: str
     call: str
     cap: int
-    rerun: bool
+    is_rerun_safe: bool
     ref: str
-    fetch: str | None = None  # the tool of this request that gives originals back
+    fetch_tool: str | None = None  # the tool of this request that gives originals back
 
-    def of(self, text: str, failed: bool) -> str:
+    def apply(self, text: str, failed: bool) -> str:
         """The text with its middle replaced by a marker; where no more fits, that and the error."""
         kept = _keep(text, max(0, self.cap - MOST - 2), failed)
         marker = str(self._marker(text, kept))
@@ -110,14 +110,14 @@ class _Clip(Struct, frozen=True, gc=False):
         gone, all, unit = _left_out(text, kept)
         return Marker(
             self.tool, len(text), self.cap, gone, all, unit, len(kept.lines), self.call,
-            self.rerun, self.ref, self.fetch,
+            self.is_rerun_safe, self.ref, self.fetch_tool,
         )  # fmt: skip
 
 
-def _keep(text: str, room: int, failed: bool) -> _Kept:
+def _keep(text: str, budget: int, failed: bool) -> _Kept:
     """The head and the tail that fit, and for a failed call the lines between that tell why."""
-    for_lines = room // 4 if failed else 0
-    half = (room - for_lines) // 2
+    for_lines = budget // 4 if failed else 0
+    half = (budget - for_lines) // 2
     head = _end_of_line(text, half) if half else 0
     tail = _start_of_line(text, len(text) - half) if half else len(text)
     if not failed:
@@ -151,7 +151,7 @@ def _character_border(text: str, at: int) -> int:
     return at
 
 
-def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
+def _failures(text: str, budget: int, main: str) -> tuple[str, ...]:
     """The lines that tell of a failure, the last ones first chosen, in their order.
 
     The main one stays in any case, if need be without its end, and then says so.
@@ -160,15 +160,15 @@ def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
     chosen: dict[int, str] = {}
     if main:
         at = next((at for at, line in enumerate(lines) if main in uncoloured(line)), -1)
-        whole = at >= 0 and len(lines[at]) < room
+        whole = at >= 0 and len(lines[at]) < budget
         chosen[at] = lines[at] if whole else "".join(clip(main, _LEAST_OF_ERROR))
-        room -= len(chosen[at]) + 1
+        budget -= len(chosen[at]) + 1
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
-        fits = len(line) < min(room, _LONGEST_LINE_READ)
+        fits = len(line) < min(budget, _LONGEST_LINE_READ)
         if fits and at not in chosen and _FAILURE.search(line):
             chosen[at] = line
-            room -= len(line) + 1
+            budget -= len(line) + 1
     return tuple(chosen[at] for at in sorted(chosen))
 
 

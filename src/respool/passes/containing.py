@@ -60,10 +60,10 @@ def _span_read(view: View, ordinal: int) -> Span | None:
 def _reads_since_written(view: View, path: str, ordinal: int) -> list[Event]:
     """The earlier reads of a file as it still is, the latest first."""
     events = reversed(view.ledger.events(path, ordinal)[-_READS:])
-    reads = takewhile(lambda event: not event.wrote, events)
+    reads = takewhile(lambda event: not event.is_write, events)
     found = [event for event in reads if not event.span.part]
     # The earlier the read, the more may be written since: what is still fit comes first.
-    written = view.ledger.may_be_written
+    written = view.ledger.can_be_written
     return list(takewhile(lambda event: not written(path, event.ordinal, ordinal), found))
 
 
@@ -83,8 +83,8 @@ def _offer(
     if position is None or other is None:
         return None
     part, kept = transcript.parts[position], transcript.parts[other]
-    least = _LEAST if policy.least is None else policy.least
-    if len(part.text) < least or part.error or kept.error or not view.may_rewrite(position):
+    least = _LEAST if policy.min_chars is None else policy.min_chars
+    if len(part.text) < least or part.error or kept.error or not view.can_rewrite(position):
         return None
     if not stands(view, policy, other) or find_marker(part.text) is not None:
         return None
@@ -99,7 +99,7 @@ def _offer(
     edit = Replace(
         position, part.ref, text, reference(part.text), "contained", evidence, saved
     )  # fmt: skip
-    return Offer("stub", edit, leans_on=(other,)) if saved > 0 else None
+    return Offer("stub", edit, depends_on=(other,)) if saved > 0 else None
 
 
 def _named_lines(span: Span | None, gone: int) -> str:
@@ -116,7 +116,7 @@ def _is_named(view: View, ordinal: int, earlier: Sequence[Event]) -> bool:
         result = view.transcript.exchanges[event.ordinal].result
         marker = None if result is None else find_marker(view.transcript.parts[result].text)
         name = name_of_call(view, ordinal, event.ordinal)
-        if isinstance(marker, Short) and marker.why.endswith(f" {name}"):
+        if isinstance(marker, Short) and marker.reason.endswith(f" {name}"):
             return True
     return False
 

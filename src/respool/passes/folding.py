@@ -34,29 +34,29 @@ class Tiers(Struct, frozen=True):
     """When old exchanges fold, and into how much."""
 
     budget: int | None = None  # tokens that the projection may have; over them exchanges fold
-    down_to: float = 0.6  # the share of the budget that a fold aims at
-    yields: float = 0.8  # the share over which also old reads of files that were edited since fold
-    threshold: int | None = None  # characters of calls and results over which all old ones fold
-    summary: int = 500  # tokens of a summary at most, but for names and errors that must be told
-    batch: int = 40  # calls that one summary tells of at most, until summaries merge
-    standing: int = 6  # summaries that may stand beside one another before they merge
-    least: int = 1_000  # tokens that a batch must save
-    recent: int = 0  # of the latest exchanges, how many never fold
+    target_ratio: float = 0.6  # the share of the budget that a fold aims at
+    waiver_ratio: float = 0.8  # the share over which also old reads of files that were edited since fold
+    threshold_chars: int | None = None  # characters of calls and results over which all old ones fold
+    max_summary_tokens: int = 500  # tokens of a summary at most, but for names and errors that must be told
+    max_batch_calls: int = 40  # calls that one summary tells of at most, until summaries merge
+    max_summaries: int = 6  # summaries that may stand beside one another before they merge
+    min_saved_tokens: int = 1_000  # tokens that a batch must save
+    keep_recent: int = 0  # of the latest exchanges, how many never fold
 
 
 def tiers_of(policy: Policy, limits: Limits = _NO_LIMITS) -> Tiers:
     """What the policy and the window of the request's model say of folding."""
     high = policy.budget if limits.tokens is None else limits.tokens
-    if policy.fold_over is None:
-        return Tiers(high, recent=_RECENT)
-    return Tiers(high, threshold=policy.fold_over, least=1)  # what stays is the policy's to say
+    if policy.fold_over_chars is None:
+        return Tiers(high, keep_recent=_RECENT)
+    return Tiers(high, threshold_chars=policy.fold_over_chars, min_saved_tokens=1)  # what stays is the policy's to say
 
 
 def fold(view: View, tiers: Tiers) -> Iterator[Offer]:
     """The offers of one evaluation, the oldest exchanges first, until enough is saved."""
-    if view.arrival or (tiers.threshold is None and not _is_over(view, tiers)):
+    if view.arrival or (tiers.threshold_chars is None and not _is_over(view, tiers)):
         return
-    keep = max(view.keep, tiers.recent)
+    keep = max(view.recent_count, tiers.keep_recent)
     old = max(0, view.seen_exchanges() - keep)  # the exchanges before it are old
     first = _after_last_summary(view, old)
     wanted = _wanted(view, tiers, first)
@@ -64,24 +64,24 @@ def fold(view: View, tiers: Tiers) -> Iterator[Offer]:
         return
     standing = _groups_before(view, first)
     groups, gained = _grown(view, tiers, standing, (first, old), wanted, Leave())
-    if tiers.budget is not None and view.projected - gained > tiers.yields * tiers.budget:
+    if tiers.budget is not None and view.projected_tokens - gained > tiers.waiver_ratio * tiers.budget:
         groups, _ = _grown(view, tiers, standing, (first, old), wanted, Leave(reads=True))
-    for group in _merged(groups, tiers.standing):
-        if group.new and _net(view, offer := _offer(view, tiers, group)) >= tiers.least:
+    for group in _merged(groups, tiers.max_summaries):
+        if group.new and _net(view, offer := _offer(view, tiers, group)) >= tiers.min_saved_tokens:
             yield offer
 
 
 def _is_over(view: View, tiers: Tiers) -> bool:
-    return tiers.budget is not None and view.projected > tiers.budget
+    return tiers.budget is not None and view.projected_tokens > tiers.budget
 
 
 def _wanted(view: View, tiers: Tiers, first: int) -> float:
     """How many tokens are to be saved: enough for the budget, or all that can be."""
-    if tiers.threshold is not None and _characters(view, first) > tiers.threshold:
+    if tiers.threshold_chars is not None and _characters(view, first) > tiers.threshold_chars:
         return math.inf
     if tiers.budget is None or not _is_over(view, tiers):
         return 0
-    return view.projected - tiers.down_to * tiers.budget
+    return view.projected_tokens - tiers.target_ratio * tiers.budget
 
 
 def _characters(view: View, first: int) -> int:
@@ -103,18 +103,18 @@ class Group(Struct, frozen=True):
     """Neighbouring exchanges that one summary tells of; the last one's result is the summary."""
 
     first: int  # where they begin; what stays may stand between them
-    told: Sequence[int] = ()  # those that a summary in force tells of already
+    summarized: Sequence[int] = ()  # those that a summary in force tells of already
     new: tuple[int, ...] = ()  # those that are to fold now
 
     @property
     def members(self) -> list[int]:
         """All of them, in order."""
-        return sorted((*self.told, *self.new))
+        return sorted((*self.summarized, *self.new))
 
     @property
     def calls(self) -> int:
         """How many they are."""
-        return len(self.told) + len(self.new)
+        return len(self.summarized) + len(self.new)
 
 
 def _calls_told(view: View, ordinal: int) -> int | None:
@@ -131,7 +131,7 @@ def _calls_in(text: str) -> int | None:
     marker = find_marker(text)
     if not isinstance(marker, Short) or marker.unit != "calls":
         return None
-    return marker.gone + 1
+    return marker.omitted + 1
 
 
 def _after_last_summary(view: View, old: int) -> int:
@@ -195,16 +195,16 @@ def _is_told(view: View, ordinal: int) -> bool:
 
 def _grown(
     view: View, tiers: Tiers, standing: Sequence[Group], span: tuple[int, int], wanted: float,
-    leave: Leave,
+    waiver: Leave,
 ) -> tuple[list[Group], int]:  # fmt: skip
     """The groups with all that folds now, until so much is saved; and how much that is."""
     groups: list[Group] = []
     gained = 0
-    new = _batches(view, *span, tiers, leave)
-    for group in chain((_with_left_behind(view, one, leave) for one in standing), new):
+    new = _batches(view, *span, tiers, waiver)
+    for group in chain((_with_left_behind(view, one, waiver) for one in standing), new):
         gain = sum(_weight(view, ordinal) for ordinal in group.new)
-        if gain < tiers.least or gained >= wanted:
-            groups += [replace(group, new=())] if group.told else []
+        if gain < tiers.min_saved_tokens or gained >= wanted:
+            groups += [replace(group, new=())] if group.summarized else []
             continue
         groups.append(group)
         gained += gain
@@ -222,16 +222,16 @@ def _weight(view: View, ordinal: int) -> int:
     return total
 
 
-def _merged(groups: Sequence[Group], most: int) -> list[Group]:
+def _merged(groups: Sequence[Group], max_groups: int) -> list[Group]:
     """The groups, the newest ones as one where they are too many and something is new.
 
     Those go together that tell of no more than what comes after them. So each call is told again
     only when what it is told with has about doubled.
     """
     left = list(groups)
-    while len(left) > most and any(group.new for group in left):
+    while len(left) > max_groups and any(group.new for group in left):
         last = left.pop()
-        while left and (left[-1].calls <= last.calls or len(left) >= most):
+        while left and (left[-1].calls <= last.calls or len(left) >= max_groups):
             before = left.pop()
             new = (*before.members, *last.members)
             last = Group(before.first, (), new)
@@ -248,18 +248,18 @@ class Leave(Struct, frozen=True):
     reads: bool = False  # of the latest reads of files edited since, and what was read again
 
 
-def _with_left_behind(view: View, group: Group, leave: Leave) -> Group:
+def _with_left_behind(view: View, group: Group, waiver: Leave) -> Group:
     """A group with what had to stay when its neighbours folded, and may go now."""
-    first, last = group.first, group.told[-1]
-    if last - first + 1 == len(group.told):
+    first, last = group.first, group.summarized[-1]
+    if last - first + 1 == len(group.summarized):
         return group
     exchanges, units = view.transcript.exchanges, view.transcript.units
     numbers = range(exchanges[first].unit, exchanges[last].unit + 1)
-    left = [o for number in numbers for o in _foldable(view, units[number], leave)]
-    return replace(group, new=_not_needed(view, [o for o in left if first <= o < last], group.told))
+    left = [o for number in numbers for o in _foldable(view, units[number], waiver)]
+    return replace(group, new=_not_needed(view, [o for o in left if first <= o < last], group.summarized))
 
 
-def _batches(view: View, first: int, old: int, tiers: Tiers, leave: Leave) -> Iterator[Group]:
+def _batches(view: View, first: int, old: int, tiers: Tiers, waiver: Leave) -> Iterator[Group]:
     """Neighbouring old exchanges that may fold, whole units only, the last one able to stay."""
     exchanges, units = view.transcript.exchanges, view.transcript.units
     batch: list[int] = []
@@ -267,8 +267,8 @@ def _batches(view: View, first: int, old: int, tiers: Tiers, leave: Leave) -> It
     number = exchanges[first].unit if first < old else len(units)
     while number < len(units) and _is_old(units[number], old):
         unit = units[number]
-        batch += [o for o in _foldable(view, unit, leave) if o >= first]
-        if len(batch) >= tiers.batch or (len(batch) >= _TURN and _user_speaks(view, unit)):
+        batch += [o for o in _foldable(view, unit, waiver) if o >= first]
+        if len(batch) >= tiers.max_batch_calls or (len(batch) >= _TURN and _user_speaks(view, unit)):
             members = _up_to_keeper(view, batch, barren)
             barren = len(batch)
             if len(members) > 1:
@@ -286,29 +286,29 @@ def _is_old(unit: Unit, old: int) -> bool:
 
 
 def _user_speaks(view: View, unit: Unit) -> bool:
-    parts = view.transcript.parts[unit.answers : unit.parts[1]]
+    parts = view.transcript.parts[unit.answers_from : unit.parts[1]]
     return any(part.kind == "text" and part.speaker == "user" for part in parts)
 
 
-def _foldable(view: View, unit: Unit, leave: Leave) -> list[int]:
+def _foldable(view: View, unit: Unit, waiver: Leave) -> list[int]:
     """The exchanges of a unit that may go; of a locked one all or none."""
-    found = [ordinal for ordinal in unit.exchanges if _may_go(view, ordinal, leave)]
+    found = [ordinal for ordinal in unit.exchanges if _may_go(view, ordinal, waiver)]
     return found if len(found) == len(unit.exchanges) or not unit.locked else []
 
 
-def _may_go(view: View, ordinal: int, leave: Leave) -> bool:
+def _may_go(view: View, ordinal: int, waiver: Leave) -> bool:
     exchange = view.transcript.exchanges[ordinal]
     if exchange.result is None or exchange.server or _is_told(view, ordinal):
         return False
     parts = closure(view.transcript, ordinal)
-    if not all(_is_free(view, part, leave) for part in parts):
+    if not all(_is_free(view, part, waiver) for part in parts):
         return False
     return find_marker(view.transcript.parts[exchange.result].text) is None
 
 
-def _is_free(view: View, position: int, leave: Leave) -> bool:
+def _is_free(view: View, position: int, waiver: Leave) -> bool:
     """Whether a part can still go: nothing took it out yet, unless all reasoning of its unit."""
-    if view.is_protected(position) and not (leave.reads and _may_give_way(view, position)):
+    if view.is_protected(position) and not (waiver.reads and _may_give_way(view, position)):
         return False
     if position not in view.claimed:
         return True
@@ -323,7 +323,7 @@ def _is_free(view: View, position: int, leave: Leave) -> bool:
 
 def _may_give_way(view: View, position: int) -> bool:
     """Whether a part of an old exchange stays only for what it shows: nobody pinned it."""
-    why = view.pinned.why(position) if isinstance(view.pinned, Protections) else None
+    why = view.pinned.reason_for(position) if isinstance(view.pinned, Protections) else None
     return why is not None and why.startswith(("latest read of ", FETCHED_AGAIN))
 
 
@@ -334,7 +334,7 @@ def _up_to_keeper(view: View, batch: Sequence[int], barren: int) -> tuple[int, .
     """
     for count in range(len(batch), max(1, barren), -1):
         result = view.transcript.exchanges[batch[count - 1]].result
-        if result is None or not view.may_rewrite(result) or _parts_a_unit(view, batch, count):
+        if result is None or not view.can_rewrite(result) or _parts_a_unit(view, batch, count):
             continue
         part = view.transcript.parts[result]
         if part.text and not part.error:  # what has no text, as a screenshot, may take none
@@ -347,7 +347,7 @@ def _not_needed(view: View, batch: Sequence[int], beside: Sequence[int] = ()) ->
     """The batch without what an edit outside of it, and of those beside it, needs whole."""
     exchanges = view.transcript.exchanges
     inside = {part for ordinal in (*batch, *beside) for part in closure(view.transcript, ordinal)}
-    needed = {part for at, parts in view.leans.items() if at not in inside for part in parts}
+    needed = {part for at, parts in view.dependencies.items() if at not in inside for part in parts}
     left = {o for o in batch if needed.intersection(closure(view.transcript, o))}
     units = {exchanges[o].unit for o in left if view.transcript.units[exchanges[o].unit].locked}
     return tuple(o for o in batch if o not in left and exchanges[o].unit not in units)
@@ -375,10 +375,10 @@ def _offer(view: View, tiers: Tiers, group: Group) -> Offer:
     assert keeper.result is not None
     deeds = _deeds(view, members)
     original = view.transcript.parts[keeper.result]
-    ref = reference_of(record(view.transcript, members, view.held))
-    marker = Short(len(members) - 1, "calls", ref, why="told above", fetch=view.fetch)
+    ref = reference_of(record(view.transcript, members, view.media))
+    marker = Short(len(members) - 1, "calls", ref, reason="told above", fetch_tool=view.fetch_tool)
     count = view.counter.count
-    room = max(tiers.summary - count(f"\n{marker}"), least_told(deeds, count) + tiers.summary // 2)
+    room = max(tiers.max_summary_tokens - count(f"\n{marker}"), least_told(deeds, count) + tiers.max_summary_tokens // 2)
     words = dict(view.summaries).get(ref, "").strip()
     said = told_in(words, deeds, room, count) if words else told(deeds, room, count)
     text = f"{said}\n{marker}"
@@ -439,13 +439,13 @@ def _is_gone(view: View, position: int) -> bool:
 def _pointer(view: View, exchange: Exchange, evidence: str) -> Iterator[Edit]:
     """A result beside the summary, in a unit that can only go as a whole."""
     position = exchange.result
-    if position is None or not view.may_rewrite(position):
+    if position is None or not view.can_rewrite(position):
         return
     part = view.transcript.parts[position]
     ref = reference(part.text)
     lines = count_lines(part.text)
     gone, unit = (lines, "lines") if lines > 1 else (len(part.text), "chars")
-    text = str(Short(gone, unit, ref, why="told in a result below", fetch=view.fetch))
+    text = str(Short(gone, unit, ref, reason="told in a result below", fetch_tool=view.fetch_tool))
     saved = view.saved_by(position, text)
     if saved > 0:
         yield Replace(position, part.ref, text, ref, REASON, evidence, saved)

@@ -25,13 +25,13 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
 
     The first one stays and the later one is shaped before it is ever sent, so no prefix breaks.
     """
-    transcript, least = view.transcript, LEAST if policy.least is None else policy.least
+    transcript, least = view.transcript, LEAST if policy.min_chars is None else policy.min_chars
     for position in view.fresh_results():
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
         if ordinal < 0 or not _is_long(part.text, least):
             continue
         earlier = _first_that_stands(view, policy, ordinal, part.text)
-        if earlier is None or not view.may_rewrite(position):
+        if earlier is None or not view.can_rewrite(position):
             continue
         if _is_open_error(part, view.use(ordinal), policy):
             continue
@@ -44,13 +44,13 @@ def identical_results(view: View, policy: Policy) -> Iterator[Offer]:
 def _is_open_error(part: Part, use: Use, policy: Policy) -> bool:
     """Whether a result tells of a fresh failure, and is short enough to stay whole."""
     short = policy.errors_verbatim and len(part.text) <= VERBATIM
-    return short and went_wrong(part.text, part.error, use.ends_as)
+    return short and went_wrong(part.text, part.error, use.outcome_kind)
 
 
-def _is_long(text: str, least: int) -> bool:
-    if len(text) >= least or 4 * len(text) < least:
-        return len(text) >= least
-    return len(text.encode("utf-8", "surrogatepass")) >= least
+def _is_long(text: str, min_bytes: int) -> bool:
+    if len(text) >= min_bytes or 4 * len(text) < min_bytes:
+        return len(text) >= min_bytes
+    return len(text.encode("utf-8", "surrogatepass")) >= min_bytes
 
 
 def _first_that_stands(view: View, policy: Policy, ordinal: int, text: str) -> int | None:
@@ -73,8 +73,8 @@ def _is_another(view: View, earlier: int, ordinal: int) -> bool:
     """Whether what was written in between may make this call another one than the earlier."""
     use, ledger = view.use(ordinal), view.ledger
     if use.kind == "read" and use.reads:
-        return any(ledger.may_be_written(span.path, earlier, ordinal) for span in use.reads)
-    return ledger.anything_written(earlier, ordinal)
+        return any(ledger.can_be_written(span.path, earlier, ordinal) for span in use.reads)
+    return ledger.has_any_write(earlier, ordinal)
 
 
 def _offer(view: View, position: int, part: Part, earlier: int) -> Offer | None:
@@ -88,7 +88,7 @@ def _offer(view: View, position: int, part: Part, earlier: int) -> Offer | None:
         position, part.ref, text, reference(part.text), "identical",
         f"same as {name}, {len(part.text):,} chars", saved,
     )  # fmt: skip
-    return Offer("stub", edit, leans_on=(copy,)) if saved > 0 else None
+    return Offer("stub", edit, depends_on=(copy,)) if saved > 0 else None
 
 
 def _said(part: Part, why: str) -> str | None:
@@ -97,7 +97,7 @@ def _said(part: Part, why: str) -> str | None:
     ref, all = reference(part.text), len(lines)
     if not part.error:
         gone, unit = (all, "lines") if all > 1 else (len(part.text), "chars")
-        return str(Short(gone, unit, ref, why=why))
+        return str(Short(gone, unit, ref, reason=why))
     first, last = lines[0], lines[-1]
     if all < 4 or max(len(first), len(last)) > _ERROR_LINE:
         return None

@@ -37,14 +37,14 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
 
     Where the policy asks for that, also what runs, searches and long reads bring, at arrival.
     """
-    if view.arrival and not policy.shape_arrivals:
+    if view.arrival and not policy.trim_on_arrival:
         return
     fair = view.fair_risk / (_UNSEEN if view.arrival else 1.0)
     for position in _arriving(view) if view.arrival else _due(view):
         text = view.transcript.parts[position].text
-        if len(text) < LEAST or not view.may_lose_lines(position) or has_gaps(text):
+        if len(text) < LEAST or not view.can_lose_lines(position) or has_gaps(text):
             continue
-        known = view.risks.result(position)
+        known = view.risks.result_features(position)
         offer = None if known is None else _offer(view, position, known[0], fair)
         if offer is not None:
             yield offer
@@ -60,7 +60,7 @@ def _arriving(view: View) -> Iterator[int]:
         part = view.transcript.parts[exchange.result]
         if len(part.text) < least:
             continue
-        failed = ending_of(part.text, part.error, use.ends_as).failed
+        failed = ending_of(part.text, part.error, use.outcome_kind).failed
         if not failed or len(part.text) > VERBATIM:
             yield exchange.result
 
@@ -86,25 +86,25 @@ def _due(view: View) -> Iterator[int]:
 
 
 def _answers(unit: Unit) -> int:
-    return unit.answers
+    return unit.answers_from
 
 
-def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None:
+def _offer(view: View, position: int, found: Known, max_risk: float) -> Offer | None:
     """A result without the lines that cost more to carry than missing them would."""
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
-    gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
+    gone, rate = _gone(view, position, found), max_risk / missed_of_lines(use.content)
     inner = gone and gone.difference(_framing(part.text))
     kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=inner)
-    if kept is None or len(gone) >= kept.all or not _tells_why(part, use, found, kept):
+    if kept is None or len(gone) >= kept.total or not _tells_why(part, use, found, kept):
         return None  # where all lines went before, what stands there says more than a hole
     ref, rerun = reference(part.text), use.rerun
-    marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
+    marker = Short(kept.removed, "lines", ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool)
     text = f"{kept.text}\n{marker}"
     saved = view.saved_by(position, text) if len(text) <= len(part.text) - _LEAST_SAVED else 0
     if saved < _LEAST_SAVED:
         return None
-    evidence = f"{kept.gone:,} of {kept.all:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
+    evidence = f"{kept.removed:,} of {kept.total:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
     return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
 
 
@@ -120,11 +120,11 @@ def _tells_why(part: Part, use: Use, found: Known, kept: Kept) -> bool:
 
 def _telling(part: Part, use: Use, owned: Owned) -> str:
     """The line that says what went wrong, looked for once; empty where nothing did."""
-    known = owned.telling
-    if known is None or known[0] != use.ends_as:
-        ending = ending_of(part.text, part.error, use.ends_as)
+    known = owned.failure
+    if known is None or known[0] != use.outcome_kind:
+        ending = ending_of(part.text, part.error, use.outcome_kind)
         line = telling_line(ending.body) if ending.failed else ""
-        known = owned.telling = use.ends_as, line
+        known = owned.failure = use.outcome_kind, line
     return known[1]
 
 

@@ -13,7 +13,7 @@ def stands(view: View, policy: Policy, position: int) -> bool:
     part = view.transcript.parts[position]
     if part.server or not _says_all(view, position):
         return False
-    cap = policy.tools.cap_for(view.tool_of(position), policy.cap)
+    cap = policy.tools.cap_for(view.tool_of(position), policy.cap_chars)
     over = cap is not None and len(part.text) > cap  # what is to be clipped must not be held
     return not over and find_marker(part.text) is None
 

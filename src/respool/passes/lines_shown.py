@@ -44,25 +44,25 @@ class _Search(Struct, frozen=True):
     policy: Policy
     position: int
     lines: list[Line]
-    standing: dict[int, bool]  # shared by all results that came together
-    least: dict[int, int] = field(default_factory=dict[int, int])  # lines of a run, by its source
+    intact: dict[int, bool]  # shared by all results that came together
+    min_lines: dict[int, int] = field(default_factory=dict[int, int])  # lines of a run, by its source
 
     @property
     def known(self) -> Lines:
         return self.view.ledger.lines
 
-    def stands(self, source: int) -> bool:
+    def is_intact(self, source: int) -> bool:
         """Whether a part says all that it said, and will go on doing so."""
-        if source not in self.standing:
-            self.standing[source] = stands(self.view, self.policy, source)
-        return self.standing[source]
+        if source not in self.intact:
+            self.intact[source] = stands(self.view, self.policy, source)
+        return self.intact[source]
 
-    def least_run(self, source: int) -> int:
+    def min_run_lines(self, source: int) -> int:
         """How many lines must stand in a part one after another."""
-        if source not in self.least:
+        if source not in self.min_lines:
             same = _show_the_same(self.view, source, self.position)
-            self.least[source] = _RUN if same else _FAR_RUN
-        return self.least[source]
+            self.min_lines[source] = _RUN if same else _FAR_RUN
+        return self.min_lines[source]
 
 
 @acts(at_arrival=True, at_epochs=False)
@@ -83,11 +83,11 @@ def lines_shown(view: View, policy: Policy) -> Iterator[Offer]:
 
 def _may_be_cut(view: View, policy: Policy, exchange: Exchange, position: int) -> bool:
     part = view.transcript.parts[position]
-    if len(part.text) < _LEAST or not view.ledger.lines.may_stand_before(position, part):
+    if len(part.text) < _LEAST or not view.ledger.lines.can_occur_before(position, part):
         return False  # most results
-    if not view.may_rewrite(position) or has_gaps(part.text):
+    if not view.can_rewrite(position) or has_gaps(part.text):
         return False
-    ends_as = view.use(exchange.ordinal).ends_as
+    ends_as = view.use(exchange.ordinal).outcome_kind
     short = policy.errors_verbatim and len(part.text) <= VERBATIM
     if short and went_wrong(part.text, part.error, ends_as):
         return False
@@ -114,7 +114,7 @@ def _runs(search: _Search) -> list[_Run]:
     sources: set[int] = set()
     at, end = _inner(search.view.transcript.parts[search.position].text)
     while at < end:
-        run = _longest(search, at, end, sources) if search.lines[at].tells else None
+        run = _longest(search, at, end, sources) if search.lines[at].is_indexed else None
         if run is None:
             at += 1
             continue
@@ -140,12 +140,12 @@ def _longest(search: _Search, at: int, end: int, sources: set[int]) -> _Run | No
     best: _Run | None = None
     full = len(sources) == _MOST_SOURCES
     for source, start in search.known.places(search.lines[at], search.position):
-        if (full and source not in sources) or not search.stands(source):
+        if (full and source not in sources) or not search.is_intact(source):
             continue
         text = search.known.text(source)
         until = same_until(search.lines, at, end, text, start)
         longer = best is None or until > best.end
-        if longer and until - at >= search.least_run(source):
+        if longer and until - at >= search.min_run_lines(source):
             best = _Run(at, until, source)
     if best is None or sum(len(line.bare) for line in search.lines[at : best.end]) < _RUN_CHARS:
         return None
@@ -170,7 +170,7 @@ def _shortened(
     sources = sorted({run.source for run in runs})
     ref, where = reference(part.text), _where(view, exchange, sources)
     all = len(lines) - (not lines[-1].whole)
-    marker = Short(gone, "lines", ref, all, where, fetch=view.fetch)
+    marker = Short(gone, "lines", ref, all, where, fetch_tool=view.fetch_tool)
     text = "\n".join((*_kept([line.whole for line in lines[:all]], runs), str(marker)))
     if len(text) >= len(part.text):
         return None
@@ -178,7 +178,7 @@ def _shortened(
     if saved < _LEAST_SAVED:
         return None
     edit = Replace(position, part.ref, text, ref, REASON, f"{gone:,} lines {where}", saved)
-    return Offer("trim", edit, leans_on=tuple(sources))
+    return Offer("trim", edit, depends_on=tuple(sources))
 
 
 def _kept(lines: Sequence[str], runs: Sequence[_Run]) -> Iterator[str]:

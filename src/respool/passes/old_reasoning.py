@@ -18,19 +18,19 @@ from .view import View
 def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to drop the reasoning of old units, each as a whole, the oldest first."""
     binding = binding_of(view.format, view.fields)
-    if policy.keep_reasoning is None:
+    if policy.keep_reasoning_messages is None:
         start, stop = _aged_units(view)
     else:
-        at = start_of_messages(view.transcript, policy.keep_reasoning)
+        at = start_of_messages(view.transcript, policy.keep_reasoning_messages)
         view = replace(view, kept_from=at)
         start, stop = _aged_units(view)[0], _units_before(view, at)
-    if start >= stop or binding.reach == "none":
+    if start >= stop or binding.droppable == "none":
         return
-    if binding.reach == "turns":
+    if binding.droppable == "turns":
         start = _start_of_wait(view, start)
     stop = min(stop, droppable_until(view, binding, start))
     drops = list(_drops(view, binding, start, stop))
-    if binding.together and drops:
+    if binding.oldest_first and drops:
         yield Offer("drop", drops[0], also=tuple(drops[1:]))
     else:
         yield from (Offer("drop", drop) for drop in drops)
@@ -39,7 +39,7 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
 def _aged_units(view: View) -> tuple[int, int]:
     """The units that may have left the recent window since the last evaluation."""
     exchanges = view.transcript.exchanges
-    old = max(0, view.seen_exchanges() - view.keep)
+    old = max(0, view.seen_exchanges() - view.recent_count)
     stop = exchanges[old].unit if old < len(exchanges) else len(view.transcript.units) - 1
     start = exchanges[view.aged_from - 1].unit if view.aged_from else 0
     return start, stop
@@ -70,11 +70,11 @@ def _drops(view: View, binding: Binding, start: int, stop: int) -> Iterator[Drop
         if not reasoning or not all(map(view.is_whole, reasoning)):
             continue
         if any(map(view.is_protected, reasoning)):
-            if binding.together:
+            if binding.oldest_first:
                 return
             continue
         saved = sum(map(view.tokens_of, reasoning))
-        if saved > 0 or binding.together:
+        if saved > 0 or binding.oldest_first:
             ref = view.transcript.parts[reasoning[0]].ref
             blocks = f"{len(reasoning)} block{'s' if len(reasoning) > 1 else ''}"
             evidence = f"{blocks}, {len(view.transcript.units) - 1 - number} turns ago"

@@ -67,7 +67,7 @@ def without_codes(text: str, use: Use | None) -> str:
     return CODE.sub("", text)
 
 
-def plain(text: str, came: str | None = None) -> str:
+def plain(text: str, original: str | None = None) -> str:
     """A result without blanks before line numbers, and without what a shell tool notes for itself.
 
     `came` is what it said when it came, if lines were left out since: that tells whose numbers
@@ -77,23 +77,23 @@ def plain(text: str, came: str | None = None) -> str:
     '98→weave()\\n99→\\n100→return'
     """
     text = _without_notes(text)
-    return _PADDED.sub("", text) if _sign_of(_NUMBERED_AFTER, came or text) else text
+    return _PADDED.sub("", text) if _sign_of(_NUMBERED_AFTER, original or text) else text
 
 
-def plainer(text: str, use: Use | None, every: int, came: str | None = None) -> str:
+def plainer(text: str, use: Use | None, interval: int, original: str | None = None) -> str:
     """The same, and with fewer numbers where a tool puts them before every line it shows.
 
     A file of numbered rows might have its own, and who makes a shell number lines asks for them.
     """
     if use is not None and use.content in _ROWS and not use.numbers:
         return _without_notes(text)
-    text = plain(text, came)
+    text = plain(text, original)
     if use is None or not use.numbers or use.content in _ROWS:
         return text
-    return with_fewer_numbers(text, every, came)
+    return with_fewer_numbers(text, interval, original)
 
 
-def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
+def with_fewer_numbers(text: str, interval: int, original: str | None = None) -> str:
     """A result with every so many-th of the numbers that a tool put before its lines.
 
     Of lines that follow one another the first and the last keep theirs, so that each number can be
@@ -102,7 +102,7 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
     """
-    sign = "" if every == 1 else _sign_of(_COUNTED_AFTER, came or text)
+    sign = "" if interval == 1 else _sign_of(_COUNTED_AFTER, original or text)
     if not sign:
         return text
     lines = text.split("\n")
@@ -110,7 +110,7 @@ def with_fewer_numbers(text: str, every: int, came: str | None = None) -> str:
     bare = lines.copy()
     for at in range(1, len(lines) - 1):
         number = numbers[at]
-        if number % every and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
+        if number % interval and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
             said = lines[at].partition(sign)[2]
             bare[at] = lines[at] if _MISTAKEN.match(said) else said
     return "\n".join(bare)

@@ -10,9 +10,9 @@ def droppable_until(view: View, binding: Binding, start: int) -> int:
     """The first unit, from `start` on, whose reasoning must stay."""
     units = view.transcript.units
     last = len(units) - 1  # the latest turn of the model stays as it came (A9)
-    if binding.reach == "none":
+    if binding.droppable == "none":
         return start
-    if binding.reach == "all":
+    if binding.droppable == "all":
         return max(start, last)
     for number in range(last, start, -1):
         if opens_turn(view.transcript, number):

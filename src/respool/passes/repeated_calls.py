@@ -24,7 +24,7 @@ def repeated_calls(view: View, policy: Policy) -> Iterator[Offer]:
     Only what reads, runs or searches: a placeholder in the arguments of a call that writes would
     find its way into files.
     """
-    least = _LEAST if policy.least is None else policy.least
+    least = _LEAST if policy.min_chars is None else policy.min_chars
     for exchange in view.aged_exchanges():
         call = view.transcript.parts[exchange.call]
         if len(call.text) * 4 < least or not _may_shrink(view, exchange):
@@ -38,10 +38,10 @@ def _may_shrink(view: View, exchange: Exchange) -> bool:
     use = view.use(exchange.ordinal)
     return (
         use.kind in ("read", "run", "search")
-        and not use.may_write
+        and not use.can_write
         and not exchange.server
         and exchange.call not in view.in_force
-        and view.may_rewrite(exchange.call)
+        and view.can_rewrite(exchange.call)
     )
 
 
@@ -51,7 +51,7 @@ def _first(view: View, exchange: Exchange) -> Exchange | None:
     use = view.use(exchange.ordinal)
     same = view.ledger.repeats(call.name, use, exchange.ordinal)
     at = bisect_left(
-        same, True, key=lambda one: not view.ledger.anything_written(one, exchange.ordinal)
+        same, True, key=lambda one: not view.ledger.has_any_write(one, exchange.ordinal)
     )
     if at == len(same):
         return None
@@ -59,10 +59,10 @@ def _first(view: View, exchange: Exchange) -> Exchange | None:
     return first if view.is_whole(first.call) else None
 
 
-def _offers(view: View, exchange: Exchange, first: Exchange, least: int) -> Iterator[Offer]:
+def _offers(view: View, exchange: Exchange, first: Exchange, min_bytes: int) -> Iterator[Offer]:
     call, original = view.transcript.parts[exchange.call], view.transcript.parts[first.call]
     size = len(call.text.encode("utf-8", "surrogatepass"))
-    if size < least or not _say_the_same(call.text, original.text):
+    if size < min_bytes or not _say_the_same(call.text, original.text):
         return
     told_apart = original.id and original.id != call.id
     id = original.id if told_apart else f"call no. {first.ordinal + 1}"

@@ -28,7 +28,7 @@ _REACH = 20  # outcomes of one operation on one target that are looked at
 
 def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to keep of old errors that are resolved only the line that says what was wrong."""
-    judge = _Judge(view, _LEAST if policy.least is None else policy.least)
+    judge = _Judge(view, _LEAST if policy.min_chars is None else policy.min_chars)
     for exchange in view.aged_exchanges():
         later = judge.resolved_by(exchange)
         if later is not None:
@@ -44,9 +44,9 @@ def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
 class _Judge:
     """How the calls of a view ended, each of them judged once."""
 
-    def __init__(self, view: View, least: int) -> None:
+    def __init__(self, view: View, min_chars: int) -> None:
         self._view = view
-        self._least = least  # characters of an error that is worth a stub
+        self._least = min_chars  # characters of an error that is worth a stub
         self._failed: dict[int, bool] = {}
 
     def resolved_by(self, exchange: Exchange) -> Exchange | None:
@@ -99,7 +99,7 @@ class _Judge:
         What a failed read did show is none, nor is it what a person said who refused a call.
         """
         part = self._result(exchange)
-        kind = self._view.use(exchange.ordinal).ends_as
+        kind = self._view.use(exchange.ordinal).outcome_kind
         if part is None or len(part.text) < self._least or kind in ("read", "search"):
             return False
         return _is_error(part, kind) and not is_refusal(part.text)
@@ -109,7 +109,7 @@ class _Judge:
         known = self._failed.get(exchange.ordinal)
         if known is None:
             part = self._ended(exchange)
-            kind = self._view.use(exchange.ordinal).ends_as
+            kind = self._view.use(exchange.ordinal).outcome_kind
             known = part is None or _is_error(part, kind) or _ends_badly(part, kind)
             self._failed[exchange.ordinal] = known
         return known
@@ -143,7 +143,7 @@ def _ends_badly(part: Part, kind: str) -> bool:
 
 def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:
     at = exchange.result
-    if at is None or not view.may_rewrite(at):
+    if at is None or not view.can_rewrite(at):
         return
     part = view.transcript.parts[at]
     if find_marker(part.text) is not None:
@@ -163,7 +163,7 @@ def _stub(text: str, ref: str, by: str, view: View) -> str:
     kept = clipped(line)
     all = _lines(text)
     gone = all - 1 if kept == line else all
-    return f"{kept}\n{Short(gone, 'lines', ref, all, why=by, fetch=view.fetch)}"
+    return f"{kept}\n{Short(gone, 'lines', ref, all, reason=by, fetch_tool=view.fetch_tool)}"
 
 
 def _lines(text: str) -> int:

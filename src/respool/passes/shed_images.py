@@ -18,10 +18,10 @@ def shed_images(view: View, policy: Policy) -> Iterator[Offer]:
 
     One that takes no more tokens than its marker would stays: others go in its place.
     """
-    standing = [one for one in view.held.values() if view.is_whole(one.part)]
+    standing = [one for one in view.media.values() if view.is_whole(one.part)]
     if not standing:
         return
-    size = BYTES_A_TOKEN * view.projected + sum(one.bytes for one in standing)
+    size = BYTES_A_TOKEN * view.projected_tokens + sum(one.bytes for one in standing)
     images = sum(one.unit == "image" for one in standing)
     side = max(one.side for one in standing)
     if not pressure(view.limits, bytes=size, images=images, side=side):
@@ -41,9 +41,9 @@ def shed_images(view: View, policy: Policy) -> Iterator[Offer]:
 
 def _offer(view: View, position: int) -> Offer | None:
     """The first marker that is shorter than what it stands for; None: none is."""
-    held, part = view.held[position], view.transcript.parts[position]
+    held, part = view.media[position], view.transcript.parts[position]
     evidence = f"{held.unit} of {held.bytes:,} bytes"
-    for text in (held.marker(view.fetch), held.shortest_marker()):
+    for text in (held.marker(view.fetch_tool), held.shortest_marker()):
         saved = view.tokens_of(position) - view.counter.count(text)
         if saved > 0:
             edit = Replace(position, part.ref, text, held.ref, REASON, evidence, saved)

@@ -46,9 +46,9 @@ def _texts(view: View, unit: Unit) -> Iterator[int]:
     """What the model said in a unit, where nothing is bound to it."""
     if unit.locked:
         return
-    for position in range(unit.parts[0], unit.answers):
+    for position in range(unit.parts[0], unit.answers_from):
         part = view.transcript.parts[position]
-        if part.kind == "text" and part.speaker == "model" and view.may_rewrite(position):
+        if part.kind == "text" and part.speaker == "model" and view.can_rewrite(position):
             yield position
 
 

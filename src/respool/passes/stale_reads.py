@@ -52,7 +52,7 @@ def _read_before(view: View, exchange: Exchange) -> Iterator[int]:
     replaced = [span for span in use.writes if use.replaces and not span.part]
     for now in (*shown, *replaced):
         for event in view.ledger.events(now.path, exchange.ordinal)[-_REACH:]:
-            if not event.wrote and not event.span.part and _meet(now.lines, event.span.lines):
+            if not event.is_write and not event.span.part and _meet(now.lines, event.span.lines):
                 yield event.ordinal
 
 
@@ -64,10 +64,10 @@ def _meet(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
 def _may_go(view: View, ordinal: int) -> bool:
     """Whether an exchange only read files, and its result can be put aside at all."""
     use = view.use(ordinal)
-    if use.kind != "read" or use.may_write or use.content in _OTHER_SHAPE:
+    if use.kind != "read" or use.can_write or use.content in _OTHER_SHAPE:
         return False
     result = view.transcript.exchanges[ordinal].result
-    if result is None or not view.may_rewrite(result):
+    if result is None or not view.can_rewrite(result):
         return False
     part = view.transcript.parts[result]
     before = view.in_force.get(result)
@@ -98,7 +98,7 @@ def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
     lines = part.text.count("\n") + (not part.text.endswith("\n"))
     ref = reference(part.text)
     rerun = view.use(ordinal).rerun and not last.wrote
-    text = str(Short(lines, "lines", ref, why=why, rerun=rerun, fetch=view.fetch))
+    text = str(Short(lines, "lines", ref, reason=why, is_rerun_safe=rerun, fetch_tool=view.fetch_tool))
     saved = view.saved_by(at, text)
     if saved <= 0:
         return None
@@ -133,17 +133,17 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
     """Whether this event makes that read stale."""
     if span.part or event.span.part or not _meet(event.span.lines, span.lines):
         return None
-    if event.wrote and not event.replaced:
+    if event.is_write and not event.replaced:
         return None  # an edit builds on what was read
     exchange = view.transcript.exchanges[event.ordinal]
     shown, earlier = _result(view, exchange), _result(view, view.transcript.exchanges[ordinal])
-    ends_as = view.use(event.ordinal).ends_as
+    ends_as = view.use(event.ordinal).outcome_kind
     if shown is None or earlier is None or went_wrong(shown.text, shown.error, ends_as):
         return None
     same = view.ledger.is_same_path(span.path, ordinal, event.ordinal)
-    if event.wrote and not same:
+    if event.is_write and not same:
         return None
-    if event.wrote:
+    if event.is_write:
         arguments = view.transcript.parts[exchange.call].text
         holds_text = len(arguments) >= max(_LEAST, len(earlier.text) // 2)
         return _Later(event.ordinal, True) if holds_text else None
@@ -152,7 +152,7 @@ def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) 
     if view.use(event.ordinal).content in _OTHER_SHAPE or not _covers(event.span, span, earlier):
         return None
     alone = len(view.use(ordinal).reads) == 1
-    written = view.ledger.may_be_written(span.path, ordinal, event.ordinal)
+    written = view.ledger.can_be_written(span.path, ordinal, event.ordinal)
     if (alone or not same) and not _shows(event.span, shown, earlier, written and same):
         return None
     return _Later(event.ordinal, False)

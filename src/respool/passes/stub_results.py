@@ -24,19 +24,19 @@ _LEAST_SAVED: Final = 30  # tokens
 def stub_results(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer a line for each result that left the recent exchanges."""
     verbatim = getattr(policy, "errors_verbatim", True)
-    least = LEAST if policy.least is None else policy.least
+    least = LEAST if policy.min_chars is None else policy.min_chars
     for exchange in view.aged_exchanges():
         offer = _offer(view, exchange, verbatim, least)
         if offer is not None:
             yield offer
 
 
-def _offer(view: View, exchange: Exchange, verbatim: bool, least: int) -> Offer | None:
+def _offer(view: View, exchange: Exchange, verbatim: bool, min_chars: int) -> Offer | None:
     position = exchange.result
-    if position is None or exchange.server or not view.may_rewrite(position):
+    if position is None or exchange.server or not view.can_rewrite(position):
         return None
     part = view.transcript.parts[position]
-    if len(part.text) < least or find_marker(part.text) is not None:
+    if len(part.text) < min_chars or find_marker(part.text) is not None:
         return None
     if _is_report(view.use(exchange.ordinal)):
         return None
@@ -60,20 +60,20 @@ def _is_report(use: Use) -> bool:
 
 def _stays_whole(deed: Deed) -> bool:
     """Whether an error is still open, and short enough to stay as it is."""
-    failed = deed.ending.failed and not deed.resolved
-    return failed and len(deed.ending.body) <= _LEAST_OPEN
+    failed = deed.outcome.failed and not deed.resolved
+    return failed and len(deed.outcome.body) <= _LEAST_OPEN
 
 
 def _framed(text: str, deed: Deed) -> int:
     """How many lines stand around what a failed call printed: only of such a one lines stay."""
-    return max(0, count_lines(text) - deed.ending.lines) if deed.ending.failed else 0
+    return max(0, count_lines(text) - deed.outcome.lines) if deed.outcome.failed else 0
 
 
 def _with_marker(view: View, deed: Deed, stub: Stub, text: str, ref: str) -> str:
     lines = count_lines(text)
     gone, of, unit = (
-        (lines - stub.kept, lines, "lines") if lines > 1 else (len(text), None, "chars")
+        (lines - stub.kept_lines, lines, "lines") if lines > 1 else (len(text), None, "chars")
     )
-    all = of if stub.kept else None
-    marker = Short(gone, unit, ref, all, rerun=deed.rerun, fetch=view.fetch)
+    all = of if stub.kept_lines else None
+    marker = Short(gone, unit, ref, all, is_rerun_safe=deed.rerun, fetch_tool=view.fetch_tool)
     return f"{stub.text}\n{marker}"

@@ -20,7 +20,7 @@ def told_deed(view: View, exchange: Exchange, why: str = "") -> Deed | None:
     parts = view.transcript.parts
     use, result = view.use(exchange.ordinal), parts[exchange.result]
     deed = deed_of(parts[exchange.call], use, result, why=why)
-    if deed.ending.failed and succeeded_since(view, exchange, use):
+    if deed.outcome.failed and succeeded_since(view, exchange, use):
         return deed_of(parts[exchange.call], use, result, why=why, resolved=True)
     return deed
 
@@ -44,4 +44,4 @@ def _ended_well(view: View, ordinal: int, use: Use) -> bool:
     if later.result is None or piped:
         return False
     result = parts[later.result]
-    return not ending_of(result.text, result.error, use.ends_as).failed
+    return not ending_of(result.text, result.error, use.outcome_kind).failed

@@ -39,10 +39,10 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
         if len(part.text) < _LEAST or ordinal < 0:
             continue
-        text, done = _tidied(part.text, view.use(ordinal), policy.number_every)
+        text, done = _tidied(part.text, view.use(ordinal), policy.line_number_interval)
         if len(part.text) - len(text) < _LEAST or not text.strip():
             continue
-        if not view.may_rewrite(position) or find_marker(part.text) or find_marker(text):
+        if not view.can_rewrite(position) or find_marker(part.text) or find_marker(text):
             continue  # nor may a line become a marker by that
         saved = view.saved_by(position, text)
         if saved >= _WORTH:

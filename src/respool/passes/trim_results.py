@@ -19,15 +19,15 @@ from .view import View
 class Measure(Struct, frozen=True, gc=False):
     """From which length and age on results of a kind are cut, and to how much."""
 
-    least: int = 1_500  # characters; shorter results stay
-    share: float = 0.2  # of those characters that stays
-    smallest: int = 600  # characters that stay in any case
-    largest: int = 4_000  # and at most
-    age: int = 0  # exchanges behind the recent window
+    min_chars: int = 1_500  # characters; shorter results stay
+    ratio: float = 0.2  # of those characters that stays
+    min_kept_chars: int = 600  # characters that stay in any case
+    max_kept_chars: int = 4_000  # and at most
+    min_age: int = 0  # exchanges behind the recent window
 
-    def room(self, length: int) -> int:
+    def kept_chars(self, length: int) -> int:
         """The characters that may stay of a result of this length."""
-        return min(self.largest, max(self.smallest, int(self.share * length)))
+        return min(self.max_kept_chars, max(self.min_kept_chars, int(self.ratio * length)))
 
 
 Measures = Mapping[Shape, Measure]
@@ -36,15 +36,15 @@ Measures = Mapping[Shape, Measure]
 # unless a policy names them; pages are cut only when they are very old.
 DEFAULT_KINDS: Final[Measures] = {
     **dict.fromkeys(("hits", "log", "test", "diff", "json", "table", "edit", "other"), Measure()),
-    "page": Measure(age=34),
+    "page": Measure(min_age=34),
 }
 
 
 def trim_results(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to cut results that left the recent window."""
     wanted = _wanted(policy)
-    for age in sorted({measure.age for measure in wanted.values()}):
-        measures: Measures = {kind: one for kind, one in wanted.items() if one.age == age}
+    for age in sorted({measure.min_age for measure in wanted.values()}):
+        measures: Measures = {kind: one for kind, one in wanted.items() if one.min_age == age}
         yield from _offers(view, _came_of(view, age), measures)
 
 
@@ -60,20 +60,20 @@ def _wanted(policy: Policy) -> Measures:
 def _came_of(view: View, age: int) -> Iterator[Exchange]:
     """The exchanges that since the last evaluation came to stand so far behind the recent ones."""
     first = max(0, view.aged_from - age)
-    end = view.seen_exchanges() - view.keep - age
+    end = view.seen_exchanges() - view.recent_count - age
     for ordinal in range(first, end):
         yield view.transcript.exchanges[ordinal]
 
 
 def _offers(view: View, exchanges: Iterator[Exchange], measures: Measures) -> Iterator[Offer]:
-    least = min(measure.least for measure in measures.values())
+    least = min(measure.min_chars for measure in measures.values())
     for exchange in exchanges:
         position = exchange.result
         part = None if position is None else view.transcript.parts[position]
         if position is None or part is None or len(part.text) < least:
             continue
         use = view.use(exchange.ordinal)
-        if _may_be(part, use, measures) and view.may_rewrite(position):
+        if _may_be(part, use, measures) and view.can_rewrite(position):
             offer = _trim(view, position, use, measures)
             if offer is not None:
                 yield offer
@@ -83,9 +83,9 @@ def _trim(view: View, position: int, use: Use, measures: Measures) -> Offer | No
     part = view.transcript.parts[position]
     kind = _kind(part, use)
     measure = measures.get(kind)
-    if measure is None or len(part.text) < measure.least:
+    if measure is None or len(part.text) < measure.min_chars:
         return None
-    shaped = shape(part.text, kind, measure.room(len(part.text)))
+    shaped = shape(part.text, kind, measure.kept_chars(len(part.text)))
     return None if shaped is None else _offer(view, position, use, kind, shaped)
 
 
@@ -104,12 +104,12 @@ def _kind(part: Part, use: Use) -> Shape:
 def _offer(view: View, position: int, use: Use, kind: Shape, shaped: Shaped) -> Offer | None:
     part = view.transcript.parts[position]
     ref = reference(part.text)
-    marker = Short(shaped.gone, shaped.unit, ref, shaped.all, rerun=use.rerun, fetch=view.fetch)
+    marker = Short(shaped.removed, shaped.unit, ref, shaped.total, is_rerun_safe=use.rerun, fetch_tool=view.fetch_tool)
     text = f"{shaped.text}\n{marker}"
     if len(text) >= len(part.text):
         return None
     saved = view.saved_by(position, text)
     if saved <= 0:
         return None
-    evidence = f"{kind}: {shaped.gone:,} of {shaped.all:,} {shaped.unit}"
+    evidence = f"{kind}: {shaped.removed:,} of {shaped.total:,} {shaped.unit}"
     return Offer("trim", Replace(position, part.ref, text, ref, "trimmed", evidence, saved))

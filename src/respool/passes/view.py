@@ -41,15 +41,15 @@ class View(Struct, frozen=True, dict=True):
     ledger: Ledger = _NO_LEDGER
     arrival: bool = False
     aged_from: int = 0  # exchanges before this one were old at the last evaluation
-    keep: int = 0  # how many of the latest exchanges count as recent
+    recent_count: int = 0  # how many of the latest exchanges count as recent
     pinned: Container[int] = ()  # parts that must stay as they are
-    fetch: str | None = None  # the tool by which this request's model can get originals back
+    fetch_tool: str | None = None  # the tool by which this request's model can get originals back
     format: str = ""  # of the wire
     fields: Mapping[str, Any] | None = None  # the request beside its history; None: a bare list
-    projected: int = 0  # about how many tokens the projection has
-    leans: Mapping[int, tuple[int, ...]] = {}  # by part with an edit: the parts it needs whole
+    projected_tokens: int = 0  # about how many tokens the projection has
+    dependencies: Mapping[int, tuple[int, ...]] = {}  # by part with an edit: the parts it needs whole
     limits: Limits = _NO_LIMITS
-    held: Mapping[int, Held] = {}  # images and files, by part
+    media: Mapping[int, Held] = {}  # images and files, by part
     mentions: Mentions = _NO_MENTIONS
     fair_risk: float = 1e-4  # turns that may miss something for each token that goes
     kept_from: int | None = None  # the parts from here on stay as they are, seen or not
@@ -59,9 +59,9 @@ class View(Struct, frozen=True, dict=True):
 
     def is_protected(self, position: int) -> bool:
         """Whether no pass may touch this part at this evaluation."""
-        return self._is_out_of_reach(position) or position in self.pinned
+        return self._is_untouchable(position) or position in self.pinned
 
-    def _is_out_of_reach(self, position: int) -> bool:
+    def _is_untouchable(self, position: int) -> bool:
         part = self.transcript.parts[position]
         first, end = self.first_user
         return (
@@ -78,13 +78,13 @@ class View(Struct, frozen=True, dict=True):
         ordinal = self.transcript.exchange_of[position]
         return ordinal >= 0 and self.transcript.exchanges[ordinal].result is None
 
-    def may_rewrite(self, position: int) -> bool:
+    def can_rewrite(self, position: int) -> bool:
         """Whether a pass may change what this part says: not what must stay intact, or go."""
         return not self.is_protected(position) and not self.transcript.parts[position].signed
 
-    def may_lose_lines(self, position: int) -> bool:
+    def can_lose_lines(self, position: int) -> bool:
         """Whether single lines of this part may go where others of it stay."""
-        if self._is_out_of_reach(position) or self.transcript.parts[position].signed:
+        if self._is_untouchable(position) or self.transcript.parts[position].signed:
             return False
         return position not in self.pinned or position in self.in_part
 
@@ -131,7 +131,7 @@ class View(Struct, frozen=True, dict=True):
         end = self.unseen_from if self.kept_from is None else self.kept_from
         return self._results_between(first, min(end, self.unseen_from))
 
-    def kept_results(self) -> Sequence[int]:
+    def recent_results(self) -> Sequence[int]:
         """The results that the model has seen and the policy keeps for being recent."""
         end = self.unseen_from
         return self._results_between(end if self.kept_from is None else self.kept_from, end)
@@ -166,7 +166,7 @@ class View(Struct, frozen=True, dict=True):
 
     def aged_exchanges(self) -> Sequence[Exchange]:
         """The exchanges that were recent at the last evaluation and are old now."""
-        return self.transcript.exchanges[self.aged_from : max(0, self.seen_exchanges() - self.keep)]
+        return self.transcript.exchanges[self.aged_from : max(0, self.seen_exchanges() - self.recent_count)]
 
     def use(self, ordinal: int) -> Use:
         """What the call of an exchange does."""

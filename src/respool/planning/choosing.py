@@ -16,7 +16,7 @@ def _saving(offer: Offer) -> float:
 
 def choose(
     offers: Iterable[Offer], edits: Mapping[int, Edit], claimed: Collection[int],
-    whole: Collection[int], transcript: History, worth: Callable[[Offer], float] = _saving,
+    dependencies: Collection[int], transcript: History, value: Callable[[Offer], float] = _saving,
 ) -> list[Offer]:  # fmt: skip
     """The offers to take: of several for one part, the one that is worth most.
 
@@ -28,28 +28,28 @@ def choose(
     new: set[int] = set()
     cut: set[int] = set()  # of them, those that no longer say all that they said
     leaned_on: set[int] = set()
-    for parts, offer in _in_order(offers, transcript, worth):
+    for parts, offer in _in_order(offers, transcript, value):
         tidies = offer.edit.reason == TIDIED
         if any(p in new for p in parts):
             continue
-        if not tidies and (any(p in leaned_on for p in parts) or _is_needed(parts, whole)):
+        if not tidies and (any(p in leaned_on for p in parts) or _is_needed(parts, dependencies)):
             continue
         if not _outdoes(offer, edits, claimed, transcript):
             continue
-        if any(p in cut or p in parts or not _stands(p, edits, claimed) for p in offer.leans_on):
+        if any(p in cut or p in parts or not _stands(p, edits, claimed) for p in offer.depends_on):
             continue
         taken.append(offer)
         new.update(parts)
         cut.update(() if tidies else parts)
-        leaned_on.update(offer.leans_on)
+        leaned_on.update(offer.depends_on)
     return taken
 
 
-def _is_needed(parts: Collection[int], whole: Collection[int]) -> bool:
+def _is_needed(parts: Collection[int], dependencies: Collection[int]) -> bool:
     """Whether an edit in force, on none of these parts, needs one of them whole."""
-    if not isinstance(whole, Mapping):
-        return any(part in whole for part in parts)
-    leaners = cast(Mapping[int, Collection[int]], whole)
+    if not isinstance(dependencies, Mapping):
+        return any(part in dependencies for part in parts)
+    leaners = cast(Mapping[int, Collection[int]], dependencies)
     return any(not set(parts).issuperset(leaners.get(part, ())) for part in parts)
 
 
@@ -101,7 +101,7 @@ def _stands(part: int, edits: Mapping[int, Edit], claimed: Collection[int]) -> b
 
 
 def _in_order(
-    offers: Iterable[Offer], transcript: History, worth: Callable[[Offer], float]
+    offers: Iterable[Offer], transcript: History, value: Callable[[Offer], float]
 ) -> list[tuple[tuple[int, ...], Offer]]:
     """The offers with the parts they touch, by the part they are known by, the best one first.
 
@@ -112,4 +112,4 @@ def _in_order(
         parts = tuple(part for edit in offer.edits for part in touched(edit, transcript))
         if parts:
             found.append((parts, offer))
-    return sorted(found, key=lambda one: (not one[1].also, one[0][0], -worth(one[1])))
+    return sorted(found, key=lambda one: (not one[1].also, one[0][0], -value(one[1])))

@@ -42,7 +42,7 @@ def marking_all_along(body: Body, format: str, fields: Mapping[str, Any] | None)
     """
     marks = _marks_in(body, format)
     if marks and _are_far(body, marks) and _precede_answers(body, marks):
-        return _marking(body, marks) if binding_of(format, fields).bound else Marking()
+        return _marking(body, marks) if binding_of(format, fields).is_bound else Marking()
     return _marking(body, marks) if marks else Marking()
 
 
@@ -50,23 +50,23 @@ def _marks_in(body: Body, format: str) -> list[tuple[int, Object]]:
     """The marks of a history, each with its message; what the provider places is in the last."""
     if format != "anthropic":
         return []
-    own = [(at, mark) for at in body.marked() for _, mark in marks_of_message(body.message(at))]
+    own = [(at, mark) for at in body.breakpoint_rows() for _, mark in marks_of_message(body.message(at))]
     return [*own, *((len(body) - 1, mark) for mark in _automatic_mark(body.fields or {}))]
 
 
-def _are_far(body: Body, marks: Sequence[tuple[int, Object]]) -> bool:
-    return len(body) - marks[-1][0] > _FAR
+def _are_far(body: Body, breakpoints: Sequence[tuple[int, Object]]) -> bool:
+    return len(body) - breakpoints[-1][0] > _FAR
 
 
-def _precede_answers(body: Body, marks: Sequence[tuple[int, Object]]) -> bool:
-    before = range(marks[-1][0] + 1)
-    return not any(CODECS["anthropic"].model_made(body.message(at)) for at in before)
+def _precede_answers(body: Body, breakpoints: Sequence[tuple[int, Object]]) -> bool:
+    before = range(breakpoints[-1][0] + 1)
+    return not any(CODECS["anthropic"].is_model_made(body.message(at)) for at in before)
 
 
-def _marking(body: Body, marks: Sequence[tuple[int, Object]]) -> Marking:
-    lifetime = HOUR if any(is_long(mark) for _, mark in marks) else MINUTES
-    count = len(marks_of_head(body.fields or {})) + len(marks)
-    return Marking(lifetime, room=count < MOST_MARKS)
+def _marking(body: Body, breakpoints: Sequence[tuple[int, Object]]) -> Marking:
+    lifetime = HOUR if any(is_long(mark) for _, mark in breakpoints) else MINUTES
+    count = len(marks_of_head(body.fields or {})) + len(breakpoints)
+    return Marking(lifetime, has_spare=count < MOST_MARKS)
 
 
 def _automatic_mark(fields: Mapping[str, Any]) -> Iterator[Object]:
@@ -100,7 +100,7 @@ def _next_mark(body: Body, source: int) -> Object | None:
 
     A mark that the provider is asked to place stands behind all of them.
     """
-    for at in body.marked():
+    for at in body.breakpoint_rows():
         if at < source:
             continue
         marks = marks_of_message(body.message(at))

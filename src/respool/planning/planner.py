@@ -35,8 +35,8 @@ class Moment(Struct, frozen=True, gc=False):
 
     requests: int  # sent so far, this one counted
     projected: int  # tokens of the projection and its head
-    free: bool = False  # the cache is cold, or another model's: all of it is written anyway
-    pressed: bool = False  # over the budget: the price no longer counts
+    is_rewrite_free: bool = False  # the cache is cold, or another model's: all of it is written anyway
+    is_over_budget: bool = False  # over the budget: the price no longer counts
     caution: float = 1.0  # how much more a lost turn counts than what it costs
 
     @property
@@ -49,7 +49,7 @@ class Priced(Struct, frozen=True, gc=False):
     """An offer with what it is worth, the first part that it changes, and what gives way to it."""
 
     offer: Offer
-    worth: float
+    value: float
     start: int
     freed: tuple[int, ...] = ()  # parts whose edits lean on what goes: they say all again
     gain: float = 0.0  # what it would be worth if nothing were ever missed
@@ -59,7 +59,7 @@ class Cut(Struct, frozen=True, gc=False):
     """Where an epoch begins to change the prompt, what it is worth, and what it costs."""
 
     start: int  # the first part behind it
-    worth: float
+    value: float
     price: float
 
 
@@ -155,16 +155,16 @@ def best_cut(
     `lost`, where reasoning is bound to what stands before it, what goes with a cut in each unit;
     `ends` are the parts before which a prefix ends that the cache has; None: before all units.
     """
-    if moment.pressed:
+    if moment.is_over_budget:
         first = min((one.start for one in offers), default=-1)
-        start = first if rates.exact else _last_end(first, ends)
-        return None if first < 0 else Cut(start, sum(one.worth for one in offers), 0.0)
+        start = first if rates.matches_any_prefix else _last_end(first, ends)
+        return None if first < 0 else Cut(start, sum(one.value for one in offers), 0.0)
     must = min((one.start for one in offers if is_demanded(one.offer)), default=None)
-    spared = moment.free or not rates.caches
+    spared = moment.is_rewrite_free or not rates.caches
     best: Cut | None = None
     gain = total = 0.0
     for one in sorted(offers, key=_place, reverse=True):
-        total += one.worth
+        total += one.value
         start = cut_start(one.start, history, rates, ends)
         price = 0.0 if spared else _MARGIN * _price(start, history, sent, rates)
         if lost:
@@ -195,7 +195,7 @@ def _place(one: Priced) -> int:
 
 def cut_start(part: int, history: History, rates: Rates, ends: Sequence[int] | None = None) -> int:
     """The first part that is written again when this one changes."""
-    if rates.exact:
+    if rates.matches_any_prefix:
         return part
     return _last_end(history.units[_unit_of(part, history)].parts[0], ends)
 
@@ -227,19 +227,19 @@ def _price(start: int, history: History, sent: Sequence[int], rates: Rates) -> f
 
 def _is_found(start: int, history: History, rates: Rates) -> bool:
     """Whether the provider finds the prefix that ends before a part."""
-    if rates.ends is not None:
-        return len(history.units) - _unit_of(start, history) <= rates.ends
-    return rates.reach is None or rates.room or _is_near(start, history, rates.reach)
+    if rates.lookback_requests is not None:
+        return len(history.units) - _unit_of(start, history) <= rates.lookback_requests
+    return rates.lookback_positions is None or rates.has_spare_breakpoint or _is_near(start, history, rates.lookback_positions)
 
 
-def _is_near(start: int, history: History, reach: int) -> bool:
+def _is_near(start: int, history: History, lookback: int) -> bool:
     """Whether few positions, as a cache mark counts them, stand from a part to the end."""
     count, run = 0, ""
     for part in islice(history.parts, start, None):
         kind = part.kind if part.kind in ("call", "result") else ""
         count += not kind or kind != run
         run = kind
-        if count >= reach:
+        if count >= lookback:
             return False
     return True
 

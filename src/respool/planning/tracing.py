@@ -35,7 +35,7 @@ class Decided(Struct, frozen=True):
     made: Sequence[tuple[str, Offer]]  # by the name of the pass, in their order
     taken: Sequence[Offer]
     waited: Mapping[tuple[str, int], Sequence[Offer]] = {}  # since earlier boundaries
-    given_up: Sequence[Edit] = ()  # that were in force: their parts say again what they said
+    withdrawn: Sequence[Edit] = ()  # that were in force: their parts say again what they said
 
 
 def note(trace: list[Traced] | None, decided: Decided, view: View, boundary: int) -> None:
@@ -64,7 +64,7 @@ def _traced(decided: Decided, view: View, boundary: int) -> list[Traced]:
         )
         for name, offer in (*decided.made, *late)
     ]
-    return [*offers, *_given_up(decided.given_up, boundary), *_kept(view, boundary)]
+    return [*offers, *_given_up(decided.withdrawn, boundary), *_kept(view, boundary)]
 
 
 def _given_up(edits: Iterable[Edit], boundary: int) -> list[Traced]:
@@ -87,8 +87,8 @@ def _kept(view: View, boundary: int) -> list[Traced]:
     if not isinstance(pins, Protections):
         return []
     history = view.transcript
-    for position in view.kept_results():
-        pins.why(position)  # what is kept for its age, passes need not ask about
+    for position in view.recent_results():
+        pins.reason_for(position)  # what is kept for its age, passes need not ask about
     return [
         Traced(
             boundary=boundary,
@@ -97,5 +97,5 @@ def _kept(view: View, boundary: int) -> list[Traced]:
             ref=history.parts[history.exchanges[ordinal].call].ref,
             reason=why,
         )
-        for ordinal, why in sorted(pins.asked().items())
+        for ordinal, why in sorted(pins.judged().items())
     ]

@@ -62,7 +62,7 @@ def vet(offers: Iterable[object], view: View) -> None:
 
 def _vet_leans(offer: Offer, view: View) -> None:
     """A level that there is, and parts that there are, however few."""
-    given = cast(object, offer.leans_on)
+    given = cast(object, offer.depends_on)
     leans = cast(Sequence[object], given) if isinstance(given, tuple | list) else [None]
     if not all(type(one) is int and 0 <= one < len(view.transcript.parts) for one in leans):
         raise UnsoundOffer(f"leans_on={given!r:.80} is no tuple of positions, as (position,).")
@@ -123,7 +123,7 @@ def _vet_reasoning(drops: Sequence[DropReasoning], view: View) -> None:
     until = droppable_until(view, binding, 0)
     gone = {drop.unit for drop in drops}
     for drop in drops:
-        older = view.transcript.units[: drop.unit] if binding.together else ()
+        older = view.transcript.units[: drop.unit] if binding.oldest_first else ()
         left = (unit for number, unit in enumerate(older) if number not in gone)
         if drop.unit >= until or any(view.is_whole(part) for one in left for part in one.reasoning):
             raise UnsoundOffer(f"The provider wants the reasoning at {drop.ref} back.")
@@ -151,7 +151,7 @@ def _vet_replaced(edit: Replace, view: View) -> None:
 def _vet_arguments(edit: Replace, part: Part, view: View) -> None:
     """Arguments are an object wherever they were one, and those of a call that writes stay."""
     ordinal = view.transcript.exchange_of[edit.part]
-    if ordinal < 0 or view.use(ordinal).may_write:
+    if ordinal < 0 or view.use(ordinal).can_write:
         raise UnsoundOffer(
             f"The edit at {edit.ref} changes the arguments of a call that may write: what stands "
             "there finds its way into files."
@@ -170,5 +170,5 @@ def _is_object(text: str) -> bool:
 def _original(edit: Replace, view: View) -> str:
     """The reference of what an edit puts aside: what the part says, or a record of exchanges."""
     if edit.stands_for:
-        return reference_of(record(view.transcript, edit.stands_for, view.held))
+        return reference_of(record(view.transcript, edit.stands_for, view.media))
     return reference(view.transcript.parts[edit.part].text)

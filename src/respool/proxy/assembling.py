@@ -77,16 +77,16 @@ def compacting_app(
     )  # fmt: skip
     recording = Recording(store, heard)
     _open(store)
-    compacting = Compacting(deciding, recording, options, store.salt_so_far)
+    compacting = Compacting(deciding, recording, options, store.provisional_salt)
     metrics = Metrics(shared.cells, row)
     watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)
     spans = spans_of(os.environ)
     dashboard = Dashboard(store, around(compacting, recording, options))
     own = {
-        **dashboard.own,
+        **dashboard.routes,
         HEALTH: watch.health,
         METRICS: Scrape(metrics, watch),
-        FOLDER: GivenBack(store, store.salt_so_far),
+        FOLDER: GivenBack(store, store.provisional_salt),
     }
 
     def count(record: Record) -> None:

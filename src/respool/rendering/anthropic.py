@@ -18,7 +18,7 @@ _SEALED = ("encrypted_content", "encrypted_index", "encrypted_stdout")  # for th
 class AnthropicWire:
     """Anthropic Messages."""
 
-    thinks_first = True  # A11
+    requires_leading_thinking = True  # A11
 
     def role(self, message: JSON) -> Role:
         """Whose message it is."""
@@ -37,16 +37,16 @@ class AnthropicWire:
         holder = cast(Object, message) if isinstance(message, dict) else {}
         return {key: one for key, one in holder.items() if key != "content"}
 
-    def joined(self, before: Object, after: Object) -> Object:
+    def join_fields(self, before: Object, after: Object) -> Object:
         """Both, the later one winning."""
         return {**before, **after}
 
-    def text(self, said: str, role: Role, marks: Object) -> JSON:
+    def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A text block."""
-        mark = {"cache_control": marks["cache_control"]} if "cache_control" in marks else {}
-        return {"type": "text", "text": said, **mark}
+        mark = {"cache_control": breakpoints["cache_control"]} if "cache_control" in breakpoints else {}
+        return {"type": "text", "text": text, **mark}
 
-    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+    def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """Its text; what only the provider can read in its own results is left out."""
         if part.kind == "call":
             block = cast(Object, get(message, part.ref.path))
@@ -56,11 +56,11 @@ class AnthropicWire:
             return part.text, ()
         return compact_text(_unsealed(get(message, (*part.ref.path, "content")), 40)), ()
 
-    def media(self, message: JSON, part: Part) -> list[JSON]:
+    def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
         """Images and documents stand in a user's message as they stood in a result."""
         return [without_marks(get(message, part.ref.path))]
 
-    def needs_words(self, before: JSON) -> bool:
+    def is_model_turn_required(self, before: JSON) -> bool:
         """A system message stands before the assistant, or last (A16)."""
         is_system = get(before, ("role",)) == "system"
         return is_system and not is_effort_only(before)

@@ -42,7 +42,7 @@ def definition_tokens(fields: Fields | None, codec: Codec, counter: Counter) -> 
     """Tokens of the definitions, as they count before and after."""
     if fields is None:
         return 0
-    parts = [part for part in codec.read_head(fields) if part.ref.path[:1] in _COUNTED]
+    parts = [part for part in codec.decode_head(fields) if part.ref.path[:1] in _COUNTED]
     return sum(part_tokens(part, counter) for part in parts)
 
 

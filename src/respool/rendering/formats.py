@@ -10,13 +10,13 @@ from .openai_responses import OpenAIResponsesWire
 from .wire import Wire
 
 
-def wire_for(format: FormatName, *, marked: bool) -> Wire:
+def wire_for(format: FormatName, *, has_breakpoints: bool) -> Wire:
     """The wire of a format, for a history with cache marks or without."""
     match format:
         case "anthropic":
             return AnthropicWire()
         case "openai-chat":
-            return OpenAIChatWire(marked)
+            return OpenAIChatWire(has_breakpoints)
         case "openai-responses":
             return OpenAIResponsesWire()
         case "gemini":

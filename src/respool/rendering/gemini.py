@@ -16,7 +16,7 @@ _TOLD = ("id", "name", "response", "parts")  # of a functionResponse, told or mo
 class GeminiWire:
     """Gemini generateContent."""
 
-    thinks_first = False
+    requires_leading_thinking = False
 
     def role(self, message: JSON) -> Role:
         """Whose content it is."""
@@ -35,15 +35,15 @@ class GeminiWire:
         holder = cast(Object, message) if isinstance(message, dict) else {}
         return {key: one for key, one in holder.items() if key != "parts"}
 
-    def joined(self, before: Object, after: Object) -> Object:
+    def join_fields(self, before: Object, after: Object) -> Object:
         """Both, the later one winning."""
         return {**before, **after}
 
-    def text(self, said: str, role: Role, marks: Object) -> JSON:
+    def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A text part; there are no marks."""
-        return {"text": said}
+        return {"text": text}
 
-    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+    def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """Its text, and the values that stand beside it in a response."""
         held = get(message, part.ref.path[:2])
         if kind_of(held) == "executableCode":
@@ -54,11 +54,11 @@ class GeminiWire:
             return part.text, _outcome(held)
         return part.text, _beside(data)
 
-    def media(self, message: JSON, part: Part) -> list[JSON]:
+    def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
         """Images and documents stand in a user's content as they stood in a response."""
         return [get(message, part.ref.path)]
 
-    def needs_words(self, before: JSON) -> bool:
+    def is_model_turn_required(self, before: JSON) -> bool:
         """There are no system messages in a history."""
         return False
 

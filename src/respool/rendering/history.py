@@ -58,8 +58,8 @@ def render(
     """
     sources, messages = _rows(pieces, body)
     how = STYLES[style]
-    wire = wire_for(codec.name, marked=any(map(marks_in, messages)))
-    turns = Turns(by_model=how.by_model, thinks_first=wire.thinks_first)
+    wire = wire_for(codec.name, has_breakpoints=any(map(marks_in, messages)))
+    turns = Turns(calls_by_model=how.calls_by_model, requires_leading_thinking=wire.requires_leading_thinking)
     read = read_history(codec, messages, binding, turns)
     if not read.has_tools():
         return Rendered(list(pieces), [], [])
@@ -90,11 +90,11 @@ class _Writer:
     """Turns, put together row by row."""
 
     def __init__(
-        self, codec: Codec, wire: Wire, style: Style, read: Read, messages: Sequence[JSON]
+        self, codec: Codec, renderer: Wire, style: Style, read: Read, messages: Sequence[JSON]
     ) -> None:
         self.turns: list[Turn] = []
         self.changed: dict[int, JSON] = {}  # rows that only lost their reasoning
-        self._codec, self._wire, self._style, self._read = codec, wire, style, read
+        self._codec, self._wire, self._style, self._read = codec, renderer, style, read
         self._messages = messages
 
     def add(self, row: int) -> None:
@@ -102,27 +102,27 @@ class _Writer:
         groups = self._read.rows[row]
         message = self._messages[row]
         if any(is_tool(group.part) for group in groups):
-            self._add_told(row, message, groups)
-        elif any(group.position in self._read.gone for group in groups):
+            self._add_rendered(row, message, groups)
+        elif any(group.position in self._read.dropped for group in groups):
             self._add_without_reasoning(row, message, groups)
         else:
-            self._add_whole(row, self._unbound(row, message))
+            self._add_whole(row, self._unbind(row, message))
 
-    def _unbound(self, row: int, message: JSON) -> JSON:
+    def _unbind(self, row: int, message: JSON) -> JSON:
         """A message whose turn lost its reasoning, without what ties it to it."""
         unit = self._read.index.units[self._read.unit_of[row]]
-        if self._read.gone.isdisjoint(unit.reasoning):
+        if self._read.dropped.isdisjoint(unit.reasoning):
             return message
         return self._codec.unbind(message)
 
     def _add_without_reasoning(self, row: int, message: JSON, groups: Sequence[Group]) -> None:
-        gone = [group.part for group in groups if group.position in self._read.gone]
+        gone = [group.part for group in groups if group.position in self._read.dropped]
         for part in gone:
             if part.text.strip() and not part.signed:
-                self.tell(row, self._style.thought(part.text), {}, "user")
+                self.add_entry(row, self._style.thought(part.text), {}, "user")
         left = self._codec.remove(message, gone)
         if left is not None and any(is_words(group.part) for group in groups):
-            self._add_whole(row, self._unbound(row, left))
+            self._add_whole(row, self._unbind(row, left))
 
     def _add_whole(self, row: int, message: JSON) -> None:
         """Add a message that says nothing of tools; only a neighbour of its role changes it."""
@@ -131,31 +131,31 @@ class _Writer:
             self.changed[row] = message
         last = self.turns[-1] if self.turns else None
         if role == "other" or last is None or last.role != role:
-            self._part_from(role)
+            self._insert_model_turn(role)
             self.turns.append(Turn(role, [row]))
             return
-        blocks, fields = self._exploded(row, message)
+        blocks, fields = self._blocks_and_fields(row, message)
         self._add_blocks(row, role, blocks, fields)
 
-    def _exploded(self, row: int, message: JSON) -> tuple[list[JSON], Object]:
-        groups = self._codec.read(row, message)
+    def _blocks_and_fields(self, row: int, message: JSON) -> tuple[list[JSON], Object]:
+        groups = self._codec.decode(row, message)
         blocks = [self._wire.block(message, part) for part in groups]
         return [one for one in blocks if one is not None], self._wire.fields(message, ())
 
-    def _add_told(self, row: int, message: JSON, groups: Sequence[Group]) -> None:
+    def _add_rendered(self, row: int, message: JSON, groups: Sequence[Group]) -> None:
         """Add a message with calls or results: its words as they are, the rest told in order."""
         entries = _Entries(self, row)
-        gone = [group.part for group in groups if group.position in self._read.gone]
+        gone = [group.part for group in groups if group.position in self._read.dropped]
         fields = self._wire.fields(message, gone)
         for group in groups:
             part = group.part
             if is_tool(part):
                 entries.add(
-                    self._entry(message, group), self._marks(message, group), self._side(part)
+                    self._entry(message, group), self._breakpoints(message, group), self._role_of_entry(part)
                 )
                 for block in self._media(message, group):
                     entries.add_media(block)
-            elif group.position in self._read.gone:
+            elif group.position in self._read.dropped:
                 if part.text.strip() and not part.signed:
                     entries.add(self._style.thought(part.text), {}, "user")
             elif is_words(part) or part.kind == "reasoning":
@@ -166,14 +166,14 @@ class _Writer:
                 fields = {}
         entries.flush()
 
-    def _side(self, part: Part) -> Role:
-        return "model" if self._style.by_model and part.kind != "result" else "user"
+    def _role_of_entry(self, part: Part) -> Role:
+        return "model" if self._style.calls_by_model and part.kind != "result" else "user"
 
     def _entry(self, message: JSON, group: Group) -> str:
         part = group.part
-        text, beside = self._wire.spoken(message, part)
+        text, beside = self._wire.extract_text(message, part)
         ordinal = self._read.index.exchange_of[group.position]
-        call = self._asked(part, ordinal)
+        call = self._call_of(part, ordinal)
         name, id = call.name or part.name, call.id or part.id
         number, alone = self._place(ordinal)
         if part.kind != "result":
@@ -188,7 +188,7 @@ class _Writer:
             Answered(name, id, number, alone, text, part.error, (*beside, *others), media)
         )
 
-    def _asked(self, part: Part, ordinal: int) -> Part:
+    def _call_of(self, part: Part, ordinal: int) -> Part:
         """The call that a part is, or answers; itself where there is none."""
         if ordinal < 0:
             return part
@@ -199,34 +199,34 @@ class _Writer:
         if ordinal < 0:
             return 1, False
         unit = self._read.index.units[self._read.index.exchanges[ordinal].unit]
-        return self._read.numbers[ordinal], len(unit.exchanges) == 1
+        return self._read.call_numbers[ordinal], len(unit.exchanges) == 1
 
     def _media(self, message: JSON, group: Group) -> list[JSON]:
         """The images and files of a result, or of a call that holds its own result."""
         if group.part.kind == "call":
-            return self._wire.media(message, group.part) if group.part.weight else []
+            return self._wire.media_blocks(message, group.part) if group.part.weight else []
         media = [one for one in group.inner if one.kind == "media"]
-        return [block for one in media for block in self._wire.media(message, one)]
+        return [block for one in media for block in self._wire.media_blocks(message, one)]
 
-    def _marks(self, message: JSON, group: Group) -> Object:
+    def _breakpoints(self, message: JSON, group: Group) -> Object:
         path = group.part.ref.path[:2]
         return marks_on(message) if len(path) < 2 else marks_on(get(message, path))
 
-    def _part_from(self, role: Role) -> None:
+    def _insert_model_turn(self, role: Role) -> None:
         """Let the model have spoken where the provider demands it before the user's words."""
         last = self.turns[-1] if self.turns else None
         if role != "user" or last is None or last.role != "other":
             return
-        if self._wire.needs_words(self._messages[last.rows[0]]):
-            words = self._wire.text(NO_WORDS, "model", {})
-            self.turns.append(Turn("model", [], whole=False, blocks=[words]))
+        if self._wire.is_model_turn_required(self._messages[last.rows[0]]):
+            words = self._wire.text_block(NO_WORDS, "model", {})
+            self.turns.append(Turn("model", [], is_source=False, blocks=[words]))
 
-    def tell(self, row: int, text: str, marks: Object, role: Role) -> None:
+    def add_entry(self, row: int, text: str, breakpoints: Object, role: Role) -> None:
         """Add an entry of the record, with its opening where it is the first in its message."""
         last = self.turns[-1] if self.turns else None
-        opened = role == "model" or (last is not None and last.role == role and last.told)
+        opened = role == "model" or (last is not None and last.role == role and last.ends_with_entry)
         opening = "" if opened or not self._style.opening else f"{self._style.opening}\n"
-        block = self._wire.text(opening + text, role, marks)
+        block = self._wire.text_block(opening + text, role, breakpoints)
         self._add_blocks(row, role, [block], {}, told=role == "user")
 
     def _add_blocks(
@@ -235,22 +235,22 @@ class _Writer:
         """Add blocks to the turn of this role that is open, or open one."""
         last = self.turns[-1] if self.turns else None
         if last is None or last.role != role:
-            self._part_from(role)
+            self._insert_model_turn(role)
             self.turns.append(Turn(role, [row], False, blocks, fields, told))
             return
-        if last.whole:
+        if last.is_source:
             first = last.rows[0]
             message = self.changed.get(first, self._messages[first])
-            last.blocks, last.fields = self._exploded(first, message)
-            last.whole = False
-        if last.told and not told and self._style.closing:
-            last.blocks.append(self._wire.text(self._style.closing, role, {}))
+            last.blocks, last.fields = self._blocks_and_fields(first, message)
+            last.is_source = False
+        if last.ends_with_entry and not told and self._style.closing:
+            last.blocks.append(self._wire.text_block(self._style.closing, role, {}))
         last.blocks += blocks
-        last.fields = self._wire.joined(last.fields, fields)
-        last.told = told
+        last.fields = self._wire.join_fields(last.fields, fields)
+        last.ends_with_entry = told
         last.rows.append(row)
 
-    def show(self, row: int, block: JSON) -> None:
+    def add_media(self, row: int, block: JSON) -> None:
         """An image or a file of a tool's, behind its entry."""
         self._add_blocks(row, "user", [block], {}, told=True)
 
@@ -261,27 +261,27 @@ class _Entries:
     def __init__(self, writer: _Writer, row: int) -> None:
         self._writer, self._row = writer, row
         self._texts: list[str] = []
-        self._marks: Object = {}
+        self._breakpoints: Object = {}
         self._role: Role = "user"
 
-    def add(self, text: str, marks: Object, role: Role) -> None:
+    def add(self, text: str, breakpoints: Object, role: Role) -> None:
         """One more entry."""
         if role != self._role:
             self.flush()
         self._role = role
         self._texts.append(text)
-        self._marks |= marks
+        self._breakpoints |= breakpoints
 
     def add_media(self, block: JSON) -> None:
         """An image or a file that belongs to the last entry."""
         self.flush()
-        self._writer.show(self._row, block)
+        self._writer.add_media(self._row, block)
 
     def flush(self) -> None:
         """Write what is gathered."""
         if self._texts:
-            self._writer.tell(self._row, "\n".join(self._texts), self._marks, self._role)
-        self._texts, self._marks = [], {}
+            self._writer.add_entry(self._row, "\n".join(self._texts), self._breakpoints, self._role)
+        self._texts, self._breakpoints = [], {}
 
 
 def _inner_text(part: Part, block: JSON) -> str:
@@ -305,18 +305,18 @@ def _unit(block: JSON) -> str:
 
 def _spliced(
     turns: Sequence[Turn], changed: dict[int, JSON], sources: Sequence[Piece],
-    messages: Sequence[JSON], wire: Wire,
+    messages: Sequence[JSON], renderer: Wire,
 ) -> Rendered:  # fmt: skip
     """The turns as pieces; what is put together is spelled anew, so the same every time."""
     pieces: list[Piece] = []
     kept: set[int] = set()
     after: list[JSON] = []
     for turn in turns:
-        if turn.whole and turn.rows[0] not in changed:
+        if turn.is_source and turn.rows[0] not in changed:
             _keep(pieces, sources[turn.rows[0]])
             kept.add(turn.rows[0])
             continue
-        message = changed[turn.rows[0]] if turn.whole else wire.build(turn)
+        message = changed[turn.rows[0]] if turn.is_source else renderer.build(turn)
         after.append(message)
         pieces.append(Changed(None, message))
     before = [message for row, message in enumerate(messages) if row not in kept]

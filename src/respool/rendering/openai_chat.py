@@ -26,10 +26,10 @@ _JOINED = (*REASONING, "refusal")
 class OpenAIChatWire(Struct, frozen=True):
     """OpenAI Chat Completions."""
 
-    apart: bool = False  # a part for each text: where marks are set, what they stand on must stay
+    keep_texts_apart: bool = False  # a part for each text: where marks are set, what they stand on must stay
 
     @property
-    def thinks_first(self) -> bool:
+    def requires_leading_thinking(self) -> bool:
         """What was thought is a field, wherever it was."""
         return False
 
@@ -53,7 +53,7 @@ class OpenAIChatWire(Struct, frozen=True):
         left_out = {"content", *_CALLS, *(part.ref.path[0] for part in gone)}
         return {key: one for key, one in holder.items() if key not in left_out}
 
-    def joined(self, before: Object, after: Object) -> Object:
+    def join_fields(self, before: Object, after: Object) -> Object:
         """Both; what the model thought in both stays."""
         both = {**before, **after}
         for name in _JOINED:
@@ -66,22 +66,22 @@ class OpenAIChatWire(Struct, frozen=True):
                 both[name] = one
         return both
 
-    def text(self, said: str, role: Role, marks: Object) -> JSON:
+    def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A string, or a part where there is a mark to bear; OpenAI's own not by the model."""
         borne = {
-            mark: one for mark, one in marks.items() if role == "user" or mark == "cache_control"
+            mark: one for mark, one in breakpoints.items() if role == "user" or mark == "cache_control"
         }
-        return {"type": "text", "text": said, **borne} if borne else said
+        return {"type": "text", "text": text, **borne} if borne else text
 
-    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+    def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """Its text."""
         return part.text, ()
 
-    def media(self, message: JSON, part: Part) -> list[JSON]:
+    def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
         """Images, files and sounds stand in a user's message as they stood in a result."""
         return [without_marks(get(message, part.ref.path))]
 
-    def needs_words(self, before: JSON) -> bool:
+    def is_model_turn_required(self, before: JSON) -> bool:
         """A system message may stand anywhere."""
         return False
 
@@ -93,12 +93,12 @@ class OpenAIChatWire(Struct, frozen=True):
         return {**said, "content": None} if not turn.blocks and may_lack_content(said) else said
 
     def _content(self, blocks: list[JSON]) -> JSON:
-        if not self.apart and all(isinstance(one, str) for one in blocks):
+        if not self.keep_texts_apart and all(isinstance(one, str) for one in blocks):
             return "\n\n".join(cast(list[str], blocks))
         parts: list[JSON] = []
         texts: list[str] = []
         for one in (*blocks, None):
-            if isinstance(one, str) and not (self.apart and texts):
+            if isinstance(one, str) and not (self.keep_texts_apart and texts):
                 texts.append(one)
                 continue
             if texts:

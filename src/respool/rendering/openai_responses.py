@@ -25,7 +25,7 @@ _OF_MESSAGE = ("type", "role", "content", "id", "status")
 class OpenAIResponsesWire:
     """OpenAI Responses."""
 
-    thinks_first = False
+    requires_leading_thinking = False
 
     def role(self, message: JSON) -> Role:
         """Whose message it is; items that are none stand where they stood."""
@@ -37,7 +37,7 @@ class OpenAIResponsesWire:
     def block(self, message: JSON, part: Part) -> JSON:
         """The content part; a string becomes one."""
         if part.ref.path == ("content",):
-            return self.text(part.text, self.role(message), {})
+            return self.text_block(part.text, self.role(message), {})
         return get(message, part.ref.path[:2])
 
     def fields(self, message: JSON, gone: Sequence[Part]) -> Object:
@@ -47,17 +47,17 @@ class OpenAIResponsesWire:
         items = cast(Object, message).items()
         return {key: one for key, one in items if key not in _OF_MESSAGE}
 
-    def joined(self, before: Object, after: Object) -> Object:
+    def join_fields(self, before: Object, after: Object) -> Object:
         """Both, the later one winning."""
         return {**before, **after}
 
-    def text(self, said: str, role: Role, marks: Object) -> JSON:
+    def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A content part; a mark stands on the user's only."""
         if role == "model":
-            return {"type": "output_text", "text": said, "annotations": []}
-        return {"type": "input_text", "text": said, **marks}
+            return {"type": "output_text", "text": text, "annotations": []}
+        return {"type": "input_text", "text": text, **breakpoints}
 
-    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+    def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """Its text; all of an item whose text does not tell all of it."""
         kind = kind_of(message)
         item = cast(Object, message)
@@ -79,14 +79,14 @@ class OpenAIResponsesWire:
         rest = {key: one for key, one in cast(Object, chunks[0]).items() if key not in streams}
         return part.text, _told(rest)
 
-    def media(self, message: JSON, part: Part) -> list[JSON]:
+    def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
         """Images and files as content of a user's message."""
         if part.kind == "call":
             return [_picture(url) for url in _drawn(cast(Object, message))]
         block = without_marks(get(message, part.ref.path))
         return [_as_said(cast(Object, block)) if isinstance(block, dict) else block]
 
-    def needs_words(self, before: JSON) -> bool:
+    def is_model_turn_required(self, before: JSON) -> bool:
         """Items may follow one another in any order."""
         return False
 

@@ -26,8 +26,8 @@ class Group(Struct, frozen=True, gc=False):
 class Turns(Struct, frozen=True):
     """What the model's turns hold."""
 
-    by_model: bool  # calls stay in them
-    thinks_first: bool  # one that holds a thought must begin with one
+    calls_by_model: bool  # calls stay in them
+    requires_leading_thinking: bool  # one that holds a thought must begin with one
 
 
 class Read(Struct, frozen=True):
@@ -36,8 +36,8 @@ class Read(Struct, frozen=True):
     index: Index
     rows: list[list[Group]]
     unit_of: list[int]  # of each row
-    gone: frozenset[int]  # the reasoning that cannot stay, by position
-    numbers: dict[int, int]  # of each exchange, its place among the calls of its turn
+    dropped: frozenset[int]  # the reasoning that cannot stay, by position
+    call_numbers: dict[int, int]  # of each exchange, its place among the calls of its turn
 
     def has_tools(self) -> bool:
         """Whether there is anything to be told."""
@@ -62,9 +62,9 @@ def read_history(codec: Codec, messages: Sequence[JSON], binding: Binding, turns
     rows: list[list[Group]] = []
     unit_of: list[int] = []
     for step in steps_of(codec, messages):
-        parts = [codec.read(step.at + k, message) for k, message in enumerate(step.messages)]
-        model = [part for row in parts[: step.split] for part in row]
-        answers = [part for row in parts[step.split :] for part in row]
+        parts = [codec.decode(step.at + k, message) for k, message in enumerate(step.messages)]
+        model = [part for row in parts[: step.model_count] for part in row]
+        answers = [part for row in parts[step.model_count :] for part in row]
         position = len(index.parts)
         index.add_unit((step.at, step.at + len(parts)), model, answers, False)
         for row in parts:
@@ -105,14 +105,14 @@ def _gone(index: Index, rows: list[list[Group]], binding: Binding, turns: Turns)
         lost = [
             at
             for at in unit.reasoning
-            if (here and not _has_place(index, unit, at, own, turns.by_model))
-            or (turns.thinks_first and not _is_led_by_thought(at, own, turns.by_model))
+            if (here and not _has_place(index, unit, at, own, turns.calls_by_model))
+            or (turns.requires_leading_thinking and not _is_led_by_thought(at, own, turns.calls_by_model))
         ]
         if not (rendered or lost):
             continue
         # One signed block that cannot stay takes the others along: what the model thought in one
         # turn stays as it came, or goes.
-        if binding.bound or any(at in lost for at in signed):
+        if binding.is_bound or any(at in lost for at in signed):
             yield from signed
         yield from (at for at in lost if at not in signed)
 

@@ -20,17 +20,17 @@ class Turn(Struct):
 
     role: Role
     rows: list[int]  # the rows that it is made of
-    whole: bool = True  # one row as it came
+    is_source: bool = True  # one row as it came
     blocks: list[JSON] = field(default_factory=list[JSON])
     fields: Object = field(default_factory=dict[str, JSON])  # beside the blocks
-    told: bool = False  # ends with an entry of the record
+    ends_with_entry: bool = False  # ends with an entry of the record
 
 
 class Wire(Protocol):
     """One wire format, as far as plain messages go."""
 
     @property
-    def thinks_first(self) -> bool:
+    def requires_leading_thinking(self) -> bool:
         """Whether a message of the model that holds a thought must begin with one."""
         ...
 
@@ -46,23 +46,23 @@ class Wire(Protocol):
         """What the message has beside its blocks, without calls and without these parts."""
         ...
 
-    def joined(self, before: Object, after: Object) -> Object:
+    def join_fields(self, before: Object, after: Object) -> Object:
         """The fields of two messages that become one."""
         ...
 
-    def text(self, said: str, role: Role, marks: Object) -> JSON:
+    def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A block that says this."""
         ...
 
-    def spoken(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
+    def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """What a call asks or a result says, and what else it holds that only JSON can tell."""
         ...
 
-    def media(self, message: JSON, part: Part) -> list[JSON]:
+    def media_blocks(self, message: JSON, part: Part) -> list[JSON]:
         """An image or a file of a tool's as the user's message can hold it; nothing: it cannot."""
         ...
 
-    def needs_words(self, before: JSON) -> bool:
+    def is_model_turn_required(self, before: JSON) -> bool:
         """Whether the model must have spoken between this message and one of the user's."""
         ...
 

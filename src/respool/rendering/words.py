@@ -37,9 +37,9 @@ class Called(Struct, frozen=True, gc=False):
     name: str
     id: str
     number: int  # its place among the calls of its turn, from 1 on
-    alone: bool  # whether it is the only call of its turn
+    is_only_call: bool  # whether it is the only call of its turn
     arguments: str
-    beside: tuple[str, ...] = ()  # what else it was given, as JSON
+    extra_json: tuple[str, ...] = ()  # what else it was given, as JSON
     server: bool = False  # run by the provider itself
 
 
@@ -49,18 +49,18 @@ class Answered(Struct, frozen=True, gc=False):
     name: str
     id: str
     number: int
-    alone: bool
+    is_only_call: bool
     text: str
     error: bool = False
-    beside: tuple[str, ...] = ()  # what it holds that is neither its text nor media, as JSON
+    extra_json: tuple[str, ...] = ()  # what it holds that is neither its text nor media, as JSON
     media: tuple[str, ...] = ()  # "image" or "file", for each of those that follow it
 
 
 class Style(Struct, frozen=True):
     """How calls and results are told."""
 
-    by_model: bool  # whether calls stand in the model's own turn
-    defines: bool  # whether tool definitions go along
+    calls_by_model: bool  # whether calls stand in the model's own turn
+    keep_definitions: bool  # whether tool definitions go along
     opening: str  # before the first entry of a message
     closing: str  # before what the user says behind entries
     call: Callable[[Called], str]
@@ -101,7 +101,7 @@ def _which(one: Called | Answered) -> str:
     """What tells a call from the others."""
     if one.id:
         return f" (id {_name(one.id)})"
-    return "" if one.alone else f" (call {one.number} of this turn)"
+    return "" if one.is_only_call else f" (call {one.number} of this turn)"
 
 
 # --- in plain sentences ----------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _call_told(call: Called) -> str:
     by = ", run by the provider," if call.server else ""
     opening = f"The assistant called {_name(call.name)}{_which(call)}{by}"
     with_what = _given(call.arguments, "with") if call.arguments else "without arguments."
-    return "\n".join([f"{opening} {with_what}", *(_given(x, "It was given") for x in call.beside)])
+    return "\n".join([f"{opening} {with_what}", *(_given(x, "It was given") for x in call.extra_json)])
 
 
 def _given(text: str, how: str) -> str:
@@ -121,16 +121,16 @@ def _given(text: str, how: str) -> str:
 
 def _result_told(result: Answered) -> str:
     tool = _name(result.name) if result.name else "A tool"
-    who = tool if result.alone and result.name else f"{tool}{_which(result)}"
+    who = tool if result.is_only_call and result.name else f"{tool}{_which(result)}"
     told: list[str] = []
     if result.text:
         how = "failed with" if result.error else "returned"
         told.append(f"{who} {how}\n{fenced(result.text)}")
     elif result.error:
         told.append(f"{who} failed and said nothing.")
-    elif not result.beside and not result.media:
+    elif not result.extra_json and not result.media:
         told.append(f"{who} returned nothing.")
-    for one in result.beside:
+    for one in result.extra_json:
         told.append(_given(one, "It also returned" if told else f"{who} returned"))
     if result.media:
         subject = "It also" if told else who
@@ -158,14 +158,14 @@ def _rfc_id(one: Called | Answered) -> str:
 
 def _rfc_call(call: Called) -> str:
     told = f"[Tool Call: {call.name}({call.arguments}) -> call_id: {_rfc_id(call)}]"
-    return "\n".join([told, *call.beside])
+    return "\n".join([told, *call.extra_json])
 
 
 def _rfc_result(result: Answered) -> str:
     """A result; RFC 013 says nothing of failures and of what is not text, so that is added."""
     failed = " (failed)" if result.error else ""
     said = result.text or "(empty)"
-    lines = [f"[Tool Result for {_rfc_id(result)}{failed}]: {said}", *result.beside]
+    lines = [f"[Tool Result for {_rfc_id(result)}{failed}]: {said}", *result.extra_json]
     if result.media:
         lines.append(f"({_listed(result.media)} next)")
     return "\n".join(lines)

@@ -44,16 +44,16 @@ REPAIRED = frozenset(
 class AnthropicMender:
     """Anthropic's repairs."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+    def repair_step(self, step: Step, state: Seen, fields: Fields | None) -> Mended | None:
         """The mended step, or None when nothing is broken."""
-        problems = _RULES.step(step, seen, fields)
+        problems = _RULES.check_step(step, state, fields)
         if not any(p.severity == "error" and p.code in REPAIRED for p in problems):
             return None
-        mending = StepMending(step, seen)
+        mending = StepMending(step, state)
         return Mended(mending.rows(), mending.repairs)
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def repair_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> Ending | None:
         """A history that ends on words of the assistant gets a user turn, where it needs one."""
         if fields is None or not count:
@@ -65,7 +65,7 @@ class AnthropicMender:
         if thinks_when_disabled(run, count, fields):
             run = _end_without_thinking(ending, run, message_at)
         last = count - 1
-        if needs_user_end(run, seen, fields):
+        if needs_user_end(run, state, fields):
             message = ending.changes.get(last, message_at(last))
             if not blocks_of(message) or cast(Object, message)["content"] == "":
                 ending.changes[last] = put(message, ("content",), [text_block(BLANK)])
@@ -78,15 +78,15 @@ class AnthropicMender:
             )
         return ending if ending.repairs else None
 
-    def limit_marks(
-        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    def limit_breakpoints(
+        self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> Ending | None:
         """Marks only where they may stand, the newest four, none longer than those before."""
-        rows = _MarkedRows(dict(marked))
-        for row, message in marked:
+        rows = _MarkedRows(dict(rows_with_breakpoints))
+        for row, message in rows_with_breakpoints:
             if holds_mark_in_vain(message):
                 rows.change(row, strip_marks(message), "A16", "took off the cache mark")
-            rows.unmark_empty(row)
+            rows.strip_empty(row)
         head = marks_of_head(fields or {})
         room = MOST_MARKS - len(head) - is_automatic(fields or {})
         if room >= 0:
@@ -128,14 +128,14 @@ class _MarkedRows:
         self._messages[row] = self.changes[row] = message
         self.repairs.append(Repair(code, f"messages[{row}]", done))
 
-    def _marks(self) -> list[tuple[int, Path, Object]]:
+    def _breakpoints(self) -> list[tuple[int, Path, Object]]:
         return [
             (row, path, mark)
             for row, message in self._messages.items()
             for path, mark in marks_of_message(message)
         ]
 
-    def unmark_empty(self, row: int) -> None:
+    def strip_empty(self, row: int) -> None:
         """Take the marks off texts inside results that are empty."""
         for path in empty_marked(self._messages[row]):
             bare = without(self._messages[row], (*path, "cache_control"))
@@ -143,14 +143,14 @@ class _MarkedRows:
 
     def keep_newest(self, room: int) -> None:
         """Take the oldest marks off until no more than `room` are left."""
-        marks = self._marks()
+        marks = self._breakpoints()
         for row, path, _ in marks[: max(len(marks) - room, 0)]:
             bare = without(self._messages[row], (*path, "cache_control"))
             self.change(row, bare, "A21", "took off an old cache mark beyond the fourth")
 
     def shorten(self, long: bool) -> None:
         """Let no mark last longer than one before it; `long`: no short one stood before."""
-        for row, path, mark in self._marks():
+        for row, path, mark in self._breakpoints():
             if is_long(mark) and not long:
                 short = without(self._messages[row], (*path, "cache_control", "ttl"))
                 self.change(row, short, "A21", "let the mark last 5m, as the one before it")

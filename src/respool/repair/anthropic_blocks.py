@@ -107,8 +107,8 @@ def server_stand_in(id: str, name: str) -> Object:
 class Names:
     """Ids of this step's calls that are well formed and new to the history."""
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen.calls
+    def __init__(self, state: Seen) -> None:
+        self._seen = state.call_counts
         self._here: dict[str, int] = {}
         self._waiting: dict[str, deque[str]] = {}  # old id -> new ids that wait for a result
 
@@ -134,7 +134,7 @@ class Names:
         waiting = self._waiting.get(str(old))
         return waiting.popleft() if waiting else None
 
-    def knows(self, old: JSON) -> bool:
+    def has_result_id(self, old: JSON) -> bool:
         """Whether a call of this step had this id."""
         return str(old) in self._waiting
 

@@ -59,34 +59,34 @@ _DONE = {
 class GeminiMender:
     """Gemini's repairs."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+    def repair_step(self, step: Step, state: Seen, fields: Fields | None) -> Mended | None:
         """The mended step, or None when nothing is broken."""
-        problems = [p for p in _RULES.step(step, seen, fields) if p.severity == "error"]
+        problems = [p for p in _RULES.check_step(step, state, fields) if p.severity == "error"]
         if not problems:
             return None
         run = [_sound_parts(content, "model") for content in step.model]
         answers = [_sound_parts(content, "user") for content in step.answers]
-        pairs = pair_up(run, answers, seen.calls)
+        pairs = pair_up(run, answers, state.call_counts)
         rows = [*_run_rows(step, run, pairs), *_answer_rows(step, run, answers, pairs)]
         if step.at == 0 and pairs.calls:
             rows.insert(0, Row(_user(EARLIER), None))
         return Mended(rows, [Repair(p.code, p.place, _DONE[p.code]) for p in problems])
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def repair_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> Ending | None:
         """A user turn behind the model's last words, or signatures for calls that lack them."""
-        problems = _RULES.end(seen, count, message_at, fields)
+        problems = _RULES.check_end(state, count, message_at, fields)
         if not problems or not count:
             return None
         repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
         if any(p.code == "G7" for p in problems):
             # The new user turn opens a turn of its own, in which no unsigned call stands.
             return Ending({}, {count - 1: [_user(CONTINUE)]}, repairs)
-        return Ending(repairs=repairs, lasting=_Signed(seen.rows, message_at))
+        return Ending(repairs=repairs, recurring_changes=_Signed(state.pending_rows, message_at))
 
-    def limit_marks(
-        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    def limit_breakpoints(
+        self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> Ending | None:
         """Gemini has no cache marks."""
         return None
@@ -247,7 +247,7 @@ def _answer_rows(step: Step, run: Turn, answers: Turn, pairs: Pairs) -> list[Row
     moved = any(fault.code == "G1" for _, fault in pair_faults(pairs, answers))
     if not (moved or unanswered(pairs)):
         return [
-            Row(_content(content, held, "user"), step.at + step.split + offset)
+            Row(_content(content, held, "user"), step.at + step.model_count + offset)
             for offset, (content, held) in enumerate(
                 zip(step.answers, gathered.in_place, strict=True)
             )
@@ -346,7 +346,7 @@ def _regrouped(step: Step, gathered: _Gathered, responses: list[JSON]) -> list[R
     Text stays out of that content unless it stood beside a response in the first content already:
     put there, it would no longer open a turn.
     """
-    behind = step.at + step.split
+    behind = step.at + step.model_count
     host = _host(gathered) if responses else None
     rows: list[Row] = []
     if host is not None:

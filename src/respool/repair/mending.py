@@ -19,7 +19,7 @@ class Repair(Struct, frozen=True, gc=False):
     place: str
     done: str
 
-    def placed(self, sources: Sequence[int | None]) -> Repair:
+    def with_source_place(self, sources: Sequence[int | None]) -> Repair:
         """The repair of a row, with the place that this row has in the source.
 
         One that was put in has the place of the row before it.
@@ -54,15 +54,15 @@ class Ending(Struct, frozen=True):
     repairs: list[Repair] = field(default_factory=list[Repair])
     # Rows that every request changes in the same way, as long as it does the first of them; in
     # their order, each made when asked for.
-    lasting: Mapping[int, JSON] = field(default_factory=dict[int, JSON])
+    recurring_changes: Mapping[int, JSON] = field(default_factory=dict[int, JSON])
 
-    def changed(self) -> set[int]:
+    def changed_rows(self) -> set[int]:
         """All rows that are changed."""
-        return self.changes.keys() | self.lasting.keys()
+        return self.changes.keys() | self.recurring_changes.keys()
 
     def message(self, row: int) -> JSON:
         """A changed row as it goes out."""
-        return self.changes[row] if row in self.changes else self.lasting[row]
+        return self.changes[row] if row in self.changes else self.recurring_changes[row]
 
 
 class Mender(Protocol):
@@ -72,18 +72,18 @@ class Mender(Protocol):
     history is mended the same way every time.
     """
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+    def repair_step(self, step: Step, state: Seen, fields: Fields | None) -> Mended | None:
         """The mended step, or None when the provider would accept it as it is."""
         ...
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def repair_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> Ending | None:
         """What only the end of the history needs; `count` is the number of rows."""
         ...
 
-    def limit_marks(
-        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    def limit_breakpoints(
+        self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> Ending | None:
         """What the number and order of cache marks need; `marked` are the rows that hold any."""
         ...

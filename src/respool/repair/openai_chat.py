@@ -45,9 +45,9 @@ _DONE = {
 class OpenAIChatMender:
     """OpenAI's repairs for Chat Completions."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+    def repair_step(self, step: Step, state: Seen, fields: Fields | None) -> Mended | None:
         """The mended step, or None when nothing is broken."""
-        problems = [p for p in _RULES.step(step, seen, fields) if p.severity == "error"]
+        problems = [p for p in _RULES.check_step(step, state, fields) if p.severity == "error"]
         if not problems:
             return None
         repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
@@ -58,14 +58,14 @@ class OpenAIChatMender:
         rows = _paired_rows(step, sound)
         return Mended(_with_text_results(rows) if refuses_media_results(fields) else rows, repairs)
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def repair_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> Ending | None:
         """A history may end on any message."""
         return None
 
-    def limit_marks(
-        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    def limit_breakpoints(
+        self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> Ending | None:
         """The number of marks is not limited here."""
         return None
@@ -217,7 +217,7 @@ class _Call(Struct, frozen=True):
 
 def _paired_rows(step: Step, sound: list[Row]) -> list[Row]:
     """The model's messages, each with its results right behind it, then whatever else was said."""
-    model, answers = sound[: step.split], sound[step.split :]
+    model, answers = sound[: step.model_count], sound[step.model_count :]
     calls = [
         _Call(speaker, call_id(call), not call_id(old))
         for speaker, row in enumerate(model)
@@ -286,7 +286,7 @@ def _said(behind: list[list[Row]]) -> dict[str, set[str]]:
     return said
 
 
-def _rest(answers: list[Row], paired: set[int | None], said: dict[str, set[str]]) -> list[Row]:
+def _rest(answers: list[Row], paired: set[int | None], text: dict[str, set[str]]) -> list[Row]:
     """What else was said; a result that answers no call becomes text, unless it adds nothing."""
     rows: list[Row] = []
     for row in answers:
@@ -294,7 +294,7 @@ def _rest(answers: list[Row], paired: set[int | None], said: dict[str, set[str]]
             rows.append(row)
         elif row.source not in paired:
             message = cast(Object, row.message)
-            told = said.get(result_id(message))
+            told = text.get(result_id(message))
             content = compact_text(message.get("content"))
             if told is None or (content.strip() and content not in told):
                 rows.append(Row(_as_user(message), row.source))

@@ -77,14 +77,14 @@ _DONE = {
 class OpenAIResponsesMender:
     """OpenAI's repairs for the Responses API."""
 
-    def step(self, step: Step, seen: Seen, fields: Fields | None) -> Mended | None:
+    def repair_step(self, step: Step, state: Seen, fields: Fields | None) -> Mended | None:
         """The mended step, or None when nothing is broken."""
-        found = _RULES.step(step, seen, fields)
+        found = _RULES.check_step(step, state, fields)
         problems = [p for p in found if p.severity == "error" and p.code in REPAIRED]
         if not problems:
             return None
         repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
-        mend = _StepMender(step, seen, is_held(step, seen, fields))
+        mend = _StepMender(step, state, is_held(step, state, fields))
         rows = [
             Row(_shortened(new), step.at + offset)
             for offset, item in enumerate(step.messages)
@@ -92,16 +92,16 @@ class OpenAIResponsesMender:
         ]
         return Mended(_trigger_last(rows), repairs)
 
-    def end(
-        self, seen: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
+    def repair_end(
+        self, state: Seen, count: int, message_at: Callable[[int], JSON], fields: Fields | None
     ) -> Ending | None:
         """Stand-ins for calls that nothing answers; no compaction_trigger but the last."""
-        problems = _RULES.end(seen, count, message_at, fields) if count else []
+        problems = _RULES.check_end(state, count, message_at, fields) if count else []
         if not problems:
             return None
         repairs = [Repair(p.code, p.place, _DONE[p.code]) for p in problems]
-        changes: dict[int, JSON] = {row: _user(CONTINUE) for row in seen.rows if row != count - 1}
-        open_calls = unanswered(seen, count, message_at, fields)
+        changes: dict[int, JSON] = {row: _user(CONTINUE) for row in state.pending_rows if row != count - 1}
+        open_calls = unanswered(state, count, message_at, fields)
         told = _told_before([row for _, row in open_calls], message_at)
         inserts: dict[int, list[JSON]] = {
             row: [_stand_in(kind_of(message_at(row)), id, unpaired_result(id, "") in told)]
@@ -109,8 +109,8 @@ class OpenAIResponsesMender:
         }
         return Ending(changes, inserts, repairs)
 
-    def limit_marks(
-        self, marked: Sequence[tuple[int, JSON]], fields: Fields | None
+    def limit_breakpoints(
+        self, rows_with_breakpoints: Sequence[tuple[int, JSON]], fields: Fields | None
     ) -> Ending | None:
         """More marks than can be written are no error here."""
         return None
@@ -199,15 +199,15 @@ def _screenshot() -> Object:
 class _StepMender:
     """Mends the items of one step, one by one, by what is known of all of them."""
 
-    def __init__(self, step: Step, seen: Seen, held: bool) -> None:
-        self._seen = seen
+    def __init__(self, step: Step, state: Seen, held: bool) -> None:
+        self._seen = state
         self._ids: set[str] = set()  # items' own ids in this step
         self._repeats: dict[str, int] = {}
         stranded = range(0) if held else stranded_reasoning(step)
         self._unbound = set(misplaced(step, stranded))
-        self._pairing = Pairing(step, seen, self._unbound)
+        self._pairing = Pairing(step, state, self._unbound)
         self._strays = {} if held else self._pairing.strays
-        self._dropped = {*stranded, *(() if held else unasked_approvals(step, seen))}
+        self._dropped = {*stranded, *(() if held else unasked_approvals(step, state))}
         self._wanted = {id for item in step.messages if (id := own_id(item)) is not None}
 
     def item(self, offset: int, item: JSON) -> JSON | None:
@@ -241,13 +241,13 @@ class _StepMender:
         return {**item, "id": new}
 
     def _is_known(self, id: str) -> bool:
-        return id in self._ids or f"id {id}" in self._seen.items
+        return id in self._ids or f"id {id}" in self._seen.item_rows
 
     def _free(self, id: str) -> str:
         """The id itself while it is free, else its next repeat."""
         if not self._is_known(id):
             return id
-        before = 1 + self._seen.items.get(f"repeats {id}", 0)
+        before = 1 + self._seen.item_rows.get(f"repeats {id}", 0)
         times = before + self._repeats.get(id, 0)
         while self._is_known(new := repeat_of(id, times)) or new in self._wanted:
             times += 1

@@ -20,30 +20,30 @@ class Foreseen(Replaced):
 
     reason = "not used later"
 
-    def __init__(self, recording: Recording, *, at_arrival: bool) -> None:
+    def __init__(self, recording: Recording, *, on_arrival: bool) -> None:
         super().__init__(recording)
-        self._at_arrival = at_arrival
-        self.kept = _kept_lines(self)
+        self._on_arrival = on_arrival
+        self.needed_lines = _kept_lines(self)
         self._texts = [_shortened(place.part.text, kept)
-                       for place, kept in zip(self.results, self.kept, strict=True)]  # fmt: skip
+                       for place, kept in zip(self.results, self.needed_lines, strict=True)]  # fmt: skip
 
-    def due(self, request: int) -> int:
+    def due_count(self, request: int) -> int:
         """All results, or all but those since the model's last answer."""
         cuts = self.recording.cuts
-        if self._at_arrival:
+        if self._on_arrival:
             return results_before(self, cuts[request])
         return results_before(self, cuts[request - 1]) if request else 0
 
-    def text(self, result: int) -> str | None:
+    def replacement(self, result: int) -> str | None:
         """The lines that are used later."""
         return self._texts[result]
 
-    def unused(self) -> Iterator[tuple[Place, int]]:
+    def unused_tokens(self) -> Iterator[tuple[Place, int]]:
         """Each result that can be cut, and the tokens that no later action uses of it."""
         for result, place in enumerate(self.results):
-            text = self.text(result)
+            text = self.replacement(result)
             if text is not None:
-                yield place, self.recording.saved_by(place.part, text)
+                yield place, self.recording.tokens_saved(place.part, text)
 
 
 def _kept_lines(sender: Replaced) -> list[set[int]]:
@@ -54,11 +54,11 @@ def _kept_lines(sender: Replaced) -> list[set[int]]:
     for source in recording.sources:
         result = number_of.get((source.row, source.block))
         if result is not None:
-            for need in source.carries:
+            for need in source.needs:
                 homes.setdefault(need, []).append(result)
     kept: list[set[int]] = [set() for _ in sender.results]
     starts: dict[int, list[int]] = {}
-    for request, needed in enumerate(recording.needed):
+    for request, needed in enumerate(recording.turn_needs):
         before = results_before(sender, recording.cuts[request])
         for need in {*needed.atoms, *needed.lines}:
             at = bisect_right(homes.get(need, ()), before - 1)

@@ -27,43 +27,43 @@ class Prompt:
         ]  # of everything up to and with each block; the head is the first
         self.sums = [head]  # tokens up to and with each block
         self.positions = [-1]
-        self.made = [True]  # whether the model made it; the head has no end of its own
-        self.marks: list[tuple[int, float]] = []  # blocks with a mark, and its lifetime
+        self.model_made = [True]  # whether the model made it; the head has no end of its own
+        self.breakpoints: list[tuple[int, float]] = []  # blocks with a mark, and its lifetime
         self.shared = 1  # blocks that are as they were in the request before
-        self._runs: list[str] = [""]
-        self._starts: list[int] = []  # the first block of each row
+        self._run_kinds: list[str] = [""]
+        self._row_starts: list[int] = []  # the first block of each row
 
-    def change(self, rows: Sequence[Row], kept: int, same: int = 0) -> None:
+    def update(self, rows: Sequence[Row], same_rows: int, same_breakpoint_rows: int = 0) -> None:
         """Become the next request, of which the first `kept` rows are as they were.
 
         Of those, the marks of the first `same` ones are as they were too.
         """
-        start = self._starts[kept] if kept < len(self._starts) else len(self.chain)
+        start = self._row_starts[same_rows] if same_rows < len(self._row_starts) else len(self.chain)
         before = self.chain[start:]
-        for grown in (self.chain, self.sums, self.positions, self.made, self._runs):
+        for grown in (self.chain, self.sums, self.positions, self.model_made, self._run_kinds):
             del grown[start:]
-        del self._starts[kept:]
-        for at in range(kept, len(rows)):
+        del self._row_starts[same_rows:]
+        for at in range(same_rows, len(rows)):
             self._add(rows[at])
         after = self.chain[start : start + len(before)]
         self.shared = start + _alike(before, after)
-        first = self._starts[same] if same < len(self._starts) else len(self.chain)
-        self.marks = [mark for mark in self.marks if mark[0] < first]
-        for at in range(same, len(rows)):
+        first = self._row_starts[same_breakpoint_rows] if same_breakpoint_rows < len(self._row_starts) else len(self.chain)
+        self.breakpoints = [mark for mark in self.breakpoints if mark[0] < first]
+        for at in range(same_breakpoint_rows, len(rows)):
             row = rows[at]
-            if row.marks:
-                self.marks += [(self._starts[at] + n, row.blocks[n].mark) for n in row.marks]
+            if row.breakpoints:
+                self.breakpoints += [(self._row_starts[at] + n, row.blocks[n].cache_lifetime) for n in row.breakpoints]
 
     def _add(self, row: Row) -> None:
-        self._starts.append(len(self.chain))
+        self._row_starts.append(len(self.chain))
         for block in row.blocks:
             run = block.kind if block.kind in _RUNS else ""
-            fresh = not run or run != self._runs[-1]
+            fresh = not run or run != self._run_kinds[-1]
             self.chain.append(hash((self.chain[-1], block.key)))
             self.sums.append(self.sums[-1] + block.tokens)
             self.positions.append(self.positions[-1] + fresh)
-            self.made.append(row.made)
-            self._runs.append(run)
+            self.model_made.append(row.is_model_made)
+            self._run_kinds.append(run)
 
     @property
     def tokens(self) -> int:
@@ -110,7 +110,7 @@ class Found(Struct, frozen=True, gc=False):
     head: int = 0  # tokens of the head
     history: float = 0.0  # the share of what stands behind it
 
-    def in_prompt(self, prompt: Prompt) -> int:
+    def tokens_in(self, prompt: Prompt) -> int:
         """The tokens of it in a prompt."""
         return self.head + int(self.history * (prompt.tokens - prompt.sums[0]))
 
@@ -170,7 +170,7 @@ class _Entry(Struct):
     used: float | None
     lifetime: float
 
-    def alive(self, now: float | None) -> bool:
+    def is_alive(self, now: float | None) -> bool:
         return now is None or self.used is None or now - self.used <= self.lifetime
 
 
@@ -187,31 +187,31 @@ class MarkedCache:
 
     def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request and remember it."""
-        marks = [self._head, *prompt.marks]
+        marks = [self._head, *prompt.breakpoints]
         marks = [mark for mark in marks if prompt.sums[mark[0]] >= self._terms.minimum]
-        hit = self._hit(prompt, [at for at, _ in marks], now)
-        read = prompt.sums[hit] if hit >= 0 else self._warm.in_prompt(prompt)
+        hit = self._find_hit(prompt, [at for at, _ in marks], now)
+        read = prompt.sums[hit] if hit >= 0 else self._warm.tokens_in(prompt)
         self._warm = NOTHING
-        billed = self._written(prompt, marks, read)
+        billed = self._bill_written(prompt, marks, read)
         for at, lifetime in marks:
             self._entries[prompt.chain[at]] = _Entry(now, lifetime)
         if hit >= 0:
             self._entries[prompt.chain[hit]].used = now
         return billed
 
-    def _hit(self, prompt: Prompt, marks: Sequence[int], now: float | None) -> int:
+    def _find_hit(self, prompt: Prompt, marks: Sequence[int], now: float | None) -> int:
         """The longest prefix that is in the cache where it is looked for; -1: none."""
         positions, chain = prompt.positions, prompt.chain
         for mark in reversed(marks):
             at = mark
             while at >= 0 and positions[mark] - positions[at] < self._terms.look_back:
                 entry = self._entries.get(chain[at])
-                if entry is not None and entry.alive(now):
+                if entry is not None and entry.is_alive(now):
                     return at
                 at -= 1
         return -1
 
-    def _written(self, prompt: Prompt, marks: Sequence[tuple[int, float]], read: int) -> Billed:
+    def _bill_written(self, prompt: Prompt, marks: Sequence[tuple[int, float]], read: int) -> Billed:
         """What is behind the hit: written up to the last mark, plain after it."""
         upto, minutes, hour = read, 0, 0
         for at, lifetime in marks:
@@ -233,8 +233,8 @@ class PrefixCache:
 
     def bill(self, prompt: Prompt, now: float | None, shared: int) -> Billed:
         """Charge a request and remember it."""
-        read = self._warm.in_prompt(prompt) if self._last is None else 0
-        if self._last is not None and self._last.alive(now):
+        read = self._warm.tokens_in(prompt) if self._last is None else 0
+        if self._last is not None and self._last.is_alive(now):
             read = prompt.sums[shared - 1]
             read -= read % self._terms.step
             read = read if read >= self._terms.minimum else 0
@@ -257,8 +257,8 @@ class BreakpointCache:
         """Charge a request and remember it."""
         ends = _ends(prompt)
         last = next(ends, 0)
-        hit = self._hit(prompt, joined((last,), ends), now)
-        read = prompt.sums[hit] if hit else self._warm.in_prompt(prompt)
+        hit = self._find_hit(prompt, joined((last,), ends), now)
+        read = prompt.sums[hit] if hit else self._warm.tokens_in(prompt)
         self._warm = NOTHING
         upto = prompt.sums[last] if last and prompt.sums[last] >= self._terms.minimum else 0
         for at in {hit, last if upto else 0} - {0}:
@@ -266,18 +266,18 @@ class BreakpointCache:
         written = max(0, upto - read)
         return Billed(read, written, plain=prompt.tokens - read - written)
 
-    def _hit(self, prompt: Prompt, ends: Iterator[int], now: float | None) -> int:
+    def _find_hit(self, prompt: Prompt, ends: Iterator[int], now: float | None) -> int:
         """The longest prefix that ends at one of the latest breakpoints; 0: none."""
         for at in islice(ends, self._terms.look_back):
             entry = self._entries.get(prompt.chain[at])
-            if entry is not None and entry.alive(now):
+            if entry is not None and entry.is_alive(now):
                 return at
         return 0
 
 
 def _ends(prompt: Prompt) -> Iterator[int]:
     """The last blocks of all that was said to the model between its answers, the newest first."""
-    made = prompt.made
+    made = prompt.model_made
     at = len(made) - 1
     while at > 0:
         if not made[at] and (at + 1 == len(made) or made[at + 1]):

@@ -63,8 +63,8 @@ class Scale(Struct, frozen=True):
 
     factor: float  # for one of the counter's
     framing: Framing
-    thought: int  # for each piece of reasoning, beside what is shown of it
-    growths: int  # that the factor comes from; 0: it is the family's
+    tokens_per_thought: int  # for each piece of reasoning, beside what is shown of it
+    growth_count: int  # that the factor comes from; 0: it is the family's
 
 
 class Evidence(Struct, frozen=True):
@@ -83,7 +83,7 @@ class Calibrated:
         self._counter = counter
         framing = scale.framing
         self._beside = {
-            "call": framing.call, "result": framing.result, "reasoning": scale.thought,
+            "call": framing.call, "result": framing.result, "reasoning": scale.tokens_per_thought,
         }  # fmt: skip
         self.name = f"{counter.name}, calibrated by the session's usage"
 
@@ -115,7 +115,7 @@ def evidence_of(session: Session) -> Evidence | None:
     )
     hidden = _present(steps, bare)
     thoughts = tuple(accumulate((step.thoughts for step in steps[:-1]), initial=0))
-    scale = Scale(bare.factor, framing, _thought(steps, hidden, thoughts), bare.growths)
+    scale = Scale(bare.factor, framing, _thought(steps, hidden, thoughts), bare.growth_count)
     return Evidence(scale, _kept(growths), hidden, thoughts)
 
 
@@ -136,17 +136,17 @@ class _Step(Struct, frozen=True, gc=False):
     """A request, its answer and what followed, up to the next request."""
 
     sent: Sent
-    after: Sent | None
-    said: int  # counted tokens of the answer
+    next_sent: Sent | None
+    answer_tokens: int  # counted tokens of the answer
     calls: int
     thoughts: int
-    thought: int  # counted tokens of the reasoning in the answer
-    sealed: int  # characters of signatures
-    came: int  # counted tokens of what followed
+    reasoning_tokens: int  # counted tokens of the reasoning in the answer
+    signature_chars: int  # characters of signatures
+    input_tokens: int  # counted tokens of what followed
     results: int
-    spoke: bool  # whether the user said something
-    clear: bool  # whether text is all there was
-    forgets: bool  # whether the model drops its reasoning when the user speaks
+    has_user_text: bool  # whether the user said something
+    is_text_only: bool  # whether text is all there was
+    drops_reasoning: bool  # whether the model drops its reasoning when the user speaks
 
     @property
     def output(self) -> int | None:
@@ -156,13 +156,13 @@ class _Step(Struct, frozen=True, gc=False):
         counts fewer than the counter does.
         """
         usage = self.sent.usage
-        least = self.said + 4 * self.calls
+        least = self.answer_tokens + 4 * self.calls
         return usage.output if usage is not None and usage.output >= max(least, 1) else None
 
     @property
-    def hides(self) -> bool:
+    def has_hidden_reasoning(self) -> bool:
         """Whether reasoning was sent along that the record does not show."""
-        unseen = self.sealed > _SUMMARISED * self.thought or not self.thought
+        unseen = self.signature_chars > _SUMMARISED * self.reasoning_tokens or not self.reasoning_tokens
         return self.thoughts > 0 and unseen
 
 
@@ -184,21 +184,21 @@ def _step(
     said: list[Part] = []
     came: list[Part] = []
     for message in messages:
-        (said if codec.model_made(message) else came).extend(codec.read(0, message))
+        (said if codec.is_model_made(message) else came).extend(codec.decode(0, message))
     thoughts = [part for part in said if part.kind == "reasoning"]
     return _Step(
         sent=sent,
-        after=after,
-        said=sum(part_tokens(part, counter) for part in said),
+        next_sent=after,
+        answer_tokens=sum(part_tokens(part, counter) for part in said),
         calls=sum(part.kind == "call" for part in said),
         thoughts=len(thoughts),
-        thought=sum(part_tokens(part, counter) for part in thoughts),
-        sealed=sum(sealed_in(message) for message in messages) if thoughts else 0,
-        came=sum(part_tokens(part, counter) for part in came),
+        reasoning_tokens=sum(part_tokens(part, counter) for part in thoughts),
+        signature_chars=sum(sealed_in(message) for message in messages) if thoughts else 0,
+        input_tokens=sum(part_tokens(part, counter) for part in came),
         results=sum(part.kind == "result" for part in came),
-        spoke=any(part.kind == "text" for part in came),
-        clear=not any(part.kind in ("media", "opaque") for part in (*said, *came)),
-        forgets=forgets(sent.model),
+        has_user_text=any(part.kind == "text" for part in came),
+        is_text_only=not any(part.kind in ("media", "opaque") for part in (*said, *came)),
+        drops_reasoning=forgets(sent.model),
     )
 
 
@@ -234,18 +234,18 @@ def _growths(steps: Iterable[_Step], framing: Framing) -> list[Growth]:
 
 def _growth(step: _Step, framing: Framing) -> Growth | None:
     """How much longer the next prompt was, where the record shows all that made it so."""
-    usage, after = step.sent.usage, step.after
+    usage, after = step.sent.usage, step.next_sent
     if usage is None or after is None or after.usage is None or after.model != step.sent.model:
         return None
-    if not step.clear or (step.spoke and step.forgets):
+    if not step.is_text_only or (step.has_user_text and step.drops_reasoning):
         return None
     longer = after.usage.prompt - usage.prompt - framing.result * step.results
     if step.output is not None:
-        counted, longer = step.came, longer - step.output
-    elif step.hides:
+        counted, longer = step.input_tokens, longer - step.output
+    elif step.has_hidden_reasoning:
         return None
     else:
-        counted, longer = step.said + step.came, longer - framing.call * step.calls
+        counted, longer = step.answer_tokens + step.input_tokens, longer - framing.call * step.calls
     if counted < LONG or longer <= 0:
         return None
     return Growth(step.sent.model or "", counted, longer)
@@ -279,7 +279,7 @@ def _present(steps: Sequence[_Step], scale: Scale) -> tuple[float, ...]:
     for step in steps:
         present.append(held)
         held += _hidden(step, scale)
-        if step.forgets and step.spoke:
+        if step.drops_reasoning and step.has_user_text:
             held = 0.0
     return tuple(present)
 
@@ -289,9 +289,9 @@ def _hidden(step: _Step, scale: Scale) -> float:
     if not step.thoughts:
         return 0.0
     if step.output is not None:
-        shown = scale.factor * step.said + scale.framing.call * step.calls
+        shown = scale.factor * step.answer_tokens + scale.framing.call * step.calls
         return max(0.0, step.output - shown)
-    return max(0.0, SEALED * step.sealed - scale.factor * step.thought) if step.hides else 0.0
+    return max(0.0, SEALED * step.signature_chars - scale.factor * step.reasoning_tokens) if step.has_hidden_reasoning else 0.0
 
 
 def _thought(steps: Sequence[_Step], hidden: Sequence[float], thoughts: Sequence[int]) -> int:

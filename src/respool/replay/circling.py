@@ -17,7 +17,7 @@ from .result import Circled, Circles, SessionResult
 _TOOLS = Tools()  # it remembers what it has told of a call
 
 
-def circled(recording: Recording, paid: Sequence[float]) -> tuple[Circled, ...]:
+def circled(recording: Recording, token_costs: Sequence[float]) -> tuple[Circled, ...]:
     """A session's circles; `paid` is what a token of each block was charged, the head first."""
     messages = recording.session.messages
     history, ledger = read_history(recording.codec, messages, _TOOLS, {})
@@ -28,23 +28,23 @@ def circled(recording: Recording, paid: Sequence[float]) -> tuple[Circled, ...]:
     tokens = [block.tokens for block in chain.from_iterable(row.blocks for row in recording.rows)]
     told: list[Circled] = []
     for one in circles:
-        again = {number for at in _places(history, one.again) for number in (numbers[at],)}
-        cost = sum(tokens[number] * paid[number + 1] for number in again)
+        again = {number for at in _places(history, one.repeated) for number in (numbers[at],)}
+        cost = sum(tokens[number] * token_costs[number + 1] for number in again)
         told.append(_told(recording, history, one, sum(tokens[n] for n in again), cost))
     return tuple(told)
 
 
 def _told(recording: Recording, history: Index, one: Circle, tokens: int, cost: float) -> Circled:
-    result = history.exchanges[one.spoke[0]].result or 0
+    result = history.exchanges[one.advised[0]].result or 0
     row = history.parts[result].ref.row
     return Circled(
         kind=one.kind,
         what=named(one.tool, one.operation, one.target),
         calls=len(one.calls),
-        again=len(one.again),
+        again=len(one.repeated),
         tokens=tokens,
         cost=round(cost, 1),
-        told_after=one.told_after,
+        told_after=one.advised_after,
         request=bisect_left(recording.cuts, row + 1),
         level=one.level,
         message=one.message,

@@ -77,7 +77,7 @@ def warm_of(session: Session, head: int) -> Found:
 
 def _goes_on(session: Session, first: Sent) -> bool:
     """Whether the model had answered before the first request, in a request told elsewhere."""
-    made = CODECS[session.format].model_made
+    made = CODECS[session.format].is_model_made
     return any(made(message) for message in session.messages[: first.cut])
 
 

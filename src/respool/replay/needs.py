@@ -16,9 +16,9 @@ _SHORTEST_LINE = 16
 _PIECE = 65_536  # characters looked through at once, so that matches never fill the memory
 
 
-def needs_in(found: str) -> tuple[set[str], set[str]]:
+def needs_in(call_text: str) -> tuple[set[str], set[str]]:
     """The identifiers (names, paths, numbers; not plain words) and the lines of a call."""
-    _, _, arguments = found.partition("\n")
+    _, _, arguments = call_text.partition("\n")
     atoms = {atom.strip(".:/-") for atom in _ATOM.findall(arguments)}
     lines = {line.strip() for line in arguments.splitlines()}
     return (
@@ -33,23 +33,23 @@ class Finder:
     def __init__(self, needs: Iterable[str]) -> None:
         self.needs = sorted(needs)
         self.numbers = {need: number for number, need in enumerate(self.needs)}
-        self._longest = max(map(len, self.needs), default=0)
+        self._max_length = max(map(len, self.needs), default=0)
         spelled = [_encodable(need) for need in self.needs]
         self._automaton = AhoCorasick(spelled) if spelled else None
 
-    def found(self, text: str) -> set[int]:
+    def find(self, text: str) -> set[int]:
         """The numbers of the needs that stand in a text."""
         if self._automaton is None or not text:
             return set()
-        piece = max(_PIECE, 4 * self._longest)
+        piece = max(_PIECE, 4 * self._max_length)
         if len(text) <= piece:
-            return self._at_once(text)
+            return self._find_in_chunk(text)
         found: set[int] = set()
         for start in range(0, len(text), piece):
-            found |= self._at_once(text[start : start + piece + self._longest - 1])
+            found |= self._find_in_chunk(text[start : start + piece + self._max_length - 1])
         return found
 
-    def _at_once(self, text: str) -> set[int]:
+    def _find_in_chunk(self, text: str) -> set[int]:
         assert self._automaton is not None
         matches = self._automaton.find_matches_as_indexes(_encodable(text), overlapping=True)
         return {match[0] for match in matches}

@@ -43,7 +43,7 @@ def policy_named(name: str) -> Policy:
     if name == NONE:
         return AsSent
     if name in (ORACLE, FLOOR):
-        return lambda recording: Foreseen(recording, at_arrival=name == FLOOR)
+        return lambda recording: Foreseen(recording, on_arrival=name == FLOOR)
     if found := _MASK.fullmatch(name):
         window = int(found[1])
         return lambda recording: Masked(recording, window)

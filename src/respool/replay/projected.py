@@ -37,7 +37,7 @@ class Projected:
         messages = self._recording.request(request)
         self._fold(request, messages)
         assert self._folded is not None
-        pieces, _ = project(self._folded.body, self._folded.state, self._folded.setting)
+        pieces, _ = project(self._folded.body, self._folded.state, self._folded.context)
         sent: list[JSON] = []
         self._rows = []
         for piece in pieces:
@@ -45,7 +45,7 @@ class Projected:
                 sent += messages[piece.start : piece.stop]
                 self._rows += range(piece.start, piece.stop)
             else:
-                sent.append(self._same(piece.source, piece.message))
+                sent.append(self._reuse_message(piece.source, piece.message))
                 self._rows.append(piece.source)
         return sent
 
@@ -55,38 +55,38 @@ class Projected:
         last = len(messages) - 1
         marked = [last] if messages[last] is not session.messages[last] else []
         asked: dict[str, JSON] = {
-            "model": session.requests[request].model, codec.history: messages
+            "model": session.requests[request].model, codec.history_field: messages
         }  # fmt: skip
         body = ObjectBody(asked, marked, shares=True)
         head = self._recording.conditions.head
-        self.facts = self.facts.merge(self._seen_at(request, body))
+        self.facts = self.facts.merge(self._facts_at(request, body))
         self._folded = fold_on(body, codec.name, self._policy, self.facts, self._folded, head)
 
-    def _seen_at(self, request: int, body: ObjectBody) -> Facts:
+    def _facts_at(self, request: int, body: ObjectBody) -> Facts:
         """What a proxy would have noted at this request: a cold cache, or another model."""
         requests = self._recording.session.requests
         if request == 0:
             return _NO_FACTS
         now, before = requests[request], requests[request - 1]
-        lifetime = self._recording.conditions.gone
+        lifetime = self._recording.conditions.cold_after
         cold = _passed(before.time, now.time) > lifetime
-        changed = now.model != before.model and not self._comes_back(request, lifetime)
+        changed = now.model != before.model and not self._is_model_warm(request, lifetime)
         if not (cold or changed):
             return _NO_FACTS
         at = frozenset({prefix_of(body, self._recording.codec.name, self._folded)})
         return Facts(cold=at if cold else frozenset(), changed=at if changed else frozenset())
 
-    def _comes_back(self, request: int, lifetime: float) -> bool:
+    def _is_model_warm(self, request: int, lifetime: float) -> bool:
         """Whether the model was asked not long ago, and still has that; as a proxy looks at it."""
         requests, codec = self._recording.session.requests, self._recording.codec
         now = requests[request]
-        if binding_of(codec.name, {"model": now.model}).bound:
+        if binding_of(codec.name, {"model": now.model}).is_bound:
             return False
         earlier = requests[max(0, request - FAR_BACK) : request]
         times = [one.time for one in earlier if one.model == now.model]
         return bool(times) and _passed(times[-1], now.time) <= lifetime
 
-    def _same(self, source: int | None, message: JSON) -> JSON:
+    def _reuse_message(self, source: int | None, message: JSON) -> JSON:
         """A changed message, as the object that it was before if it says the same."""
         if source is None:
             return message
@@ -96,7 +96,7 @@ class Projected:
         self._changed[source] = message
         return message
 
-    def why(self, row: int) -> str:
+    def change_reason(self, row: int) -> str:
         """The reasons of the edits on a row of the last request."""
         assert self._folded is not None
         source = self._rows[row] if row < len(self._rows) else None
@@ -105,7 +105,7 @@ class Projected:
         reasons = {edit.reason for edit in state.edits.values() if edit.ref.row in rows}
         return ", ".join(sorted(reasons)) or "repair"
 
-    def in_force(self) -> Iterator[InForce]:
+    def active_edits(self) -> Iterator[InForce]:
         """The edits in the last request."""
         if self._folded is None:
             return
@@ -124,7 +124,7 @@ class Projected:
         failed = self._folded.state.failures if self._folded is not None else {}
         return [f"{name}: {why}" for name, why in failed.items()]
 
-    def read_again(self) -> ReadAgain:
+    def refetch_counts(self) -> ReadAgain:
         """What was asked for again, after a cut or while it stood."""
         if self._folded is None:
             return ReadAgain()
@@ -133,7 +133,7 @@ class Projected:
         return ReadAgain(
             after_cut=len(state.refetched),
             tokens=sum(one.tokens for one in state.refetched),
-            standing=state.asked_twice,
+            standing=state.repeated_requests,
             cut=cut,
             whole=len(state.index.results) - cut,
         )

@@ -97,10 +97,10 @@ class Block(Struct, frozen=True, gc=False):
     key: int  # of what it says, its mark left out
     tokens: int
     kind: str  # of its first part
-    call: str  # the id it is called or answered by
+    call_id: str  # the id it is called or answered by
     name: str
-    found: str
-    mark: float  # seconds that a cache mark on it asks for; 0: it has none
+    text: str
+    cache_lifetime: float  # seconds that a cache mark on it asks for; 0: it has none
 
 
 class Row(Struct, frozen=True):
@@ -111,23 +111,23 @@ class Row(Struct, frozen=True):
     key: int
     tokens: int
     shape: int  # what later messages can refer to: roles, kinds and ids
-    marks: tuple[int, ...]  # the blocks that have one
-    made: bool  # by the model
-    media: bool  # whether it holds images or documents
+    breakpoints: tuple[int, ...]  # the blocks that have one
+    is_model_made: bool  # by the model
+    has_media: bool  # whether it holds images or documents
 
-    def with_mark(self, message: JSON, lifetime: float) -> Row:
+    def with_breakpoint(self, message: JSON, lifetime: float) -> Row:
         """The row of the same message with a mark on its last block."""
         last = self.blocks[-1]
-        marked = msgspec.structs.replace(last, mark=lifetime)
+        marked = msgspec.structs.replace(last, cache_lifetime=lifetime)
         at = len(self.blocks) - 1
         blocks = (*self.blocks[:-1], marked)
-        marks = (*self.marks, at)
-        return msgspec.structs.replace(self, message=message, blocks=blocks, marks=marks)
+        marks = (*self.breakpoints, at)
+        return msgspec.structs.replace(self, message=message, blocks=blocks, breakpoints=marks)
 
 
 def read_row(codec: Codec, message: JSON, measure: Measure) -> Row:
     """A message in blocks."""
-    parts = codec.read(0, message)
+    parts = codec.decode(0, message)
     blocks = tuple(_block(codec, message, group, measure) for group in _grouped(codec, parts))
     role = _role(message)
     return Row(
@@ -135,9 +135,9 @@ def read_row(codec: Codec, message: JSON, measure: Measure) -> Row:
         blocks,
         hash((role, tuple(block.key for block in blocks))),
         sum(block.tokens for block in blocks),
-        hash((role, tuple((block.kind, block.call, block.name) for block in blocks))),
-        tuple(at for at, block in enumerate(blocks) if block.mark),
-        codec.model_made(message),
+        hash((role, tuple((block.kind, block.call_id, block.name) for block in blocks))),
+        tuple(at for at, block in enumerate(blocks) if block.cache_lifetime),
+        codec.is_model_made(message),
         any(part.kind == "media" for part in parts),
     )
 

@@ -46,10 +46,10 @@ class _Request(Struct, frozen=True, gc=False):
 
 
 def recorded(
-    recording: Recording, none: Score, evidence: Evidence | None = None
+    recording: Recording, baseline: Score, evidence: Evidence | None = None
 ) -> Recorded | None:
     """The requests of a session that have a report; None where none has."""
-    requests = list(_requests(recording, none, evidence))
+    requests = list(_requests(recording, baseline, evidence))
     if not requests:
         return None
     conditions = recording.conditions
@@ -71,16 +71,16 @@ def recorded(
     )
 
 
-def _requests(recording: Recording, none: Score, evidence: Evidence | None) -> Iterator[_Request]:
+def _requests(recording: Recording, baseline: Score, evidence: Evidence | None) -> Iterator[_Request]:
     for number, (sent, point) in enumerate(
-        zip(recording.session.requests, none.points, strict=True)
+        zip(recording.session.requests, baseline.points, strict=True)
     ):
         if sent.usage is None or not sent.usage.prompt:
             continue
         hidden = counted = 0.0
         if evidence is not None:
             hidden = evidence.hidden[number]
-            counted = evidence.scale.thought * evidence.thoughts[number]
+            counted = evidence.scale.tokens_per_thought * evidence.thoughts[number]
         yield _Request(sent.usage, sent.model, point, hidden, counted)
 
 
@@ -126,7 +126,7 @@ def _money(
 ) -> float | None:
     """What the requests come to in dollars, each at the price of its own model."""
     asked = zip(costs, requests, strict=True)
-    money = [conditions.money(cost, one.model) for cost, one in asked]
+    money = [conditions.dollars(cost, one.model) for cost, one in asked]
     known = [dollars for dollars in money if dollars is not None]
     return sum(known) if known else None
 

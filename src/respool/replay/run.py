@@ -30,9 +30,9 @@ class Wanted(Struct, frozen=True):
     options: Options
     agents: tuple[str, ...] = ()  # none: all
     since: float | None = None  # seconds since the epoch; sessions that ended later
-    whole: bool = True  # False: without what only the page and JSON show
-    only_traced: bool = False  # nothing is replayed: it is found out who tells the same requests
-    twice: Mapping[Place, Twice] = {}
+    with_details: bool = True  # False: without what only the page and JSON show
+    trace_only: bool = False  # nothing is replayed: it is found out who tells the same requests
+    duplicates: Mapping[Place, Twice] = {}
 
 
 class Progress(Struct, frozen=True):
@@ -48,40 +48,40 @@ class Found(Struct, frozen=True):
     """What the files held."""
 
     sessions: tuple[SessionResult, ...]
-    left: tuple[Left, ...]
-    unwanted: int = 0  # sessions of other agents, or older than asked for
-    twice: int = 0  # requests that several sessions tell, and that are counted once
+    skipped: tuple[Left, ...]
+    unselected: int = 0  # sessions of other agents, or older than asked for
+    duplicates: int = 0  # requests that several sessions tell, and that are counted once
 
 
 Note = Callable[[Progress], None]
 
 
-def replay_files(files: Sequence[Path], wanted: Wanted, jobs: int, note: Note) -> Found:
+def replay_files(files: Sequence[Path], request: Wanted, jobs: int, on_progress: Note) -> Found:
     """The sessions of all files, in the order of the files, whoever replayed them."""
     sizes = {str(file): weight(file) for file in files}
-    kept = Kept(sizes, note)
+    kept = Kept(sizes, on_progress)
     only = list(islice(items(files[0]), 2)) if len(files) == 1 else None
     if only is not None and len(only) < 2:
-        _replay_here({str(files[0]): iter(only)}, wanted, kept)
-        return kept.found()
+        _replay_here({str(files[0]): iter(only)}, request, kept)
+        return kept.result()
     traces = Kept(sizes, lambda _: None)
-    _go_through(replace(wanted, only_traced=True), jobs, traces)
-    twice = told_twice(traces.traced())
-    for file, why in traces.given_up.items():
-        kept.give_up(file, 0, why)
-        kept.finish(file)
-    _go_through(replace(wanted, twice=twice), jobs, kept)
-    return replace(kept.found(), twice=sum(len(one.requests) for one in twice.values()))
+    _go_through(replace(request, trace_only=True), jobs, traces)
+    twice = told_twice(traces.traces())
+    for file, why in traces.abandoned.items():
+        kept.abandon(file, 0, why)
+        kept.finish_file(file)
+    _go_through(replace(request, duplicates=twice), jobs, kept)
+    return replace(kept.result(), twice=sum(len(one.requests) for one in twice.values()))
 
 
-def _go_through(wanted: Wanted, jobs: int, kept: Kept) -> None:
+def _go_through(request: Wanted, jobs: int, collector: Kept) -> None:
     """Do with all sessions what is wanted, here or in processes of their own."""
-    if jobs == 1 or sum(kept.sizes.values()) < SMALL:
-        _replay_here({file: items(Path(file)) for file in kept.ahead()}, wanted, kept)
+    if jobs == 1 or sum(collector.sizes.values()) < SMALL:
+        _replay_here({file: items(Path(file)) for file in collector.pending()}, request, collector)
         return
     from .workers import Workers  # late: few runs on small input need processes
 
-    Workers(wanted, jobs, kept).run()
+    Workers(request, jobs, collector).run()
 
 
 def weight(file: Path) -> int:
@@ -109,25 +109,25 @@ def items(file: Path) -> Iterator[Item]:
         yield Skipped(str(file), f"reading it failed: {_told(error)}")
 
 
-def outcome(item: Item, place: Place, wanted: Wanted) -> Outcome:
+def outcome(item: Item, place: Place, request: Wanted) -> Outcome:
     """What became of a session; one that cannot be replayed costs itself only."""
     if isinstance(item, Skipped):
-        return Left(item.source, item.why)
-    if not _is_wanted(item, wanted):
+        return Left(item.source, item.reason)
+    if not _is_wanted(item, request):
         return None
     try:
-        return traced(item) if wanted.only_traced else _replayed(item, place, wanted)
+        return traced(item) if request.trace_only else _replayed(item, place, request)
     except Exception as error:  # noqa: BLE001 - one session must not cost the others
         return Left(item.source, f"session {item.id}: {_told(error)}")
 
 
-def _replayed(session: Session, place: Place, wanted: Wanted) -> SessionResult | Left:
-    twice = wanted.twice.get(place)
+def _replayed(session: Session, place: Place, request: Wanted) -> SessionResult | Left:
+    twice = request.duplicates.get(place)
     own = session if twice is None else without(session, twice)
     if twice is not None and not own.requests:
         return Left(session.source, told_elsewhere(session, twice))
-    result = replay_session(own, wanted.options)
-    return result if wanted.whole else _without_details(result)
+    result = replay_session(own, request.options)
+    return result if request.with_details else _without_details(result)
 
 
 def _told(error: Exception) -> str:
@@ -139,10 +139,10 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _is_wanted(session: Session, wanted: Wanted) -> bool:
-    if wanted.agents and session.agent not in wanted.agents:
+def _is_wanted(session: Session, request: Wanted) -> bool:
+    if request.agents and session.agent not in request.agents:
         return False
-    return wanted.since is None or _ended(session) > wanted.since
+    return request.since is None or _ended(session) > request.since
 
 
 def _ended(session: Session) -> float:
@@ -165,30 +165,30 @@ def _without_details(result: SessionResult) -> SessionResult:
 class Kept:
     """The outcomes so far, by file and by place in it."""
 
-    def __init__(self, sizes: Mapping[str, int], note: Note) -> None:
+    def __init__(self, sizes: Mapping[str, int], on_progress: Note) -> None:
         self.sizes = sizes
-        self._note = note
+        self._on_progress = on_progress
         self._files = list(sizes)
         self._ranks = {file: rank for rank, file in enumerate(sizes)}
         self._outcomes: dict[tuple[int, int], SessionResult | Traced | Left] = {}
-        self._ahead = dict(sizes)  # bytes of each file that are still to come, about
+        self._bytes_left = dict(sizes)  # bytes of each file that are still to come, about
         self._progress = Progress()
-        self._unwanted = 0
-        self.given_up: dict[str, str] = {}  # files that cannot be read to their end, and why
+        self._unselected = 0
+        self.abandoned: dict[str, str] = {}  # files that cannot be read to their end, and why
 
-    def ahead(self) -> dict[str, int]:
+    def pending(self) -> dict[str, int]:
         """The files that are not done, and their sizes."""
-        return {file: size for file, size in self.sizes.items() if file not in self.given_up}
+        return {file: size for file, size in self.sizes.items() if file not in self.abandoned}
 
-    def give_up(self, file: str, index: int, why: str) -> None:
+    def abandon(self, file: str, index: int, why: str) -> None:
         """Nobody can read on in a file; what comes is the last outcome of it."""
-        self.given_up[file] = why
-        self.take(file, index, Left(file, why))
+        self.abandoned[file] = why
+        self.add(file, index, Left(file, why))
 
-    def take(self, file: str, index: int, outcome: Outcome, size: int = 0) -> None:
+    def add(self, file: str, index: int, outcome: Outcome, size: int = 0) -> None:
         """Keep one outcome, of about so many bytes of the file."""
         if outcome is None:
-            self._unwanted += 1
+            self._unselected += 1
         else:
             self._outcomes[self._ranks[file], index] = outcome
         done = self._progress
@@ -196,28 +196,28 @@ class Kept:
             done = replace(
                 done, sessions=done.sessions + 1, requests=done.requests + outcome.requests
             )
-        self._advance(file, min(size, self._ahead[file]), done)
+        self._advance(file, min(size, self._bytes_left[file]), done)
 
-    def finish(self, file: str) -> None:
+    def finish_file(self, file: str) -> None:
         """A file is done."""
         done = replace(self._progress, files=self._progress.files + 1)
-        self._advance(file, self._ahead[file], done)
+        self._advance(file, self._bytes_left[file], done)
 
     def _advance(self, file: str, size: int, done: Progress) -> None:
-        self._ahead[file] -= size
+        self._bytes_left[file] -= size
         self._progress = replace(done, size=done.size + size)
-        self._note(self._progress)
+        self._on_progress(self._progress)
 
-    def found(self) -> Found:
+    def result(self) -> Found:
         """All outcomes, in the order of the files."""
         outcomes = [self._outcomes[place] for place in sorted(self._outcomes)]
         return Found(
             tuple(one for one in outcomes if isinstance(one, SessionResult)),
             tuple(one for one in outcomes if isinstance(one, Left)),
-            self._unwanted,
+            self._unselected,
         )
 
-    def traced(self) -> dict[Place, Traced]:
+    def traces(self) -> dict[Place, Traced]:
         """What tells the sessions' requests, in the order of the files."""
         found = ((place, self._outcomes[place]) for place in sorted(self._outcomes))
         return {
@@ -227,9 +227,9 @@ class Kept:
         }
 
 
-def _replay_here(files: Mapping[str, Iterator[Item]], wanted: Wanted, kept: Kept) -> None:
+def _replay_here(files: Mapping[str, Iterator[Item]], request: Wanted, collector: Kept) -> None:
     """Replay in this process, one session at a time."""
     for file, found in files.items():
         for index, item in enumerate(found):
-            kept.take(file, index, outcome(item, (file, index), wanted), size_of(item))
-        kept.finish(file)
+            collector.add(file, index, outcome(item, (file, index), request), size_of(item))
+        collector.finish_file(file)

@@ -30,11 +30,11 @@ class Sender(Protocol):
         """The messages that go out; one that is as it was before is the same object."""
         ...
 
-    def why(self, row: int) -> str:
+    def change_reason(self, row: int) -> str:
         """The reason for which a row of the last request is not the client's own."""
         ...
 
-    def in_force(self) -> Iterator[InForce]:
+    def active_edits(self) -> Iterator[InForce]:
         """The edits in the last request."""
         ...
 
@@ -42,7 +42,7 @@ class Sender(Protocol):
         """What went wrong in the policy itself."""
         ...
 
-    def read_again(self) -> ReadAgain | None:
+    def refetch_counts(self) -> ReadAgain | None:
         """What was asked for again, after a cut or while it stood; None: nobody looked."""
         ...
 
@@ -60,11 +60,11 @@ class AsSent:
         """The messages as they were."""
         return self._recording.request(request)
 
-    def why(self, row: int) -> str:
+    def change_reason(self, row: int) -> str:
         """The client's own doing."""
         return "the client"
 
-    def in_force(self) -> Iterator[InForce]:
+    def active_edits(self) -> Iterator[InForce]:
         """Nothing."""
         return iter(())
 
@@ -72,7 +72,7 @@ class AsSent:
         """Nothing can fail."""
         return ()
 
-    def read_again(self) -> ReadAgain | None:
+    def refetch_counts(self) -> ReadAgain | None:
         """Nobody looks."""
         return None
 
@@ -98,40 +98,40 @@ class Replaced(ABC):
         self.recording = recording
         self.results = list(_results(recording))
         self._messages = list(recording.session.messages)
-        self._done = 0
-        self._saved: dict[int, InForce] = {}
+        self._replaced_count = 0
+        self._active: dict[int, InForce] = {}
         self._names = {
-            block.call: block.name
+            block.call_id: block.name
             for row in recording.rows
             for block in row.blocks
             if block.kind == "call"
         }
 
     @abstractmethod
-    def due(self, request: int) -> int:
+    def due_count(self, request: int) -> int:
         """How many results are replaced by now; never fewer than before."""
 
     @abstractmethod
-    def text(self, result: int) -> str | None:
+    def replacement(self, result: int) -> str | None:
         """What stands in place of a result; None: itself."""
 
     def send(self, request: int) -> Sequence[JSON]:
         """The messages with the results that are due replaced."""
-        due = self.due(request)
-        for result in range(self._done, due):
+        due = self.due_count(request)
+        for result in range(self._replaced_count, due):
             self._replace(result)
-        self._done = max(self._done, due)
+        self._replaced_count = max(self._replaced_count, due)
         cut = self.recording.cuts[request]
         last = self._messages[cut - 1]
         if last is self.recording.session.messages[cut - 1]:
-            return [*self._messages[: cut - 1], self.recording.last[request]]
+            return [*self._messages[: cut - 1], self.recording.last_messages[request]]
         lifetime = self.recording.conditions.lifetime
         if self.recording.session.format == "anthropic" and lifetime:
             last = with_mark(last, lifetime)
         return [*self._messages[: cut - 1], last]
 
     def _replace(self, result: int) -> None:
-        place, text = self.results[result], self.text(result)
+        place, text = self.results[result], self.replacement(result)
         if text is None:
             return
         recording = self.recording
@@ -139,22 +139,22 @@ class Replaced(ABC):
         changed = recording.codec.replace(message, place.part, text)
         before, after = recording.row(message), recording.row(changed)
         self._messages[place.row] = changed
-        tool = self._names.get(before.blocks[place.block].call, "")
-        self._saved[result] = InForce(self.reason, tool, before.tokens - after.tokens)
+        tool = self._names.get(before.blocks[place.block].call_id, "")
+        self._active[result] = InForce(self.reason, tool, before.tokens - after.tokens)
 
-    def why(self, row: int) -> str:
+    def change_reason(self, row: int) -> str:
         """The policy's one reason."""
         return self.reason
 
-    def in_force(self) -> Iterator[InForce]:
+    def active_edits(self) -> Iterator[InForce]:
         """All that was replaced."""
-        return iter(self._saved.values())
+        return iter(self._active.values())
 
     def failures(self) -> Sequence[str]:
         """Nothing can fail."""
         return ()
 
-    def read_again(self) -> ReadAgain | None:
+    def refetch_counts(self) -> ReadAgain | None:
         """Nobody looks."""
         return None
 
@@ -163,7 +163,7 @@ def _results(recording: Recording) -> Iterator[Place]:
     for at, row in enumerate(recording.rows):
         if not any(block.kind == "result" for block in row.blocks):
             continue
-        parts = recording.codec.read(at, row.message)
+        parts = recording.codec.decode(at, row.message)
         found = [part for part in parts if part.kind == "result" and not part.server]
         numbers = [n for n, block in enumerate(row.blocks) if block.kind == "result"]
         yield from (Place(at, n, part) for n, part in zip(numbers, found, strict=False))
@@ -190,11 +190,11 @@ class Masked(Replaced):
         super().__init__(recording)
         self._window = window
 
-    def due(self, request: int) -> int:
+    def due_count(self, request: int) -> int:
         """All but the last few."""
         return results_before(self, self.recording.cuts[request]) - self._window
 
-    def text(self, result: int) -> str | None:
+    def replacement(self, result: int) -> str | None:
         """The placeholder of the method's authors."""
         return "Previous output omitted."
 
@@ -211,13 +211,13 @@ class Cleared(Replaced):
         for row in recording.rows:
             self._sums.append(self._sums[-1] + row.tokens)
 
-    def due(self, request: int) -> int:
+    def due_count(self, request: int) -> int:
         """Nothing below the threshold, all but the last few above it."""
         cut = self.recording.cuts[request]
         if self._sums[cut] <= self._trigger:
             return 0
         return results_before(self, cut) - self._keep
 
-    def text(self, result: int) -> str | None:
+    def replacement(self, result: int) -> str | None:
         """The placeholder of the method's authors."""
         return "[cleared]"

@@ -39,15 +39,15 @@ _Weights = defaultdict[str, _Weight]
 Times = tuple[list[int], list[float]]
 
 
-def spent_on(recording: Recording, charged: Times | None = None) -> Spent:
+def spent_on(recording: Recording, charges: Times | None = None) -> Spent:
     """A session's tokens, as often as they were sent, and what they cost."""
-    sent, paid = charged or times_of(recording)
+    sent, paid = charges or times_of(recording)
     unused = _unused(recording)
     kinds, tools, ages = (_Weights(_Weight) for _ in range(3))
     head = recording.conditions.head
     if head:
         kinds["system prompt and tools"].add(head * sent[0], head * paid[0])
-    names = {block.call: block.name for block in _blocks(recording) if block.kind == "call"}
+    names = {block.call_id: block.name for block in _blocks(recording) if block.kind == "call"}
     at = 0
     for row in recording.rows:
         for block in row.blocks:
@@ -56,7 +56,7 @@ def spent_on(recording: Recording, charged: Times | None = None) -> Spent:
             again = unused.get(at, 0) * max(0, times - 1)
             kinds[_kind(row, block)].add(block.tokens * times, cost, again)
             if block.kind in ("call", "result"):
-                tools[names.get(block.call) or block.name or "?"].add(
+                tools[names.get(block.call_id) or block.name or "?"].add(
                     block.tokens * times, cost, again
                 )
             if block.kind == "result":
@@ -78,8 +78,8 @@ def times_of(recording: Recording) -> Times:
     sent, paid = [0] * (count + 1), [0.0] * (count + 2)  # changes from one block to the next
     kept = 0
     for number, cut in enumerate(recording.cuts):
-        rows = [*recording.rows[: cut - 1], recording.row(recording.last[number])]
-        prompt.change(rows, kept, max(0, kept - 1))
+        rows = [*recording.rows[: cut - 1], recording.row(recording.last_messages[number])]
+        prompt.update(rows, kept, max(0, kept - 1))
         kept = cut
         sent_at = recording.session.requests[number]
         billed = caches.bill(prompt, sent_at.time, sent_at.model)
@@ -106,15 +106,15 @@ def _charge(paid: list[float], prompt: Prompt, billed: Billed, terms: Terms) -> 
 
 def _unused(recording: Recording) -> dict[int, int]:
     """For each result's block, how many of its tokens no later action used."""
-    foreseen = Foreseen(recording, at_arrival=True)
+    foreseen = Foreseen(recording, on_arrival=True)
     starts = list(accumulate((len(row.blocks) for row in recording.rows), initial=1))
-    return {starts[place.row] + place.block: saved for place, saved in foreseen.unused()}
+    return {starts[place.row] + place.block: saved for place, saved in foreseen.unused_tokens()}
 
 
 def _kind(row: Row, block: Block) -> str:
     if block.kind != "text":
         return _KINDS.get(block.kind, "images and other")
-    if row.made:
+    if row.is_model_made:
         return "what the model said"
     role = get(row.message, ("role",))
     return "what the user said" if role == "user" else "instructions"

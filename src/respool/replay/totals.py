@@ -17,13 +17,13 @@ _MOST_CUTS = 40
 
 def summed(
     sessions: Sequence[SessionResult],
-    left: Sequence[Left],
+    skipped: Sequence[Left],
     calibrations: Sequence[Calibration],
     *,
     counter: str,
     policies: Sequence[str],
     version: str,
-    twice: int = 0,
+    duplicates: int = 0,
 ) -> Replay:
     """The result of a whole run."""
     return Replay(
@@ -36,9 +36,9 @@ def summed(
         spent=merged(session.spent for session in sessions),
         calibrations=tuple(calibrations),
         sessions=tuple(sessions),
-        left=tuple(left),
+        left=tuple(skipped),
         circles=circles_of(sessions),
-        twice=twice,
+        twice=duplicates,
     )
 
 

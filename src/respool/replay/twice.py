@@ -31,7 +31,7 @@ class Twice(Struct, frozen=True):
     """The requests of a session that another one tells as well, and the file of that one."""
 
     requests: frozenset[int]
-    where: str
+    source: str
 
 
 def traced(session: Session) -> Traced:
@@ -53,16 +53,16 @@ def _key(session: Session, sent: Sent) -> int:
     return int.from_bytes(blake2b(told, digest_size=8).digest())
 
 
-def told_twice(found: Mapping[Place, Traced]) -> dict[Place, Twice]:
+def told_twice(traces: Mapping[Place, Traced]) -> dict[Place, Twice]:
     """The sessions with requests that one before them tells: one that began earlier, if any did.
 
     Codex writes what it copies with new times, so the one that began first has the true ones.
     """
     owners: dict[int, Place] = {}
     twice: dict[Place, Twice] = {}
-    for place in sorted(found, key=lambda place: found[place].started):  # in order where alike
+    for place in sorted(traces, key=lambda place: traces[place].started):  # in order where alike
         again: dict[int, Place] = {}
-        for number, key in enumerate(found[place].keys):
+        for number, key in enumerate(traces[place].keys):
             owner = owners.setdefault(key, place) if key != _NOTHING else place
             if owner != place:
                 again[number] = owner
@@ -71,19 +71,19 @@ def told_twice(found: Mapping[Place, Traced]) -> dict[Place, Twice]:
     return twice
 
 
-def without(session: Session, twice: Twice) -> Session:
+def without(session: Session, duplicates: Twice) -> Session:
     """The session with the requests that are its own; it may have none."""
-    own = [sent for number, sent in enumerate(session.requests) if number not in twice.requests]
-    count = len(twice.requests)
+    own = [sent for number, sent in enumerate(session.requests) if number not in duplicates.requests]
+    count = len(duplicates.requests)
     what = "request that stands" if count == 1 else "requests that stand"
-    note = f"{count:,} {what} in {twice.where} as well left out"
+    note = f"{count:,} {what} in {duplicates.source} as well left out"
     return replace(session, requests=tuple(own), notes=(*session.notes, note))
 
 
-def told_elsewhere(session: Session, twice: Twice) -> str:
+def told_elsewhere(session: Session, duplicates: Twice) -> str:
     """Why a session is left out that has no request of its own."""
-    whose = f"its {len(twice.requests):,} requests stand" if len(twice.requests) > 1 else (
+    whose = f"its {len(duplicates.requests):,} requests stand" if len(duplicates.requests) > 1 else (
         "its one request stands"
     )  # fmt: skip
-    same = "it" if twice.where == session.source else twice.where
+    same = "it" if duplicates.source == session.source else duplicates.source
     return f"session {session.id}: {whose} in another session of {same} as well"

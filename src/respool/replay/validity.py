@@ -37,91 +37,91 @@ class Judge:
         self._rules = RULES[codec.name]
         self._verdicts: dict[tuple[int, ...], str | None] = {}
         self._spans: list[_Span] = []
-        self._bad: list[tuple[int, str]] = []  # the steps that are wrong, by number
+        self._invalid_steps: list[tuple[int, str]] = []  # the steps that are wrong, by number
         self._seen = Seen()
         self._seen_shape = 0
-        self._kept: list[tuple[int, int, Seen]] = []  # step, the shape before it, what was seen
-        self._every = _EVERY
-        self._media = False  # whether any row so far held some
+        self._checkpoints: list[tuple[int, int, Seen]] = []  # step, the shape before it, what was seen
+        self._interval = _EVERY
+        self._has_media = False  # whether any row so far held some
 
-    def problem(self, rows: Sequence[Row], kept: int, marks: int = 0) -> str | None:
+    def first_problem(self, rows: Sequence[Row], same_rows: int, breakpoints: int = 0) -> str | None:
         """The first thing wrong with a request whose first rows are as they were, or None."""
-        self._forget(kept)
+        self._drop_changed(same_rows)
         at = self._spans[-1].end if self._spans else 0
         while at < len(rows):
-            span = self._next(rows, at)
+            span = self._next_span(rows, at)
             verdict = self._verdict(rows, span)
             if verdict is not None:
-                self._bad.append((len(self._spans), verdict))
+                self._invalid_steps.append((len(self._spans), verdict))
             self._spans.append(span)
             at = span.end
-        return self._bad[0][1] if self._bad else self._around(rows, marks)
+        return self._invalid_steps[0][1] if self._invalid_steps else self._check_whole(rows, breakpoints)
 
-    def _forget(self, kept: int) -> None:
+    def _drop_changed(self, same_rows: int) -> None:
         """Drop the steps that may have changed: all that end at the last kept row or behind it."""
-        while self._spans and self._spans[-1].end >= kept:
+        while self._spans and self._spans[-1].end >= same_rows:
             self._spans.pop()
-        while self._bad and self._bad[-1][0] >= len(self._spans):
-            self._bad.pop()
+        while self._invalid_steps and self._invalid_steps[-1][0] >= len(self._spans):
+            self._invalid_steps.pop()
 
-    def _next(self, rows: Sequence[Row], start: int) -> _Span:
+    def _next_span(self, rows: Sequence[Row], start: int) -> _Span:
         split = start
-        while split < len(rows) and rows[split].made:
+        while split < len(rows) and rows[split].is_model_made:
             split += 1
         end = split
-        while end < len(rows) and not rows[end].made:
+        while end < len(rows) and not rows[end].is_model_made:
             end += 1
         before = after = self._spans[-1].after if self._spans else 0
         for row in rows[start:end]:
             after = hash((after, row.shape))
-            self._media = self._media or row.media
+            self._has_media = self._has_media or row.has_media
         return _Span(start, split, end, before, after)
 
     def _verdict(self, rows: Sequence[Row], span: _Span) -> str | None:
         key = (span.before, *(row.key for row in rows[span.start : span.end]))
         if key not in self._verdicts:
-            self._look_back(rows, span.before)
-            found = self._rules.step(_step(rows, span), self._seen, None)
+            self._restore_seen(rows, span.before)
+            found = self._rules.check_step(_step(rows, span), self._seen, None)
             self._verdicts[key] = _first(found)
             self._advance(rows, span, len(self._spans))
         return self._verdicts[key]
 
-    def _look_back(self, rows: Sequence[Row], shape: int) -> None:
+    def _restore_seen(self, rows: Sequence[Row], shape: int) -> None:
         """See what the steps before this one leave behind, unless that is what was seen last."""
         if self._seen_shape == shape:
             return
-        first, self._seen_shape, seen = self._nearest()
+        first, self._seen_shape, seen = self._nearest_checkpoint()
         self._seen = seen.copy()
         for number in range(first, len(self._spans)):
             self._advance(rows, self._spans[number], number)
 
-    def _nearest(self) -> tuple[int, int, Seen]:
+    def _nearest_checkpoint(self) -> tuple[int, int, Seen]:
         """The last place kept that all steps so far run through."""
-        while self._kept:
-            number, shape, _ = self._kept[-1]
+        while self._checkpoints:
+            number, shape, _ = self._checkpoints[-1]
             if number <= len(self._spans) and self._spans[number - 1].after == shape:
-                return self._kept[-1]
-            self._kept.pop()
+                return self._checkpoints[-1]
+            self._checkpoints.pop()
         return 0, 0, Seen()
 
     def _advance(self, rows: Sequence[Row], span: _Span, number: int) -> None:
         self._rules.advance(_step(rows, span), self._seen)
         self._seen_shape = span.after
-        last = self._kept[-1][0] if self._kept else 0
-        if number + 1 >= last + self._every:
-            self._kept.append((number + 1, span.after, self._seen.copy()))
-            if len(self._kept) > _MOST_KEPT:
-                self._kept = self._kept[1::2]
-                self._every *= 2
+        last = self._checkpoints[-1][0] if self._checkpoints else 0
+        if number + 1 >= last + self._interval:
+            self._checkpoints.append((number + 1, span.after, self._seen.copy()))
+            if len(self._checkpoints) > _MOST_KEPT:
+                self._checkpoints = self._checkpoints[1::2]
+                self._interval *= 2
 
-    def _around(self, rows: Sequence[Row], marks: int) -> str | None:
+    def _check_whole(self, rows: Sequence[Row], breakpoints: int) -> str | None:
         """What is wrong with the end of the history, or with marks and images over all of it."""
-        self._look_back(rows, self._spans[-1].after if self._spans else 0)
-        found = self._rules.end(self._seen, len(rows), lambda at: rows[at].message, None)
-        if marks > MOST_MARKS:
+        self._restore_seen(rows, self._spans[-1].after if self._spans else 0)
+        found = self._rules.check_end(self._seen, len(rows), lambda at: rows[at].message, None)
+        if breakpoints > MOST_MARKS:
             return "A21: more than four cache marks with the head's two"
-        held = [row.message for row in rows if row.media] if self._media else []
-        return _first(found) or (_first(self._rules.whole(held, None)) if held else None)
+        held = [row.message for row in rows if row.has_media] if self._has_media else []
+        return _first(found) or (_first(self._rules.check_fields(held, None)) if held else None)
 
 
 def _step(rows: Sequence[Row], span: _Span) -> Step:

@@ -31,9 +31,9 @@ T = TypeVar("T")
 class _Answer(Enum):
     """What a worker hears when it asks for a session."""
 
-    YOURS = "replay it"
+    GRANTED = "replay it"
     TAKEN = "go on to the next"
-    OVER = "there is nothing left in this file"
+    EXHAUSTED = "there is nothing left in this file"
 
 
 class _Ask(Struct, frozen=True):
@@ -59,14 +59,14 @@ class _Through(Struct, frozen=True):
 # --- in the worker -----------------------------------------------------------------------------
 
 
-def work(line: Connection, wanted: Wanted) -> None:
+def work(pipe: Connection, request: Wanted) -> None:
     """Work on one file after another, until there is no more or nobody who asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
     Thread(target=_end_with_parent, daemon=True).start()
     try:
-        while (file := line.recv()) is not None:
-            _work_on(file, line, wanted)
-            line.send(_Through())
+        while (file := pipe.recv()) is not None:
+            _work_on(file, pipe, request)
+            pipe.send(_Through())
     except (EOFError, OSError):  # nobody listens
         return
 
@@ -79,14 +79,14 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work_on(file: str, line: Connection, wanted: Wanted) -> None:
+def _work_on(file: str, pipe: Connection, request: Wanted) -> None:
     for index, (item, more) in enumerate(_ahead(items(Path(file)))):
-        line.send(_Ask(index, getattr(item, "id", ""), more))
-        answer: _Answer = line.recv()
-        if answer is _Answer.OVER:
+        pipe.send(_Ask(index, getattr(item, "id", ""), more))
+        answer: _Answer = pipe.recv()
+        if answer is _Answer.EXHAUSTED:
             return
-        if answer is _Answer.YOURS:
-            line.send(_Told(index, outcome(item, (file, index), wanted), size_of(item)))
+        if answer is _Answer.GRANTED:
+            pipe.send(_Told(index, outcome(item, (file, index), request), size_of(item)))
 
 
 def _ahead(values: Iterator[T]) -> Iterator[tuple[T, bool]]:
@@ -111,8 +111,8 @@ class _File(Struct):
     taken: set[int] = field(default_factory=set[int])
     latest: int = -1
     more: bool = False  # whether there is something behind the latest that was asked for
-    over: bool = False  # whether somebody has read it to its end
-    again: bool = False  # whether somebody died reading it, and another is to try
+    is_exhausted: bool = False  # whether somebody has read it to its end
+    needs_retry: bool = False  # whether somebody died reading it, and another is to try
     readers: int = 0
 
 
@@ -120,7 +120,7 @@ class _Worker(Struct, eq=False):
     """A process, the line to it, and what it is at."""
 
     process: BaseProcess
-    line: Connection
+    pipe: Connection
     file: _File | None = None
     session: tuple[int, str] | None = None
 
@@ -128,43 +128,43 @@ class _Worker(Struct, eq=False):
 class Workers:
     """Up to so many processes, and the files that they share; the largest come first."""
 
-    def __init__(self, wanted: Wanted, jobs: int, kept: Kept) -> None:
-        self._wanted, self._jobs, self._kept = wanted, jobs, kept
+    def __init__(self, request: Wanted, jobs: int, collector: Kept) -> None:
+        self._wanted, self._jobs, self._kept = request, jobs, collector
         self._context = multiprocessing.get_context("spawn")
-        self._waiting = _smallest_first(kept.ahead())
+        self._waiting = _smallest_first(collector.pending())
         self._open: list[_File] = []
         self._workers: list[_Worker] = []
 
     def run(self) -> None:
         """Replay everything; no process is left when it returns, however it does."""
         try:
-            self._hand_out()
-            while busy := {worker.line: worker for worker in self._workers if worker.file}:
+            self._assign_files()
+            while busy := {worker.pipe: worker for worker in self._workers if worker.file}:
                 for line in connection.wait(list(busy)):
-                    self._hear(busy[cast(Connection, line)])
-                self._hand_out()
+                    self._receive(busy[cast(Connection, line)])
+                self._assign_files()
         finally:
             for worker in self._workers:
                 worker.process.kill()
             for worker in self._workers:
                 worker.process.join()
 
-    def _hand_out(self) -> None:
+    def _assign_files(self) -> None:
         """Give whoever is idle a file, and start another process as long as there are files."""
         while file := self._next_file():
             worker = next((one for one in self._workers if one.file is None), None)
             if worker is None and len(self._workers) == self._jobs:
                 return
-            self._give(worker or self._started(), file)
+            self._assign(worker or self._start_worker(), file)
 
     def _next_file(self) -> _File | None:
         """A file that nobody has begun, else the one that most is left of for each reader."""
         if self._waiting:
             return self._waiting[-1]
-        shared = [file for file in self._open if file.more and not file.over]
+        shared = [file for file in self._open if file.more and not file.is_exhausted]
         return max(shared, key=lambda file: file.size / (file.readers + 1), default=None)
 
-    def _give(self, worker: _Worker, file: _File) -> None:
+    def _assign(self, worker: _Worker, file: _File) -> None:
         if self._waiting and self._waiting[-1] is file:
             self._waiting.pop()
         if file not in self._open:
@@ -173,7 +173,7 @@ class Workers:
         worker.file, worker.session = file, None
         _say(worker, file.name)
 
-    def _started(self) -> _Worker:
+    def _start_worker(self) -> _Worker:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=work, args=(theirs, self._wanted), daemon=True)
         with _without_interrupts():
@@ -182,68 +182,68 @@ class Workers:
         theirs.close()
         return self._workers[-1]
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         file = worker.file
         assert file is not None
         try:
-            said: _Ask | _Told | _Through = worker.line.recv()
+            said: _Ask | _Told | _Through = worker.pipe.recv()
         except (EOFError, OSError):
-            self._lose(worker, file)
+            self._handle_death(worker, file)
             return
         match said:
             case _Ask():
-                _say(worker, self._answer(worker, file, said))
+                _say(worker, self._reply(worker, file, said))
             case _Told():
                 worker.session = None
-                self._kept.take(file.name, said.index, said.outcome, said.size)
+                self._kept.add(file.name, said.index, said.outcome, said.size)
             case _Through():
-                file.over = True
-                self._leave(worker, file)
+                file.is_exhausted = True
+                self._release(worker, file)
 
-    def _answer(self, worker: _Worker, file: _File, ask: _Ask) -> _Answer:
-        if file.over:
-            return _Answer.OVER
+    def _reply(self, worker: _Worker, file: _File, ask: _Ask) -> _Answer:
+        if file.is_exhausted:
+            return _Answer.EXHAUSTED
         if ask.index > file.latest:
             file.latest, file.more = ask.index, ask.more
         if ask.index in file.taken:
             return _Answer.TAKEN
         file.taken.add(ask.index)
         worker.session = (ask.index, ask.name)
-        return _Answer.YOURS
+        return _Answer.GRANTED
 
-    def _lose(self, worker: _Worker, file: _File) -> None:
+    def _handle_death(self, worker: _Worker, file: _File) -> None:
         """A worker died: what it was at is left out, and the rest of its file is not."""
         session = worker.session
         self._workers.remove(worker)
-        worker.line.close()
+        worker.pipe.close()
         worker.process.kill()
         worker.process.join()
         why = _why(worker.process.exitcode)
         if session is not None:
             index, name = session
             what = f"session {name}" if name else "a part of it"
-            self._kept.take(file.name, index, Left(file.name, f"{what}: {why}"))
-        elif file.readers == 1 and not file.over and file.again:
-            self._kept.give_up(file.name, len(file.taken), why)
-            file.over = True
-        file.again = session is None
-        if file.readers == 1 and not file.over:
+            self._kept.add(file.name, index, Left(file.name, f"{what}: {why}"))
+        elif file.readers == 1 and not file.is_exhausted and file.needs_retry:
+            self._kept.abandon(file.name, len(file.taken), why)
+            file.is_exhausted = True
+        file.needs_retry = session is None
+        if file.readers == 1 and not file.is_exhausted:
             self._waiting.append(file)
-        self._leave(worker, file)
+        self._release(worker, file)
 
-    def _leave(self, worker: _Worker, file: _File) -> None:
+    def _release(self, worker: _Worker, file: _File) -> None:
         """A worker is no longer at a file; the last one closes it."""
         worker.file = worker.session = None
         file.readers -= 1
         if not file.readers:
             self._open.remove(file)
-            if file.over:
-                self._kept.finish(file.name)
+            if file.is_exhausted:
+                self._kept.finish_file(file.name)
 
 
-def _say(worker: _Worker, said: str | _Answer) -> None:
+def _say(worker: _Worker, message: str | _Answer) -> None:
     with suppress(OSError):  # that it died meanwhile is heard next
-        worker.line.send(said)
+        worker.pipe.send(message)
 
 
 def _smallest_first(sizes: Mapping[str, int]) -> list[_File]:

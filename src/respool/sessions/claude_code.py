@@ -79,11 +79,11 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     chains = _Chains(source)
     found = False
     for record in records:
-        session = chains.take(record)
+        session = chains.add(record)
         if session is not None:
             found = True
             yield session
-    for session in chains.rest():
+    for session in chains.finish():
         found = True
         yield session
     if not found:
@@ -99,7 +99,7 @@ class _Chains:
         self._sides: dict[str, _Chain] = {}
         self._side_of: dict[str, str] = {}  # record of a sidechain -> the sidechain's key
 
-    def take(self, record: JSON) -> Session | None:
+    def add(self, record: JSON) -> Session | None:
         """Reads one record; the segment that it ends, if it ends one."""
         if not isinstance(record, dict):
             self._main.notes["records that are no objects"] += 1
@@ -110,7 +110,7 @@ class _Chains:
         session = holder.get("sessionId")
         if not chain.session and isinstance(session, str):
             chain.session = session
-        return chain.take(holder)
+        return chain.add(holder)
 
     def _sidechain(self, record: Object) -> _Chain:
         """The sidechain a record belongs to: by its agent, or by the record it follows."""
@@ -124,7 +124,7 @@ class _Chains:
             self._side_of[own] = key
         return self._sides.setdefault(key, _Chain(self._source, key))
 
-    def rest(self) -> Iterator[Session]:
+    def finish(self) -> Iterator[Session]:
         """What was still open when the file ended."""
         for chain in (self._main, *self._sides.values()):
             session = chain.finish()
@@ -151,14 +151,14 @@ class _Turn(Struct):
     request: str | None = None  # the record of the request that it answers
     request_id: str = ""  # the provider's
     name: str | None = None  # of an answer, wherever it is told again
-    told: bool = False  # whether it stands in a session before this one already
+    is_repeated: bool = False  # whether it stands in a session before this one already
 
     @property
     def blocks(self) -> list[Object]:
         """All that it says."""
         return [block for piece in self.pieces for block in piece.blocks]
 
-    def is_of(self, request: str, usage: Usage | None) -> bool:
+    def is_same_answer(self, request: str, usage: Usage | None) -> bool:
         """Whether an answer of the same id is this one; gateways may give one id to all."""
         if request and self.request_id:
             return request == self.request_id
@@ -184,39 +184,39 @@ class _Chain:
         self._turns: list[_Turn] = []
         self._answers: dict[str, _Turn] = {}
         self._requests = Recorded()
-        self._kept: list[_Turn] = []  # what stays beside the summary that comes
+        self._preserved: list[_Turn] = []  # what stays beside the summary that comes
 
-    def take(self, record: Object) -> Session | None:
+    def add(self, record: Object) -> Session | None:
         """Reads one record; the segment that it ends, if it ends one, or what it takes back."""
         self._number += 1
         kind = kind_of(record)
-        done = self._taken_back(record) if kind == "user" else None
+        done = self._rewind(record) if kind == "user" else None
         if record.get("isCompactSummary") or (
             kind == "system" and record.get("subtype") == "compact_boundary"
         ):
-            done = self._compacted(record)
+            done = self._end_segment(record)
         if kind in ("user", "assistant"):
-            self._message(kind, record)
+            self._add_message(kind, record)
             if record.get("isCompactSummary"):
-                self._turns += self._kept
-                self._kept = []
+                self._turns += self._preserved
+                self._preserved = []
         elif kind == "attachment":
             self.notes[_REMINDERS] += 1
         elif kind in _REQUESTS:
-            self._requests.take(kind, record)
+            self._requests.add(kind, record)
         elif kind not in _BESIDE:
             self.notes[f"records of unknown kind {kind[:40]!r}"] += 1
         if own := text_at(record, "uuid"):
             self._numbers[own] = self._number
         return done
 
-    def _taken_back(self, record: Object) -> Session | None:
+    def _rewind(self, record: Object) -> Session | None:
         """What stands behind the record that a prompt follows, if the model answered in it."""
         last = self._numbers.get(text_at(record, "parentUuid"))
         if last is None or last >= self._latest or self._side or not _is_prompt(record):
             return None
         behind = [
-            replace(one, told=one.told or one.pieces[0].number <= last) for one in self._turns
+            replace(one, is_repeated=one.is_repeated or one.pieces[0].number <= last) for one in self._turns
         ]
         session = self._session(behind, Counter(), f"/rewound-{self._rewound + 1}")
         if session is None:
@@ -231,20 +231,20 @@ class _Chain:
         self._latest = last
         return session
 
-    def _compacted(self, record: Object) -> Session | None:
+    def _end_segment(self, record: Object) -> Session | None:
         """One compaction leaves two records: its boundary, and the summary that follows it."""
         if not self._begun:
             return None
         named = get(record, ("compactMetadata", "preservedMessages", "uuids"))
         stays = {str(name) for name in cast(list[JSON], named)} if isinstance(named, list) else ()
         kept = [turn for turn in self._turns if any(one.uuid in stays for one in turn.pieces)]
-        self._kept = [_Turn(turn.role, turn.pieces, told=True) for turn in kept]
+        self._preserved = [_Turn(turn.role, turn.pieces, is_repeated=True) for turn in kept]
         done = self.finish()
         self._segment += 1
         self._begun = False
         return done
 
-    def _message(self, kind: str, record: Object) -> None:
+    def _add_message(self, kind: str, record: Object) -> None:
         found = record.get("message")
         message = cast(Object, found) if isinstance(found, dict) else {}
         blocks = self._blocks(message.get("content"))
@@ -253,7 +253,7 @@ class _Chain:
         self._begun = True
         piece = _Piece(self._number, text_at(record, "uuid"), blocks)
         if kind == "assistant":
-            self._answer(record, message, piece)
+            self._add_answer(record, message, piece)
             return
         self._latest = self._number
         if self._turns and self._turns[-1].role == "user":
@@ -270,7 +270,7 @@ class _Chain:
             self.notes["pieces of content that are no blocks"] += 1
         return blocks
 
-    def _answer(self, record: Object, message: Object, piece: _Piece) -> None:
+    def _add_answer(self, record: Object, message: Object, piece: _Piece) -> None:
         if message.get("model") == "<synthetic>":
             self.notes["messages that the client made itself"] += 1
             return
@@ -278,7 +278,7 @@ class _Chain:
         usage, id = _usage(message.get("usage")), message.get("id")
         request = text_at(record, "requestId")
         known = self._answers.get(id) if isinstance(id, str) and id else None
-        if known is not None and known.is_of(request, usage):
+        if known is not None and known.is_same_answer(request, usage):
             said = known.blocks
             new = [block for block in piece.blocks if block not in said]  # some are written twice
             known.pieces.append(replace(piece, blocks=new))
@@ -290,7 +290,7 @@ class _Chain:
         model = message.get("model")
         told = model if isinstance(model, str) else None
         time = seconds(record.get("timestamp"))
-        turn = _Turn("assistant", [piece], time, usage, told, self._requests.answered())
+        turn = _Turn("assistant", [piece], time, usage, told, self._requests.pop_request())
         turn.name, turn.request_id = _name(id, record), request
         self._turns.append(turn)
         if isinstance(id, str):
@@ -307,7 +307,7 @@ class _Chain:
         self, turns: Sequence[_Turn], notes: Counter[str], suffix: str = ""
     ) -> Session | None:
         messages, requests, ids = _settled(turns, notes)
-        woven = self._woven(turns, messages, requests, ids) if any(ids) else None
+        woven = self._reconstruct(turns, messages, requests, ids) if any(ids) else None
         if woven is not None:
             messages, requests = woven
             notes.pop(_REMINDERS, None)
@@ -326,7 +326,7 @@ class _Chain:
             notes=tuple(f"{count} {what} left out" for what, count in notes.items()),
         )
 
-    def _woven(
+    def _reconstruct(
         self,
         turns: Sequence[_Turn],
         messages: list[Object],
@@ -334,7 +334,7 @@ class _Chain:
         ids: Sequence[str | None],
     ) -> tuple[list[Object], tuple[Sent, ...]] | None:
         recorded: list[Object] = [{"role": turn.role, "content": turn.blocks} for turn in turns]
-        return self._requests.woven(recorded, messages[requests[-1].cut :], requests, ids)
+        return self._requests.reconstruct(recorded, messages[requests[-1].cut :], requests, ids)
 
 
 def _settled(
@@ -357,7 +357,7 @@ def _settled(
         if messages and messages[-1]["role"] == turn.role:
             messages[-1]["content"] += blocks
         else:
-            if turn.role == "assistant" and not turn.told:
+            if turn.role == "assistant" and not turn.is_repeated:
                 requests.append(Sent(len(messages), turn.time, turn.usage, turn.model, turn.name))
                 ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})

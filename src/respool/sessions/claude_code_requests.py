@@ -31,7 +31,7 @@ class Recorded:
         self._sent: dict[str, Hashes] = {}  # a request's messages, by its id
         self._last: str | None = None
 
-    def take(self, kind: str, record: Object) -> None:
+    def add(self, kind: str, record: Object) -> None:
         """Reads a record about a request."""
         message = record.get("message")
         if kind == "api-request-blob" and isinstance(message, dict):
@@ -43,12 +43,12 @@ class Recorded:
             self._last = text_at(record, "id")
             self._sent[self._last] = (*base[: count(record, "keep")], *names)
 
-    def answered(self) -> str | None:
+    def pop_request(self) -> str | None:
         """The request that the answer which comes now is for, if one was recorded."""
         last, self._last = self._last, None
         return last
 
-    def woven(
+    def reconstruct(
         self,
         recorded: Sequence[Object],
         rest: Sequence[Object],

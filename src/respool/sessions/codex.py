@@ -67,7 +67,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     rollout = _Rollout(source)
     found = False
     for record in records:
-        session = rollout.take(record)
+        session = rollout.add(record)
         if session is not None:
             found = True
             yield session
@@ -82,9 +82,9 @@ class _Run(Struct):
     """What the model made without anything in between: the answer to one request."""
 
     model: str | None
-    after: str | None  # the latest call before it
+    previous_call: str | None  # the latest call before it
     usage: Usage | None = None
-    call: str | None = None  # its first
+    first_call: str | None = None  # its first
 
 
 class _Item(Struct):
@@ -93,8 +93,8 @@ class _Item(Struct):
     item: Object
     time: float | None
     run: _Run | None
-    given: bool = False  # no request was sent for it, or another session tells that
-    asked: bool = False  # the user began a turn with it
+    is_replayed: bool = False  # no request was sent for it, or another session tells that
+    starts_turn: bool = False  # the user began a turn with it
 
 
 class _Rollout:
@@ -112,7 +112,7 @@ class _Rollout:
         self._items: list[_Item] = []
         self._notes: Counter[str] = Counter()
 
-    def take(self, record: JSON) -> Session | None:
+    def add(self, record: JSON) -> Session | None:
         """Reads one record; the segment that it ends, if it ends one."""
         if not isinstance(record, dict):
             self._notes["records that are no objects"] += 1
@@ -121,33 +121,33 @@ class _Rollout:
         kind, found = kind_of(holder), holder.get("payload")
         payload = cast(Object, found) if isinstance(found, dict) else {}
         if "payload" not in holder and (not kind or kind in _ITEMS):
-            self._bare(holder)
+            self._add_legacy(holder)
             return None
         match kind:
             case "compacted":
-                return self._compacted(payload)
+                return self._end_segment(payload)
             case "response_item":
-                self._item(payload, holder.get("timestamp"))
+                self._add_item(payload, holder.get("timestamp"))
             case "event_msg":
-                return self._event(payload)
+                return self._add_event(payload)
             case "session_meta" | "turn_context":
-                self._context(payload, meta=kind == "session_meta")
+                self._set_context(payload, meta=kind == "session_meta")
             case "token_usage_record" | "world_state":
                 pass  # about the session; the counts come again as events
             case _:
                 self._notes[f"records of unknown kind {kind[:40]!r}"] += 1
         return None
 
-    def _bare(self, record: Object) -> None:
+    def _add_legacy(self, record: Object) -> None:
         """A record of an older version: its head, a state that is no part of it, or an item."""
         if kind_of(record):
-            self._item(record, record.get("timestamp"))
+            self._add_item(record, record.get("timestamp"))
         elif self._id is None and _is_old_head(record):
             self._id = text_at(record, "id")
         elif "record_type" not in record:
             self._notes["records of unknown kind ''"] += 1
 
-    def _compacted(self, payload: Object) -> Session | None:
+    def _end_segment(self, payload: Object) -> Session | None:
         """Ends a segment; the prompt for a summary is not recorded, so its answer is left out."""
         summary = text_at(payload, "message")
         last = self._items[-1].item if self._items else {}
@@ -158,38 +158,38 @@ class _Rollout:
         done = self.finish()
         self._segment += 1
         for item in objects(payload.get("replacement_history")):
-            self._item(item, None)
+            self._add_item(item, None)
         for one in self._items:
-            one.given, one.run = True, None
+            one.is_replayed, one.run = True, None
         return done
 
-    def _item(self, item: Object, stamp: JSON) -> None:
+    def _add_item(self, item: Object, stamp: JSON) -> None:
         kind = kind_of(item)
         if kind not in _ITEMS:
             self._notes[f"items of kind {kind[:40]!r}"] += 1
             return
         last = self._items[-1] if self._items else None
         run = last.run if last else None
-        if _model_made(item) and (last is None or last.given or not _model_made(last.item)):
+        if _model_made(item) and (last is None or last.is_replayed or not _model_made(last.item)):
             run = _Run(self._model, self._call)
         if kind in _CALLS and run is not None and (call := _call_id(item)) is not None:
-            self._call, run.call = call, run.call or call
+            self._call, run.first_call = call, run.first_call or call
         sent = {key: item[key] for key in item if key != _OWN} if _OWN in item else item
         self._items.append(_Item(sent, seconds(stamp), run))
 
-    def _event(self, event: Object) -> Session | None:
+    def _add_event(self, event: Object) -> Session | None:
         match event.get("type"):
             case "token_count":
-                self._counted(event.get("info"))
+                self._add_usage(event.get("info"))
             case "user_message" if self._items:
-                self._items[-1].asked = True
+                self._items[-1].starts_turn = True
             case "thread_rolled_back":
-                return self._rolled_back(count(event, "num_turns"))
+                return self._rewind(count(event, "num_turns"))
             case _:
                 pass  # for the user; the model hears nothing of it
         return None
 
-    def _counted(self, info: JSON) -> None:
+    def _add_usage(self, info: JSON) -> None:
         """A count of tokens belongs to the run before it; one that only repeats, to none."""
         if not isinstance(info, dict):
             return
@@ -200,20 +200,20 @@ class _Rollout:
         if run is not None and run.usage is None and (totals is None or totals != repeats):
             run.usage = _usage(told.get("last_token_usage"))
 
-    def _rolled_back(self, turns: int) -> Session | None:
+    def _rewind(self, turns: int) -> Session | None:
         """Take the last turns out of the history; what the model answered in them is told."""
-        asked = [at for at, one in enumerate(self._items) if one.asked]
+        asked = [at for at, one in enumerate(self._items) if one.starts_turn]
         if not turns or not asked:
             return None
         cut = asked[max(0, len(asked) - turns)]
-        before = [replace(one, given=True) for one in self._items[:cut]]
+        before = [replace(one, is_replayed=True) for one in self._items[:cut]]
         branch = [*before, *self._items[cut:]]
         self._items = self._items[:cut]
         session = self._session(branch, Counter(), f"/rewound-{self._rewound + 1}")
         self._rewound += session is not None
         return session
 
-    def _context(self, payload: Object, *, meta: bool) -> None:
+    def _set_context(self, payload: Object, *, meta: bool) -> None:
         model = payload.get("model")
         self._model = model if isinstance(model, str) else self._model
         id = payload.get("id")
@@ -273,9 +273,9 @@ def _requests(items: Sequence[_Item]) -> Iterator[Sent]:
     for at in range(1, len(items)):
         one = items[at]
         before = items[at - 1]
-        if one.given or not _model_made(one.item):
+        if one.is_replayed or not _model_made(one.item):
             continue
-        if before.given or not _model_made(before.item):
+        if before.is_replayed or not _model_made(before.item):
             yield _sent(at, one, before)
 
 
@@ -291,7 +291,7 @@ def _name(run: _Run, before: Object, first: Object) -> str | None:
 
     There are servers that number their calls, so what is said around them counts as well.
     """
-    call = run.call or run.after
+    call = run.first_call or run.previous_call
     if call is None:
         return None
     told = [call, compact_text(before), compact_text(first), repr(run.usage)]

@@ -78,8 +78,8 @@ def recognises(head: bytes, name: str) -> bool:
     return known and "id" in fields and "type" not in fields
 
 
-def _name(told: str) -> str | None:
-    name = told.lower().replace(" ", "-")
+def _name(label: str) -> str | None:
+    name = label.lower().replace(" ", "-")
     return name if name in _AGENTS or name in FORMATS else None
 
 
@@ -120,7 +120,7 @@ def _of_agent(
     root = text_at(line, "meta", "sessionId") or text_at(line, "meta", "info", "id")
     for told in cast("Iterator[Session | Skipped]", module.read(arranged(line, records), source)):
         if isinstance(told, Skipped):
-            yield Skipped(source, f"session {id}: {told.why}")
+            yield Skipped(source, f"session {id}: {told.reason}")
             continue
         root = root or _root(told)
         parent = id if told.parent == root else told.parent

@@ -48,10 +48,10 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     found = False
     events = _Events(source)
     for record in records:
-        if session := events.take(record):
+        if session := events.add(record):
             found = True
             yield session
-    for session in events.rest():
+    for session in events.finish():
         found = True
         yield session
     if not found:
@@ -75,15 +75,15 @@ class _Events:
         self._starters: dict[str, str] = {}  # the call that started each sub-agent
         self._usage: dict[str, Usage] = {}  # for the answer that comes next, by conversation
 
-    def take(self, event: JSON) -> Session | None:
+    def add(self, event: JSON) -> Session | None:
         """Follow one event; a compaction ends a segment."""
         kind, data = text_at(event, "type"), get(event, ("data",))
         if id := text_at(event, "id"):
-            self._before[id] = self._main.latest()
+            self._before[id] = self._main.last_event()
         if not isinstance(data, dict):
-            self._main.unknown(kind)
+            self._main.count_unknown(kind)
         elif kind == "session.compaction_complete" and get(data, ("success",)) is not False:
-            return self._compacted(data)
+            return self._end_segment(data)
         elif kind == "session.start":
             self._id = text_at(data, "sessionId")
             self._model = text_at(data, "selectedModel") or self._model
@@ -92,57 +92,57 @@ class _Events:
         elif kind == "session.snapshot_rewind":
             return self._rewind(text_at(data, "upToEventId"))
         else:
-            self._follow(kind, data, event)
+            self._apply(kind, data, event)
         return None
 
-    def rest(self) -> Iterator[Session]:
+    def finish(self) -> Iterator[Session]:
         """What no compaction ended."""
-        if session := self._main.session(self._id, AGENT, self._source, self._segment):
+        if session := self._main.build(self._id, AGENT, self._source, self._segment):
             yield session
         for call, history in self._others.items():
             name = f"{self._id}/{call}"
-            if session := history.session(name, AGENT, self._source, parent=self._id):
+            if session := history.build(name, AGENT, self._source, parent=self._id):
                 yield session
 
     def _rewind(self, event: str) -> Session | None:
         """Takes an event back, and all after it; what the model answered to them is told."""
         if event not in self._before:
             return None
-        branch = self._main.take_back(self._before[event])
+        branch = self._main.split_off(self._before[event])
         name = f"{self._id}/rewound-{self._rewound + 1}"
-        session = branch.session(name, AGENT, self._source, self._segment)
+        session = branch.build(name, AGENT, self._source, self._segment)
         self._rewound += session is not None
         return session
 
-    def _compacted(self, data: JSON) -> Session | None:
-        session = self._main.session(self._id, AGENT, self._source, self._segment)
+    def _end_segment(self, data: JSON) -> Session | None:
+        session = self._main.build(self._id, AGENT, self._source, self._segment)
         self._segment += 1
         self._before = {}
         self._main = History("openai-chat")
-        self._main.hear(*self._system)
+        self._main.add_input(*self._system)
         if summary := text_at(data, "summaryContent"):
-            self._main.hear({"role": "user", "content": summary})
+            self._main.add_input({"role": "user", "content": summary})
         return session
 
-    def _follow(self, kind: str, data: JSON, event: JSON) -> None:
+    def _apply(self, kind: str, data: JSON, event: JSON) -> None:
         starter = self._starter(kind, data, text_at(event, "agentId"))
         history = self._history(starter)
         if kind == "system.message":
-            self._prompt(history, starter, text_at(data, "content"))
+            self._set_prompt(history, starter, text_at(data, "content"))
         elif kind == "user.message":
             text = text_at(data, "transformedContent") or text_at(data, "content")
-            history.hear({"role": "user", "content": text})
+            history.add_input({"role": "user", "content": text})
         elif kind == "assistant.usage":
             self._usage[starter] = _usage(data)
         elif kind == "session.usage_record":
             self._usage[starter] = _usage(get(data, ("usage",)))
         elif kind == "assistant.message":
-            self._answer(history, starter, data, event)
+            self._add_answer(history, starter, data, event)
         elif kind == "tool.execution_complete":
             call = text_at(data, "toolCallId")
-            history.result(call, chat_result(call, _result(data)))
+            history.add_result(call, chat_result(call, _result(data)))
         elif kind.partition(".")[0] not in _FAMILIES:
-            history.unknown(kind)
+            history.count_unknown(kind)
 
     def _starter(self, kind: str, data: JSON, agent: str) -> str:
         """The call that started the sub-agent whose event this is; none for the main one."""
@@ -160,22 +160,22 @@ class _Events:
         if starter not in self._others:
             self._others[starter] = History("openai-chat")
             if task := self._tasks.get(starter):
-                self._others[starter].hear({"role": "user", "content": task})
+                self._others[starter].add_input({"role": "user", "content": task})
         return self._others[starter]
 
-    def _prompt(self, history: History, starter: str, text: str) -> None:
+    def _set_prompt(self, history: History, starter: str, text: str) -> None:
         """The system prompt, which stands first although the task is recorded before it."""
         prompt: list[JSON] = [{"role": "system", "content": text}]
         if starter:
-            history.begin(*prompt)
+            history.add_first(*prompt)
         elif not self._system:
-            self._main.begin(*prompt)
+            self._main.add_first(*prompt)
             self._system = prompt
         elif self._system != prompt:
-            self._main.hear(*prompt)
+            self._main.add_input(*prompt)
             self._system = prompt
 
-    def _answer(self, history: History, starter: str, data: JSON, event: JSON) -> None:
+    def _add_answer(self, history: History, starter: str, data: JSON, event: JSON) -> None:
         requests = objects(get(data, ("toolRequests",)))
         for asked in requests:
             self._tasks[text_at(asked, "toolCallId")] = text_at(asked, "arguments", "prompt")
@@ -186,7 +186,7 @@ class _Events:
         sent = Sent(0, seconds(get(event, ("timestamp",))), model=model)
         if usage := self._usage.pop(starter, None):
             sent = replace(sent, usage=reported(usage))
-        history.answer([(None, fields), *(_call(asked) for asked in requests)], sent)
+        history.add_answer([(None, fields), *(_call(asked) for asked in requests)], sent)
 
 
 def _usage(data: JSON) -> Usage:
@@ -196,11 +196,11 @@ def _usage(data: JSON) -> Usage:
     return Usage(given, read, written, 0, count(data, "outputTokens"))
 
 
-def _call(asked: Object) -> Piece:
-    id, name = text_at(asked, "toolCallId"), text_at(asked, "name")
-    if asked.get("type") != "custom":
-        return chat_call(id, name, asked.get("arguments"))
-    custom = {"name": name, "input": compact_text(asked.get("arguments"))}
+def _call(request: Object) -> Piece:
+    id, name = text_at(request, "toolCallId"), text_at(request, "name")
+    if request.get("type") != "custom":
+        return chat_call(id, name, request.get("arguments"))
+    custom = {"name": name, "input": compact_text(request.get("arguments"))}
     return id, {"id": id, "type": "custom", "custom": custom}
 
 

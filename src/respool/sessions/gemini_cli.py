@@ -35,10 +35,10 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
     found = False
     chat = _Chat(source)
     for record in records:
-        for session in chat.take(record):
+        for session in chat.add(record):
             found = True
             yield session
-    if (session := chat.told()) is not None:
+    if (session := chat.session()) is not None:
         found = True
         yield session
     if not found:
@@ -56,24 +56,24 @@ class _Chat:
         self._segment = 0
         self._rewound = 0
 
-    def take(self, record: JSON) -> Iterator[Session]:
+    def add(self, record: JSON) -> Iterator[Session]:
         """Follow one record; what it makes unreachable is told first."""
         if not isinstance(record, dict):
             return
         change = cast(Object, record)
         if "$rewindTo" in change:
-            if session := self.told(f"/rewound-{self._rewound + 1}"):
+            if session := self.session(f"/rewound-{self._rewound + 1}"):
                 self._rewound += 1
                 yield session
             self._rewind(text_at(change, "$rewindTo"))
         elif "type" in change:
-            self._put(change)
+            self._upsert(change)
         else:
             about = change.get("$set", change)
             if isinstance(about, dict):
                 yield from self._describe(cast(Object, about))
 
-    def _put(self, message: Object) -> None:
+    def _upsert(self, message: Object) -> None:
         self._messages[text_at(message, "id") or f"#{len(self._messages)}"] = message
 
     def _rewind(self, target: str) -> None:
@@ -88,20 +88,20 @@ class _Chat:
         messages = objects(about["messages"])
         ids = [text_at(message, "id") for message in messages]
         if not all(id in ids for id in self._messages):  # something is gone: a compaction
-            if session := self.told():
+            if session := self.session():
                 yield session
             self._segment += 1
         self._messages = {}
         for message in messages:
-            self._put(message)
+            self._upsert(message)
 
-    def told(self, suffix: str = "") -> Session | None:
+    def session(self, suffix: str = "") -> Session | None:
         """The session that the messages are now, with the requests that no session told yet."""
         history = History("gemini")
         for id, message in self._messages.items():
             _read_message(history, message, id in self._told)
         name = text_at(self._about, "sessionId") + suffix
-        session = history.session(name, AGENT, self._source, self._segment, self._parent())
+        session = history.build(name, AGENT, self._source, self._segment, self._parent())
         self._told.update(self._messages)
         return session
 
@@ -110,14 +110,14 @@ class _Chat:
         return PurePath(self._source).parent.name if self._about.get("kind") == "subagent" else None
 
 
-def _read_message(history: History, message: Object, told: bool) -> None:
+def _read_message(history: History, message: Object, is_repeated: bool) -> None:
     kind = text_at(message, "type")
     if kind == "user":
-        history.hear(*_heard(history, message.get("content")))
+        history.add_input(*_heard(history, message.get("content")))
     elif kind == "gemini":
-        _read_answer(history, message, told)
+        _read_answer(history, message, is_repeated)
     elif kind not in _BOOKKEEPING:
-        history.unknown(kind)
+        history.count_unknown(kind)
 
 
 def _heard(history: History, content: JSON) -> list[JSON]:
@@ -128,8 +128,8 @@ def _heard(history: History, content: JSON) -> list[JSON]:
         call = _answers(result)
         if not call:
             said.append(result)
-        elif history.awaits(call):
-            history.result(call, result)
+        elif history.is_pending(call):
+            history.add_result(call, result)
     return said
 
 
@@ -157,7 +157,7 @@ def _parts(content: JSON) -> list[JSON]:
     return [part for part in objects(texts) if part.get("text") != "" and not part.get("thought")]
 
 
-def _read_answer(history: History, message: Object, told: bool) -> None:
+def _read_answer(history: History, message: Object, is_repeated: bool) -> None:
     calls = objects(message.get("toolCalls"))
     told_apart = {_id(call) for call in calls}  # which may stand in the content as well
     said = map(_piece, _parts(message.get("content")))
@@ -167,10 +167,10 @@ def _read_answer(history: History, message: Object, told: bool) -> None:
         asked: Object = {"id": _id(call), "name": text_at(call, "name")}
         asked["args"] = args if isinstance(args, dict) else {}
         pieces.append((asked["id"], {"functionCall": asked}))
-    history.answer(pieces, None if told else _sent(message))
+    history.add_answer(pieces, None if is_repeated else _sent(message))
     for call in calls:
         if result := _result(call):
-            history.result(_id(call), *result)
+            history.add_result(_id(call), *result)
 
 
 def _piece(part: JSON) -> Piece:

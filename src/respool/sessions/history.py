@@ -40,23 +40,23 @@ class History:
     def __init__(self, format: FormatName) -> None:
         self.format: FormatName = format
         self._events: list[Answer | list[JSON]] = []
-        self._asked: dict[str, Answer] = {}
-        self._left: Counter[tuple[str, str]] = Counter()
+        self._turn_by_call: dict[str, Answer] = {}
+        self._skipped: Counter[tuple[str, str]] = Counter()
 
-    def hear(self, *said: JSON) -> None:
+    def add_input(self, *content: JSON) -> None:
         """Something for the model: blocks for Anthropic, else whole messages."""
-        if said:
-            self._events.append(list(said))
+        if content:
+            self._events.append(list(content))
 
-    def begin(self, *said: JSON) -> None:
+    def add_first(self, *content: JSON) -> None:
         """What stands in front of all, although it is recorded later."""
-        self._events.insert(0, list(said))
+        self._events.insert(0, list(content))
 
-    def latest(self) -> object:
+    def last_event(self) -> object:
         """What came last, to come back to."""
         return self._events[-1] if self._events else None
 
-    def take_back(self, after: object) -> History:
+    def split_off(self, after: object) -> History:
         """Take out all that came after something; the history that it was, without what stays.
 
         Of that one, the requests that stay here are not told.
@@ -72,94 +72,94 @@ class History:
         del self._events[start:]
         return branch
 
-    def awaits(self, call: str) -> bool:
+    def is_pending(self, call: str) -> bool:
         """Whether this call has no result yet, or was never made, which is counted."""
-        asked = self._asked.get(call)
+        asked = self._turn_by_call.get(call)
         return asked is None or call not in asked.results
 
-    def answer(self, pieces: Sequence[Piece], sent: Sent | None) -> None:
+    def add_answer(self, pieces: Sequence[Piece], sent: Sent | None) -> None:
         """What the model said; `sent` is the request, whose cut is found later."""
         answer = Answer(pieces, sent)
         self._events.append(answer)
-        self._asked.update({call: answer for call, _ in pieces if call is not None})
+        self._turn_by_call.update({call: answer for call, _ in pieces if call is not None})
 
-    def result(self, call: str, *result: JSON) -> None:
+    def add_result(self, call: str, *result: JSON) -> None:
         """What a call got; its first result counts."""
-        asked = self._asked.get(call)
+        asked = self._turn_by_call.get(call)
         if asked is None:
-            self.leave("result", "without a call")
+            self.count_skipped("result", "without a call")
         elif call in asked.results:
-            self.leave("result", "of a call that had one")
+            self.count_skipped("result", "of a call that had one")
         else:
             asked.results[call] = list(result)
 
-    def leave(self, what: str, which: str) -> None:
+    def count_skipped(self, what: str, which: str) -> None:
         """Count something that goes into no request."""
-        self._left[what, which[:80]] += 1
+        self._skipped[what, which[:80]] += 1
 
-    def unknown(self, kind: object) -> None:
+    def count_unknown(self, kind: object) -> None:
         """Count a record that the reader does not know."""
-        self.leave("record", f"of unknown kind {str(kind)[:40]!r}")
+        self.count_skipped("record", f"of unknown kind {str(kind)[:40]!r}")
 
-    def session(
+    def build(
         self, id: str, agent: str, source: str, segment: int = 0, parent: str | None = None
     ) -> Session | None:
         """The session that this is; None when it holds no request."""
-        messages, requests = self._tidied()
+        messages, requests = self._assemble()
         if not requests:
             return None
         notes = tuple(
             f"{count:,} {what}{'' if count == 1 else 's'} {which} left out"
-            for (what, which), count in self._left.items()
+            for (what, which), count in self._skipped.items()
         )
         return Session(
             id, agent, self.format, messages, tuple(requests), source, segment, parent, notes
         )
 
-    def _tidied(self) -> tuple[list[JSON], list[Sent]]:
+    def _assemble(self) -> tuple[list[JSON], list[Sent]]:
         messages: list[JSON] = []
         requests: list[Sent] = []
         answered = False  # whether the last message is the model's
         for event in self._events:
             if not isinstance(event, Answer):
-                self._add(messages, event)
+                self._append_input(messages, event)
                 answered = False
-            elif kept := self._kept(event, bool(messages)):
+            elif kept := self._sendable_pieces(event, bool(messages)):
                 if event.sent is not None and not answered:
                     requests.append(replace(event.sent, cut=len(messages)))
-                self._add_answer(messages, kept)
+                self._append_answer(messages, kept)
                 results = [part for call, _ in kept for part in event.results.get(call or "", ())]
-                self._add(messages, results)
+                self._append_input(messages, results)
                 answered = not results
         return messages, requests
 
-    def _kept(self, answer: Answer, begun: bool) -> list[Piece]:
+    def _sendable_pieces(self, answer: Answer, has_input: bool) -> list[Piece]:
         """The pieces of an answer that can be sent again."""
         pending = answer is self._events[-1] and not answer.results
         kept = [p for p in answer.pieces if p[0] is None or p[0] in answer.results or pending]
         for _ in range(len(answer.pieces) - len(kept)):
-            self.leave("call", "without a result")
-        if not begun:
-            self.leave("answer", "before anything was asked")
+            self.count_skipped("call", "without a result")
+        if not has_input:
+            self.count_skipped("answer", "before anything was asked")
         elif not any(call is not None or _speaks(piece) for call, piece in kept):
-            self.leave("answer", "without content")
+            self.count_skipped("answer", "without content")
         else:
             return kept
         return []
 
-    def _add(self, messages: list[JSON], said: Sequence[JSON]) -> None:
-        if not said:
+    def _append_input(self, messages: list[JSON], content: Sequence[JSON]) -> None:
+        if not content:
             return
         if self.format == "openai-chat":
-            messages.extend(said)
+            messages.extend(content)
         elif self.format == "gemini":
-            messages.append({"role": "user", "parts": list(said)})
+            messages.append({"role": "user", "parts": list(content)})
         elif messages and messages[-1]["role"] == "user":
-            messages[-1]["content"].extend(said)
+            messages[-1]["content"].extend(content)
         else:
-            messages.append({"role": "user", "content": list(said)})
+            messages.append({"role": "user", "content": list(content)})
 
-    def _add_answer(self, messages: list[JSON], kept: Sequence[Piece]) -> None:
+    def _append_answer(self, messages: list[JSON], kept: Sequence[Piece]) -> None:
         if self.format == "openai-chat":
             messages.append(_chat_answer(kept))
             return

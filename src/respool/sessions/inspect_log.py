@@ -98,9 +98,9 @@ def _sample(sample: Object, run: str, model: str | None, source: str) -> Session
         _read_message(history, whole, generated, model)
     for event in objects(sample.get("events")):
         if event.get("event") == "compaction":
-            history.leave("compaction", "that the messages do not show")
+            history.count_skipped("compaction", "that the messages do not show")
     name = "-".join(str(part) for key in ("id", "epoch") if (part := sample.get(key)) is not None)
-    return history.session(f"{run}/{name}" if run else name, AGENT, source)
+    return history.build(f"{run}/{name}" if run else name, AGENT, source)
 
 
 def _generated(sample: Object, model: str | None) -> dict[str, Sent]:
@@ -140,28 +140,28 @@ def _attached(value: JSON, attachments: JSON) -> JSON:
 
 
 def _read_message(
-    history: History, message: Object, generated: dict[str, Sent], model: str | None
+    history: History, message: Object, requests: dict[str, Sent], model: str | None
 ) -> None:
     role = message.get("role")
     content = message.get("content")
     if role in ("system", "user"):
         if said := _content(history, content):
-            history.hear({"role": role, "content": said})
+            history.add_input({"role": role, "content": said})
     elif role == "tool":
         error = text_at(message, "error", "message")
         said: JSON = f"Error: {error}" if error else _content(history, content)
         call = text_at(message, "tool_call_id")
-        history.result(call, chat_result(call, said))
+        history.add_result(call, chat_result(call, said))
     elif role == "assistant":
         calls = [
             chat_call(text_at(call, "id"), text_at(call, "function"), call.get("arguments"))
             for call in objects(message.get("tool_calls"))
         ]
-        sent = generated.get(text_at(message, "id"))
+        sent = requests.get(text_at(message, "id"))
         named = Sent(0, model=text_at(message, "model") or model)
-        history.answer([(None, _fields(history, content)), *calls], sent or named)
+        history.add_answer([(None, _fields(history, content)), *calls], sent or named)
     else:
-        history.unknown(role)
+        history.count_unknown(role)
 
 
 def _content(history: History, content: JSON) -> JSON:
@@ -175,7 +175,7 @@ def _content(history: History, content: JSON) -> JSON:
         elif part.get("type") == "image":
             parts.append({"type": "image_url", "image_url": {"url": text_at(part, "image")}})
         elif part.get("type") != "reasoning":
-            history.leave("part", f"of kind {str(part.get('type'))[:40]!r}")
+            history.count_skipped("part", f"of kind {str(part.get('type'))[:40]!r}")
     return parts
 
 

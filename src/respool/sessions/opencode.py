@@ -71,17 +71,17 @@ def _segments(record: JSON, source: str) -> Iterator[Session]:
     messages = objects(get(record, ("messages",)))
     for position, message in enumerate(messages):
         if not _is_summary(message):
-            _read_message(history, message, told=False)
+            _read_message(history, message, is_repeated=False)
             continue
-        history.leave("request", "for a summary")
-        if session := history.session(id, AGENT, source, segment, parent):
+        history.count_skipped("request", "for a summary")
+        if session := history.build(id, AGENT, source, segment, parent):
             yield session
         history, segment = History("openai-chat"), segment + 1
-        history.hear({"role": "user", "content": _RECAP})
-        _read_message(history, message, told=True)
+        history.add_input({"role": "user", "content": _RECAP})
+        _read_message(history, message, is_repeated=True)
         for kept in _tail(messages[:position]):
-            _read_message(history, kept, told=True)
-    if session := history.session(id, AGENT, source, segment, parent):
+            _read_message(history, kept, is_repeated=True)
+    if session := history.build(id, AGENT, source, segment, parent):
         yield session
 
 
@@ -101,7 +101,7 @@ def _tail(before: Sequence[Object]) -> Sequence[Object]:
     return ()
 
 
-def _read_message(history: History, message: Object, told: bool) -> None:
+def _read_message(history: History, message: Object, is_repeated: bool) -> None:
     info, parts = message.get("info"), objects(message.get("parts"))
     role = get(info, ("role",))
     if role == "user":
@@ -109,10 +109,10 @@ def _read_message(history: History, message: Object, told: bool) -> None:
     elif role == "assistant":
         steps = _steps(parts)
         for step in steps:
-            sent = None if told else _sent(info, step, len(steps) == 1)
+            sent = None if is_repeated else _sent(info, step, len(steps) == 1)
             _read_answer(history, step, sent)
     else:
-        history.unknown(role)
+        history.count_unknown(role)
 
 
 def _read_user(history: History, parts: Sequence[Object]) -> None:
@@ -127,9 +127,9 @@ def _read_user(history: History, parts: Sequence[Object]) -> None:
         elif kind == "file":
             content += _file(history, part)
         elif kind != "compaction" and kind not in _BOOKKEEPING:
-            history.unknown(kind)
+            history.count_unknown(kind)
     if content:
-        history.hear({"role": "user", "content": content})
+        history.add_input({"role": "user", "content": content})
 
 
 def _file(history: History, part: Object) -> list[JSON]:
@@ -138,7 +138,7 @@ def _file(history: History, part: Object) -> list[JSON]:
     if kind.startswith("image/") and url:
         return [{"type": "image_url", "image_url": {"url": url}}]
     if kind not in ("text/plain", "application/x-directory"):
-        history.leave("file", f"of kind {kind[:40]!r}")
+        history.count_skipped("file", f"of kind {kind[:40]!r}")
     return []
 
 
@@ -182,11 +182,11 @@ def _read_answer(history: History, step: Sequence[Object], sent: Sent | None) ->
             input = get(part, ("state", "input"))
             calls.append(chat_call(text_at(part, "callID"), text_at(part, "tool"), input))
         elif kind not in _BOOKKEEPING and kind != "compaction":
-            history.unknown(kind)
+            history.count_unknown(kind)
     fields: Object = {"content": "".join(said["text"]) or None}
     if thought := "\n".join(text for text in said["reasoning"] if text):
         fields["reasoning_content"] = thought
-    history.answer([(None, fields), *calls], sent)
+    history.add_answer([(None, fields), *calls], sent)
     for part in step:
         if part.get("type") == "tool":
             _read_result(history, part)
@@ -195,10 +195,10 @@ def _read_answer(history: History, step: Sequence[Object], sent: Sent | None) ->
 def _read_result(history: History, part: Object) -> None:
     call, state = text_at(part, "callID"), part.get("state")
     if get(state, ("status",)) == "completed":
-        history.result(call, chat_result(call, text_at(state, "output")))
+        history.add_result(call, chat_result(call, text_at(state, "output")))
     elif get(state, ("status",)) == "error":
-        history.result(call, chat_result(call, text_at(state, "error")))
+        history.add_result(call, chat_result(call, text_at(state, "error")))
     for _ in objects(get(state, ("attachments",))):
-        history.leave("file", "attached to a result")
+        history.count_skipped("file", "attached to a result")
     if get(state, ("time", "compacted")) is not None:
-        history.leave("clearing", "of an old result")
+        history.count_skipped("clearing", "of an old result")

@@ -100,21 +100,21 @@ def _segments(id: str, events: Sequence[Object], stats: JSON, source: str) -> It
     for event in events:
         if not _condenses(event):
             kept.append(event)
-            run.take(event)
+            run.add(event)
             continue
         if session := run.session(id, AGENT, source, segment):
             yield session
-        told |= run.answered
+        told |= run.answer_keys
         kept = _condensed(kept, event)
         run, segment = _run(told, billed), segment + 1
         for old in kept:
-            run.take(old)
+            run.add(old)
     if session := run.session(id, AGENT, source, segment):
         yield session
 
 
-def _run(told: set[str], billed: dict[str, Sent] | None) -> _Run | openhands_v1.Run:
-    return _Run(told) if billed is None else openhands_v1.Run(told, billed)
+def _run(repeated: set[str], requests: dict[str, Sent] | None) -> _Run | openhands_v1.Run:
+    return _Run(repeated) if requests is None else openhands_v1.Run(repeated, requests)
 
 
 def _condenses(event: Object) -> bool:
@@ -147,51 +147,51 @@ def _forgotten(id: JSON, args: JSON) -> bool:
 class _Run:
     """One history of a run, and the answers whose requests it holds."""
 
-    def __init__(self, told: Iterable[str]) -> None:
+    def __init__(self, repeated: Iterable[str]) -> None:
         self.history = History("openai-chat")
-        self.answered: set[str] = set()
-        self._told = frozenset(told)
+        self.answer_keys: set[str] = set()
+        self._repeated = frozenset(repeated)
 
     def session(self, id: str, agent: str, source: str, segment: int) -> Session | None:
         """The session that the events so far are."""
-        return self.history.session(id, agent, source, segment)
+        return self.history.build(id, agent, source, segment)
 
-    def take(self, event: Object) -> None:
+    def add(self, event: Object) -> None:
         """Follow one event."""
         made = event.get("tool_call_metadata")
         action = text_at(event, "action")
         if action == "system":
-            self._hear("system", text_at(event, "args", "content"))
+            self._add_input("system", text_at(event, "args", "content"))
         elif action == "message":
-            self._message(event)
+            self._add_message(event)
         elif action and isinstance(made, dict):
-            self._answer(get(made, ("model_response",)), event)
+            self._add_answer(get(made, ("model_response",)), event)
         elif action and action not in _BOOKKEEPING:
-            self.history.unknown(action)
+            self.history.count_unknown(action)
         elif not action:
-            self._observe(event, text_at(made, "tool_call_id"))
+            self._add_observation(event, text_at(made, "tool_call_id"))
 
-    def _hear(self, role: str, text: JSON) -> None:
-        self.history.hear({"role": role, "content": text})
+    def _add_input(self, role: str, text: JSON) -> None:
+        self.history.add_input({"role": role, "content": text})
 
-    def _message(self, event: Object) -> None:
+    def _add_message(self, event: Object) -> None:
         text = text_at(event, "args", "content")
         urls = get(event, ("args", "image_urls"))
         if event.get("source") == "agent":
             made = event.get("tool_call_metadata")
             response = get(made, ("model_response",))
             key = f"message {event.get('id')}"
-            self.history.answer([(None, {"content": text})], self._sent(key, response, event))
+            self.history.add_answer([(None, {"content": text})], self._request(key, response, event))
         elif isinstance(urls, list) and urls:
             links = [{"type": "image_url", "image_url": {"url": u}} for u in cast(list[str], urls)]
-            self._hear("user", [{"type": "text", "text": text}, *links])
+            self._add_input("user", [{"type": "text", "text": text}, *links])
         else:
-            self._hear("user", text)
+            self._add_input("user", text)
 
-    def _answer(self, response: JSON, event: Object) -> None:
+    def _add_answer(self, response: JSON, event: Object) -> None:
         """The answer that an action came from, unless an action before it told it."""
         key = text_at(response, "id") or f"event {event.get('id')}"
-        if key in self.answered:
+        if key in self.answer_keys:
             return
         choices = objects(get(response, ("choices",)))
         message = get(choices[0], ("message",)) if choices else None
@@ -206,29 +206,29 @@ class _Run:
         fields: Object = {"content": get(message, ("content",)) or None}
         if thought := text_at(message, "reasoning_content"):
             fields["reasoning_content"] = thought
-        self.history.answer([(None, fields), *calls], self._sent(key, response, event))
+        self.history.add_answer([(None, fields), *calls], self._request(key, response, event))
 
-    def _sent(self, key: str, response: JSON, event: Object) -> Sent | None:
-        self.answered.add(key)
-        if key in self._told:
+    def _request(self, key: str, response: JSON, event: Object) -> Sent | None:
+        self.answer_keys.add(key)
+        if key in self._repeated:
             return None
         # The event's own time is local to a place that is not recorded.
         time = seconds(get(response, ("created",)) or event.get("timestamp"))
         usage = reported(chat_usage(get(response, ("usage",))))
         return Sent(0, time, usage, text_at(response, "model") or None)
 
-    def _observe(self, event: Object, call: str) -> None:
+    def _add_observation(self, event: Object, call: str) -> None:
         kind = text_at(event, "observation")
         text = _observed(event)
         if call:
-            self.history.result(call, chat_result(call, text))
+            self.history.add_result(call, chat_result(call, text))
         elif kind == "recall":
             for known in objects(get(event, ("extras", "microagent_knowledge"))):
-                self._hear("user", f"<EXTRA_INFO>\n{text_at(known, 'content')}\n</EXTRA_INFO>")
+                self._add_input("user", f"<EXTRA_INFO>\n{text_at(known, 'content')}\n</EXTRA_INFO>")
         elif kind == "error" or (kind and kind not in _BOOKKEEPING and text):
-            self._hear("user", text)
+            self._add_input("user", text)
         elif not kind:
-            self.history.unknown(event.get("kind"))
+            self.history.count_unknown(event.get("kind"))
 
 
 def _observed(event: Object) -> str:

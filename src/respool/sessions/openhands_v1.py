@@ -70,54 +70,54 @@ def usages(stats: JSON) -> dict[str, Sent]:
 class Run:
     """One history of a conversation, and the answers whose requests it holds."""
 
-    def __init__(self, told: Iterable[str], billed: dict[str, Sent]) -> None:
-        self.answered: set[str] = set()
+    def __init__(self, repeated: Iterable[str], requests: dict[str, Sent]) -> None:
+        self.answer_keys: set[str] = set()
         self._history = History("openai-chat")
-        self._told = frozenset(told)
-        self._billed = billed
+        self._repeated = frozenset(repeated)
+        self._requests = requests
         self._calls: list[Object] = []  # of the answer that is being read
 
-    def take(self, event: Object) -> None:
+    def add(self, event: Object) -> None:
         """Follow one event."""
         kind = text_at(event, "kind")
         if kind == "ActionEvent":
             if self._calls and _response(self._calls[0]) != _response(event):
-                self._answer()
+                self._flush_answer()
             self._calls.append(event)
             return
-        self._answer()
+        self._flush_answer()
         if kind == "SystemPromptEvent":
             parts = [event.get("system_prompt"), event.get("dynamic_context")]
-            self._hear("system", _parts(self._history, parts))
+            self._add_input("system", _parts(self._history, parts))
         elif kind == "MessageEvent":
-            self._message(event)
+            self._add_message(event)
         elif kind == "CondensationSummaryEvent":
-            self._hear("user", [{"type": "text", "text": text_at(event, "summary")}])
+            self._add_input("user", [{"type": "text", "text": text_at(event, "summary")}])
         elif text_at(event, "tool_call_id"):
-            self._result(event)
+            self._add_result(event)
         elif kind not in _BOOKKEEPING:
-            self._history.unknown(kind)
+            self._history.count_unknown(kind)
 
     def session(self, id: str, agent: str, source: str, segment: int) -> Session | None:
         """The session that the events so far are."""
-        self._answer()
-        return self._history.session(id, agent, source, segment)
+        self._flush_answer()
+        return self._history.build(id, agent, source, segment)
 
-    def _hear(self, role: str, content: Sequence[JSON]) -> None:
+    def _add_input(self, role: str, content: Sequence[JSON]) -> None:
         if content:
-            self._history.hear({"role": role, "content": list(content)})
+            self._history.add_input({"role": role, "content": list(content)})
 
-    def _message(self, event: Object) -> None:
+    def _add_message(self, event: Object) -> None:
         message = event.get("llm_message")
         content = _parts(self._history, get(message, ("content",)))
         content += _parts(self._history, event.get("extended_content"))
         if event.get("source") != "agent":
-            self._hear("user", content)
+            self._add_input("user", content)
             return
         fields = _fields(content, text_at(message, "reasoning_content"))
-        self._history.answer([(None, fields)], self._sent(event))
+        self._history.add_answer([(None, fields)], self._request(event))
 
-    def _answer(self) -> None:
+    def _flush_answer(self) -> None:
         """The answer that the calls so far are."""
         calls, self._calls = self._calls, []
         if not calls:
@@ -125,18 +125,18 @@ class Run:
         first = calls[0]
         content = _parts(self._history, first.get("thought"))
         fields = _fields(content, text_at(first, "reasoning_content"))
-        self._history.answer([(None, fields), *map(_call, calls)], self._sent(first))
+        self._history.add_answer([(None, fields), *map(_call, calls)], self._request(first))
 
-    def _sent(self, event: Object) -> Sent | None:
+    def _request(self, event: Object) -> Sent | None:
         key = _response(event)
-        self.answered.add(key)
-        if key in self._told:
+        self.answer_keys.add(key)
+        if key in self._repeated:
             return None
-        billed = self._billed.get(text_at(event, "llm_response_id"))
+        billed = self._requests.get(text_at(event, "llm_response_id"))
         time = seconds(event.get("timestamp"))
         return Sent(0, time, billed.usage if billed else None, billed.model if billed else None)
 
-    def _result(self, event: Object) -> None:
+    def _add_result(self, event: Object) -> None:
         call = text_at(event, "tool_call_id")
         rejected = text_at(event, "rejection_reason")
         told = text_at(event, "error") or (f"Action rejected: {rejected}" if rejected else "")
@@ -145,7 +145,7 @@ class Run:
         else:
             content = _observed(self._history, event.get("observation"))
             content += _parts(self._history, event.get("extended_content"))
-        self._history.result(call, chat_result(call, content))
+        self._history.add_result(call, chat_result(call, content))
 
 
 def _response(event: Object) -> str:
@@ -176,7 +176,7 @@ def _parts(history: History, content: JSON) -> list[JSON]:
             images = cast(list[JSON], urls) if isinstance(urls, list) else []
             parts += [{"type": "image_url", "image_url": {"url": url}} for url in images]
         elif part.get("type", "text") != "text":
-            history.leave("part", f"of kind {str(part.get('type'))[:40]!r}")
+            history.count_skipped("part", f"of kind {str(part.get('type'))[:40]!r}")
         elif text := text_at(part, "text"):
             parts.append({"type": "text", "text": text})
     return parts

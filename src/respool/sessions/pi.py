@@ -79,19 +79,19 @@ def _way(entries: Sequence[Object], parents: Sequence[int | None], leaf: int) ->
     return way[::-1]
 
 
-def _segments(branch: Sequence[Object], told: set[int], id: str, source: str) -> Iterator[Session]:
+def _segments(branch: Sequence[Object], repeated: set[int], id: str, source: str) -> Iterator[Session]:
     history, segment = History("anthropic"), 0
     for position, entry in enumerate(branch):
         if entry.get("type") != "compaction":
-            _read_entry(history, entry, told)
+            _read_entry(history, entry, repeated)
             continue
-        if session := history.session(id, AGENT, source, segment):
+        if session := history.build(id, AGENT, source, segment):
             yield session
         history, segment = History("anthropic"), segment + 1
-        history.hear(_text(f"{_COMPACTED}\n\n<summary>\n{text_at(entry, 'summary')}\n</summary>"))
+        history.add_input(_text(f"{_COMPACTED}\n\n<summary>\n{text_at(entry, 'summary')}\n</summary>"))
         for kept in _kept(branch, position):
-            _read_entry(history, kept, told)
-    if session := history.session(id, AGENT, source, segment):
+            _read_entry(history, kept, repeated)
+    if session := history.build(id, AGENT, source, segment):
         yield session
 
 
@@ -107,48 +107,48 @@ def _kept(branch: Sequence[Object], position: int) -> Sequence[Object]:
     return ()
 
 
-def _read_entry(history: History, entry: Object, told: set[int]) -> None:
+def _read_entry(history: History, entry: Object, is_repeated: set[int]) -> None:
     kind = text_at(entry, "type")
     if kind == "message":
-        _read_message(history, entry, told)
+        _read_message(history, entry, is_repeated)
     elif kind == "custom_message":
-        history.hear(*_blocks(history, entry.get("content")))
+        history.add_input(*_blocks(history, entry.get("content")))
     elif kind == "branch_summary":
-        history.hear(_came_back(entry))
+        history.add_input(_came_back(entry))
     elif kind not in _BOOKKEEPING and kind != "compaction":
-        history.unknown(kind)
+        history.count_unknown(kind)
 
 
-def _read_message(history: History, entry: Object, told: set[int]) -> None:
+def _read_message(history: History, entry: Object, is_repeated: set[int]) -> None:
     message = entry.get("message")
     role, content = get(message, ("role",)), get(message, ("content",))
     if role == "assistant":
-        _read_answer(history, entry, told)
+        _read_answer(history, entry, is_repeated)
     elif role == "toolResult":
         result: Object = {"type": "tool_result", "tool_use_id": _id(message, "toolCallId")}
         result["content"] = _blocks(history, content)
-        history.result(_id(message, "toolCallId"), {**result, "is_error": _failed(message)})
+        history.add_result(_id(message, "toolCallId"), {**result, "is_error": _failed(message)})
     elif role in ("user", "custom", "hookMessage"):
-        history.hear(*_blocks(history, content))
+        history.add_input(*_blocks(history, content))
     elif role == "bashExecution":
         if not get(message, ("excludeFromContext",)):
-            history.hear(_text(_ran(message)))
+            history.add_input(_text(_ran(message)))
     elif role == "branchSummary":
-        history.hear(_came_back(message))
+        history.add_input(_came_back(message))
     else:
-        history.unknown(role)
+        history.count_unknown(role)
 
 
-def _read_answer(history: History, entry: Object, told: set[int]) -> None:
+def _read_answer(history: History, entry: Object, is_repeated: set[int]) -> None:
     message = entry.get("message")
     if get(message, ("stopReason",)) == "error":  # pi asks again without it
-        history.leave("answer", "that ended in an error")
+        history.count_skipped("answer", "that ended in an error")
         return
-    sent = None if id(entry) in told else _sent(entry)
-    told.add(id(entry))
+    sent = None if id(entry) in is_repeated else _sent(entry)
+    is_repeated.add(id(entry))
     signed = get(message, ("api",)) == "anthropic-messages"
     pieces = (_piece(history, block, signed) for block in objects(get(message, ("content",))))
-    history.answer([piece for piece in pieces if piece is not None], sent)
+    history.add_answer([piece for piece in pieces if piece is not None], sent)
 
 
 def _sent(entry: Object) -> Sent:
@@ -175,7 +175,7 @@ def _piece(history: History, block: Object, signed: bool) -> Piece | None:
             return None, _thought(block, signature)
         kind, block = "text", _text(text_at(block, "thinking"))
     if kind != "text":
-        history.leave("block", f"of kind {str(kind)[:40]!r}")
+        history.count_skipped("block", f"of kind {str(kind)[:40]!r}")
         return None
     text = text_at(block, "text")
     return (None, _text(text)) if text.strip() else None
@@ -201,7 +201,7 @@ def _blocks(history: History, content: JSON) -> list[JSON]:
             media = {"media_type": text_at(block, "mimeType"), "data": text_at(block, "data")}
             blocks.append({"type": "image", "source": {"type": "base64", **media}})
         else:
-            history.leave("block", f"of kind {str(block.get('type'))[:40]!r}")
+            history.count_skipped("block", f"of kind {str(block.get('type'))[:40]!r}")
     return blocks
 
 

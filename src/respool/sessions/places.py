@@ -27,7 +27,7 @@ class Place(Struct, frozen=True):
 
     variable: str | None
     folder: str  # a pattern
-    name: str = "*"  # a pattern: other files lie beside the transcripts
+    pattern: str = "*"  # a pattern: other files lie beside the transcripts
 
 
 # Of each agent's places, those of the first variable that is set count, else those below home.
@@ -110,7 +110,7 @@ def _found(base: Path, place: Place) -> Iterator[Path]:
     starts = [base] if place.folder == "." else sorted(base.glob(place.folder))
     for start in starts:
         for path in _below(start) if start.exists() else ():
-            if fnmatch(path.name, place.name) or path.is_dir():
+            if fnmatch(path.name, place.pattern) or path.is_dir():
                 yield path
 
 

@@ -18,7 +18,7 @@ from . import (
 from .reading import Reader
 
 READERS: tuple[Reader, ...] = (
-    Reader(collection.AGENT, collection.recognises, collection.read, streams=True),
+    Reader(collection.AGENT, collection.recognises, collection.read, is_streaming=True),
     Reader(claude_code.AGENT, claude_code.recognises, claude_code.read),
     Reader(codex.AGENT, codex.recognises, codex.read),
     Reader(pi.AGENT, pi.recognises, pi.read),
@@ -27,6 +27,6 @@ READERS: tuple[Reader, ...] = (
     Reader(copilot_cli.AGENT, copilot_cli.recognises, copilot_cli.read),
     Reader(openhands.AGENT, openhands.recognises, openhands.read, openhands.stored),
     Reader(inspect_log.AGENT, inspect_log.recognises, inspect_log.read, inspect_log.stored),
-    Reader(request_log.AGENT, request_log.recognises, request_log.read, streams=True),
+    Reader(request_log.AGENT, request_log.recognises, request_log.read, is_streaming=True),
     Reader(trajectory.AGENT, trajectory.recognises, trajectory.read),  # last: any list would do
 )

@@ -34,11 +34,11 @@ class Reader(Struct, frozen=True):
     """How one agent's transcripts are told and read."""
 
     agent: str
-    recognises: Callable[[bytes, str], bool]
+    recognizes: Callable[[bytes, str], bool]
     read: Callable[[Iterable[JSON], str], Iterator[Session | Skipped]]
     # The records that a file stands for, where they are not what is written in it.
-    stored: Callable[[Path], Iterator[JSON | Skipped] | None] | None = None
-    streams: bool = False  # whether it holds few records, however many one conversation has
+    stored_records: Callable[[Path], Iterator[JSON | Skipped] | None] | None = None
+    is_streaming: bool = False  # whether it holds few records, however many one conversation has
 
 
 def read_file(path: Path, readers: Iterable[Reader]) -> Iterator[Session | Skipped]:
@@ -63,27 +63,27 @@ def _sessions(
     contents: Contents, path: Path, readers: Sequence[Reader]
 ) -> Iterator[Session | Skipped]:
     source = str(path)
-    reader = next((r for r in readers if r.recognises(contents.head, path.name)), None)
+    reader = next((r for r in readers if r.recognizes(contents.head, path.name)), None)
     if reader is None or not contents.head.strip():
         known = contents.head.strip()
         why = UNKNOWN if known else "it is empty"
         yield Skipped(source, next(contents.problems(), why))
         return
     aside: list[Skipped] = []
-    stored = reader.stored(path) if reader.stored else None
-    own = contents.records(not reader.streams)
+    stored = reader.stored_records(path) if reader.stored_records else None
+    own = contents.records(not reader.is_streaming)
     for found in reader.read(own if stored is None else _kept(stored, aside), source):
         if not (found == Skipped(source, NO_REQUEST) and [*aside, *contents.problems()]):
             yield found  # else what follows says why
-        contents.told()
+        contents.release()
     yield from aside
     yield from (Skipped(source, why) for why in contents.problems())
 
 
-def _kept(stored: Iterable[JSON | Skipped], aside: list[Skipped]) -> Iterator[JSON]:
+def _kept(stored: Iterable[JSON | Skipped], skipped: list[Skipped]) -> Iterator[JSON]:
     """The records; what could not be read is put aside."""
     for record in stored:
         if isinstance(record, Skipped):
-            aside.append(record)
+            skipped.append(record)
         else:
             yield record

@@ -49,51 +49,51 @@ class Contents:
     """One file while it is read: its head, its records, and what of it could not be read."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
-        self._lined = path.name.removesuffix(".gz").endswith(".jsonl")
+        self._is_jsonl = path.name.removesuffix(".gz").endswith(".jsonl")
         size = os.fstat(stream.fileno()).st_size  # what is written from now on is not read
         chunks = _unpacked(stream) if path.suffix == ".gz" else _chunks(stream, size)
-        self._chunks = self._whole(chunks)
-        self._held = 0  # bytes of records since the reader told a session
-        self._no_json = 0
-        self._first = 0  # the line that is no JSON first
+        self._chunks = self._readable_chunks(chunks)
+        self._held_bytes = 0  # bytes of records since the reader told a session
+        self._invalid_lines = 0
+        self._first_invalid = 0  # the line that is no JSON first
         self._too_long = 0
-        self._broken = ""  # why the file ended before its end
-        self._early: list[bytes] = []
-        self.head = self._first_bytes().removeprefix(_BOM)
+        self._error = ""  # why the file ended before its end
+        self._head_chunks: list[bytes] = []
+        self.head = self._read_head().removeprefix(_BOM)
 
-    def _first_bytes(self) -> bytes:
+    def _read_head(self) -> bytes:
         """The head; what was read beyond it is kept for the records."""
         read = 0
         for chunk in self._chunks:
-            self._early.append(chunk)
+            self._head_chunks.append(chunk)
             read += len(chunk)
             if read >= HEAD:
                 break
-        return b"".join(self._early)[:HEAD]
+        return b"".join(self._head_chunks)[:HEAD]
 
-    def _whole(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    def _readable_chunks(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """What can be read; why it ended is told at the end."""
         try:
             yield from chunks
         except (OSError, Unreadable) as why:
-            self._broken = sentence(why)
+            self._error = sentence(why)
 
-    def told(self) -> None:
+    def release(self) -> None:
         """The reader told a session: what it held for it is free again."""
-        self._held = 0
+        self._held_bytes = 0
 
     def records(self, bounded: bool) -> Iterator[JSON]:
         """A record for each line, or the one value that the file is."""
-        early, self._early = self._early, []
+        early, self._head_chunks = self._head_chunks, []
         if early:
             early[0] = early[0].removeprefix(_BOM)
         chunks = chain(early, self._chunks)
-        if not self._lined:
+        if not self._is_jsonl:
             yield self._document(chunks)
             return
         for record, size in self._lines(chunks):
-            self._held += size
-            if bounded and self._held > LARGEST_CONVERSATION:
+            self._held_bytes += size
+            if bounded and self._held_bytes > LARGEST_CONVERSATION:
                 raise Unreadable(
                     f"one conversation in it has more than {LARGEST_CONVERSATION:,} bytes"
                 )
@@ -109,7 +109,7 @@ class Contents:
                 raise Unreadable(f"it is one JSON value of more than {LARGEST_DOCUMENT:,} bytes")
         value = decoded(b"".join(pieces))
         if value is None:
-            raise Unreadable(self._broken or "it is not valid JSON")
+            raise Unreadable(self._error or "it is not valid JSON")
         return value
 
     def _lines(self, chunks: Iterator[bytes]) -> Iterator[tuple[JSON, int]]:
@@ -117,17 +117,17 @@ class Contents:
 
         The last may be half written: that is how a transcript looks while its agent works.
         """
-        for number, (line, ended) in enumerate(self._bounded(chunks), 1):
+        for number, (line, ended) in enumerate(self._split_lines(chunks), 1):
             if not line.strip():
                 continue
             record = decoded(line.strip(b"\0"))  # which a power cut leaves before what follows it
             if record is not None:
                 yield record, len(line)
             elif ended:
-                self._no_json += 1
-                self._first = self._first or number
+                self._invalid_lines += 1
+                self._first_invalid = self._first_invalid or number
 
-    def _bounded(self, chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    def _split_lines(self, chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
         """The lines, and whether each has an end; one beyond the longest is forgotten."""
         pieces: list[bytes] = []
         length = 0
@@ -150,16 +150,16 @@ class Contents:
 
     def problems(self) -> Iterator[str]:
         """What could not be read, a sentence each."""
-        if self._no_json == 1:
-            yield f"line {self._first:,} is no JSON; the rest was read"
-        elif self._no_json:
-            lines = f"{self._no_json:,} lines are no JSON, the first is line {self._first:,}"
+        if self._invalid_lines == 1:
+            yield f"line {self._first_invalid:,} is no JSON; the rest was read"
+        elif self._invalid_lines:
+            lines = f"{self._invalid_lines:,} lines are no JSON, the first is line {self._first_invalid:,}"
             yield f"{lines}; the rest was read"
         if self._too_long:
             lines = "1 line is" if self._too_long == 1 else f"{self._too_long:,} lines are"
             yield f"{lines} longer than {LONGEST_LINE:,} bytes and left out"
-        if self._broken:
-            yield self._broken
+        if self._error:
+            yield self._error
 
 
 def _chunks(stream: IO[bytes], size: int) -> Iterator[bytes]:

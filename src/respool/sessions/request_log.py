@@ -112,7 +112,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
             run = _Run(source, line)
         else:
             runs.remove(run)
-        run.take(body, history, bare, record)
+        run.add(body, history, bare, record)
         runs.append(run)
     for run in runs:
         yield run.session()
@@ -156,7 +156,7 @@ def _bare(message: JSON) -> JSON:
 
 def _extended(runs: Sequence[_Run], bare: Sequence[JSON]) -> _Run | None:
     """The conversation that this history goes on with; the longest where several do."""
-    fitting = [run for run in runs if run.begins(bare)]
+    fitting = [run for run in runs if run.is_prefix_of(bare)]
     return max(fitting, key=len, default=None)
 
 
@@ -168,25 +168,25 @@ class _Run:
         self._line = line
         self._head = ""
         self._messages: list[JSON] = []
-        self._bare: list[JSON] = []
+        self._normalized: list[JSON] = []
         self._requests: list[Sent] = []
-        self._repeated = 0
+        self._retries = 0
         self._format: FormatName | None = None
-        self._why = ""
+        self._error = ""
 
     def __len__(self) -> int:
-        return len(self._bare)
+        return len(self._normalized)
 
-    def begins(self, bare: Sequence[JSON]) -> bool:
+    def is_prefix_of(self, bare: Sequence[JSON]) -> bool:
         """Whether this history has all of the run's messages first."""
-        return len(self._bare) <= len(bare) and all(map(eq, self._bare, bare))
+        return len(self._normalized) <= len(bare) and all(map(eq, self._normalized, bare))
 
-    def take(self, body: Body, history: list[JSON], bare: list[JSON], record: JSON) -> None:
+    def add(self, body: Body, history: list[JSON], bare: list[JSON], record: JSON) -> None:
         """Adds a request; one that repeats the last is a retry, which got no answer before."""
-        if self._requests and len(history) == len(self._bare):
-            self._repeated += 1
+        if self._requests and len(history) == len(self._normalized):
+            self._retries += 1
             return
-        self._messages, self._bare = history, bare
+        self._messages, self._normalized = history, bare
         fields = body.fields or {}
         model = fields.get("model")
         if not self._requests:
@@ -197,13 +197,13 @@ class _Run:
             try:
                 self._format = detect(body, None)
             except (PassedThrough, UnreadableRequest) as why:
-                self._why = str(why)  # a later request may tell
+                self._error = str(why)  # a later request may tell
 
     def session(self) -> Session | Skipped:
         """The conversation, or why it is none."""
         if self._format is None:
-            return Skipped(self._source, f"request {self._line}: {self._why}")
-        repeated = f"{self._repeated} requests that repeat the one before left out"
+            return Skipped(self._source, f"request {self._line}: {self._error}")
+        repeated = f"{self._retries} requests that repeat the one before left out"
         return Session(
             id=f"{PurePath(self._source).name}:{self._line}",
             agent=AGENT,
@@ -212,5 +212,5 @@ class _Run:
             requests=tuple(self._requests),
             source=self._source,
             head=self._head,
-            notes=(repeated,) if self._repeated else (),
+            notes=(repeated,) if self._retries else (),
         )

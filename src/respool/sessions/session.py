@@ -56,4 +56,4 @@ class Skipped(Struct, frozen=True, gc=False):
     """Something that could not be read, and why."""
 
     source: str
-    why: str
+    reason: str

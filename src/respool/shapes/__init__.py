@@ -39,7 +39,7 @@ SHAPES: Final[Mapping[Shape, Callable[[str, int], Shaped | None]]] = {
 }
 
 
-def shape(text: str, kind: Shape, room: int) -> Shaped | None:
+def shape(text: str, kind: Shape, budget: int) -> Shaped | None:
     """A text cut to its shape in about so many characters; None when that would not make it less.
 
     What an agent put around an output stays as it is.
@@ -48,12 +48,12 @@ def shape(text: str, kind: Shape, room: int) -> Shaped | None:
         return None
     frame = framed(text)
     around = len(frame.head) + len(frame.note)
-    shaped = SHAPES[kind](frame.body, max(room - around, room // 2))
+    shaped = SHAPES[kind](frame.body, max(budget - around, budget // 2))
     if shaped is None and kind != "other":
-        shaped = shape_ends(frame.body, max(room - around, room // 2))
+        shaped = shape_ends(frame.body, max(budget - around, budget // 2))
     if shaped is None or len(shaped.text) >= len(frame.body):
         return None
     note = f"\n{frame.note}".removesuffix("\n")
     said = f"{frame.head}{shaped.text}{note}"
-    all = {"lines": line_count(text, 0, len(text)), "chars": len(text)}.get(shaped.unit, shaped.all)
-    return Shaped(said, shaped.gone, all, shaped.unit) if len(said) < len(text) else None
+    all = {"lines": line_count(text, 0, len(text)), "chars": len(text)}.get(shaped.unit, shaped.total)
+    return Shaped(said, shaped.removed, all, shaped.unit) if len(said) < len(text) else None

@@ -43,14 +43,14 @@ _DOCSTRING = re.compile(rf"(?:{NUMBER})?[ \t]*[rR]?(?:\"\"\"|''')[ \t]*\w")
 _COMMENT_LINES, _SIGNATURE_LINES = 12, 6
 
 
-def shape_code(text: str, room: int) -> Shaped | None:
+def shape_code(text: str, budget: int) -> Shaped | None:
     """Definitions, outermost first, with the first line of what is said of them; else keys."""
     padded, numbered = f"\n{text}", is_numbered(text)
     defined = _definitions(text, padded, numbered)
     if len(defined) < 2:
-        return shape_keys(text, room)
-    chosen, left = pick(_ranks(text, padded, numbered, defined), room)
-    return cut(text, [*chosen, head_of(text, left // 2)], room)
+        return shape_keys(text, budget)
+    chosen, left = pick(_ranks(text, padded, numbered, defined), budget)
+    return cut(text, [*chosen, head_of(text, left // 2)], budget)
 
 
 def _ranks(
@@ -65,19 +65,19 @@ def _ranks(
     yield [doc for line in outer for doc in _docs(text, line)]
 
 
-def shape_keys(text: str, room: int) -> Shaped | None:
+def shape_keys(text: str, budget: int) -> Shaped | None:
     """Settings: sections and keys, outermost first; a text without them keeps its ends."""
     found = [
         (one.start(), _width(one[1])) for one in _KEY[is_numbered(text)].finditer(f"\n{text}\n")
     ]
     if len(found) < 4:
-        return cut(text, [head_of(text, room * 3 // 5), tail_of(text, room * 2 // 5)], room)
+        return cut(text, [head_of(text, budget * 3 // 5), tail_of(text, budget * 2 // 5)], budget)
     ranks = [
         [(at, line_end(text, at)) for at, width in found if low <= width < high]
         for low, high in ((0, 1), (1, 3), (3, 5), (5, 99))
     ]
-    chosen, left = pick([[head_of(text, 40)], *ranks], room)
-    return cut(text, [*chosen, tail_of(text, left // 3)], room)
+    chosen, left = pick([[head_of(text, 40)], *ranks], budget)
+    return cut(text, [*chosen, tail_of(text, left // 3)], budget)
 
 
 def has_outline(text: str) -> bool:

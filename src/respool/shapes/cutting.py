@@ -38,21 +38,21 @@ def line_count(text: str, start: int, end: int) -> int:
     return text.count("\n", start, end) + (start < end and text[end - 1] != "\n")
 
 
-def longest_line(room: int) -> int:
+def longest_line(budget: int) -> int:
     """How much of one line may stay when a text is cut to so much room."""
-    return max(LEAST_LINE, room // 4)
+    return max(LEAST_LINE, budget // 4)
 
 
-def head_of(text: str, room: int, start: int = 0) -> Span:
+def head_of(text: str, budget: int, start: int = 0) -> Span:
     """As many whole lines from `start` on as fit, one of them in any case."""
-    end = text.rfind("\n", start, max(start, start + room)) + 1
+    end = text.rfind("\n", start, max(start, start + budget)) + 1
     return start, end if end > start else line_end(text, start)
 
 
-def tail_of(text: str, room: int) -> Span:
+def tail_of(text: str, budget: int) -> Span:
     """As many whole lines before the end as fit, one of them in any case."""
     least = line_start(text, max(0, len(text) - 1 - text.endswith("\n")))
-    start = text.find("\n", max(0, len(text) - room - 1)) + 1
+    start = text.find("\n", max(0, len(text) - budget - 1)) + 1
     return (min(start, least) if start else least), len(text)
 
 
@@ -71,43 +71,43 @@ def lines_in(text: str, spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def pick(ranks: Iterable[Sequence[Span]], room: int) -> tuple[list[Span], int]:
+def pick(ranks: Iterable[Sequence[Span]], budget: int) -> tuple[list[Span], int]:
     """The spans that fit into the room, and what is left of it.
 
     Rank after rank; of the first one that does not fit, its two ends.
     """
-    most = longest_line(room) + _HOLE
+    most = longest_line(budget) + _HOLE
     chosen: dict[Span, None] = {}
     for rank in ranks:
         new = [span for span in rank if span not in chosen] if chosen else rank
         costs = _costs(new, most)
         needed = sum(costs)
-        if needed > room:
-            return [*chosen, *_ends(new, costs, room)], 0
+        if needed > budget:
+            return [*chosen, *_ends(new, costs, budget)], 0
         chosen.update(dict.fromkeys(new))
-        room -= needed
-    return [*chosen], room
+        budget -= needed
+    return [*chosen], budget
 
 
-def _costs(rank: Sequence[Span], most: int) -> list[int]:
+def _costs(rank: Sequence[Span], limit: int) -> list[int]:
     """What each span takes, with a hole before it unless it follows the one before."""
     costs: list[int] = []
     last = -1
     for start, end in rank:
         size = end - start
-        costs.append((size if size < most else most) + (0 if start == last else _HOLE))
+        costs.append((size if size < limit else limit) + (0 if start == last else _HOLE))
         last = end
     return costs
 
 
-def _ends(rank: Sequence[Span], costs: Sequence[int], room: int) -> list[Span]:
+def _ends(rank: Sequence[Span], costs: Sequence[int], budget: int) -> list[Span]:
     """From the beginning of a rank two spans, from its end one, and so on while there is room."""
     first, last = 0, len(rank)
     turn = 0
     while first < last:
         from_end = turn % 3 == 2
-        room -= costs[last - 1] if from_end else costs[first]
-        if room < 0:
+        budget -= costs[last - 1] if from_end else costs[first]
+        if budget < 0:
             break
         first, last = (first, last - 1) if from_end else (first + 1, last)
         turn += 1
@@ -137,8 +137,8 @@ def gaps_between(text: str, spans: Iterable[Span]) -> list[Span]:
 
 
 def cut(
-    text: str, spans: Iterable[Span], room: int, unit: str = "lines", others: Sequence[int] = (),
-    most: int | None = None, notes: Sequence[tuple[int, str]] = (),
+    text: str, spans: Iterable[Span], budget: int, unit: str = "lines", others: Sequence[int] = (),
+    limit: int | None = None, notes: Sequence[tuple[int, str]] = (),
 ) -> Shaped | None:  # fmt: skip
     """The text with only these lines, and holes; None when nothing is left out.
 
@@ -151,7 +151,7 @@ def cut(
         unit, others = "lines", ()
     pieces: list[str] = []
     at = gone = unsaid = 0
-    longest = most or longest_line(room)
+    longest = limit or longest_line(budget)
     for start, end in (*gaps, (len(text), len(text))):
         if start - at <= longest and not notes:
             pieces.append(text[at:start])
@@ -181,10 +181,10 @@ def _any_in(places: Sequence[int], gaps: Sequence[Span]) -> bool:
     return False
 
 
-def _clipped(text: str, span: Span, most: int, notes: Sequence[tuple[int, str]]) -> tuple[str, int]:
+def _clipped(text: str, span: Span, limit: int, notes: Sequence[tuple[int, str]]) -> tuple[str, int]:
     """Whole lines with their notes and none longer than that; how many characters are gone."""
     start, end = span
-    if not notes and _longest(text[start:end]) <= most + _TOO_SMALL:
+    if not notes and _longest(text[start:end]) <= limit + _TOO_SMALL:
         return text[start:end], 0
     first = bisect_left(notes, start, key=_place)
     said = {
@@ -195,7 +195,7 @@ def _clipped(text: str, span: Span, most: int, notes: Sequence[tuple[int, str]])
     unsaid = 0
     for line_from, line_to in lines_in(text, [span]):
         line = text[line_from:line_to].removesuffix("\n")
-        short, gap = clip(line, most)
+        short, gap = clip(line, limit)
         unsaid += len(line) - len(short)
         ended = "\n" if text[line_to - 1] == "\n" else ""
         lines.append(f"{short}{gap}{said.get(line_to, '')}{ended}")
@@ -211,21 +211,21 @@ def _place(note: tuple[int, str]) -> int:
     return note[0]
 
 
-def clip(line: str, most: int) -> tuple[str, str]:
+def clip(line: str, limit: int) -> tuple[str, str]:
     """The beginning of a line that is too long, and the hole at its end; or all of it, and none."""
-    if len(line) <= most + _TOO_SMALL:
+    if len(line) <= limit + _TOO_SMALL:
         return line, ""
-    end = _phrase_end(line, most)
+    end = _phrase_end(line, limit)
     return (line[:end], hole(len(line) - end, "chars")) if end + _HOLE < len(line) else (line, "")
 
 
-def _phrase_end(line: str, most: int) -> int:
+def _phrase_end(line: str, limit: int) -> int:
     """Behind a sentence, or else behind a word, near the place that is asked for."""
-    sentence = line.rfind(". ", most // 2, most)
+    sentence = line.rfind(". ", limit // 2, limit)
     if sentence > 0:
         return sentence + 1
-    word = line.rfind(" ", most - most // 8, most)
-    return word if word > 0 else character_border(line, most)
+    word = line.rfind(" ", limit - limit // 8, limit)
+    return word if word > 0 else character_border(line, limit)
 
 
 def character_border(text: str, at: int) -> int:

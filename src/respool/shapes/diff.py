@@ -24,15 +24,15 @@ class _Head(Struct, gc=False):
     alone: bool = False  # the only hunk of its file, whose counts stand at the file's head
 
 
-def shape_diff(text: str, room: int) -> Shaped | None:
+def shape_diff(text: str, budget: int) -> Shaped | None:
     """Heads of files, heads of hunks, then the changed lines of one hunk after the other."""
     heads = _heads(text)
     if not heads:
         return None
-    before = [head_of(text, min(room // 4, heads[0].line[0]))] if heads[0].line[0] else []
+    before = [head_of(text, min(budget // 4, heads[0].line[0]))] if heads[0].line[0] else []
     files = [head.line for head in heads if not head.of_hunk]
     hunks = [head for head in heads if head.of_hunk]
-    chosen, left = pick([before, files, [head.line for head in hunks]], room)
+    chosen, left = pick([before, files, [head.line for head in hunks]], budget)
     for hunk in hunks:
         if hunk.end - hunk.line[1] < 4 * left:
             changed = _changed(text, hunk)
@@ -41,7 +41,7 @@ def shape_diff(text: str, room: int) -> Shaped | None:
                 chosen, left = [*chosen, *more], less
     counted = [head for head in heads if not (head.of_hunk and head.alone)]
     notes = [(head.line[0], f" [+{head.plus} -{head.minus}]") for head in counted]
-    return cut(text, chosen, room, notes=notes)
+    return cut(text, chosen, budget, notes=notes)
 
 
 def _heads(text: str) -> list[_Head]:

@@ -7,11 +7,11 @@ from .shaped import Shaped
 from .troubles import TROUBLE, troubles
 
 
-def shape_edit(text: str, room: int) -> Shaped | None:
+def shape_edit(text: str, budget: int) -> Shaped | None:
     """The first line."""
     first = (0, line_end(text, 0))
-    told = [] if _shows_the_file(text) else troubles(text, TROUBLE, room // 2)[0]
-    return cut(text, [first, *told], room)
+    told = [] if _shows_the_file(text) else troubles(text, TROUBLE, budget // 2)[0]
+    return cut(text, [first, *told], budget)
 
 
 def _shows_the_file(text: str) -> bool:

@@ -7,8 +7,8 @@ from .shaped import Shaped
 from .troubles import TROUBLE, troubles
 
 
-def shape_ends(text: str, room: int) -> Shaped | None:
+def shape_ends(text: str, budget: int) -> Shaped | None:
     """Head and tail on line borders, and the lines between that tell of a failure."""
-    failures, left = troubles(text, TROUBLE, room // 4)
-    left += room - room // 4
-    return cut(text, [head_of(text, left * 3 // 5), *failures, tail_of(text, left * 2 // 5)], room)
+    failures, left = troubles(text, TROUBLE, budget // 4)
+    left += budget - budget // 4
+    return cut(text, [head_of(text, left * 3 // 5), *failures, tail_of(text, left * 2 // 5)], budget)

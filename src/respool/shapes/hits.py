@@ -32,13 +32,13 @@ class _Found(Struct):
     others: list[int] = field(default_factory=list[int])  # no hits: context, names, blank
 
 
-def shape_hits(text: str, room: int) -> Shaped | None:
+def shape_hits(text: str, budget: int) -> Shaped | None:
     """The first hit of each file, then further ones as far as they fit; context last."""
     found = _sorted_out(text)
     if len(found.first) < 2:
-        return _of_one_file(text, found, room)
-    chosen, _ = pick([found.first, found.second, found.rest], room)
-    return cut(text, chosen, room, "hits", found.others)
+        return _of_one_file(text, found, budget)
+    chosen, _ = pick([found.first, found.second, found.rest], budget)
+    return cut(text, chosen, budget, "hits", found.others)
 
 
 def count_hits(text: str) -> tuple[int, int] | None:
@@ -78,9 +78,9 @@ def _role(line: str) -> tuple[Literal["hit", "file", "beside"], str] | None:
     return ("hit", path) if is_hit else None
 
 
-def _of_one_file(text: str, found: _Found, room: int) -> Shaped | None:
-    ends = [head_of(text, room * 3 // 5), tail_of(text, room * 2 // 5)]
-    return cut(text, ends, room, "hits", found.others)
+def _of_one_file(text: str, found: _Found, budget: int) -> Shaped | None:
+    ends = [head_of(text, budget * 3 // 5), tail_of(text, budget * 2 // 5)]
+    return cut(text, ends, budget, "hits", found.others)
 
 
 def _sorted_out(text: str) -> _Found:

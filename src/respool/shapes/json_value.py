@@ -22,29 +22,29 @@ _LONGEST_TORN = 16  # characters; of two escapes that make one sign, all but one
 class _Shape(Struct):
     """What has been said so far, and what was left out."""
 
-    room: int
+    budget: int
     string: int  # characters of a string that stay
-    said: list[str] = field(default_factory=list[str])
+    lines: list[str] = field(default_factory=list[str])
     items: int = 0  # of arrays, left out
     keys: int = 0  # of objects, left out
     all_items: int = 0  # of all arrays that were opened
     all_keys: int = 0  # of all objects that were opened
     chars: int = 0  # of strings, left out
 
-    def say(self, line: str) -> None:
+    def add(self, line: str) -> None:
         """One more line."""
-        self.said.append(line)
-        self.room -= len(line) + 1
+        self.lines.append(line)
+        self.budget -= len(line) + 1
 
 
-def shape_json(text: str, room: int) -> Shaped | None:
+def shape_json(text: str, budget: int) -> Shaped | None:
     """The value, opened level by level while there is room; holes for the rest."""
     try:
         raw = bytes(_DECODER.decode(text.encode()))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return None
-    shape = _opened(raw, room)
-    said = "\n".join(shape.said)
+    shape = _opened(raw, budget)
+    said = "\n".join(shape.lines)
     if shape.items and shape.keys:
         all = shape.all_items + shape.all_keys
         return Shaped(said, shape.items + shape.keys, all, "entries")
@@ -55,12 +55,12 @@ def shape_json(text: str, room: int) -> Shaped | None:
     return Shaped(said, shape.chars, len(text), "chars") if shape.chars else None
 
 
-def _opened(raw: bytes, room: int) -> _Shape:
+def _opened(raw: bytes, budget: int) -> _Shape:
     """The value with as much of its strings as fits."""
-    for string in (room // 2, room // 8, _LEAST_STRING):
-        shape = _Shape(room, max(string, _LEAST_STRING))
-        _open(shape, "", raw, "", 0, room)
-        if shape.room >= 0:
+    for string in (budget // 2, budget // 8, _LEAST_STRING):
+        shape = _Shape(budget, max(string, _LEAST_STRING))
+        _open(shape, "", raw, "", 0, budget)
+        if shape.budget >= 0:
             return shape
     return shape
 
@@ -70,9 +70,9 @@ def _open(shape: _Shape, name: str, raw: bytes, comma: str, depth: int, share: i
     pad = " " * depth
     first = raw[:1]
     if first not in b"{[":
-        shape.say(f"{pad}{name}{_clipped(shape, raw.decode())}{comma}")
+        shape.add(f"{pad}{name}{_clipped(shape, raw.decode())}{comma}")
     elif (line := _small(raw)) is not None:
-        shape.say(f"{pad}{name}{line}{comma}")
+        shape.add(f"{pad}{name}{line}{comma}")
     elif depth >= _DEEPEST:
         _close_unopened(shape, name, raw, comma, pad)
     elif first == b"{":
@@ -122,9 +122,9 @@ def _close_unopened(shape: _Shape, name: str, raw: bytes, comma: str, pad: str) 
     else:
         shape.all_items += count
         shape.items += count
-    shape.say(f"{pad}{name}{brackets[0]}")
-    shape.say(hole(count, unit))
-    shape.say(f"{pad}{brackets[1]}{comma}")
+    shape.add(f"{pad}{name}{brackets[0]}")
+    shape.add(hole(count, unit))
+    shape.add(f"{pad}{brackets[1]}{comma}")
 
 
 def _open_object(shape: _Shape, name: str, raw: bytes, comma: str, depth: int, share: int) -> None:
@@ -132,19 +132,19 @@ def _open_object(shape: _Shape, name: str, raw: bytes, comma: str, depth: int, s
     pad = " " * depth
     members = list(msgspec.json.decode(raw, type=dict[str, Raw]).items())
     shape.all_keys += len(members)
-    shape.say(f"{pad}{name}{{")
-    floor = shape.room - share
+    shape.add(f"{pad}{name}{{")
+    floor = shape.budget - share
     for at, (key, value) in enumerate(members):
-        left = shape.room - floor
-        if shape.room <= 0 or left <= 0:
+        left = shape.budget - floor
+        if shape.budget <= 0 or left <= 0:
             shape.keys += len(members) - at
-            shape.say(hole(len(members) - at, "keys"))
+            shape.add(hole(len(members) - at, "keys"))
             break
         label = f"{_clipped(shape, msgspec.json.encode(key).decode())}: "
         after = "," if at + 1 < len(members) else ""
         part = max(left // (len(members) - at), min(left, 120))
         _open(shape, label, bytes(value), after, depth + 1, part)
-    shape.say(f"{pad}}}{comma}")
+    shape.add(f"{pad}}}{comma}")
 
 
 def _open_array(shape: _Shape, name: str, raw: bytes, comma: str, depth: int, share: int) -> None:
@@ -152,14 +152,14 @@ def _open_array(shape: _Shape, name: str, raw: bytes, comma: str, depth: int, sh
     pad = " " * depth
     members = msgspec.json.decode(raw, type=list[Raw])
     shape.all_items += len(members)
-    shape.say(f"{pad}{name}[")
-    floor = shape.room - share
+    shape.add(f"{pad}{name}[")
+    floor = shape.budget - share
     for at, value in enumerate(members):
-        left = shape.room - floor
-        if at and (shape.room <= 0 or left <= share // 4):
+        left = shape.budget - floor
+        if at and (shape.budget <= 0 or left <= share // 4):
             shape.items += len(members) - at
-            shape.say(hole(len(members) - at, "items"))
+            shape.add(hole(len(members) - at, "items"))
             break
         after = "," if at + 1 < len(members) else ""
         _open(shape, "", bytes(value), after, depth + 1, max(left // 2, 60))
-    shape.say(f"{pad}]{comma}")
+    shape.add(f"{pad}]{comma}")

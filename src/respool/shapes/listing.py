@@ -16,17 +16,17 @@ _NO_ENTRY = re.compile(
 )
 
 
-def shape_listing(text: str, room: int) -> Shaped | None:
+def shape_listing(text: str, budget: int) -> Shaped | None:
     """The first and the last entries, folders, then as many of the others as fit."""
     padded = f"\n{text}"
     others = [found.start() for found in _NO_ENTRY.finditer(padded) if found.start() < len(text)]
     ranks = [
-        lines_in(text, [head_of(text, room // 4), tail_of(text, room // 6)]),
+        lines_in(text, [head_of(text, budget // 4), tail_of(text, budget // 6)]),
         [(at, line_end(text, at)) for at in others if not _blank(text, at)],
         _folders(text),
     ]
-    chosen, left = pick(ranks, room)
-    return cut(text, [*chosen, head_of(text, room // 4 + left)], room, "entries", others)
+    chosen, left = pick(ranks, budget)
+    return cut(text, [*chosen, head_of(text, budget // 4 + left)], budget, "entries", others)
 
 
 def count_entries(text: str) -> int | None:

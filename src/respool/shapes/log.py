@@ -9,16 +9,16 @@ from .shaped import Shaped
 from .troubles import TROUBLE, WARNING, is_trouble, lines_with
 
 
-def shape_log(text: str, room: int) -> Shaped | None:
+def shape_log(text: str, budget: int) -> Shaped | None:
     """First and last lines, errors, warnings, then what stands around them."""
-    chosen, left = pick(_ranks(text, room), room)
-    more = [head_of(text, room // 8 + left // 3), tail_of(text, room // 4 + left // 2)]
-    return cut(text, [*chosen, *more], room)
+    chosen, left = pick(_ranks(text, budget), budget)
+    more = [head_of(text, budget // 8 + left // 3), tail_of(text, budget // 4 + left // 2)]
+    return cut(text, [*chosen, *more], budget)
 
 
-def _ranks(text: str, room: int) -> Iterator[list[Span]]:
+def _ranks(text: str, budget: int) -> Iterator[list[Span]]:
     found = [line for line in lines_with(text, TROUBLE) if is_trouble(text, line, TROUBLE)]
-    yield lines_in(text, [head_of(text, room // 8), tail_of(text, room // 4)])
+    yield lines_in(text, [head_of(text, budget // 8), tail_of(text, budget // 4)])
     yield _each_once(text, found)
     yield [one for line in found for one in around(text, line, 1, 1)]
     yield _each_once(text, lines_with(text, WARNING))

@@ -12,17 +12,17 @@ _HEADING = both(r"(?:(#{1,6})[ \t]+\S|[ \t]{0,8}<(?:[hH]([1-6])|title)\b)")
 _PROSE = re.compile(rf"(?:{NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
 
 
-def shape_page(text: str, room: int) -> Shaped | None:
+def shape_page(text: str, budget: int) -> Shaped | None:
     """Headings, then how each section begins; a page without headings keeps its ends."""
     found = [*_HEADING[is_numbered(text)].finditer(f"\n{text}")]
     if len(found) < 2:
-        return cut(text, [head_of(text, room * 3 // 5), tail_of(text, room * 2 // 5)], room)
+        return cut(text, [head_of(text, budget * 3 // 5), tail_of(text, budget * 2 // 5)], budget)
     headings = [(one.start(), line_end(text, one.start())) for one in found]
     upper = [line for one, line in zip(found, headings, strict=True) if _depth(one) <= 2]
     opening = [line for _, end in headings if (line := _opening(text, end)) is not None]
     ranks = [[head_of(text, 80)], upper, headings, opening]
-    chosen, left = pick(ranks, room)
-    return cut(text, [*chosen, head_of(text, left // 2)], room, most=LEAST_LINE)
+    chosen, left = pick(ranks, budget)
+    return cut(text, [*chosen, head_of(text, left // 2)], budget, limit=LEAST_LINE)
 
 
 def _depth(heading: re.Match[str]) -> int:

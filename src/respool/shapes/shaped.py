@@ -9,6 +9,6 @@ class Shaped(Struct, frozen=True, gc=False):
     """A text with holes in place of what was cut, and how much that was, in its own unit."""
 
     text: str
-    gone: int
-    all: int
+    removed: int
+    total: int
     unit: str

@@ -10,13 +10,13 @@ from .shaped import Shaped
 _FOOT = re.compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
 
 
-def shape_table(text: str, room: int) -> Shaped | None:
+def shape_table(text: str, budget: int) -> Shaped | None:
     """The head with its rule, then first and last rows as far as they fit."""
     head = _head(text)
     others = sorted({*(start for start, _ in lines_in(text, [(0, head)])), *_no_rows(text, head)})
-    left = max(0, room - head)
+    left = max(0, budget - head)
     first, last = head_of(text, head + left * 2 // 3), tail_of(text, left // 3)
-    return cut(text, [(0, head), first, last], room, "rows", others)
+    return cut(text, [(0, head), first, last], budget, "rows", others)
 
 
 def is_rule(line: str) -> bool:

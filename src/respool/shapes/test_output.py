@@ -22,15 +22,15 @@ _SUMMARY = (
 _SUMMARIES = 6  # lines of summaries that stay, the last ones
 
 
-def shape_test_output(text: str, room: int) -> Shaped | None:
+def shape_test_output(text: str, budget: int) -> Shaped | None:
     """The summary, the lines that tell of failures, and a few lines after each of them."""
-    return cut(text, pick(_ranks(text, room), room)[0], room)
+    return cut(text, pick(_ranks(text, budget), budget)[0], budget)
 
 
-def _ranks(text: str, room: int) -> Iterator[list[Span]]:
+def _ranks(text: str, budget: int) -> Iterator[list[Span]]:
     failed = _not_passed(text, lines_with(text, _FAILED))
     found = [line for line in failed if is_trouble(text, line, _FAILED)]
-    ends = lines_in(text, [head_of(text, 0), tail_of(text, room // 5)])
+    ends = lines_in(text, [head_of(text, 0), tail_of(text, budget // 5)])
     yield sorted({*_not_passed(text, ends), tail_of(text, 0)})
     yield lines_with(text, _SUMMARY)[-_SUMMARIES:]
     yield found

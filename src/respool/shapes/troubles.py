@@ -41,10 +41,10 @@ def lines_with(text: str, words: Sequence[str]) -> list[Span]:
     return sorted(found.items())
 
 
-def troubles(text: str, words: Sequence[str], room: int) -> tuple[list[Span], int]:
+def troubles(text: str, words: Sequence[str], budget: int) -> tuple[list[Span], int]:
     """The lines that tell of a failure, the first and the last if not all fit; the room left."""
     found = [line for line in lines_with(text, words) if is_trouble(text, line, words)]
-    return pick([found], room)
+    return pick([found], budget)
 
 
 def is_trouble(text: str, line: Span, words: Sequence[str]) -> bool:

@@ -129,9 +129,9 @@ def quarantined(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{_literal(path.name)}.damaged-*"))
 
 
-def beside(path: Path, ending: str) -> Path:
+def beside(path: Path, suffix: str) -> Path:
     """The file that SQLite puts beside another."""
-    return path.with_name(path.name + ending)
+    return path.with_name(path.name + suffix)
 
 
 def _make_ready(connection: sqlite3.Connection, salt: bytes | None) -> None:

@@ -58,8 +58,8 @@ class Lacking(Struct, frozen=True):
     """What has to be written so that a conversation has all its originals."""
 
     refs: frozenset[str]
-    nowhere: frozenset[str]  # those of them whose text no conversation has
-    last: float  # when the conversation was last marked as going on
+    unstored: frozenset[str]  # those of them whose text no conversation has
+    last_used: float  # when the conversation was last marked as going on
 
 
 def lacking(

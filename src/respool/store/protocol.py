@@ -28,7 +28,7 @@ class Store(Protocol):
         """The text behind a reference; None if this owner has none."""
         ...
 
-    def holds(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
+    def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
         """Those of the references that lead to a text for this owner."""
         ...
 
@@ -40,7 +40,7 @@ class Store(Protocol):
         """What is known of a conversation, by any process."""
         ...
 
-    def note(self, conversation: str, facts: Facts) -> None:
+    def add_facts(self, conversation: str, facts: Facts) -> None:
         """Write facts down for all processes; durable when this returns, the first writer wins."""
         ...
 
@@ -48,11 +48,11 @@ class Store(Protocol):
         """Write a request down soon; never waits. False: too many wait already, and it is lost."""
         ...
 
-    def reproduce(self, case: Reproduction) -> None:
+    def add_rejected(self, case: Reproduction) -> None:
         """Write down a request that the provider rejected once compacted."""
         ...
 
-    def reproductions(self, owner: str | None) -> list[Reproduction]:
+    def rejected_requests(self, owner: str | None) -> list[Reproduction]:
         """Those cases, the latest first."""
         ...
 
@@ -79,7 +79,7 @@ class Store(Protocol):
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         ...
 
-    def sent(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
+    def prior_requests(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
         """What is recorded of the requests that ended these histories, the latest last.
 
         And the edits of all that were recorded after the one with this number.

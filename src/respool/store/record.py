@@ -107,8 +107,8 @@ class Sent(Struct, frozen=True):
 
     latest: tuple[tuple[str, Latest], ...] = ()  # the hash of that history, and the request
     edited: bool = False  # projections were sent in it that say less than the client holds
-    told: tuple[EditMade, ...] = ()  # edits that are recorded of it, since the record asked for
-    until: int = 0  # the last record that had some
+    edits: tuple[EditMade, ...] = ()  # edits that are recorded of it, since the record asked for
+    last_id: int = 0  # the last record that had some
 
 
 class Conversation(Struct, frozen=True, kw_only=True):

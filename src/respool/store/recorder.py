@@ -30,10 +30,10 @@ class Recorder:
     """A queue of records and the thread behind it, which starts with the first of them."""
 
     def __init__(
-        self, write: Callable[[Sequence[Record]], None], tend: Callable[[], float]
+        self, write: Callable[[Sequence[Record]], None], maintain: Callable[[], float]
     ) -> None:
         self._write = write
-        self._tend = tend  # a little work for when nothing waits; says when to come again
+        self._tend = maintain  # a little work for when nothing waits; says when to come again
         self._tend_at = 0.0
         self._waiting: deque[Record] = deque()
         self._changed = threading.Condition()
@@ -81,30 +81,30 @@ class Recorder:
     def _run(self) -> None:
         while batch := self._next_batch():
             while batch:
-                batch = self._written(batch)
+                batch = self._write_batch(batch)
                 if batch and self._stopping:
-                    self._give_up(batch)
+                    self._drop_batch(batch)
                     return
                 if batch:
-                    self._rest(_RETRY)
+                    self._wait(_RETRY)
 
     def _next_batch(self) -> list[Record]:
         """What waits, once there is something; nothing when all is over."""
         while True:
-            self._rest(_GATHER)
+            self._wait(_GATHER)
             with self._changed:
                 batch = [self._waiting.popleft() for _ in range(min(_BATCH, len(self._waiting)))]
                 self._in_hand = len(batch)
                 if batch or self._stopping:
                     return batch
-            self._tend_if_due()
+            self._maintain_if_due()
 
-    def _written(self, batch: list[Record]) -> list[Record]:
+    def _write_batch(self, batch: list[Record]) -> list[Record]:
         """Write a batch; what is left of it when the store is not to be had."""
         try:
             self._write(batch)
         except StoreUnavailable as error:
-            if error.why in _PASSING:
+            if error.reason in _PASSING:
                 return batch
             self._write_singly(batch)
         except Exception:  # noqa: BLE001 - one record that cannot be written must not stop others
@@ -130,7 +130,7 @@ class Recorder:
             self._told.add(what)
             _log.warning("%s: %s", what, error)
 
-    def _give_up(self, batch: Sequence[Record]) -> None:
+    def _drop_batch(self, batch: Sequence[Record]) -> None:
         with self._changed:
             self.dropped += len(batch) + len(self._waiting)
             self._waiting.clear()
@@ -141,13 +141,13 @@ class Recorder:
             self._in_hand = 0
             self._changed.notify_all()
 
-    def _rest(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> None:
         """Wait a while, or until a batch is full or the end has come."""
         with self._changed:
             if not self._stopping and len(self._waiting) < _BATCH:
                 self._changed.wait(seconds)
 
-    def _tend_if_due(self) -> None:
+    def _maintain_if_due(self) -> None:
         if time.monotonic() < self._tend_at:
             return
         try:

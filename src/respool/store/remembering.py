@@ -21,7 +21,7 @@ Key = tuple[str, str]  # owner, conversation
 
 class _Known(Struct, frozen=True):
     stamp: bytes
-    marked: float  # when the conversation was last marked as going on
+    last_used: float  # when the conversation was last marked as going on
     refs: frozenset[str]
 
 
@@ -36,17 +36,17 @@ class Remembered:
         """Whether all of these are there, for a conversation that was marked since then."""
         with self._lock:
             known = self._known.get(key)
-        if known is None or known.stamp != stamp or known.marked <= since:
+        if known is None or known.stamp != stamp or known.last_used <= since:
             return False
         return known.refs.issuperset(refs)
 
-    def add(self, key: Key, stamp: bytes, refs: Collection[str], marked: float) -> None:
+    def add(self, key: Key, stamp: bytes, refs: Collection[str], last_used: float) -> None:
         """These were seen there, under this stamp."""
         with self._lock:
             known = self._known.pop(key, None)
             before = known.refs if known is not None and known.stamp == stamp else frozenset[str]()
             together = before.union(refs)
             if len(together) <= _REFS:
-                self._known[key] = _Known(stamp, marked, together)
+                self._known[key] = _Known(stamp, last_used, together)
             if len(self._known) > _CONVERSATIONS:
                 self._known.popitem(last=False)

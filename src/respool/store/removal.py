@@ -10,17 +10,17 @@ from .schema import stamp_anew
 ALL = 2**31  # more rows than any conversation has
 
 
-def remove_some(connection: sqlite3.Connection, conversation: int, most: int) -> bool:
+def remove_some(connection: sqlite3.Connection, conversation: int, limit: int) -> bool:
     """Delete some rows of a conversation, its originals first; whether it is gone altogether."""
-    if remove_kept(connection, conversation, most) == most:
+    if remove_kept(connection, conversation, limit) == limit:
         return False
     for table in ("requests", "reproductions"):
         done = connection.execute(
             f"DELETE FROM {table} WHERE rowid IN"  # noqa: S608 - a name of our own
             f" (SELECT rowid FROM {table} WHERE conversation = ? LIMIT ?)",
-            (conversation, most),
+            (conversation, limit),
         )
-        if done.rowcount == most:
+        if done.rowcount == limit:
             return False
     connection.execute(
         """DELETE FROM facts WHERE conversation = (SELECT name FROM conversations WHERE id = ?1)
@@ -33,13 +33,13 @@ def remove_some(connection: sqlite3.Connection, conversation: int, most: int) ->
 
 
 def remove_kept(
-    connection: sqlite3.Connection, conversation: int, most: int, before: float | None = None
+    connection: sqlite3.Connection, conversation: int, limit: int, before: float | None = None
 ) -> int:
     """Let a conversation go without some of its originals; those that no other has are deleted."""
     stamp_anew(connection)
     refs = connection.execute(
         """SELECT ref FROM kept WHERE conversation = ?1 AND (?3 IS NULL OR time < ?3) LIMIT ?2""",
-        (conversation, most, before),
+        (conversation, limit, before),
     ).fetchall()
     connection.executemany(
         "DELETE FROM kept WHERE conversation = ? AND ref = ?",

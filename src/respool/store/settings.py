@@ -73,21 +73,21 @@ def _folder(environ: Mapping[str, str], home: Path) -> Path:
     return state if state.is_absolute() else home / ".local" / "state"
 
 
-def _number(environ: Mapping[str, str], name: str, default: float, most: int) -> float:
+def _number(environ: Mapping[str, str], name: str, default: float, maximum: int) -> float:
     text = environ.get(name, "").strip()
     try:
         value = float(text) if text else default
     except ValueError:
         value = float("nan")  # which is in no range
-    if not _LEAST <= value <= most:
-        raise _refusal(f"environment: {name}={text!r}", most)
+    if not _LEAST <= value <= maximum:
+        raise _refusal(f"environment: {name}={text!r}", maximum)
     return value
 
 
-def _check(name: str, value: float, most: int) -> None:
-    if not _LEAST <= value <= most:
-        raise _refusal(f"Retention: {name}={value!r}", most)
+def _check(name: str, value: float, maximum: int) -> None:
+    if not _LEAST <= value <= maximum:
+        raise _refusal(f"Retention: {name}={value!r}", maximum)
 
 
-def _refusal(what: str, most: int) -> PolicyError:
-    return PolicyError(f"{what} is not allowed; allowed: a number from {_LEAST} to {most:,}")
+def _refusal(what: str, maximum: int) -> PolicyError:
+    return PolicyError(f"{what} is not allowed; allowed: a number from {_LEAST} to {maximum:,}")

@@ -56,16 +56,16 @@ class SQLiteStore:
         self._retention = retention or Retention()
         self._clock = clock
         self._database = Database(self.path, wait, create=create, salt=salt)
-        self._remembered = Remembered()
-        self._recorder = Recorder(self._write_records, self._tend)
+        self._reference_cache = Remembered()
+        self._queue = Recorder(self._write_records, self._maintain)
 
     def salt(self) -> bytes:
         """What API keys are to be hashed with, before anything here hears of them."""
         return self._database.salt()
 
-    def salt_so_far(self) -> bytes:
+    def provisional_salt(self) -> bytes:
         """The same at once; until the file can be opened, what a new one would be given."""
-        return self._database.salt_so_far()
+        return self._database.provisional_salt()
 
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
         """Keep texts under their references; they are durable when this returns."""
@@ -73,12 +73,12 @@ class SQLiteStore:
             return
         now, key, refs = self._clock(), (owner, conversation), originals.keys()
         stamp = self._database.read(self._stamp)
-        if self._remembered.has_all(key, stamp, refs, now - texts.STALE):
+        if self._reference_cache.has_all(key, stamp, refs, now - texts.STALE):
             return
         lacking = self._database.read(lambda c: texts.lacking(c, owner, conversation, refs, now))
         if lacking.refs:
             stamp = self._keep(owner, conversation, originals, lacking, now)
-        self._remembered.add(key, stamp, refs, now if lacking.refs else lacking.last)
+        self._reference_cache.add(key, stamp, refs, now if lacking.refs else lacking.last_used)
 
     def _keep(
         self,
@@ -89,7 +89,7 @@ class SQLiteStore:
         now: float,
     ) -> bytes:
         """Write what a conversation lacks; the stamp under which it then has it."""
-        ready = {ref: texts.pack(ref, originals[ref]) for ref in lacking.nowhere}
+        ready = {ref: texts.pack(ref, originals[ref]) for ref in lacking.unstored}
         wanted = {ref: originals[ref] for ref in lacking.refs}
 
         def work(c: Connection) -> bytes:
@@ -113,7 +113,7 @@ class SQLiteStore:
             self._database.write(lambda c: texts.discard(c, ref))
             return None
 
-    def holds(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
+    def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
         """Those of the references that lead to a text for this owner."""
         asked = [ref for ref in refs if _REF.fullmatch(ref)]
         return self._database.read(lambda c: texts.readable(c, asked, owner))
@@ -130,7 +130,7 @@ class SQLiteStore:
         """What is known of a conversation, by any process."""
         return self._database.read(lambda c: known_facts.facts(c, conversation))
 
-    def note(self, conversation: str, facts: Facts) -> None:
+    def add_facts(self, conversation: str, facts: Facts) -> None:
         """Write facts down for all processes; durable when this returns, the first writer wins."""
         new = known_facts.unknown(facts, self.facts(conversation))
         if new:
@@ -139,20 +139,20 @@ class SQLiteStore:
 
     def record(self, record: Record) -> bool:
         """Write a request down soon; never waits. False: too many wait already, and it is lost."""
-        return self._recorder.record(record)
+        return self._queue.record(record)
 
     @property
     def dropped(self) -> int:
         """How many records were lost because too many waited, or could not be written."""
-        return self._recorder.dropped
+        return self._queue.dropped
 
-    def reproduce(self, case: Reproduction) -> None:
+    def add_rejected(self, case: Reproduction) -> None:
         """Write down a request that the provider rejected once compacted."""
         small = cases.bounded(case)
         body = msgspec.json.encode(small)
         self._database.write(lambda c: cases.reproduce(c, small, body))
 
-    def reproductions(self, owner: str | None) -> list[Reproduction]:
+    def rejected_requests(self, owner: str | None) -> list[Reproduction]:
         """Those cases, the latest first."""
         return self._database.read(lambda c: cases.reproductions(c, owner))
 
@@ -185,7 +185,7 @@ class SQLiteStore:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
         return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
 
-    def sent(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
+    def prior_requests(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
         """What is recorded of those requests of a conversation that ended these histories.
 
         And the edits of all that were recorded after the one with this number.
@@ -211,14 +211,14 @@ class SQLiteStore:
         self.flush()
         gone = self._database.write(lambda c: forget(c, owner, conversation, before))
         if owner is conversation is before is None:
-            for file in self.moved_aside():
+            for file in self.quarantined_files():
                 file.unlink(missing_ok=True)
         try:
-            return replace(gone, erased=self._database.alone(erase))
+            return replace(gone, erased=self._database.run_exclusive(erase))
         except StoreUnavailable:
             return gone  # deleted, but not erased
 
-    def moved_aside(self) -> list[Path]:
+    def quarantined_files(self) -> list[Path]:
         """The damaged files in whose place new ones were begun."""
         return quarantined(self.path)
 
@@ -227,31 +227,31 @@ class SQLiteStore:
         now = self._clock()
         return self._database.write(lambda c: step(c, self._retention, now))
 
-    def trouble(self) -> Why | None:
+    def last_error(self) -> Why | None:
         """Why the store cannot be read now, or could not be written to last; None: it is well."""
         try:
             self._database.read(stamp_of)
         except StoreUnavailable as error:
-            return error.why
-        return self._database.trouble
+            return error.reason
+        return self._database.last_error
 
     def flush(self, timeout: float = _CLOSING) -> bool:
         """Wait until all records are written; whether they are."""
-        return self._recorder.flush(timeout)
+        return self._queue.flush(timeout)
 
     def close(self) -> None:
         """Write what waits and let go of everything."""
-        self._recorder.close(_CLOSING)
+        self._queue.close(_CLOSING)
         self._database.close()
 
     def _write_records(self, records: Sequence[Record]) -> None:
         self._database.write(lambda c: requests.write(c, records))
 
-    def _tend(self) -> float:
+    def _maintain(self) -> float:
         """One step of the sweep; says in how many seconds the next one is due."""
         if self.sweep():
             return _NEXT_STEP
-        remove_old_files(self.moved_aside(), self._retention, self._clock())
+        remove_old_files(self.quarantined_files(), self._retention, self._clock())
         return _NEXT_ROUND
 
 
@@ -269,7 +269,7 @@ class _Originals(Mapping[str, str]):
         return text
 
     def __contains__(self, ref: object) -> bool:
-        return isinstance(ref, str) and bool(self._store.holds((ref,), self._owner))
+        return isinstance(ref, str) and bool(self._store.readable_refs((ref,), self._owner))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._store.refs(self._owner))

@@ -48,15 +48,15 @@ _NO_SUCH = ("no such table", "no such column")  # the schema is not the one that
 class StoreUnavailable(RespoolError):
     """The store cannot do this now; nothing that was asked for counts as kept."""
 
-    def __init__(self, path: Path, why: Why, detail: str = "") -> None:
+    def __init__(self, path: Path, reason: Why, detail: str = "") -> None:
         self.path = path
-        self.why: Why = why
+        self.reason: Why = reason
         self.detail = detail
-        super().__init__(path, why, detail)
+        super().__init__(path, reason, detail)
 
     def __str__(self) -> str:
         detail = f" ({self.detail})" if self.detail else ""
-        return f"The store {self.path} cannot be used: {_SAID[self.why]}{detail}."
+        return f"The store {self.path} cannot be used: {_SAID[self.reason]}{detail}."
 
 
 def reason_of(error: sqlite3.Error) -> Why:

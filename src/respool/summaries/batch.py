@@ -21,11 +21,11 @@ Count = Callable[[str], int]
 class Detail(Struct, frozen=True, gc=False):
     """How much is told: things in a list, characters of words, errors and lines of each."""
 
-    things: int
-    words: int
+    items: int
+    chars: int
     errors: int
     lines: int
-    whys: int  # reasons for the changes of the same files
+    reasons: int  # reasons for the changes of the same files
 
 
 DETAILS: Final = (
@@ -40,29 +40,29 @@ DETAILS: Final = (
 )
 
 
-def told(deeds: Sequence[Deed], at_most: int, count: Count) -> str:
+def told(calls: Sequence[Deed], max_tokens: int, count: Count) -> str:
     """The batch in the most detail that fits into so many tokens."""
     text = ""
-    for text in _tellings(deeds, DETAILS):
-        if count(text) <= at_most:
+    for text in _tellings(calls, DETAILS):
+        if count(text) <= max_tokens:
             return text
-    while count(text) > at_most and text:
+    while count(text) > max_tokens and text:
         text = clip(text, len(text) * 3 // 4)
     return text
 
 
-def told_in(words: str, deeds: Sequence[Deed], at_most: int, count: Count) -> str:
+def told_in(summary: str, calls: Sequence[Deed], max_tokens: int, count: Count) -> str:
     """The batch in a model's words, as many as fit; what changed and what is broken stays told."""
-    below = _common_folder(deeds)
+    below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
-    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant"
-    joined, least = _joined(deeds), DETAILS[-1]
+    head = f"Earlier in this session, {len(calls):,} tool calls of the assistant"
+    joined, least = _joined(calls), DETAILS[-1]
     sure = [*_changed(joined, below, least), *_open_errors(joined, below, least)]
-    words, room = replace_surrogates(words), len(words)  # half a character cannot be written
+    summary, room = replace_surrogates(summary), len(summary)  # half a character cannot be written
     while True:
-        said = _unmarked(clip(words.strip(), room))
+        said = _unmarked(clip(summary.strip(), room))
         text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
-        if count(text) <= at_most or room < 40:
+        if count(text) <= max_tokens or room < 40:
             return text
         room = room * 3 // 4
 
@@ -73,44 +73,44 @@ def _unmarked(words: str) -> str:
     return "\n".join(lines)
 
 
-def least_told(deeds: Sequence[Deed], count: Count) -> int:
+def least_told(calls: Sequence[Deed], count: Count) -> int:
     """The tokens of the barest telling that names every changed file and every open error."""
-    return max(count(text) for text in _tellings(deeds, DETAILS[-1:]))
+    return max(count(text) for text in _tellings(calls, DETAILS[-1:]))
 
 
-def _tellings(deeds: Sequence[Deed], details: Sequence[Detail]) -> Iterator[str]:
+def _tellings(calls: Sequence[Deed], details: Sequence[Detail]) -> Iterator[str]:
     """The batch in each of these details."""
-    below = _common_folder(deeds)
+    below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
-    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant, in short{where}:"
-    joined = _joined(deeds)
+    head = f"Earlier in this session, {len(calls):,} tool calls of the assistant, in short{where}:"
+    joined = _joined(calls)
     for detail in details:
         yield "\n".join([head, *_lines(joined, below, detail)])
 
 
-def _joined(deeds: Sequence[Deed]) -> list[Deed]:
+def _joined(calls: Sequence[Deed]) -> list[Deed]:
     """The deeds with what went on running told once: as it was started, and as it ended."""
     started: dict[str, int] = {}
     found: list[Deed] = []
-    for deed in deeds:
+    for deed in calls:
         at = started.get(deed.session) if deed.session else None
         if at is not None:
-            found[at] = replace(found[at], ending=deed.ending, resolved=deed.resolved)
+            found[at] = replace(found[at], outcome=deed.outcome, resolved=deed.resolved)
             continue
-        if deed.ending.running:
-            started[deed.ending.running] = len(found)
+        if deed.outcome.running:
+            started[deed.outcome.running] = len(found)
         found.append(deed)
     return found
 
 
-def _lines(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _lines(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     sections = (
-        _changed(deeds, below, detail),
-        _open_errors(deeds, below, detail),
-        _ran(deeds, below, detail),
-        _read(deeds, below, detail),
-        _mended(deeds, below, detail),
-        _rest(deeds, below, detail),
+        _changed(calls, below, detail),
+        _open_errors(calls, below, detail),
+        _ran(calls, below, detail),
+        _read(calls, below, detail),
+        _mended(calls, below, detail),
+        _rest(calls, below, detail),
     )
     return [line for section in sections for line in section]
 
@@ -120,25 +120,25 @@ class _Changes(Struct):
 
     edits: int = 0
     failed: int = 0  # of them, by commands that failed, perhaps before
-    whys: dict[str, None] = {}
+    reasons: dict[str, None] = {}
 
 
-def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _changed(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """Which files were changed, and in the assistant's own words why."""
     changes: dict[str, _Changes] = {}
-    for deed in deeds:
-        failed = deed.ending.failed
+    for deed in calls:
+        failed = deed.outcome.failed
         for span in deed.writes if deed.in_shell or not failed else ():
             change = changes.setdefault(span.path, _Changes())
             change.edits, change.failed = change.edits + 1, change.failed + failed
-            if deed.why:
-                change.whys[first_sentences(deed.why, detail.words)] = None
+            if deed.reason:
+                change.reasons[first_sentences(deed.reason, detail.chars)] = None
     groups: dict[tuple[str, ...], list[str]] = {}
     for path, change in changes.items():
-        groups.setdefault(tuple(change.whys), []).append(_below(path, below) + _edited(change))
+        groups.setdefault(tuple(change.reasons), []).append(_below(path, below) + _edited(change))
     all = list(groups.items())
-    lines = list(_each_change(all[-detail.things :], detail))
-    left = [name for _, files in all[: -detail.things] for name in files]
+    lines = list(_each_change(all[-detail.items :], detail))
+    left = [name for _, files in all[: -detail.items] for name in files]
     if left:
         lines.append(f"also {', '.join(left)}")
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
@@ -157,7 +157,7 @@ def _each_change(
     """Files that were changed for the same reasons, and the last of these; each is said once."""
     told: set[str] = set()
     for whys, files in groups:
-        latest = whys[-detail.whys :]
+        latest = whys[-detail.reasons :]
         said = [why for why in latest if why not in told]
         told.update(said)
         earlier = "… " if len(latest) < len(whys) else ""
@@ -165,37 +165,37 @@ def _each_change(
         yield ", ".join(files) + (f": {earlier}{words}" if latest else "")
 
 
-def _open_errors(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _open_errors(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """The errors that nothing has mended since: the latest nearly as they stood, all by a line."""
     failed: dict[tuple[str, str], list[Deed]] = {}
-    for deed in deeds:
-        if deed.ending.failed and not deed.resolved:
-            line = clipped(telling_line(deed.ending.body))
-            failed.setdefault((deed.what, line), []).append(deed)
+    for deed in calls:
+        if deed.outcome.failed and not deed.resolved:
+            line = clipped(telling_line(deed.outcome.body))
+            failed.setdefault((deed.label, line), []).append(deed)
     lines: list[str] = []
     for number, ((_, line), same) in enumerate(reversed(failed.items())):
-        status = f", exit {same[-1].ending.status}" if same[-1].ending.status else ""
+        status = f", exit {same[-1].outcome.status}" if same[-1].outcome.status else ""
         times = f" ({len(same)} times)" if len(same) > 1 else ""
         lines.append(f"- failed{status}: {_what(same[-1], below, detail)}{times}")
         lines += _error(same[-1], line, detail) if number < detail.errors else [f"  {line}"]
     return lines
 
 
-def _error(deed: Deed, main: str, detail: Detail) -> list[str]:
+def _error(call: Deed, main: str, detail: Detail) -> list[str]:
     """The lines that say what went wrong, the main one among them."""
-    lines = errors_in(deed.ending.body, detail.words * 2, detail.lines)
+    lines = errors_in(call.outcome.body, detail.chars * 2, detail.lines)
     said = any(main.removesuffix("…") in line for line in lines)
     return [f"  {line}" for line in ([] if said else [main])] + [f"  {line}" for line in lines]
 
 
-def _mended(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _mended(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """The errors whose operation succeeded since, a line each."""
-    failed = [deed for deed in deeds if deed.ending.failed and deed.resolved]
+    failed = [deed for deed in calls if deed.outcome.failed and deed.resolved]
     if not failed:
         return []
     told: dict[str, None] = {}
     for deed in failed[-detail.errors :]:
-        said = first_error(deed.ending.body, detail.words)
+        said = first_error(deed.outcome.body, detail.chars)
         told[f"{_what(deed, below, detail)}{said and f': {said}'}"] = None
     times = f" ({len(failed)} times)" if len(failed) > 1 else ""
     return [f"- failed at first, then succeeded{times}: {'; '.join(told)}"]
@@ -209,16 +209,16 @@ class _Runs(Struct):
     last: Deed | None = None
 
 
-def _ran(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _ran(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """What was run, how often, and how it ended the last time."""
     runs: dict[str, _Runs] = {}
-    for deed in deeds:
+    for deed in calls:
         if deed.kind == "run":
-            run = runs.setdefault(deed.what, _Runs())
-            run.times, run.failed, run.last = run.times + 1, run.failed + deed.ending.failed, deed
+            run = runs.setdefault(deed.label, _Runs())
+            run.times, run.failed, run.last = run.times + 1, run.failed + deed.outcome.failed, deed
     if not runs:
         return []
-    shown = list(runs.values())[-detail.things :]
+    shown = list(runs.values())[-detail.items :]
     items = [_run(run.last, run, below, detail) for run in shown if run.last]
     left = len(runs) - len(shown)
     more = f"{left} other commands; " if left else ""
@@ -234,23 +234,23 @@ def _run(last: Deed, run: _Runs, below: str, detail: Detail) -> str:
     return what + (went and f" ({went})")
 
 
-def _went(deed: Deed, detail: Detail) -> str:
+def _went(call: Deed, detail: Detail) -> str:
     """How a run went, as far as it says so."""
-    if deed.ending.failed:
+    if call.outcome.failed:
         return "failed"
-    if deed.content == "page":
-        return opening(deed.ending.body, 2 * detail.words)
-    said = last_word(deed.ending.body, detail.words // 2) if deed.content == "test" else ""
-    ended = "still running" if deed.ending.running else "ok" if deed.ending.well else ""
+    if call.content == "page":
+        return opening(call.outcome.body, 2 * detail.chars)
+    said = last_word(call.outcome.body, detail.chars // 2) if call.content == "test" else ""
+    ended = "still running" if call.outcome.running else "ok" if call.outcome.succeeded else ""
     return said or ended
 
 
-def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _read(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """What was read, the ranges of one file together."""
     files: dict[str, list[str]] = {}
     others: dict[str, None] = {}
-    for deed in deeds:
-        if deed.kind == "read" and not deed.ending.failed:
+    for deed in calls:
+        if deed.kind == "read" and not deed.outcome.failed:
             for span in deed.reads:
                 files.setdefault(span.path, []).append(_range(span, deed))
             if not deed.reads:
@@ -258,15 +258,15 @@ def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     items = [*others, *(f"{_below(path, below)}{_ranges(at)}" for path, at in files.items())]
     if not items:
         return []
-    left = len(items) - detail.things
+    left = len(items) - detail.items
     more = f"{left} other things, " if left > 0 else ""
-    return [f"- read: {more}{', '.join(items[-detail.things :])}"]
+    return [f"- read: {more}{', '.join(items[-detail.items :])}"]
 
 
-def _range(span: Span, deed: Deed) -> str:
-    if span.part or deed.ending.in_part:
+def _range(span: Span, call: Deed) -> str:
+    if span.part or call.outcome.is_truncated:
         return "in part"
-    return lines_read(span, deed.ending.lines)
+    return lines_read(span, call.outcome.lines)
 
 
 def _ranges(found: Iterable[str]) -> str:
@@ -287,21 +287,21 @@ def _ranges(found: Iterable[str]) -> str:
     return " " + ", ".join(f"{first}-{last}" for first, last in joined) if joined else " (parts)"
 
 
-def _rest(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _rest(calls: Sequence[Deed], below: str, detail: Detail) -> list[str]:
     """Searches are only counted; of other calls the tools are named, or the commands."""
-    searches = sum(deed.kind == "search" for deed in deeds)
+    searches = sum(deed.kind == "search" for deed in calls)
     tools: dict[str, int] = {}
-    for deed in deeds:
+    for deed in calls:
         if deed.kind == "other" or (deed.kind == "write" and not deed.writes):
-            spoken = _what(deed, below, detail) if deed.known_by == "command" else ""
+            spoken = _what(deed, below, detail) if deed.label_source == "command" else ""
             name = spoken or deed.tool or "unnamed"
             tools[name] = tools.get(name, 0) + 1
     lines = [f"- searched {_times(searches)}"] if searches else []
     if tools:
         named = [f"{name} {_times(n)}" if n > 1 else name for name, n in tools.items()]
-        left = len(named) - detail.things
+        left = len(named) - detail.items
         more = f" and {left} more" if left > 0 else ""
-        lines.append(f"- other calls: {', '.join(named[: detail.things])}{more}")
+        lines.append(f"- other calls: {', '.join(named[: detail.items])}{more}")
     return lines
 
 
@@ -309,8 +309,8 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _what(deed: Deed, below: str, detail: Detail) -> str:
-    return clip(_below(deed.what, below), max(60, detail.words // 2))
+def _what(call: Deed, below: str, detail: Detail) -> str:
+    return clip(_below(call.label, below), max(60, detail.chars // 2))
 
 
 def _below(path: str, folder: str) -> str:
@@ -318,9 +318,9 @@ def _below(path: str, folder: str) -> str:
     return path.replace(folder + "/", "…/") if folder else path
 
 
-def _common_folder(deeds: Sequence[Deed]) -> str:
+def _common_folder(calls: Sequence[Deed]) -> str:
     """The folder above most of a batch's absolute paths, if several; of equals the first."""
-    spans = [span for deed in deeds for span in (*deed.reads, *deed.writes)]
+    spans = [span for deed in calls for span in (*deed.reads, *deed.writes)]
     roots: dict[str, set[str]] = {}
     for path in dict.fromkeys(span.path for span in spans if span.path[:1] == "/"):
         folder = posixpath.dirname(path)

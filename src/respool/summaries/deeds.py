@@ -28,24 +28,24 @@ class Deed(Struct, frozen=True):
     """What is told of one call."""
 
     kind: Kind
-    what: str  # a file, a command, a pattern: how a reader knows the call again
+    label: str  # a file, a command, a pattern: how a reader knows the call again
     tool: str
-    ending: Ending
+    outcome: Ending
     reads: tuple[Span, ...] = ()
     writes: tuple[Span, ...] = ()
     replaces: bool = False
     content: Content | None = None
     rerun: bool = False
     resolved: bool = False  # it failed, and the same succeeded since
-    why: str = ""  # the assistant's own words before it
+    reason: str = ""  # the assistant's own words before it
     session: str = ""  # what still ran and was asked about again
-    known_by: KnownBy = "name"  # what `what` is
+    label_source: KnownBy = "name"  # what `what` is
     in_shell: bool = False  # a command may have done a part of it before it failed
 
 
 def deed_of(call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False) -> Deed:
     """The facts of one call and its result."""
-    ending = ending_of(result.text, result.error, use.ends_as)
+    ending = ending_of(result.text, result.error, use.outcome_kind)
     session = use.target if use.target and use.target.isdigit() else ""
     what, known_by = _named(call, use)
     if session and ending.command:
@@ -103,7 +103,7 @@ def lines_read(span: Span, shown: int) -> str:
     return f"{first}-{min(last, there) if last < TO_THE_END else there}"
 
 
-def first_sentences(text: str, room: int) -> str:
+def first_sentences(text: str, budget: int) -> str:
     """The first sentences of what was said, as many as fit; at least a part of the first.
 
     Where the first only opens ("Right."), what follows is told in part.
@@ -111,10 +111,10 @@ def first_sentences(text: str, room: int) -> str:
     said = ""
     for sentence in _SENTENCE.split(text.strip()):
         longer = f"{said} {sentence}".strip()
-        if said and len(longer) > room:
-            said = longer if len(said) < room // 3 else said
+        if said and len(longer) > budget:
+            said = longer if len(said) < budget // 3 else said
             break
         said = longer
-        if len(said) > room // 2:
+        if len(said) > budget // 2:
             break
-    return clip(" ".join(said.split()), room)
+    return clip(" ".join(said.split()), budget)

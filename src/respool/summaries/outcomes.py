@@ -98,9 +98,9 @@ class Ending(Struct, frozen=True, gc=False):
     status: int | None = None
     running: str = ""  # the session in which it still runs
     command: str = ""  # what ran, where the frame says so
-    well: bool = False  # it is known to have ended well; else nothing may tell how it ended
+    succeeded: bool = False  # it is known to have ended well; else nothing may tell how it ended
     printed: int | None = None  # how many lines it printed, where the body is only some of them
-    kept_in: str = ""  # the file that has all of it, where the body is only some of it
+    full_output: str = ""  # the file that has all of it, where the body is only some of it
 
     @property
     def lines(self) -> int:
@@ -108,9 +108,9 @@ class Ending(Struct, frozen=True, gc=False):
         return count_lines(self.body)
 
     @property
-    def in_part(self) -> bool:
+    def is_truncated(self) -> bool:
         """Whether its agent showed only some of its lines."""
-        return bool(self.kept_in) or (self.printed is not None and self.printed > self.lines)
+        return bool(self.full_output) or (self.printed is not None and self.printed > self.lines)
 
 
 class _Opened(Struct, frozen=True, gc=False):
@@ -237,7 +237,7 @@ def _failed(opened: _Opened, kind: Kind) -> bool:
 
 
 def telling_lines(
-    body: str, room: int, most: int, longest: int = _LONGEST_LINE
+    body: str, budget: int, limit: int, longest: int = _LONGEST_LINE
 ) -> list[int]:  # fmt: skip
     """The numbers of the first lines that say what went wrong, or else of the last lines.
 
@@ -249,8 +249,8 @@ def telling_lines(
         for number, line in enumerate(lines):
             told = tells(line[:_LONGEST_LINE]) or (number and _announces(lines[number - 1]))
             if told and number not in found and not _progress(line):
-                room -= min(len(line), longest) + 1
-                if len(found) == most or (room < 0 and found):
+                budget -= min(len(line), longest) + 1
+                if len(found) == limit or (budget < 0 and found):
                     return sorted(found)
                 found.append(number)
     if found:
@@ -287,30 +287,30 @@ def _sums_up(line: str) -> bool:
     return any(word in line for word in _SUMMING) and _SUMS_UP.search(line) is not None
 
 
-def first_error(body: str, room: int) -> str:
+def first_error(body: str, budget: int) -> str:
     """The first line that says what went wrong; a mere count of errors only if nothing else."""
     line = " ".join(telling_line(body).split())
     if not _sums_up(line):
-        return clip(line, room)
+        return clip(line, budget)
     lines = body.split("\n")
     found = [" ".join(lines[number].split()) for number in telling_lines(body, 2_000, 8)]
     better = [line for line in found if not _sums_up(line)]
-    return clip((better or [line])[0], room)
+    return clip((better or [line])[0], budget)
 
 
-def sum_line(body: str, room: int) -> str:
+def sum_line(body: str, budget: int) -> str:
     """The line with counts among the last ones; nothing where there is none."""
-    said = last_word(body, room)
+    said = last_word(body, budget)
     return said if _sums_up(said) else ""
 
 
-def errors_in(body: str, room: int, most: int) -> list[str]:
+def errors_in(body: str, budget: int, limit: int) -> list[str]:
     """Those lines, nearly as they stand: what is too long is cut at its end."""
     lines = body.split("\n")
-    return [clip(lines[number].rstrip(), room) for number in telling_lines(body, room, most)]
+    return [clip(lines[number].rstrip(), budget) for number in telling_lines(body, budget, limit)]
 
 
-def last_word(body: str, room: int) -> str:
+def last_word(body: str, budget: int) -> str:
     """The line that sums a run up: of its last lines the one with counts, else the last to tell."""
     start = body.rfind("\n", 0, max(0, len(body) - _TAIL)) + 1
     lines = [line[:_LONGEST_LINE].strip(_RULES) for line in body[start:].split("\n")]
@@ -319,10 +319,10 @@ def last_word(body: str, room: int) -> str:
         return ""
     sums = [line for line in reversed(tail[-_LAST_LINES:]) if _sums_up(line)]
     best = (line for tells in _TESTED for line in sums if tells.search(line))
-    return clip(" ".join(next(best, tail[-1]).split()), room)
+    return clip(" ".join(next(best, tail[-1]).split()), budget)
 
 
-def opening(body: str, room: int) -> str:
+def opening(body: str, budget: int) -> str:
     """The first words of a report: its heading, if it has one, and the first line below that."""
     said: list[str] = []
     for line in body[:_HEAD].split("\n"):
@@ -332,16 +332,16 @@ def opening(body: str, room: int) -> str:
         said.append(text.strip("#* ") if text.startswith("#") else text)
         if not text.startswith("#") or len(said) > 1:
             break
-    return clip(": ".join(said), room)
+    return clip(": ".join(said), budget)
 
 
-def clip(text: str, room: int) -> str:
+def clip(text: str, budget: int) -> str:
     """A text that fits, cut between words where that is possible."""
-    if len(text) <= room:
+    if len(text) <= budget:
         return text
-    cut = text[: max(room - 1, 0)]
+    cut = text[: max(budget - 1, 0)]
     border = cut.rfind(" ")
-    return (cut[:border] if border > room // 2 else cut).rstrip(" ,;:") + "…"
+    return (cut[:border] if border > budget // 2 else cut).rstrip(" ,;:") + "…"
 
 
 def strings_in(arguments: str) -> dict[str, str]:

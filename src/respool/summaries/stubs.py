@@ -28,77 +28,77 @@ class Stub(Struct, frozen=True, gc=False):
     """What stays of a result: a text, and how many lines of the source are among it."""
 
     text: str
-    kept: int = 0
+    kept_lines: int = 0
 
 
-def stub_of(deed: Deed, *, errors_verbatim: bool, framed: int = 0) -> Stub:
+def stub_of(call: Deed, *, errors_verbatim: bool, framed: int = 0) -> Stub:
     """What stays of an old result; `framed`: so many lines stand around what the call printed."""
-    if deed.ending.failed:
-        return _failure(deed, errors_verbatim and not deed.resolved, framed)
-    return Stub(f"{_done(deed)}{_elsewhere(deed)}")
+    if call.outcome.failed:
+        return _failure(call, errors_verbatim and not call.resolved, framed)
+    return Stub(f"{_done(call)}{_elsewhere(call)}")
 
 
-def _elsewhere(deed: Deed) -> str:
+def _elsewhere(call: Deed) -> str:
     """Where all of an output is that was shown in part."""
-    return deed.ending.kept_in and f"; all of it is in {deed.ending.kept_in}"
+    return call.outcome.full_output and f"; all of it is in {call.outcome.full_output}"
 
 
-def _done(deed: Deed) -> str:
-    match deed.kind:
+def _done(call: Deed) -> str:
+    match call.kind:
         case "read":
-            return _looked(deed)
+            return _looked(call)
         case "write":
-            return _wrote(deed)
+            return _wrote(call)
         case "search":
-            return f"{_sought(deed)} {clip(deed.what, _NAMED)}: {_found(deed)}"
+            return f"{_sought(call)} {clip(call.label, _NAMED)}: {_found(call)}"
         case "run":
-            return _ran(deed)
+            return _ran(call)
         case _:
-            first = opening(deed.ending.body, _SAID)
-            return f"{deed.tool or 'a call'}, {deed.ending.lines:,} lines" + (
+            first = opening(call.outcome.body, _SAID)
+            return f"{call.tool or 'a call'}, {call.outcome.lines:,} lines" + (
                 first and f": {first}"
             )
 
 
-def _ran(deed: Deed) -> str:
-    ended = _ended(deed)
-    return f"ran {clip(deed.what, _NAMED)}{ended and f': {ended}'}{_said(deed)}"
+def _ran(call: Deed) -> str:
+    ended = _ended(call)
+    return f"ran {clip(call.label, _NAMED)}{ended and f': {ended}'}{_said(call)}"
 
 
-def _wrote(deed: Deed) -> str:
+def _wrote(call: Deed) -> str:
     """What was written; of a command that may write anything, what ran."""
-    if deed.known_by == "command":
-        return _ran(deed)
-    ended = _ended(deed)
-    how = ", ok" if deed.ending.well else ended and f": {ended}"
-    said = "" if deed.content == "edit" else _said(deed)
-    return f"{'wrote' if deed.replaces else 'changed'} {_files(deed)}{how}{said}"
+    if call.label_source == "command":
+        return _ran(call)
+    ended = _ended(call)
+    how = ", ok" if call.outcome.succeeded else ended and f": {ended}"
+    said = "" if call.content == "edit" else _said(call)
+    return f"{'wrote' if call.replaces else 'changed'} {_files(call)}{how}{said}"
 
 
-def _looked(deed: Deed) -> str:
+def _looked(call: Deed) -> str:
     """What was read: a file, or what a command shows."""
-    if deed.reads and deed.what == deed.reads[0].path:
-        return f"read {_short(deed.what)}{_lines(deed)}"
-    said = sum_line(deed.ending.body, _SAID)
-    seen = f"looked at {clip(deed.what, _NAMED)}, {_shown(deed.ending)}"
+    if call.reads and call.label == call.reads[0].path:
+        return f"read {_short(call.label)}{_lines(call)}"
+    said = sum_line(call.outcome.body, _SAID)
+    seen = f"looked at {clip(call.label, _NAMED)}, {_shown(call.outcome)}"
     return seen + (said and f"; {said}")
 
 
-def _failure(deed: Deed, verbatim: bool, framed: int) -> Stub:
+def _failure(call: Deed, verbatim: bool, framed: int) -> Stub:
     """A failed call: its telling lines as they stand, or one of them when it was mended since."""
-    changed = "ran" if deed.known_by == "command" else "changed"
-    verbs = {"read": "read", "write": changed, "search": _sought(deed)}
-    verb = verbs.get(deed.kind, "ran")
-    since = "; the same succeeded later" if deed.resolved else ""
-    head = f"{verb} {clip(_short(deed.what), _NAMED)}: {_ended(deed)}{since}{_elsewhere(deed)}"
-    body = deed.ending.body
+    changed = "ran" if call.label_source == "command" else "changed"
+    verbs = {"read": "read", "write": changed, "search": _sought(call)}
+    verb = verbs.get(call.kind, "ran")
+    since = "; the same succeeded later" if call.resolved else ""
+    head = f"{verb} {clip(_short(call.label), _NAMED)}: {_ended(call)}{since}{_elsewhere(call)}"
+    body = call.outcome.body
     if not verbatim:
         told = first_error(body, _SAID)
         return Stub(head + (told and f": {told}"))
     lines = body.split("\n")
     found = telling_lines(body, _ERRORS, _ERROR_LINES, _ERROR_LINE)
     numbers = _with_lines_between([0, *found] if found[:1] == [1] and not framed else found)
-    told = _with_holes(lines, numbers, deed.ending.lines, framed)
+    told = _with_holes(lines, numbers, call.outcome.lines, framed)
     return Stub("\n".join([head, *told]), len(numbers))
 
 
@@ -124,9 +124,9 @@ def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> 
     return [*told, hole(all - expected, "lines")] if all > expected else told
 
 
-def _ended(deed: Deed) -> str:
+def _ended(call: Deed) -> str:
     """How a call ended, as far as it is known."""
-    ending = deed.ending
+    ending = call.outcome
     if ending.running:
         return f"still running, session {ending.running}"
     if ending.failed:
@@ -134,55 +134,55 @@ def _ended(deed: Deed) -> str:
     return "" if ending.status is None else f"exit {ending.status}"
 
 
-def _said(deed: Deed) -> str:
+def _said(call: Deed) -> str:
     """What a run says last, or a report first."""
-    if deed.content == "page":
-        said = opening(deed.ending.body, _REPORT)
+    if call.content == "page":
+        said = opening(call.outcome.body, _REPORT)
     else:
-        said = last_word(deed.ending.body, _SAID)
+        said = last_word(call.outcome.body, _SAID)
     return said and f"; {said}"
 
 
-def _lines(deed: Deed) -> str:
-    ending = deed.ending
-    ranges = [lines_read(span, ending.printed or ending.lines) for span in deed.reads]
-    if len(deed.reads) == 1 and ranges[0]:
-        return f", lines {ranges[0]}{' in part' if ending.in_part else ''}"
-    more = f" and {len(deed.reads) - 1} more" if len(deed.reads) > 1 else ""
+def _lines(call: Deed) -> str:
+    ending = call.outcome
+    ranges = [lines_read(span, ending.printed or ending.lines) for span in call.reads]
+    if len(call.reads) == 1 and ranges[0]:
+        return f", lines {ranges[0]}{' in part' if ending.is_truncated else ''}"
+    more = f" and {len(call.reads) - 1} more" if len(call.reads) > 1 else ""
     return f"{more}, {_shown(ending)}"
 
 
 def _shown(ending: Ending) -> str:
     """How many lines were shown, and of how many."""
     if ending.printed is None:
-        return f"{ending.lines:,} lines{' shown' if ending.in_part else ''}"
-    return f"{ending.lines:,}{f' of {ending.printed:,}' if ending.in_part else ''} lines"
+        return f"{ending.lines:,} lines{' shown' if ending.is_truncated else ''}"
+    return f"{ending.lines:,}{f' of {ending.printed:,}' if ending.is_truncated else ''} lines"
 
 
-def _files(deed: Deed) -> str:
-    names = [_short(span.path) for span in deed.writes] or [clip(deed.what, _NAMED)]
+def _files(call: Deed) -> str:
+    names = [_short(span.path) for span in call.writes] or [clip(call.label, _NAMED)]
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more
 
 
-def _sought(deed: Deed) -> str:
+def _sought(call: Deed) -> str:
     """How a search is told: by its command, by what it lists, or by what it looks for."""
-    if deed.known_by == "command":
+    if call.label_source == "command":
         return "ran"
-    listed = deed.known_by == "name" and deed.content == "listing"
+    listed = call.label_source == "name" and call.content == "listing"
     return "listed" if listed else "searched for"
 
 
-def _found(deed: Deed) -> str:
+def _found(call: Deed) -> str:
     """How much a search found; in lines where these may be hits or not."""
-    body = deed.ending.body
+    body = call.outcome.body
     more = " and more" if _MORE.search(body, max(0, len(body) - _NOTES)) else ""
-    if deed.content == "listing" and not deed.ending.in_part:
+    if call.content == "listing" and not call.outcome.is_truncated:
         entries = count_entries(body)
-        return f"{_shown(deed.ending) if entries is None else f'{entries:,} entries'}{more}"
-    counted = None if deed.content == "listing" or deed.ending.in_part else count_hits(body)
+        return f"{_shown(call.outcome) if entries is None else f'{entries:,} entries'}{more}"
+    counted = None if call.content == "listing" or call.outcome.is_truncated else count_hits(body)
     if counted is None:
-        return f"{_shown(deed.ending)}{more}"
+        return f"{_shown(call.outcome)}{more}"
     hits, files = counted
     return f"{hits:,} hits{f' in {files:,} files' if files > 1 else ''}{more}"
 

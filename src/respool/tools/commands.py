@@ -120,7 +120,7 @@ PROGRAMS: Final[dict[str, Reader]] = {
     ),
     "shasum": partial(files.partly, valued=("-a",)),
     "iconv": partial(files.partly, valued=("-f", "-t"), output=("-o", "--output")),
-    "tr": lambda call: Effect(passes="part") if call.fed else SILENT,
+    "tr": lambda call: Effect(passed_lines="part") if call.has_input else SILENT,
     "sort": files.sort,
     **_each("jq yq gojq fx", files.query),
     # looks for something
@@ -271,7 +271,7 @@ def _pipeline(pipeline: Pipeline, depth: int, fed: bool) -> Effect:
         found = _stage(stage, fed or effect is not None, depth)
         effect = found if effect is None else piped(effect, found)
     done = effect or SILENT
-    if pipeline.maybe and done.writes:
+    if pipeline.conditional and done.writes:
         done = replace(done, replaces=False)  # what was there may be there still
     return unseen(done) if pipeline.hidden else done
 
@@ -298,7 +298,7 @@ def _redirected(effect: Effect, redirect: Redirect, cwd: str | None) -> Effect:
     shown = redirect.descriptor not in ("", "1") and not redirect.operator.startswith("&")
     if not shown:
         effect = unseen(effect)
-    if redirect.word.sure and redirect.word.text in STREAMS:
+    if redirect.word.certain and redirect.word.text in STREAMS:
         return effect
     if span(redirect.word, cwd) is None:
         return both(effect, replace(BARRIER, kind="write", known=False))
@@ -312,7 +312,7 @@ def _simple(simple: Simple, fed: bool, depth: int) -> Effect:
     """One program, by the table."""
     first = simple.words[0]
     name = _program(first.text)
-    reader = PROGRAMS.get(name) if first.sure else None
+    reader = PROGRAMS.get(name) if first.certain else None
     if reader is None:
         asks = len(simple.words) == 2 and simple.words[1].text in ("--version", "--help")
         return (

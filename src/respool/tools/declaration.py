@@ -23,7 +23,7 @@ from .use import CONTENTS, KINDS, Content, Kind
 UNLIMITED: Final = None  # the cap of a tool whose results stay verbatim
 
 TOOL_KEYS: Final = (
-    "cap", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
+    "cap_chars", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
     "replaces", "barrier", "content", "numbers", "command", "patch", "workdir",
 )  # fmt: skip
 
@@ -83,7 +83,7 @@ def _lines(value: object) -> str:
 
 _CHECKS: Final[dict[str, Callable[[object], object]]] = {
     "name": name_on_wire,
-    "cap": lambda value: value if value is UNSET else characters(value),
+    "cap_chars": lambda value: value if value is UNSET else characters(value),
     "rerun": switch,
     "kind": _optional(lambda value: one_of(value, KINDS)),
     "operation": _optional(_argument),
@@ -107,20 +107,20 @@ _CHECKS: Final[dict[str, Callable[[object], object]]] = {
 class Tool:
     """What is declared of one tool; whatever is left out is taken from what else is known of it.
 
-    `cap` is the number of characters its results may have once they have been seen. It wins over
+    `cap_chars` is the number of characters its results may have once they have been seen. It wins over
     the policy's cap, larger or smaller; `UNLIMITED` leaves them verbatim; unset means the policy's.
     `rerun=True` says that running it again is safe, so that a marker may advise it. The others say
     what a call does, by the names of its arguments.
 
-    >>> Tool("Read", cap=60_000, rerun=True)
-    Tool(name='Read', cap=60000, rerun=True)
+    >>> Tool("Read", cap_chars=60_000, rerun=True)
+    Tool(name='Read', cap_chars=60000, rerun=True)
     >>> Tool("view", kind="read", reads="path", lines="view_range")
     Tool(name='view', kind='read', reads=('path',), lines='view_range')
     """
 
     name: str
     _: KW_ONLY
-    cap: int | UnsetType | None = UNSET
+    cap_chars: int | UnsetType | None = UNSET
     rerun: bool = False
     kind: Kind | None = None  # what it does
     operation: str | None = None  # the argument that names the operation
@@ -147,9 +147,9 @@ class Tool:
 
     def __post_init__(self) -> None:
         for key, check in _CHECKS.items():
-            self._settle(key, check)
+            self._validate(key, check)
 
-    def _settle(self, key: str, check: Callable[[object], object]) -> None:
+    def _validate(self, key: str, check: Callable[[object], object]) -> None:
         value = getattr(self, key)
         try:
             object.__setattr__(self, key, check(value))
@@ -170,13 +170,13 @@ class Tool:
         return [[key, _plain(value)] for key, value in self.declared().items()]
 
     @property
-    def tells_effects(self) -> bool:
+    def has_effects(self) -> bool:
         """Whether it says what a call does; its other keys are beside that."""
         told = self.kind or self.reads or self.writes or self.command or self.patch
         return bool(told) or self.barrier is not None
 
     @property
-    def tells_identity(self) -> bool:
+    def has_identity(self) -> bool:
         """Whether it says what calls are the same."""
         return not (self.operation is None and self.target is None and self.key is None)
 

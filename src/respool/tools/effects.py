@@ -39,7 +39,7 @@ class Effect(Struct, frozen=True):
     barrier: bool = False
     known: bool = True
     content: Content | None = None
-    passes: Passing = None  # what it lets through of its input; None: it prints something else
+    passed_lines: Passing = None  # what it lets through of its input; None: it prints something else
     target: str = ""
 
 
@@ -56,17 +56,17 @@ class Call(Struct, frozen=True):
     name: str
     args: tuple[Word, ...]
     cwd: str | None = None
-    fed: bool = False  # whether something is piped or redirected into it
+    has_input: bool = False  # whether something is piped or redirected into it
     text: str | None = None  # a here-document for it
     run: Callable[[tuple[Word, ...], str | None], Effect] | None = None  # other words, in a folder
     script: Callable[[str, str | None], Effect] | None = None  # shell text, in a folder
 
-    def again(self, words: Iterable[Word], cwd: str | None = None) -> Effect:
+    def run_words(self, words: Iterable[Word], cwd: str | None = None) -> Effect:
         """What other words do, run in the place of this program."""
         given = tuple(words)
         return self.run(given, cwd or self.cwd) if self.run and given else SILENT
 
-    def read_script(self, text: str) -> Effect:
+    def run_script(self, text: str) -> Effect:
         """What shell text does, run by this program."""
         return self.script(text, self.cwd) if self.script else IGNORANCE
 
@@ -113,13 +113,13 @@ def _flags(
         return [(text, next(following, None))]
     if text.startswith("--") or long_dash:
         name, equals, value = text.partition("=")
-        return [(name, Word(value, word.sure, word.glob) if equals else None)]
+        return [(name, Word(value, word.certain, word.glob) if equals else None)]
     found: list[tuple[str, Word | None]] = []
     for at in range(1, len(text)):
         flag = f"-{text[at]}"
         if flag in takes:
             value = text[at + 1 :]
-            found.append((flag, Word(value, word.sure) if value else next(following, None)))
+            found.append((flag, Word(value, word.certain) if value else next(following, None)))
             break
         found.append((flag, None))
     return found
@@ -127,7 +127,7 @@ def _flags(
 
 def span(word: Word, cwd: str | None, part: bool = False) -> Span | None:
     """What a word names, where that is known; of a pattern, the folder it stays in."""
-    if not word.sure or (cwd == UNKNOWN and not is_absolute(word.text)):
+    if not word.certain or (cwd == UNKNOWN and not is_absolute(word.text)):
         return None
     if word.glob:
         return Span(normal(folder_before(word.text), cwd), part=True)
@@ -154,7 +154,7 @@ def rewrites(variable: str) -> bool:
 
 def named(words: Iterable[Word]) -> list[Word]:
     """The words that name files, not streams."""
-    return [word for word in words if word.text not in STREAMS and (word.text or not word.sure)]
+    return [word for word in words if word.text not in STREAMS and (word.text or not word.certain)]
 
 
 def reading(
@@ -170,8 +170,8 @@ def reading(
     spans = [found for word in files if (found := span(word, call.cwd, part))]
     if content == "code" and spans and not spans[0].part:
         content = content_of(spans[0].path)
-    if not files and call.fed:
-        return Effect(passes=passes, content=None)
+    if not files and call.has_input:
+        return Effect(passed_lines=passes, content=None)
     return Effect(
         kind, tuple(spans), content=content, target=spans[0].path if spans else called(call)
     )
@@ -195,7 +195,7 @@ def writing(call: Call, words: Iterable[Word], replaces: bool = False) -> Effect
 
 def called(call: Call) -> str:
     """A command's name with what it is about: the words that are no flags."""
-    words = [word.text for word in call.args if word.text[:1] not in ("-", "") and word.sure]
+    words = [word.text for word in call.args if word.text[:1] not in ("-", "") and word.certain]
     return " ".join([call.name, *words[:3]])[:_LONGEST_TARGET]
 
 
@@ -237,18 +237,18 @@ def _mixed(one: Effect, other: Effect) -> Content | None:
 
 def piped(upstream: Effect, stage: Effect) -> Effect:
     """What a command does that is fed by another."""
-    if stage.passes is None:
+    if stage.passed_lines is None:
         shown = Effect(
             upstream.kind, (), upstream.writes, upstream.replaces, upstream.barrier, upstream.known,
             None, None, upstream.target,
         )  # fmt: skip
         return replace(both(shown, stage), content=stage.content)
-    joined = both(replace(upstream, reads=_through(upstream, stage.passes)), stage)
-    passes = upstream.passes if stage.passes == "all" else "part"
+    joined = both(replace(upstream, reads=_through(upstream, stage.passed_lines)), stage)
+    passes = upstream.passed_lines if stage.passed_lines == "all" else "part"
     return replace(
         joined,
         content=upstream.content or stage.content,
-        passes=None if upstream.passes is None else passes,
+        passed_lines=None if upstream.passed_lines is None else passes,
         target=upstream.target or stage.target,
     )
 
@@ -275,4 +275,4 @@ def lines_of(read: Span, first: int, last: int) -> Span:
 def unseen(effect: Effect) -> Effect:
     """A command whose output nobody sees."""
     kind: Kind = effect.kind if effect.kind in ("write", "run") else "other"
-    return replace(effect, kind=kind, reads=(), content=None, passes=None)
+    return replace(effect, kind=kind, reads=(), content=None, passed_lines=None)

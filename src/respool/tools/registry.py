@@ -20,7 +20,7 @@ from .paths import normal
 from .reading import folder_of, use_by
 from .use import Identity, Use
 
-_DECLARED = 'a list of Tool, as in Tools([Tool("Bash", cap=10_000)])'
+_DECLARED = 'a list of Tool, as in Tools([Tool("Bash", cap_chars=10_000)])'
 _MOST_REMEMBERED: Final = 8_192  # calls
 _LONGEST_REMEMBERED: Final = 4_096  # characters of arguments; longer ones are remembered by hash
 _UNDECLARED: Final = Use("other", barrier=True, known=False)
@@ -34,7 +34,7 @@ class Tools:
     gives them (`mcp__github__get_issue`, not `get_issue`): declare that one. A declaration never
     reaches a tool that merely ends like it, for two servers may each have a `search` of their own.
 
-    >>> tools = Tools([Tool("Bash", cap=10_000), Tool("Read", cap=None)])
+    >>> tools = Tools([Tool("Bash", cap_chars=10_000), Tool("Read", cap_chars=None)])
     >>> tools.cap_for("Bash", 32_000), tools.cap_for("Read", 32_000), tools.cap_for("Grep", 32_000)
     (10000, None, 32000)
     >>> tools.use_of("Bash", '{"command": "sed -n 5,9p a.py"}').reads
@@ -77,7 +77,7 @@ class Tools:
     def cap_for(self, name: str, default: int | None) -> int | None:
         """The cap of this tool's results: its own, or else `default`; None is unlimited."""
         tool = self._by_name.get(name)
-        return default if tool is None or isinstance(tool.cap, UnsetType) else tool.cap
+        return default if tool is None or isinstance(tool.cap_chars, UnsetType) else tool.cap_chars
 
     def declare(self, *tools: Tool) -> Tools:
         """A registry that also holds these; an earlier declaration of the same name is replaced."""
@@ -90,9 +90,9 @@ class Tools:
         known = (name, hints, _short(arguments))
         use = self._remembered.get(known)
         if use is None:
-            use = self._told(name, arguments_of(arguments), hints)
+            use = self._resolve(name, arguments_of(arguments), hints)
             if len(self._remembered) >= _MOST_REMEMBERED:
-                self._forget()
+                self._evict()
             self._remembered[known] = use
         return use
 
@@ -101,15 +101,15 @@ class Tools:
         use = self.use_of(name, arguments, definition)
         return Identity(use.operation, use.target, use.key)
 
-    def _forget(self) -> None:
+    def _evict(self) -> None:
         """Drop the older half."""
         for known in list(self._remembered)[: _MOST_REMEMBERED // 2]:
             self._remembered.pop(known, None)
 
-    def _told(self, name: str, arguments: dict[str, Any], hints: Hints | None) -> Use:
+    def _resolve(self, name: str, arguments: dict[str, Any], hints: Hints | None) -> Use:
         own = self._by_name.get(name)
         row = catalogued(name, arguments)
-        if own is not None and own.tells_effects:
+        if own is not None and own.has_effects:
             use = use_by(own, arguments)
         elif hints is not None:
             use = hints.use()
@@ -117,7 +117,7 @@ class Tools:
             use = _UNDECLARED if row is None else use_by(row, arguments)
         if own is not None:
             use = replace(use, content=own.content or use.content, rerun=own.rerun or use.rerun)
-        told = own if own is not None and (own.tells_identity or row is None) else row
+        told = own if own is not None and (own.has_identity or row is None) else row
         return _identified(use, told, name, arguments)
 
 

@@ -21,7 +21,7 @@ class Word(Struct, frozen=True, gc=False):
     """One word: what is known of its text, and whether that is all of it."""
 
     text: str
-    sure: bool = True
+    certain: bool = True
     glob: bool = False
 
 
@@ -57,7 +57,7 @@ class Pipeline(Struct, frozen=True):
 
     stages: tuple[Simple | Group, ...]
     hidden: bool = False
-    maybe: bool = False  # whether it runs depends on what others did
+    conditional: bool = False  # whether it runs depends on what others did
 
 
 class Budget:
@@ -84,11 +84,11 @@ class Budget:
 
 def together(words: Sequence[Word]) -> Word:
     """Pieces of one quoted word."""
-    return Word("".join(word.text for word in words), all(word.sure for word in words))
+    return Word("".join(word.text for word in words), all(word.certain for word in words))
 
 
 def joined(words: Sequence[Word]) -> Word:
     """Pieces that stand side by side; a brace among them makes several words of one."""
     whole = together(words)
     glob = any(word.glob or word.text == "{" for word in words)
-    return Word(whole.text, whole.sure, glob)
+    return Word(whole.text, whole.certain, glob)

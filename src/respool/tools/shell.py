@@ -70,7 +70,7 @@ class _Walk(Words):
         self.pipelines: list[Pipeline] = []
         self.budget = Budget()
 
-    def apart(self) -> _Walk:
+    def branch(self) -> _Walk:
         """A walk from here that leaves this one as it is."""
         twin = _Walk(self.cwd)
         twin.values = self.values.copy()
@@ -84,7 +84,7 @@ class _Walk(Words):
         self.pipelines += branch.pipelines
         for name, value in branch.values.items():
             if self.values.get(name) != value:
-                self.values[name] = Word("", sure=False)
+                self.values[name] = Word("", certain=False)
         self.functions |= branch.functions
         self.exported = branch.exported
         if branch.cwd != self.cwd:
@@ -110,16 +110,16 @@ class _Walk(Words):
 
     def stages_of(self, node: Node) -> tuple[Simple | Group, ...]:
         """A statement inside a pipeline: it runs apart, and what it leaves is its stage."""
-        branch = self.apart()
+        branch = self.branch()
         branch.statement(node)
         self.pipelines += [one for one in branch.pipelines if one.hidden]
         shown = tuple(one for one in branch.pipelines if not one.hidden)
-        alone = len(shown) == 1 and not shown[0].maybe
+        alone = len(shown) == 1 and not shown[0].conditional
         return shown[0].stages if alone else (Group(shown, self.cwd),)
 
     def hide(self, nodes: Iterable[Node]) -> None:
         """Commands inside a word: they run, but what they print is not seen as such."""
-        branch = self.apart()
+        branch = self.branch()
         branch.block(nodes)
         self.pipelines += [replace(one, hidden=True) for one in branch.pipelines]
 
@@ -131,7 +131,7 @@ class _Walk(Words):
         env = list(self.exported)
         for child in node.named_children:
             if child.type == "variable_assignment":
-                self._assigned(child)
+                self._assigned_value(child)
                 env.append(text_of(child).partition("=")[0])
             elif child.type == "command_name":
                 words += self.words(child.named_children[0])
@@ -142,7 +142,7 @@ class _Walk(Words):
             else:
                 words += self.words(child)
         if not words and node.child_by_field_name("name"):
-            words.append(Word("", sure=False))
+            words.append(Word("", certain=False))
         if words:
             self._run(Simple(tuple(words), self.cwd, tuple(redirects), fed, tuple(env)))
 
@@ -154,20 +154,20 @@ class _Walk(Words):
             return
         self.add([simple])
         if name in ("cd", "pushd", "popd"):
-            self.cwd = self._moved(simple.words)
+            self.cwd = self._folder_after_cd(simple.words)
         elif name in ("read", "mapfile", "readarray", "getopts", "eval", "source", "."):
-            self.values = dict.fromkeys(self.values, Word("", sure=False))
+            self.values = dict.fromkeys(self.values, Word("", certain=False))
         for word in simple.words[1:] if name == "read" else ():
-            self.values[word.text] = Word("", sure=False)
+            self.values[word.text] = Word("", certain=False)
 
     def _function(self, name: str) -> None:
         """Run a function's body once, without knowing its arguments."""
-        branch = self.apart()
+        branch = self.branch()
         body = branch.functions.pop(name)
         branch.block([body])
         self.merge(branch)
 
-    def _moved(self, words: Sequence[Word]) -> str | None:
+    def _folder_after_cd(self, words: Sequence[Word]) -> str | None:
         """The folder after a `cd`."""
         given = [word for word in words[1:] if word.text not in ("-P", "-L", "--", "-e")]
         if words[0].text != "cd" or len(given) > 1:
@@ -175,13 +175,13 @@ class _Walk(Words):
         if not given:
             return "~"
         word = given[0]
-        if not word.sure or word.glob or word.text in ("-", ""):
+        if not word.certain or word.glob or word.text in ("-", ""):
             return UNKNOWN
         if self.cwd == UNKNOWN and not is_absolute(word.text):
             return UNKNOWN
         return normal(word.text, self.cwd)
 
-    def _assigned(self, node: Node) -> Word:
+    def _assigned_value(self, node: Node) -> Word:
         """The value in an assignment, for its substitutions run even where it is not kept."""
         value = node.child_by_field_name("value")
         if value is None:
@@ -189,17 +189,17 @@ class _Walk(Words):
         if value.type == "array":
             for child in value.named_children:
                 self.word(child)
-            return Word("", sure=False)
+            return Word("", certain=False)
         return self.word(value)
 
     def assignment(self, node: Node) -> None:
         """`NAME=value` on its own: it holds from here on."""
         target = node.child_by_field_name("name")
-        value = self._assigned(node)
+        value = self._assigned_value(node)
         plain = target is not None and target.type == "variable_name"
         appends = any(child.type == "+=" for child in node.children)
         if target is not None:
-            self.values[text_of(target)] = value if plain and not appends else Word("", sure=False)
+            self.values[text_of(target)] = value if plain and not appends else Word("", certain=False)
 
     def declaration(self, node: Node) -> None:
         """`export`, `local`, `declare`: the assignments in it."""
@@ -224,7 +224,7 @@ class _Walk(Words):
         to_stream = operator in (">&", "<&") and found and re.fullmatch(r"\d*-?", found[0].text)
         return [] if to_stream or not found else [Redirect(operator, found[0], descriptor)]
 
-    def redirected(self, node: Node) -> None:
+    def redirected_statement(self, node: Node) -> None:
         """A statement with redirections: they belong to its last command."""
         body = node.child_by_field_name("body")
         before = len(self.pipelines)
@@ -327,34 +327,34 @@ class _Walk(Words):
             stages += self.stages_of(first)
         self.add([*stages, *(stage for child in others for stage in self.stages_of(child))])
 
-    def listed(self, node: Node) -> None:
+    def command_list(self, node: Node) -> None:
         """`a && b` runs both, unless `a` only asks; `a || b` may not run the second."""
         operator = next((child.type for child in node.children if not child.is_named), "&&")
         first, *others = node.named_children
         self.statement(first)
-        run = self._maybe if operator == "||" or _asks(first) else self.statement
+        run = self._conditional if operator == "||" or _asks(first) else self.statement
         for other in others:
             run(other)
 
-    def _maybe(self, node: Node) -> None:
-        branch = self.apart()
+    def _conditional(self, node: Node) -> None:
+        branch = self.branch()
         branch.statement(node)
-        branch.pipelines = [replace(one, maybe=True) for one in branch.pipelines]
+        branch.pipelines = [replace(one, conditional=True) for one in branch.pipelines]
         self.merge(branch)
 
-    def inner(self, node: Node) -> None:
+    def block_statement(self, node: Node) -> None:
         """A block that is run here and now."""
         if any(child.type == "((" for child in node.children):
             self.test(node)
             return
-        self._grouped(node.named_children, self)
+        self._run_group(node.named_children, self)
 
     def subshell(self, node: Node) -> None:
         """A block whose variables and folder do not outlast it."""
-        branch = self.apart()
-        self._grouped(node.named_children, branch)
+        branch = self.branch()
+        self._run_group(node.named_children, branch)
 
-    def _grouped(self, nodes: Iterable[Node], walk: _Walk) -> None:
+    def _run_group(self, nodes: Iterable[Node], walk: _Walk) -> None:
         before, cwd = walk.pipelines, walk.cwd
         walk.pipelines = []
         walk.block(nodes)
@@ -371,34 +371,34 @@ class _Walk(Words):
         self.pipelines = []
         for child in node.named_children:
             if child.type in _STATEMENTS:
-                self._maybe(child)
+                self._conditional(child)
             else:
                 self.word(child)
         found, self.pipelines = self.pipelines, before
         self._add_group(found, cwd)
 
-    def repeated(self, node: Node) -> None:
+    def while_loop(self, node: Node) -> None:
         """`while` and loops over what is not known: what the body sets is not sure inside it."""
         statements = [child for child in node.named_children if child.type in _STATEMENTS]
-        trial = self.apart()
+        trial = self.branch()
         trial.block(statements)
         trial.pipelines.clear()
         self.merge(trial)
         before = len(self.pipelines)
-        self._grouped(statements, self)
-        self.pipelines[before:] = [replace(one, maybe=True) for one in self.pipelines[before:]]
+        self._run_group(statements, self)
+        self.pipelines[before:] = [replace(one, conditional=True) for one in self.pipelines[before:]]
 
-    def loop(self, node: Node) -> None:
+    def for_loop(self, node: Node) -> None:
         """`for`: unrolled over its words where they are all known."""
         name = node.child_by_field_name("variable")
         values = [w for one in node.children_by_field_name("value") for w in self.words(one)]
         body = [child for child in node.named_children if child.type == "do_group"]
-        known = 0 < len(values) <= 40 and all(word.sure and not word.glob for word in values)
+        known = 0 < len(values) <= 40 and all(word.certain and not word.glob for word in values)
         if name is None or not known:
-            self.values[text_of(name) if name is not None else ""] = Word("", sure=False)
-            self.repeated(node)
+            self.values[text_of(name) if name is not None else ""] = Word("", certain=False)
+            self.while_loop(node)
             return
-        branch = self.apart()
+        branch = self.branch()
         for value in values:
             branch.values[text_of(name)] = value
             branch.block(body)
@@ -416,25 +416,25 @@ class _Walk(Words):
     def test(self, node: Node) -> None:
         """`[ … ]`: nothing but the substitutions in it."""
         for child in node.named_children:
-            self._look_into(child)
+            self._scan_substitutions(child)
 
-    def _look_into(self, node: Node) -> None:
+    def _scan_substitutions(self, node: Node) -> None:
         if node.type == "command_substitution":
             self.hide(node.named_children)
             return
         for child in node.named_children:
-            self._look_into(child)
+            self._scan_substitutions(child)
 
-    def nothing(self, node: Node) -> None:
+    def ignore(self, node: Node) -> None:
         """A comment, or a word like `unset`."""
 
 
 _STATEMENTS: Final[dict[str, Callable[[_Walk, Node], None]]] = {
     "command": _Walk.command,
-    "redirected_statement": _Walk.redirected,
+    "redirected_statement": _Walk.redirected_statement,
     "pipeline": _Walk.pipeline,
-    "list": _Walk.listed,
-    "compound_statement": _Walk.inner,
+    "list": _Walk.command_list,
+    "compound_statement": _Walk.block_statement,
     "do_group": lambda walk, node: walk.block(node.named_children),
     "else_clause": lambda walk, node: walk.block(node.named_children),
     "elif_clause": lambda walk, node: walk.block(node.named_children),
@@ -444,15 +444,15 @@ _STATEMENTS: Final[dict[str, Callable[[_Walk, Node], None]]] = {
     "subshell": _Walk.subshell,
     "if_statement": _Walk.branches,
     "case_statement": _Walk.branches,
-    "while_statement": _Walk.repeated,
-    "c_style_for_statement": _Walk.repeated,
-    "for_statement": _Walk.loop,
+    "while_statement": _Walk.while_loop,
+    "c_style_for_statement": _Walk.while_loop,
+    "for_statement": _Walk.for_loop,
     "function_definition": _Walk.function,
     "negated_command": lambda walk, node: walk.block(node.named_children),
     "variable_assignment": _Walk.assignment,
     "variable_assignments": _Walk.declaration,
     "declaration_command": _Walk.declaration,
     "test_command": _Walk.test,
-    "unset_command": _Walk.nothing,
-    "comment": _Walk.nothing,
+    "unset_command": _Walk.ignore,
+    "comment": _Walk.ignore,
 }

@@ -34,7 +34,7 @@ class Span(Struct, frozen=True, gc=False):
             return self.lines is None
         return self.lines[0] <= other.lines[0] and other.lines[1] <= self.lines[1]
 
-    def meets(self, other: Span) -> bool:
+    def overlaps(self, other: Span) -> bool:
         """Whether two parts of the same thing surely have something in common."""
         if self.part or other.part:
             return False
@@ -62,12 +62,12 @@ class Use(Struct, frozen=True):
     in_shell: bool = False  # it runs a shell command
 
     @property
-    def may_write(self) -> bool:
+    def can_write(self) -> bool:
         """Whether any file may be another one after it."""
         return self.barrier or self.kind == "write" or bool(self.writes)
 
     @property
-    def ends_as(self) -> Kind:
+    def outcome_kind(self) -> Kind:
         """By which kind its result tells how it ended: what a shell writes ends as any run does."""
         return "run" if self.in_shell and self.kind == "write" else self.kind
 

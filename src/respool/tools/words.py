@@ -40,7 +40,7 @@ class Words(ABC):
     def words(self, node: Node) -> tuple[Word, ...]:
         """What one argument becomes; an unquoted variable may become several words or none."""
         word = self.word(node)
-        if node.type in ("simple_expansion", "expansion") and word.sure:
+        if node.type in ("simple_expansion", "expansion") and word.certain:
             return tuple(Word(part, glob=bool(_GLOB.search(part))) for part in word.text.split())
         return (word,)
 
@@ -85,7 +85,7 @@ class Words(ABC):
             return Word(self.cwd or "")
         if name == "HOME" and name not in self.values:
             return Word("~")
-        return self.values.get(name, Word("", sure=False))
+        return self.values.get(name, Word("", certain=False))
 
     def _unsure(self, node: Node) -> Word:
         """Something the text does not decide; the commands in it run all the same."""
@@ -96,4 +96,4 @@ class Words(ABC):
         else:
             for child in node.named_children:
                 self.word(child)
-        return Word("", sure=False)
+        return Word("", certain=False)

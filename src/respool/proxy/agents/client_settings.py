@@ -37,57 +37,57 @@ class Provider(Struct, frozen=True):
     id: str  # for Codex, the setting that holds its base URL
     upstream: Name
     url: str = ""  # where it is; empty: where the API's maker has it
-    versioned: bool = True  # its base URL has the API's version in it
-    placed: bool = True  # where it is, is known
+    has_version: bool = True  # its base URL has the API's version in it
+    is_located: bool = True  # where it is, is known
 
 
 # Codex
 
 
-def codex_provider(world: Mapping[str, str], words: Sequence[str]) -> Provider:
+def codex_provider(environ: Mapping[str, str], arguments: Sequence[str]) -> Provider:
     """The provider that Codex will use."""
-    home = folder_of(world, "CODEX_HOME", ".codex")
+    home = folder_of(environ, "CODEX_HOME", ".codex")
     settings = merged([toml_at(_CODEX_MACHINE), toml_at(home / "config.toml")])
-    profile = after(words, "--profile", "-p")
+    profile = after(arguments, "--profile", "-p")
     older = object_of(inside(settings, "profiles", profile or text_of(settings.get("profile"))))
     settings = merged([settings, older])
     if profile:  # a file of its own; a table in versions before
         settings = merged([settings, toml_at(home / f"{profile}.config.toml")])
-    options = _options(words)
+    options = _options(arguments)
     name = options.get("model_provider") or text_of(settings.get("model_provider")) or "openai"
     if name == "openai":
         key, known = _CODEX_OWN, text_of(settings.get(_CODEX_OWN))
-        known = known or (CHATGPT if _has_chatgpt_login(home, world) else "")
-        placed = not _has_hidden_login(home, world, settings) and not world.get(CODEX_OLDER)
+        known = known or (CHATGPT if _has_chatgpt_login(home, environ) else "")
+        placed = not _has_hidden_login(home, environ, settings) and not environ.get(CODEX_OLDER)
     else:
         key, placed = f"model_providers.{name}.base_url", False
         known = text_of(inside(settings, "model_providers", name, "base_url"))
     url = options.get(key) or known
-    return Provider(key, "openai", url, placed=placed or bool(url))
+    return Provider(key, "openai", url, is_located=placed or bool(url))
 
 
-def _options(words: Sequence[str]) -> dict[str, str]:
+def _options(arguments: Sequence[str]) -> dict[str, str]:
     """What is set with -c on a command line, as far as it is text."""
     found: dict[str, str] = {}
-    for flag, word in pairwise(words):
+    for flag, word in pairwise(arguments):
         key, equals, value = word.partition("=")
         if flag in ("-c", "--config") and equals:
             found[key.strip()] = value.strip().strip("\"'")
     return found
 
 
-def _has_chatgpt_login(home: Path, world: Mapping[str, str]) -> bool:
+def _has_chatgpt_login(home: Path, environ: Mapping[str, str]) -> bool:
     """Whether Codex is logged in with ChatGPT, and not with a key."""
-    if world.get("CODEX_API_KEY"):
+    if environ.get("CODEX_API_KEY"):
         return False
     login = object_at(home / "auth.json")
     return bool(login.get("tokens")) and not login.get("OPENAI_API_KEY")
 
 
-def _has_hidden_login(home: Path, world: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+def _has_hidden_login(home: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
     """Whether Codex may be logged in where nobody else can look: with ChatGPT, or with a key."""
     kept = text_of(settings.get("cli_auth_credentials_store"))
-    in_file = is_there(home / "auth.json") or bool(world.get("CODEX_API_KEY"))
+    in_file = is_there(home / "auth.json") or bool(environ.get("CODEX_API_KEY"))
     return kept in ("keyring", "auto") and not in_file
 
 
@@ -109,60 +109,60 @@ _OPENCODE_ENV: Final = re.compile(r"\{env:([^}]+)\}")
 
 
 def opencode_providers(
-    world: Mapping[str, str], here: Path, words: Sequence[str], content: Mapping[str, Any]
+    environ: Mapping[str, str], working_dir: Path, arguments: Sequence[str], content: Mapping[str, Any]
 ) -> list[Provider]:
     """The providers that opencode knows, the one of the model in use first."""
-    texts = [_with_variables(text_at(path), world) for path in _opencode_files(world, here)]
+    texts = [_with_variables(text_at(path), environ) for path in _opencode_files(environ, working_dir)]
     settings = merged([*(object_in(text) or {} for text in texts), content])
     named = object_of(settings.get("provider"))
     every = [*named, *(id for id in _OPENCODE_OWN if id not in named)]
-    found = (_opencode_provider(id, named.get(id), world) for id in every)
-    model = after(words, "--model", "-m") or text_of(settings.get("model"))
+    found = (_opencode_provider(id, named.get(id), environ) for id in every)
+    model = after(arguments, "--model", "-m") or text_of(settings.get("model"))
     return _first({one.id: one for one in found if one is not None}, model.partition("/")[0])
 
 
-def _with_variables(text: str, world: Mapping[str, str]) -> str:
+def _with_variables(text: str, environ: Mapping[str, str]) -> str:
     """A settings file of opencode's with what it names of the environment."""
-    return _OPENCODE_ENV.sub(lambda found: world.get(found[1], ""), text)
+    return _OPENCODE_ENV.sub(lambda found: environ.get(found[1], ""), text)
 
 
-def _opencode_files(world: Mapping[str, str], here: Path) -> Iterator[Path]:
+def _opencode_files(environ: Mapping[str, str], working_dir: Path) -> Iterator[Path]:
     """Its settings, each over those before it: the user's, the project's, then `.opencode`."""
     names = ("opencode.json", "opencode.jsonc")
-    folder = folder_of(world, "XDG_CONFIG_HOME", ".config") / "opencode"
+    folder = folder_of(environ, "XDG_CONFIG_HOME", ".config") / "opencode"
     yield from (folder / name for name in ("config.json", *names))
-    if known := world.get("OPENCODE_CONFIG"):
+    if known := environ.get("OPENCODE_CONFIG"):
         yield Path(known)
-    outward = _opencode_project(world, here)
+    outward = _opencode_project(environ, working_dir)
     yield from (one / name for one in reversed(outward) for name in names)
-    folders = [one / ".opencode" for one in (*outward, folder_of(world, "", ""))]
-    if known := world.get("OPENCODE_CONFIG_DIR"):
+    folders = [one / ".opencode" for one in (*outward, folder_of(environ, "", ""))]
+    if known := environ.get("OPENCODE_CONFIG_DIR"):
         folders.append(Path(known))
     yield from (one / name for one in dict.fromkeys(folders) for name in names)
 
 
-def _opencode_project(world: Mapping[str, str], here: Path) -> list[Path]:
+def _opencode_project(environ: Mapping[str, str], working_dir: Path) -> list[Path]:
     """The folders of a project, from here to its root; none where they are not to be read."""
-    if world.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() in ("1", "true"):
+    if environ.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() in ("1", "true"):
         return []
-    above = [here, *here.parents]
+    above = [working_dir, *working_dir.parents]
     root = next((at for at, one in enumerate(above) if is_there(one / ".git")), len(above) - 1)
     return above[: root + 1]
 
 
-def opencode_fetches(world: Mapping[str, str]) -> str:
+def opencode_fetches(environ: Mapping[str, str]) -> str:
     """From where opencode fetches settings that nobody can know here; empty: from nowhere."""
-    path = folder_of(world, "XDG_DATA_HOME", str(Path(".local", "share"))) / "opencode"
-    login = object_in(world.get("OPENCODE_AUTH_CONTENT", "")) or object_at(path / "auth.json")
+    path = folder_of(environ, "XDG_DATA_HOME", str(Path(".local", "share"))) / "opencode"
+    login = object_in(environ.get("OPENCODE_AUTH_CONTENT", "")) or object_at(path / "auth.json")
     return next((url for url, one in login.items() if inside(one, "type") == "wellknown"), "")
 
 
-def _opencode_provider(id: str, about: Any, world: Mapping[str, str]) -> Provider | None:
+def _opencode_provider(id: str, about: Any, environ: Mapping[str, str]) -> Provider | None:
     """A provider that can be served; None: its address is not known, or respool is not for it."""
     package = text_of(inside(about, "npm"))
     upstream = _OPENCODE_BY_PACKAGE.get(package) or _OPENCODE_OWN.get(id)
     url = text_of(inside(about, "options", "baseURL"))
-    url = url or world.get(_OPENCODE_VARIABLES.get(id, ""), "").strip()
+    url = url or environ.get(_OPENCODE_VARIABLES.get(id, ""), "").strip()
     if upstream is None or (not url and id not in _OPENCODE_OWN):
         return None
     return Provider(id, upstream, url) if not url or is_address(url) else None
@@ -183,9 +183,9 @@ _PI_OWN: Final = {
 }
 
 
-def pi_providers(world: Mapping[str, str], words: Sequence[str]) -> list[Provider]:
+def pi_providers(environ: Mapping[str, str], arguments: Sequence[str]) -> list[Provider]:
     """The providers that pi knows, the one in use first."""
-    folder = folder_of(world, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
+    folder = folder_of(environ, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
     known: dict[str, Provider] = {}
     for id, about in object_of(object_at(folder / "models.json").get("providers")).items():
         api = text_of(inside(about, "api")) or _PI_OWN.get(id, "")
@@ -196,7 +196,7 @@ def pi_providers(world: Mapping[str, str], words: Sequence[str]) -> list[Provide
     for id, api in _PI_OWN.items():
         upstream, versioned = _PI_BY_API[api]
         known.setdefault(id, Provider(id, upstream, "", versioned))
-    used = after(words, "--provider") or after(words, "--model").partition("/")[0]
+    used = after(arguments, "--provider") or after(arguments, "--model").partition("/")[0]
     return _first(
         known, used or text_of(object_at(folder / "settings.json").get("defaultProvider"))
     )
@@ -205,9 +205,9 @@ def pi_providers(world: Mapping[str, str], words: Sequence[str]) -> list[Provide
 # Gemini CLI
 
 
-def gemini_has_key(world: Mapping[str, str]) -> bool:
+def gemini_has_key(environ: Mapping[str, str]) -> bool:
     """Whether Gemini CLI was told to use an API key, which it may keep where nobody can look."""
-    settings = object_at(folder_of(world, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json")
+    settings = object_at(folder_of(environ, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json")
     chosen = text_of(inside(settings, "security", "auth", "selectedType"))
     return chosen in ("gemini-api-key", "gateway")
 
@@ -219,9 +219,9 @@ def _first(known: Mapping[str, Provider], used: str) -> list[Provider]:
     return sorted(known.values(), key=lambda one: one.id != used)
 
 
-def after(words: Sequence[str], *flags: str) -> str:
+def after(arguments: Sequence[str], *flags: str) -> str:
     """The word behind one of these flags."""
-    for flag, word in pairwise([*words, ""]):
+    for flag, word in pairwise([*arguments, ""]):
         name, equals, value = flag.partition("=")
         if name in flags:
             return value if equals else word

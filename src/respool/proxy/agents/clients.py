@@ -37,15 +37,15 @@ class Variable(Struct, frozen=True):
     """A variable that holds a base URL: for which upstream, and whether with the version."""
 
     upstream: Name
-    versioned: bool
+    has_version: bool
 
 
 VARIABLES: Final[dict[str, Variable]] = {
-    "ANTHROPIC_BASE_URL": Variable("anthropic", versioned=False),
-    "ANTHROPIC_API_BASE": Variable("anthropic", versioned=False),
-    "OPENAI_BASE_URL": Variable("openai", versioned=True),
-    "OPENAI_API_BASE": Variable("openai", versioned=True),
-    "GOOGLE_GEMINI_BASE_URL": Variable("gemini", versioned=False),
+    "ANTHROPIC_BASE_URL": Variable("anthropic", has_version=False),
+    "ANTHROPIC_API_BASE": Variable("anthropic", has_version=False),
+    "OPENAI_BASE_URL": Variable("openai", has_version=True),
+    "OPENAI_API_BASE": Variable("openai", has_version=True),
+    "GOOGLE_GEMINI_BASE_URL": Variable("gemini", has_version=False),
 }
 _AIDERS_OWN: Final = "AIDER_OPENAI_API_BASE"  # what it puts into OPENAI_API_BASE
 _AIDERS_FLAG: Final = "--openai-api-base"  # and what it would rather put there
@@ -55,32 +55,32 @@ _HELD: Final = {**VARIABLES, _AIDERS_OWN: VARIABLES["OPENAI_API_BASE"]}
 class Place(Struct, frozen=True):
     """Where a command is started, and where its requests are to go."""
 
-    url: str  # of the proxy
-    world: Mapping[str, str]  # the environment
-    words: tuple[str, ...]  # behind the command's name
-    folder: Path  # for files of respool's own, gone when the command has ended
-    here: Path  # the working folder
+    proxy_url: str  # of the proxy
+    environ: Mapping[str, str]  # the environment
+    arguments: tuple[str, ...]  # behind the command's name
+    scratch_dir: Path  # for files of respool's own, gone when the command has ended
+    working_dir: Path  # the working folder
 
 
 class Setup(Struct, frozen=True, kw_only=True):
     """What a command is started with so that its requests come to the proxy."""
 
-    client: str | None  # the agent's name; None: it is not known
+    agent: str | None  # the agent's name; None: it is not known
     environment: dict[str, str] = {}
-    words: tuple[str, ...] = ()  # behind the command's name, the user's own among them
+    arguments: tuple[str, ...] = ()  # behind the command's name, the user's own among them
     upstreams: dict[Name, Upstream] = {}  # where requests went before
-    told: tuple[str, ...] = ()  # what was set
+    applied: tuple[str, ...] = ()  # what was set
     note: str = ""  # why it cannot be pointed at the proxy, or what else to know
 
 
 def setup_of(
-    command: Sequence[str], url: str, world: Mapping[str, str], folder: Path, here: Path
+    command: Sequence[str], proxy_url: str, environ: Mapping[str, str], scratch_dir: Path, working_dir: Path
 ) -> tuple[tuple[str, ...], Setup]:
     """A command as it is to be started, and what is set for it."""
     at, known = _known(command)
-    place = Place(url, world, tuple(command[at + 1 :]), folder, here)
+    place = Place(proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir)
     setup = _common(place) if known is None else _CLIENTS[known](place)
-    return (*command[: at + 1], *setup.words), setup
+    return (*command[: at + 1], *setup.arguments), setup
 
 
 def _known(command: Sequence[str]) -> tuple[int, str | None]:
@@ -102,16 +102,16 @@ def _plain(word: str) -> str:
     return name[: len(name) - len(ending)]
 
 
-def base_url(url: str, upstream: Name, *, versioned: bool) -> str:
+def base_url(url: str, upstream: Name, *, has_version: bool) -> str:
     """The base URL of a proxy as a client wants it: with the API's version, or without."""
-    return f"{url}{_VERSIONS.get(upstream, '/v1')}" if versioned else url
+    return f"{url}{_VERSIONS.get(upstream, '/v1')}" if has_version else url
 
 
 class Group(Struct, frozen=True):
     """Variables that hold the same, the one that is believed first at the front."""
 
     names: tuple[str, ...]
-    usual: tuple[str, ...]  # what is set where nobody has named one
+    default: tuple[str, ...]  # what is set where nobody has named one
 
 
 _ANTHROPIC: Final = Group(("ANTHROPIC_BASE_URL",), ("ANTHROPIC_BASE_URL",))
@@ -135,7 +135,7 @@ _ALL: Final = (
 
 
 def _by_variables(
-    place: Place, client: str | None, groups: Sequence[Group], note: str = "", find: Find = nowhere
+    context: Place, agent: str | None, groups: Sequence[Group], note: str = "", lookup: Find = nowhere
 ) -> Setup:
     """Variables set to the proxy; what they were set to is where requests go on to.
 
@@ -146,34 +146,34 @@ def _by_variables(
     upstreams: dict[Name, Upstream] = {}
     notes = [note] if note else []
     for group in groups:
-        set_before = _set_before(place, group, find)
+        set_before = _set_before(context, group, lookup)
         if isinstance(set_before, Named):
             notes.append(f"what {set_before.file} says of its base URL is left as it is")
             continue
-        for name in set_before or group.usual:
+        for name in set_before or group.default:
             variable = _HELD[name]
-            environment[name] = base_url(place.url, variable.upstream, versioned=variable.versioned)
+            environment[name] = base_url(context.proxy_url, variable.upstream, has_version=variable.has_version)
         for name, url in list(set_before.items())[:1]:
             variable = _HELD[name]
-            upstreams[variable.upstream] = upstream_at(url, whole=variable.versioned, said=name)
+            upstreams[variable.upstream] = upstream_at(url, whole=variable.has_version, said=name)
     return Setup(
-        client=client,
+        agent=agent,
         environment=environment,
-        words=place.words,
+        arguments=context.arguments,
         upstreams=upstreams,
-        told=tuple(environment),
+        applied=tuple(environment),
         note="; ".join(notes),
     )
 
 
-def _set_before(place: Place, group: Group, find: Find) -> dict[str, str] | Named:
+def _set_before(context: Place, group: Group, lookup: Find) -> dict[str, str] | Named:
     """The variables of a group that say where requests go, and where; or what keeps respool out."""
     found: dict[str, str] = {}
     for name in group.names:
-        value = place.world.get(name, "").strip()
-        filed = None if value else find(name)
+        value = context.environ.get(name, "").strip()
+        filed = None if value else lookup(name)
         if filed is not None:
-            if not filed.own:
+            if not filed.is_trusted:
                 return filed
             value = filed.value
         if value:
@@ -182,150 +182,150 @@ def _set_before(place: Place, group: Group, find: Find) -> dict[str, str] | Name
     return {name: value for name, value in found.items() if value == first}
 
 
-def _common(place: Place) -> Setup:
-    return _by_variables(place, None, _ALL, find=near(place.here))
+def _common(context: Place) -> Setup:
+    return _by_variables(context, None, _ALL, lookup=near(context.working_dir))
 
 
-def _claude_code(place: Place) -> Setup:
+def _claude_code(context: Place) -> Setup:
     clouds = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
-    used = next((name for name in clouds if place.world.get(name, "0") not in ("", "0")), None)
+    used = next((name for name in clouds if context.environ.get(name, "0") not in ("", "0")), None)
     note = f"{used} is set, and that does not come through respool" if used else ""
-    return _by_variables(place, "Claude Code", [_ANTHROPIC], note)
+    return _by_variables(context, "Claude Code", [_ANTHROPIC], note)
 
 
-def _gemini_cli(place: Place) -> Setup:
+def _gemini_cli(context: Place) -> Setup:
     """With a key only: without one, a base URL would keep it from the login that it has."""
-    find = gemini_file(place.world, place.here)
+    find = gemini_file(context.environ, context.working_dir)
     keys = ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
-    has_key = any(place.world.get(key) or find(key) for key in keys)
-    if not has_key and not gemini_has_key(place.world):
+    has_key = any(context.environ.get(key) or find(key) for key in keys)
+    if not has_key and not gemini_has_key(context.environ):
         note = "it comes through respool with an API key, not with a Google login"
-        return Setup(client="Gemini CLI", words=place.words, note=note)
-    return _by_variables(place, "Gemini CLI", [_GEMINI], find=find)
+        return Setup(agent="Gemini CLI", arguments=context.arguments, note=note)
+    return _by_variables(context, "Gemini CLI", [_GEMINI], lookup=find)
 
 
-def _qwen(place: Place) -> Setup:
-    return _by_variables(place, "Qwen Code", [_OPENAI], find=qwen_files(place.world, place.here))
+def _qwen(context: Place) -> Setup:
+    return _by_variables(context, "Qwen Code", [_OPENAI], lookup=qwen_files(context.environ, context.working_dir))
 
 
-def _aider(place: Place) -> Setup:
+def _aider(context: Place) -> Setup:
     """By LiteLLM's variables, and what aider has in place of one: a variable, or an option."""
-    said = after(place.words, _AIDERS_FLAG)
-    world = {**place.world, _AIDERS_OWN: said} if said else place.world
-    setup = _by_variables(replace(place, world=world), "aider", _AIDER)
+    said = after(context.arguments, _AIDERS_FLAG)
+    world = {**context.environ, _AIDERS_OWN: said} if said else context.environ
+    setup = _by_variables(replace(context, environ=world), "aider", _AIDER)
     url = setup.environment.get(_AIDERS_OWN, "")
-    words = _pointed(place.words, _AIDERS_FLAG, url) if said and url else place.words
-    return replace(setup, words=words)
+    words = _pointed(context.arguments, _AIDERS_FLAG, url) if said and url else context.arguments
+    return replace(setup, arguments=words)
 
 
-def _pointed(words: tuple[str, ...], flag: str, url: str) -> tuple[str, ...]:
+def _pointed(arguments: tuple[str, ...], flag: str, url: str) -> tuple[str, ...]:
     """The words, with another URL behind a flag."""
     joined = f"{flag}="
     return tuple(
         url if before == flag else joined + url if word.startswith(joined) else word
-        for before, word in pairwise(("", *words))
+        for before, word in pairwise(("", *arguments))
     )
 
 
-def _mini(place: Place) -> Setup:
-    return _by_variables(place, "mini-swe-agent", _LITELLM, find=mini_file(place.world))
+def _mini(context: Place) -> Setup:
+    return _by_variables(context, "mini-swe-agent", _LITELLM, lookup=mini_file(context.environ))
 
 
-def _copilot(place: Place) -> Setup:
+def _copilot(context: Place) -> Setup:
     """Only with a provider of the user's own: GitHub's service cannot be reached otherwise."""
     name = "COPILOT_PROVIDER_BASE_URL"
-    before = place.world.get(name, "").strip()
-    kind = place.world.get("COPILOT_PROVIDER_TYPE", "openai").strip() or "openai"
+    before = context.environ.get(name, "").strip()
+    kind = context.environ.get("COPILOT_PROVIDER_TYPE", "openai").strip() or "openai"
     if not before or kind not in ("openai", "anthropic"):
         what = f"{name} is not set" if not before else f"COPILOT_PROVIDER_TYPE is {kind}"
         note = f"{what}: Copilot comes through respool with an OpenAI or Anthropic provider only"
-        return Setup(client="Copilot", words=place.words, note=note)
+        return Setup(agent="Copilot", arguments=context.arguments, note=note)
     upstream: Name = "anthropic" if kind == "anthropic" else "openai"
     versioned = upstream == "openai"
     return Setup(
-        client="Copilot",
-        environment={name: base_url(place.url, upstream, versioned=versioned)},
-        words=place.words,
+        agent="Copilot",
+        environment={name: base_url(context.proxy_url, upstream, has_version=versioned)},
+        arguments=context.arguments,
         upstreams={upstream: upstream_at(before, whole=versioned, said=name)},
-        told=(name,),
+        applied=(name,),
     )
 
 
-def _codex(place: Place) -> Setup:
+def _codex(context: Place) -> Setup:
     """By its own option -c: the base URL of the provider that it is told to use."""
-    provider = codex_provider(place.world, place.words)
-    if not provider.placed:
+    provider = codex_provider(context.environ, context.arguments)
+    if not provider.is_located:
         note = f"where its requests go, {provider.id} does not say"
-        if place.world.get(CODEX_OLDER):
+        if context.environ.get(CODEX_OLDER):
             note += f", and not all versions go by {CODEX_OLDER}"
-        return Setup(client="Codex", words=place.words, note=note)
-    setting = f"{provider.id}={json.dumps(base_url(place.url, 'openai', versioned=True))}"
+        return Setup(agent="Codex", arguments=context.arguments, note=note)
+    setting = f"{provider.id}={json.dumps(base_url(context.proxy_url, 'openai', has_version=True))}"
     upstreams: dict[Name, Upstream] = {}
     if provider.url:
         upstreams = {"openai": upstream_at(provider.url, whole=True, said=provider.id)}
     note = "with the login of ChatGPT" if provider.url == CHATGPT else ""
-    words = _replaced(place.words, provider.id, setting)
+    words = _replaced(context.arguments, provider.id, setting)
     return Setup(
-        client="Codex",
-        words=("-c", setting, *words),
+        agent="Codex",
+        arguments=("-c", setting, *words),
         upstreams=upstreams,
-        told=(f"-c {provider.id}",),
+        applied=(f"-c {provider.id}",),
         note=note,
     )
 
 
-def _replaced(words: tuple[str, ...], key: str, setting: str) -> tuple[str, ...]:
+def _replaced(arguments: tuple[str, ...], key: str, setting: str) -> tuple[str, ...]:
     """The words, with what they say of this key put right: a later -c holds before an earlier."""
-    return tuple(setting if word.partition("=")[0].strip() == key else word for word in words)
+    return tuple(setting if word.partition("=")[0].strip() == key else word for word in arguments)
 
 
-def _opencode(place: Place) -> Setup:
+def _opencode(context: Place) -> Setup:
     """By a variable that is merged over all of its files."""
-    known = place.world.get("OPENCODE_CONFIG_CONTENT", "")
+    known = context.environ.get("OPENCODE_CONFIG_CONTENT", "")
     content = object_in(known) if known.strip() else {}
-    fetched = opencode_fetches(place.world)
+    fetched = opencode_fetches(context.environ)
     if content is None or fetched:
         note = f"what it fetches from {fetched} may say where its requests go"
         if content is None:
             note = "OPENCODE_CONFIG_CONTENT is set to what is no JSON object"
-        return Setup(client="opencode", words=place.words, note=note)
-    taken, upstreams = _taken(opencode_providers(place.world, place.here, place.words, content))
+        return Setup(agent="opencode", arguments=context.arguments, note=note)
+    taken, upstreams = _taken(opencode_providers(context.environ, context.working_dir, context.arguments, content))
     providers = dict(object_of(content.get("provider")))
     for one in taken:
         before = object_of(providers.get(one.id))
-        url = base_url(place.url, one.upstream, versioned=one.versioned)
+        url = base_url(context.proxy_url, one.upstream, has_version=one.has_version)
         providers[one.id] = {
             **before,
             "options": {**object_of(before.get("options")), "baseURL": url},
         }
     return Setup(
-        client="opencode",
+        agent="opencode",
         environment={"OPENCODE_CONFIG_CONTENT": json.dumps({**content, "provider": providers})},
-        words=place.words,
+        arguments=context.arguments,
         upstreams=upstreams,
-        told=("OPENCODE_CONFIG_CONTENT",),
+        applied=("OPENCODE_CONFIG_CONTENT",),
         note=f"for its providers {', '.join(one.id for one in taken)}",
     )
 
 
-def _pi(place: Place) -> Setup:
+def _pi(context: Place) -> Setup:
     """By an extension of respool's own, given with pi's option -e."""
-    if place.words[:1] and place.words[0] in _PI_COMMANDS:
-        return Setup(client="pi", words=place.words)
-    taken, upstreams = _taken(pi_providers(place.world, place.words))
+    if context.arguments[:1] and context.arguments[0] in _PI_COMMANDS:
+        return Setup(agent="pi", arguments=context.arguments)
+    taken, upstreams = _taken(pi_providers(context.environ, context.arguments))
     lines = ["export default function (pi) {"]
     for one in taken:
-        url = base_url(place.url, one.upstream, versioned=one.versioned)
+        url = base_url(context.proxy_url, one.upstream, has_version=one.has_version)
         lines.append(
             f"  pi.registerProvider({json.dumps(one.id)}, {json.dumps({'baseUrl': url})});"
         )
-    extension = place.folder / "respool-run.ts"
+    extension = context.scratch_dir / "respool-run.ts"
     extension.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
     return Setup(
-        client="pi",
-        words=("-e", str(extension), *place.words),
+        agent="pi",
+        arguments=("-e", str(extension), *context.arguments),
         upstreams=upstreams,
-        told=("-e",),
+        applied=("-e",),
         note=f"for its providers {', '.join(one.id for one in taken)}",
     )
 
@@ -340,7 +340,7 @@ def _taken(providers: Sequence[Provider]) -> tuple[list[Provider], dict[Name, Up
             taken.append(one)
             if one.url:
                 said = f"The base URL of {one.id}"
-                upstreams[one.upstream] = upstream_at(one.url, whole=one.versioned, said=said)
+                upstreams[one.upstream] = upstream_at(one.url, whole=one.has_version, said=said)
     return taken, upstreams
 
 

@@ -29,7 +29,7 @@ class Named(Struct, frozen=True):
 
     value: str
     file: Path
-    own: bool  # a URL in one of the user's files; else whether the agent goes by it is not known
+    is_trusted: bool  # a URL in one of the user's files; else whether the agent goes by it is not known
 
 
 Find = Callable[[str], Named | None]
@@ -40,9 +40,9 @@ def nowhere(_name: str) -> Named | None:
     return None
 
 
-def near(here: Path) -> Find:
+def near(working_dir: Path) -> Find:
     """For commands that are not known: many read a `.env` of their folder, or of one above."""
-    above = (one / name for one in (here, *here.parents) for name in (".env.local", ".env"))
+    above = (one / name for one in (working_dir, *working_dir.parents) for name in (".env.local", ".env"))
     finds = [_in(file, own=False) for file in above if is_there(file)]
 
     def find(name: str) -> Named | None:
@@ -51,26 +51,26 @@ def near(here: Path) -> Find:
     return find
 
 
-def gemini_file(world: Mapping[str, str], here: Path) -> Find:
+def gemini_file(environ: Mapping[str, str], working_dir: Path) -> Find:
     """The one `.env` that Gemini CLI reads."""
-    home = folder_of(world, "GEMINI_CLI_HOME", "")
-    return _nearest(home, home / ".gemini", here)
+    home = folder_of(environ, "GEMINI_CLI_HOME", "")
+    return _nearest(home, home / ".gemini", working_dir)
 
 
-def mini_file(world: Mapping[str, str]) -> Find:
+def mini_file(environ: Mapping[str, str]) -> Find:
     """The `.env` of mini-swe-agent's own."""
     mac = sys.platform == "darwin"
     usual = Path("Library", "Application Support") if mac else Path(".config")
-    base = folder_of(world, "" if mac else "XDG_CONFIG_HOME", str(usual)) / "mini-swe-agent"
-    named = world.get("MSWEA_GLOBAL_CONFIG_DIR")
+    base = folder_of(environ, "" if mac else "XDG_CONFIG_HOME", str(usual)) / "mini-swe-agent"
+    named = environ.get("MSWEA_GLOBAL_CONFIG_DIR")
     return _in((Path(named) if named else base) / ".env", own=True)
 
 
-def qwen_files(world: Mapping[str, str], here: Path) -> Find:
+def qwen_files(environ: Mapping[str, str], working_dir: Path) -> Find:
     """The one `.env` that Qwen Code reads, then its settings."""
-    folder = folder_of(world, "QWEN_HOME", ".qwen")
-    in_file = _nearest(folder_of(world, "", ""), folder, here)
-    settings = [one / "settings.json" for one in (here / ".qwen", folder)]
+    folder = folder_of(environ, "QWEN_HOME", ".qwen")
+    in_file = _nearest(folder_of(environ, "", ""), folder, working_dir)
+    settings = [one / "settings.json" for one in (working_dir / ".qwen", folder)]
     held = [(path, path.parent == folder, object_at(path)) for path in settings]
 
     def find(name: str) -> Named | None:
@@ -108,7 +108,7 @@ def _in(file: Path | None, *, own: bool) -> Find:
         if file is None:
             return None
         if held is None:
-            return Named("", file, own=False)
+            return Named("", file, is_trusted=False)
         value, plain = held.get(name, ("", True))
         return Named(value, file, own and plain and is_address(value)) if value else None
 

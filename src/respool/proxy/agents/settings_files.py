@@ -15,10 +15,10 @@ _COMMENTS: Final = re.compile(rf"({_STRING})|//[^\r\n]*|/\*(?:.*?\*/|.*)", re.DO
 _LAST_COMMAS: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
-def folder_of(world: Mapping[str, str], variable: str, below: str) -> Path:
+def folder_of(environ: Mapping[str, str], variable: str, below: str) -> Path:
     """The folder that a variable names; else the one of this name in the user's home."""
-    named = world.get(variable)
-    return Path(named) if named else Path(world.get("HOME") or Path.home()) / below
+    named = environ.get(variable)
+    return Path(named) if named else Path(environ.get("HOME") or Path.home()) / below
 
 
 def object_at(path: Path) -> dict[str, Any]:

@@ -107,7 +107,7 @@ class Deciding:
         made = projected(folded, asked.body)
         if not self._observe:
             try:
-                edits, edition = edits_of(folded.state), folded.state.outgoing.edition
+                edits, edition = edits_of(folded.state), folded.state.rendered.edition
                 originals = originals_of(folded)
                 self._keeping.keep(known, originals, edition, lambda: shown_instead(edits))
             except RespoolError as error:
@@ -289,10 +289,10 @@ class Deciding:
         last = self._preceding.last(read, folded.state.boundaries)
         if read.asked.counting or not last.exact:
             return ""
-        moment = "cold" if is_cold(read, last.latest.time, folded.state.marks) else ""
+        moment = "cold" if is_cold(read, last.latest.time, folded.state.breakpoint_mode) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
-            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries):
+            if not folded.context.binding.is_bound and comes_back(read, folded.state.boundaries):
                 moment = ""  # where it is bound, what another thought goes, and all behind it
         if asks_otherwise(folded, last.latest.output):
             moment = "changed"
@@ -301,7 +301,7 @@ class Deciding:
     def _is_sure(self, read: Read, folded: Folded, originals: Mapping[str, str]) -> bool:
         """Whether there is nothing to keep, without a look at the store."""
         edits_of(folded.state)  # numbers them
-        edition = folded.state.outgoing.edition
+        edition = folded.state.rendered.edition
         return self._keeping.is_sure(read.conversation, originals, edition)
 
     def _fold(self, read: Read, facts: Facts) -> Folded:
@@ -327,7 +327,7 @@ class Deciding:
         and changed. Where the reasoning was dropped since, one that is only changed.
         """
         state = folded.state
-        if not folded.setting.binding.bound or state.prefix.hex() in facts.changed - facts.skipped:
+        if not folded.context.binding.is_bound or state.prefix.hex() in facts.changed - facts.skipped:
             return False
         if not has_reasoning(folded):
             return False
@@ -344,18 +344,18 @@ class Deciding:
         self, read: Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
     ) -> Decision:
         state = folded.state
-        before = folded.setting.head + state.size
+        before = folded.context.head + state.size
         read.conversation.bytes_a_token = len(read.asked.body) / max(1, before)
         return Decision(
             kind="projection", body=None if request is read.asked.body else request,
             conversation=read.conversation.id, session=read.session(),
             prefix=state.prefix.hex(), facts=seen.facts,
             model=read.model, before=before, after=before - state.saved,
-            own=own_cache(read, folded), epochs=state.epochs, moment=seen.moment, marks=state.marks,
+            own=own_cache(read, folded), epochs=state.epochs, moment=seen.moment, marks=state.breakpoint_mode,
             last=self._preceding.before(read, state.boundaries),
             parent=parent_of(state.boundaries), edits=edits_of(state),
-            edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
-            terms=read.terms(), output=folded.setting.output, noticed=noticed(state),
+            edition=state.rendered.edition, repairs=repairs, failures=state.failures,
+            terms=read.terms(), output=folded.context.output_tokens, noticed=noticed(state),
             dropped=self._dropped(read, state),
         )  # fmt: skip
 
@@ -364,7 +364,7 @@ class Deciding:
         parts = state.index.parts
         found: dict[str, str] = {}
         edits = edits_of(state)
-        for edit in read.conversation.untold(edits, state.outgoing.edition):
+        for edit in read.conversation.untold(edits, state.rendered.edition):
             if isinstance(edit, DropExchange | DropReasoning):
                 texts = [parts[part].text for part in touched(edit, state.index)]
                 found[str(edit.ref)] = reference(max(texts, key=len, default=""))
@@ -399,7 +399,7 @@ class Deciding:
         Each is told before the other is looked for: so one of two sees the other.
         """
         known, here = read.conversation, folded.state.prefix.hex()
-        if self._observe or not folded.setting.binding.bound or here in facts.skipped:
+        if self._observe or not folded.context.binding.is_bound or here in facts.skipped:
             return True
         self._keeping.goes_up(known, here, request)
         if self._shared:
@@ -411,7 +411,7 @@ class Deciding:
         known, passed_over = read.conversation, seen.new.skipped
         if not passed_over:
             return self._goes_first(read, folded, seen.facts, request)
-        if self._observe or not folded.setting.binding.bound:
+        if self._observe or not folded.context.binding.is_bound:
             return True
         self._keeping.hear(known)
         return not any(known.is_going_up(prefix, request) for prefix in passed_over)
@@ -426,7 +426,7 @@ class Deciding:
         known, folded = read.conversation, found.folded
         if not self._observe and not self._keeping.has(known, found.compaction.originals):
             return False
-        if not folded.setting.binding.bound:
+        if not folded.context.binding.is_bound:
             return True
         if self._moment(read, folded) == "changed":
             return False  # known for this model and these tools; what is signed went to others
@@ -452,4 +452,4 @@ def _is_settled(folded: Folded, seen: _Seen) -> bool:
     """Whether the original went up at this very boundary, and fitted: nothing can be changed."""
     here, facts = folded.state.prefix.hex(), seen.facts
     passed = here in facts.skipped & facts.changed and facts.window_at(here) is None
-    return folded.setting.binding.bound and passed
+    return folded.context.binding.is_bound and passed

@@ -136,12 +136,12 @@ class Keeping:
 
     def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
         try:
-            found = self._asked(lambda store: store.sent(known.id, prefixes, known.told_until))
+            found = self._asked(lambda store: store.prior_requests(known.id, prefixes, known.told_until))
         except RespoolError:
             return False
         known.edited |= found.edited
-        known.note_told((one.place, one.reason, one.evidence) for one in found.told)
-        known.told_until = found.until
+        known.note_told((one.place, one.reason, one.evidence) for one in found.edits)
+        known.told_until = found.last_id
         for prefix, latest in found.latest:
             known.note_sent(prefix, latest)
         return True
@@ -165,7 +165,7 @@ class Keeping:
         if owed == NO_FACTS:
             return
         try:
-            self._told(lambda store: store.note(known.id, owed))
+            self._told(lambda store: store.add_facts(known.id, owed))
         except RespoolError:
             self._owe(known)
             return
@@ -255,7 +255,7 @@ class Keeping:
         if not lacking:
             return True
         try:
-            held = self._asked(lambda store: store.holds(lacking, known.owner))
+            held = self._asked(lambda store: store.readable_refs(lacking, known.owner))
         except RespoolError:
             return False
         known.durable.update(held)
@@ -302,7 +302,7 @@ class Keeping:
 
     def _warn(self, error: RespoolError) -> None:
         """Say once that something is wrong; whoever is to act need not hear it each second."""
-        over = isinstance(error, StoreUnavailable) and error.why == "closed"  # what came too late
+        over = isinstance(error, StoreUnavailable) and error.reason == "closed"  # what came too late
         if not self._warned and not over:
             self._warned = True
             _log.warning("%s No new edit is made until it can be.", error)

@@ -42,12 +42,12 @@ def _noticed(state: State) -> Noticed:
     units, results = state.index.units, state.index.results
     if not units:
         return _NOTHING
-    came = bool(results) and results[-1] >= units[-1].answers
+    came = bool(results) and results[-1] >= units[-1].answers_from
     if not came and not units[-1].exchanges:
         return _NOTHING
     last = frozenset(units[-1].exchanges)
     again = [_told(one) for one in state.refetched if one.exchange in last]
-    said = advice(Unadvised(state.index), state.ledger, units[-1].answers)
+    said = advice(Unadvised(state.index), state.ledger, units[-1].answers_from)
     return Noticed(tuple(again[:_MOST]), tuple(said[at] for at in sorted(said))[:_MOST])
 
 

@@ -157,7 +157,7 @@ def _opened(body: Body, format: FormatName) -> tuple[bytes, int]:
     """The hash of all that stands before the model's first output, and where that stands."""
     codec, count = CODECS[format], len(body)
     first = 0
-    while first < count and not codec.model_made(body.message(first)):
+    while first < count and not codec.is_model_made(body.message(first)):
         first += 1
     prefix = first_prefix(format)
     return (next_prefix(prefix, body.identities(0, first)) if first else prefix), first

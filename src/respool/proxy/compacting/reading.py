@@ -70,7 +70,7 @@ class Read(Struct, frozen=True):
 
     def is_bound(self) -> bool:
         """Whether its model refuses signed reasoning in a history that is not the signed one."""
-        return binding_of(self.format, fields_with(self.body.fields, self.asked.model)).bound
+        return binding_of(self.format, fields_with(self.body.fields, self.asked.model)).is_bound
 
     def terms(self) -> str:
         """Its model and its tools, in few characters."""
@@ -80,7 +80,7 @@ class Read(Struct, frozen=True):
         return self.named[0]
 
     def _tools(self) -> str:
-        return xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))
+        return xxhash.xxh3_64_hexdigest(self.body.head_bytes(_TOOLS))
 
     def session(self) -> str:
         """The client's own name for what it belongs to, hashed; empty: it has none."""

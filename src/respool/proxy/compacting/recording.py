@@ -129,7 +129,7 @@ class Recording:
 
     def _reproduce(self, case: Reproduction) -> None:
         try:
-            self._store.reproduce(case)
+            self._store.add_rejected(case)
         except RespoolError as error:
             _log.warning("A refused projection could not be written down: %s", error)
         except Exception:  # noqa: BLE001 - the records of others are written by the same thread

@@ -26,7 +26,7 @@ _MOSTLY: Final = 0.5
 
 def lifetime(body: Body, format: FormatName, model: str) -> float:
     """After how many seconds a cached prefix of this request is gone."""
-    return marking_of(body, format).lifetime or terms_for(format, model).gone
+    return marking_of(body, format).ttl_seconds or terms_for(format, model).gone
 
 
 def is_cold(read: Read, before: float, marks: Marks | None = None) -> bool:
@@ -36,7 +36,7 @@ def is_cold(read: Read, before: float, marks: Marks | None = None) -> bool:
     taken for cold and is not is written again for nothing, so in doubt it is there.
     """
     since = read.asked.time - before
-    known = 0.0 if marks is None else MARKINGS[marks].lifetime
+    known = 0.0 if marks is None else MARKINGS[marks].ttl_seconds
     return since > max(_ALWAYS_WARM, known) and since > lifetime(read.body, read.format, read.model)
 
 
@@ -51,15 +51,15 @@ def asks_otherwise(folded: Folded, before: int) -> bool:
 
     Near a window all is decided by how much of it is to be kept free, what was sent before too.
     """
-    bound = folded.setting.binding.bound and before > 0
-    return bound and minds_output(folded.state, folded.setting, before)
+    bound = folded.context.binding.is_bound and before > 0
+    return bound and minds_output(folded.state, folded.context, before)
 
 
 def first_marks(read: Read) -> Facts:
     """How the client marks, said of its history from the start; nothing where none was decided."""
     if len(read.body) < 2 or not _tells_marks(read):
         return _NO_FACTS
-    return Facts(marks=((read.boundaries()[0].hex(), marking_of(read.body, read.format).told),))
+    return Facts(marks=((read.boundaries()[0].hex(), marking_of(read.body, read.format).mode),))
 
 
 def marks_seen(read: Read, state: State) -> Facts:
@@ -68,10 +68,10 @@ def marks_seen(read: Read, state: State) -> Facts:
     What was decided before was decided by how it marked then, and stays so.
     """
     passed = state.boundaries
-    told = _marks_of(read, state.marks)
-    if len(passed) < 2 or told == state.marks or not _tells_marks(read):
+    told = _marks_of(read, state.breakpoint_mode)
+    if len(passed) < 2 or told == state.breakpoint_mode or not _tells_marks(read):
         return _NO_FACTS
-    if state.marks is None:
+    if state.breakpoint_mode is None:
         return Facts(marks=((passed[0].hex(), told),))
     here = passed[-1].hex()
     if read.conversation.was_answered(here):
@@ -92,7 +92,7 @@ def window_seen(read: Read, tokens: int, *, beside_output: bool, bound: bool) ->
 
 def _marks_of(read: Read, before: Marks | None) -> Marks:
     """How a request is marked, by its client or by who is behind that."""
-    told = marking_of(read.body, read.format).told
+    told = marking_of(read.body, read.format).mode
     behind = read.conversation.cached_behind or before == "behind"
     return "behind" if told == "none" and behind else told
 
@@ -107,12 +107,12 @@ def has_reasoning(folded: Folded) -> bool:
 
 def own_cache(read: Read, folded: Folded) -> int:
     """The tokens that a client may have cached itself which marks none of its latest messages."""
-    state, marked = folded.state, read.body.marked()
-    if state.marks != "none" or not marked:
-        return folded.setting.head
+    state, marked = folded.state, read.body.breakpoint_rows()
+    if state.breakpoint_mode != "none" or not marked:
+        return folded.context.head
     sources = (state.sources[part.ref.row] for part in state.index.parts)
     sizes = zip(sources, state.sizes, strict=True)
-    return folded.setting.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
+    return folded.context.head + sum(size for at, size in sizes if (at or 0) <= marked[-1])
 
 
 def is_cached_behind(decision: Decision, usage: Usage | None) -> bool:

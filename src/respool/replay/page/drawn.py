@@ -25,18 +25,18 @@ class Limits(Struct, frozen=True, kw_only=True):
     points: int  # of one line
     losses: int  # lost turns of a detailed session under one policy
     cuts: int
-    losses_else: int  # of a session that is not detailed
-    cuts_else: int
-    text: int  # characters of one string
+    losses_listed: int  # of a session that is not detailed
+    cuts_listed: int
+    string_chars: int  # characters of one string
 
 
 # The first that fits is taken.
 _LIMITS = (
-    Limits(listed=2000, points=240, losses=60, cuts=40, losses_else=4, cuts_else=8, text=400),
-    Limits(listed=1000, points=240, losses=25, cuts=20, losses_else=1, cuts_else=3, text=240),
-    Limits(listed=500, points=120, losses=10, cuts=10, losses_else=0, cuts_else=0, text=160),
-    Limits(listed=100, points=60, losses=5, cuts=5, losses_else=0, cuts_else=0, text=80),
-    Limits(listed=30, points=40, losses=2, cuts=2, losses_else=0, cuts_else=0, text=40),
+    Limits(listed=2000, points=240, losses=60, cuts=40, losses_listed=4, cuts_listed=8, string_chars=400),
+    Limits(listed=1000, points=240, losses=25, cuts=20, losses_listed=1, cuts_listed=3, string_chars=240),
+    Limits(listed=500, points=120, losses=10, cuts=10, losses_listed=0, cuts_listed=0, string_chars=160),
+    Limits(listed=100, points=60, losses=5, cuts=5, losses_listed=0, cuts_listed=0, string_chars=80),
+    Limits(listed=30, points=40, losses=2, cuts=2, losses_listed=0, cuts_listed=0, string_chars=40),
 )
 _REQUESTS = 12  # of one cause, named
 _TOOLS, _TOOLS_OF_ONE = 14, 8
@@ -92,7 +92,7 @@ def drawn(replay: Replay, limits: Limits) -> object:
         "period": _period(replay.sessions),
         "count": _count(replay),
     }
-    return clipped(msgspec.to_builtins(whole), limits.text)
+    return clipped(msgspec.to_builtins(whole), limits.string_chars)
 
 
 def _none(session: SessionResult) -> Bill:
@@ -137,8 +137,8 @@ def _session(session: SessionResult, limits: Limits, *, detailed: bool) -> dict[
 
 
 def _score(score: Score, limits: Limits, *, detailed: bool) -> dict[str, object]:
-    losses = limits.losses if detailed else limits.losses_else
-    cuts = limits.cuts if detailed else limits.cuts_else
+    losses = limits.losses if detailed else limits.losses_listed
+    cuts = limits.cuts if detailed else limits.cuts_listed
     heaviest = sorted(score.cuts, key=lambda cut: cut.tokens, reverse=True)
     return {
         **asdict(score),

@@ -15,7 +15,7 @@ from .row import Row, Rows
 def catalogued(name: str, arguments: Arguments) -> Tool | None:
     """What the catalog knows of a call with this name and these arguments."""
     for row in _rows().get(name, ()):
-        if row.fits(arguments):
+        if row.matches(arguments):
             return row.tool
     return None
 

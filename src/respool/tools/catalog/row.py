@@ -18,7 +18,7 @@ class Row(Struct, frozen=True):
     needs: tuple[str, ...] = ()
     where: tuple[tuple[str, tuple[Value, ...]], ...] = ()
 
-    def fits(self, arguments: Arguments) -> bool:
+    def matches(self, arguments: Arguments) -> bool:
         """Whether a call is one of this row's."""
         return all(name in arguments for name in self.needs) and all(
             arguments.get(name) in values for name, values in self.where

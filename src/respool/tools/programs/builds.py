@@ -105,7 +105,7 @@ def tests(call: Call) -> Effect:
 def _outputs(call: Call, flags: Sequence[str]) -> list[Word]:
     """The files that these flags name: `-o f`, `-of`, `--output=f`."""
     given = options(call.args, flags, long_dash=True)
-    joined = [Word(word.text[2:], word.sure) for word in call.args if _joined(word.text, flags)]
+    joined = [Word(word.text[2:], word.certain) for word in call.args if _joined(word.text, flags)]
     return [*given.values(*flags), *joined]
 
 
@@ -119,7 +119,7 @@ def _coverage(call: Call) -> list[Word]:
     for value in options(call.args, ("--cov-report",)).values("--cov-report"):
         kind, _, place = value.text.partition(":")
         name = place or _COVERAGE.get(kind, "")
-        found += [Word(name, value.sure)] if name or not value.sure else []
+        found += [Word(name, value.certain)] if name or not value.certain else []
     return found
 
 
@@ -367,7 +367,7 @@ def node_packages(call: Call) -> Effect:
     if "/" in verb or verb.endswith((".ts", ".js", ".mjs", ".tsx")):
         return ran(call, IGNORANCE)
     if verb in ("exec", "x", "dlx") and rest:
-        return call.again(_from(call.args, verb), _package_folder(call, given))
+        return call.run_words(_from(call.args, verb), _package_folder(call, given))
     if verb in ("audit", "config", "pm", "pkg") and _sets(call, rest):
         return ran(call, BARRIER)
     if verb in _NODE_LOOKS or (not verb and call.args):
@@ -422,7 +422,7 @@ def python(call: Call) -> Effect:
     while words and words[0].text in ("-u", "-B", "-I", "-s", "-E", "-O"):
         words.pop(0)
     if words and re.fullmatch(r"-m\w[\w.]*", words[0].text):
-        words[:1] = [Word("-m"), Word(words[0].text[2:], words[0].sure)]
+        words[:1] = [Word("-m"), Word(words[0].text[2:], words[0].certain)]
     first = words[0].text if words else ""
     if first in ("-V", "--version", "-h", "--help"):
         return ran(call, Effect(kind="read", content="listing"))
@@ -437,9 +437,9 @@ def _module(call: Call, module: Word, args: Sequence[Word]) -> Effect:
         files = options(args, ("--indent",)).operands
         if len(files) > 1:
             return writing(call, files[1:2], replaces=True)
-        return call.again([Word("jq"), Word("."), *args])
+        return call.run_words([Word("jq"), Word("."), *args])
     name = "pytest" if module.text == "unittest" else module.text
-    return call.again([Word(name, module.sure), *args])
+    return call.run_words([Word(name, module.certain), *args])
 
 
 def node(call: Call) -> Effect:

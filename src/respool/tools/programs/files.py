@@ -76,7 +76,7 @@ def _counted(call: Call) -> tuple[tuple[Word, ...], int | None]:
     counts = given.values("-n", "--lines")
     short = [word.text[1:] for word in call.args if re.fullmatch(r"-\d{1,9}", word.text)]
     text = counts[-1].text if counts else short[-1] if short else "10"
-    sure = not counts or counts[-1].sure
+    sure = not counts or counts[-1].certain
     return given.operands, int(text) if sure and re.fullmatch(r"\d{1,9}", text) else None
 
 
@@ -113,12 +113,12 @@ def search(call: Call, valued: Sequence[str], patterns: Sequence[str] = ("-e", "
     files = given.operands[skip:]
     listing = given.has("-l", "-L", "--files-with-matches", "--files", "--count", "-c")
     recursive = given.has("-r", "-R", "--recursive") or call.name not in ("grep", "egrep", "fgrep")
-    if not files and not (call.fed and not given.has("-r", "-R")) and recursive:
+    if not files and not (call.has_input and not given.has("-r", "-R")) and recursive:
         files = (HERE,)
     effect = reading(
         call, files, "listing" if listing else "hits", "search", part=True, passes="part"
     )
-    return effect if effect.passes else replace(effect, passes=None)
+    return effect if effect.passed_lines else replace(effect, passed_lines=None)
 
 
 def listing(call: Call, valued: Sequence[str] = (), skip: int = 0) -> Effect:
@@ -127,11 +127,11 @@ def listing(call: Call, valued: Sequence[str] = (), skip: int = 0) -> Effect:
     if given.has("--output", "-o") and call.name == "tree":
         return writing(call, given.operands, replaces=True)
     files = given.operands[skip:]
-    return replace(reading(_unfed(call), files or (HERE,), "listing", "search"), passes=None)
+    return replace(reading(_unfed(call), files or (HERE,), "listing", "search"), passed_lines=None)
 
 
 def _unfed(call: Call) -> Call:
-    return replace(call, fed=False)
+    return replace(call, has_input=False)
 
 
 def fd(call: Call) -> Effect:
@@ -141,8 +141,8 @@ def fd(call: Call) -> Effect:
     valued = ("-e", "--extension", "-t", "--type", "-d", "--max-depth", "-E", "--exclude", "-g")
     if at is None:
         return listing(call, valued, skip=1)
-    inner = [Word("", sure=False) if "{" in word.text else word for word in call.args[at + 1 :]]
-    return replace(call, fed=False).again([*inner, Word("", sure=False)])
+    inner = [Word("", certain=False) if "{" in word.text else word for word in call.args[at + 1 :]]
+    return replace(call, has_input=False).run_words([*inner, Word("", certain=False)])
 
 
 def find(call: Call) -> Effect:
@@ -150,7 +150,7 @@ def find(call: Call) -> Effect:
     args = call.args
     words = next((n for n, w in enumerate(args) if w.text[:1] in ("-", "(", "!")), len(args))
     places = args[:words] or (HERE,)
-    effect = replace(reading(_unfed(call), places, "listing", "search"), passes=None)
+    effect = replace(reading(_unfed(call), places, "listing", "search"), passed_lines=None)
     texts = [word.text for word in args]
     if "-delete" in texts:
         effect = both(effect, _below(writing(call, places)))
@@ -166,7 +166,7 @@ def find(call: Call) -> Effect:
 def _executed(call: Call, effect: Effect, words: Sequence[Word]) -> Effect:
     """What `-exec` runs, on files that are not known."""
     end = next((n for n, word in enumerate(words) if word.text in (";", "+")), len(words))
-    inner = call.again(Word("", sure=False) if "{}" in w.text else w for w in words[:end])
+    inner = call.run_words(Word("", certain=False) if "{}" in w.text else w for w in words[:end])
     return replace(both(unseen(effect), inner), content=inner.content or effect.content)
 
 
@@ -181,14 +181,14 @@ def tee(call: Call) -> Effect:
     given = options(call.args)
     effect = writing(call, given.operands, replaces=not given.has("-a", "--append"))
     written = effect.writes or (effect.barrier and named(given.operands))
-    return replace(effect, passes="all", content=None) if written else Effect(passes="all")
+    return replace(effect, passed_lines="all", content=None) if written else Effect(passed_lines="all")
 
 
 def soak(call: Call) -> Effect:
     """`sponge`: writes its input once all of it is there."""
     given = options(call.args)
     effect = writing(call, given.operands, replaces=not given.has("-a"))
-    return effect if given.operands else Effect(passes="all")
+    return effect if given.operands else Effect(passed_lines="all")
 
 
 def copy(call: Call) -> Effect:
@@ -201,7 +201,7 @@ def copy(call: Call) -> Effect:
         return writing(call, given.operands)
     places = given.values("-t", "--target-directory") or given.operands[-1:]
     if call.name == "ln" and len(given.operands) == 1:
-        places = (Word(posixpath.basename(places[-1].text), places[-1].sure),)
+        places = (Word(posixpath.basename(places[-1].text), places[-1].certain),)
     sources = given.operands if given.has("-t", "--target-directory") else given.operands[:-1]
     folder = given.has("-t", "--target-directory")
     targets = _into(sources, places[-1], folder) if places else ()
@@ -214,10 +214,10 @@ def _into(sources: Sequence[Word], place: Word, folder: bool) -> list[Word]:
     folder = folder or place.text.endswith("/") or place.text in (".", "..")
     if not (folder or len(sources) > 1):
         return [place]
-    if any(one.glob or not one.sure or one.text.endswith("/") for one in sources):
+    if any(one.glob or not one.certain or one.text.endswith("/") for one in sources):
         return [place]  # of a folder that ends in a slash, some copy what is in it
     names = [posixpath.basename(one.text.rstrip("/")) for one in sources]
-    return [Word(f"{place.text.rstrip('/')}/{name}", place.sure) for name in names if name] or [
+    return [Word(f"{place.text.rstrip('/')}/{name}", place.certain) for name in names if name] or [
         place
     ]
 
@@ -246,7 +246,7 @@ def patch(call: Call) -> Effect:
 
 def apply_patch(call: Call) -> Effect:
     """`apply_patch`, fed by a here-document or an argument."""
-    if call.args and call.args[0].sure:
+    if call.args and call.args[0].certain:
         call = replace(call, text=call.args[0].text)
     return _patched(call)
 
@@ -261,7 +261,7 @@ def _patched(call: Call) -> Effect:
 
 def dd(call: Call) -> Effect:
     """`dd of=…`."""
-    outputs = [Word(w.text[3:], w.sure) for w in call.args if w.text.startswith("of=")]
+    outputs = [Word(w.text[3:], w.certain) for w in call.args if w.text.startswith("of=")]
     return writing(call, outputs, replaces=True) if outputs else SILENT
 
 
@@ -302,7 +302,7 @@ def archive(call: Call) -> Effect:
     """`tar`: lists, or writes an archive, or writes what was in one."""
     args = call.args
     if args and not args[0].text.startswith("-"):
-        args = (Word(f"-{args[0].text}", args[0].sure), *args[1:])
+        args = (Word(f"-{args[0].text}", args[0].certain), *args[1:])
     given = options(args, ("-f", "--file", "-C", "--directory"))
     if given.has("-t", "--list"):
         return Effect(kind="search", content="listing", target=call.name)
@@ -334,7 +334,7 @@ _ENDINGS = {"gzip": ".gz", "gunzip": ".gz", "bzip2": ".bz2", "bunzip2": ".bz2", 
 
 def _squeezed(call: Call, word: Word) -> list[Word]:
     """A file, and what it becomes: with an ending, or without the one it has."""
-    if word.glob or not word.sure:
+    if word.glob or not word.certain:
         return [word]
     ending = _ENDINGS.get(call.name, ".xz")
     other = word.text.removesuffix(ending)

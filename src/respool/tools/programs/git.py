@@ -108,10 +108,10 @@ def _looked(call: Call, content: Content) -> Effect:
     outputs = options(call.args, (*_VALUED, "--output")).values("--output")
     if outputs:
         return writing(call, outputs, replaces=True)
-    effect = reading(replace(call, fed=False), files, content, part=True)
+    effect = reading(replace(call, has_input=False), files, content, part=True)
     if content == "diff" and any(_summary(word.text) for word in call.args):
         effect = replace(effect, content="listing")
-    return replace(effect, passes=None, target=called(call))
+    return replace(effect, passed_lines=None, target=called(call))
 
 
 def _summary(flag: str) -> bool:
@@ -130,7 +130,7 @@ def _log(call: Call, given: Options) -> Effect:
 
 def _show(call: Call, given: Options) -> Effect:
     """A commit's diff, or a file as it was then: that file is named with its revision."""
-    names = [word.text for word in given.operands if word.sure]
+    names = [word.text for word in given.operands if word.certain]
     files = [name for name in names if _REVISION_PATH.fullmatch(name)]
     if not files:
         return _looked(call, "diff")
@@ -145,15 +145,15 @@ def _format_patch(call: Call, given: Options) -> Effect:
 
 def _blame(call: Call, _: Options) -> Effect:
     given = options(call.args, ("-L", "-S", "--date", "--since", "--ignore-rev", "--contents"))
-    return reading(replace(call, fed=False), given.operands[-1:], part=True)
+    return reading(replace(call, has_input=False), given.operands[-1:], part=True)
 
 
 def _grep(call: Call, given: Options) -> Effect:
     if any(word.text.startswith(("-O", "--open-files")) for word in call.args):
         return ran(call, IGNORANCE)
     files = _after_dashes(call.args) or given.operands[1:]
-    effect = reading(replace(call, fed=False), files or (Word("."),), "hits", "search", part=True)
-    return replace(effect, passes=None)
+    effect = reading(replace(call, has_input=False), files or (Word("."),), "hits", "search", part=True)
+    return replace(effect, passed_lines=None)
 
 
 def _branch(call: Call, given: Options) -> Effect:
@@ -197,7 +197,7 @@ def _checkout(call: Call, given: Options) -> Effect:
 
 def _starts_elsewhere(call: Call) -> bool:
     """Whether a new branch is given a place to start from: the flag's value, and one more word."""
-    plain = [word for word in call.args if not word.text.startswith("-") or not word.sure]
+    plain = [word for word in call.args if not word.text.startswith("-") or not word.certain]
     return len(plain) > 1
 
 
@@ -252,7 +252,7 @@ def _clone(call: Call, given: Options) -> Effect:
         return writing(call, words[1:2])
     source = words[0] if words else Word("")
     name = source.text.rstrip("/").removesuffix(".git").rpartition("/")[2]
-    return writing(call, [Word(name, source.sure)]) if name else ran(call, _FILES)
+    return writing(call, [Word(name, source.certain)]) if name else ran(call, _FILES)
 
 
 def _worktree(call: Call, given: Options) -> Effect:
@@ -335,10 +335,10 @@ def _gh_api(call: Call, given: Options) -> Effect:
     methods = [value.text.upper() for value in given.values("-X", "--method")]
     fields = given.values("-f", "-F", "--field", "--raw-field", "--input")
     asks = "graphql" in [word.text for word in given.operands] and not any(
-        "mutation" in value.text or not value.sure for value in fields
+        "mutation" in value.text or not value.certain for value in fields
     )
     if methods[-1:] == ["GET"] or (not methods and (asks or not fields)):
-        path = next((word for word in given.operands[1:] if word.sure), None)
+        path = next((word for word in given.operands[1:] if word.certain), None)
         reads = (Span(normal(f"https://api.github.com/{path.text.lstrip('/')}")),) if path else ()
         target = reads[0].path if reads else called(call)
         return Effect("read", reads, content="json", target=target)

@@ -33,7 +33,7 @@ from .builds import scripts, verbs
 def wrapper(call: Call, valued: Sequence[str] = (), skip: int = 0) -> Effect:
     """`nohup`, `timeout 5`: the words after its own flags are the command."""
     words, sets = _after_flags(call.args, valued)
-    effect = call.again(words[skip:])
+    effect = call.run_words(words[skip:])
     anew = effect.kind == "run" and any(rewrites(name) for name in sets)
     return replace(effect, barrier=True) if anew else effect
 
@@ -70,7 +70,7 @@ def timed(call: Call) -> Effect:
     words, _ = _after_flags(call.args, ("-o", "-f", "--output", "--format"))
     own = call.args[: len(call.args) - len(words)]
     outputs = options(own, ("-o", "--output", "-f", "--format")).values("-o", "--output")
-    effect = call.again(words)
+    effect = call.run_words(words)
     return both(effect, unseen(writing(call, outputs))) if outputs else effect
 
 
@@ -99,12 +99,12 @@ def xargs(call: Call) -> Effect:
         flag = words.pop(0).text
         value = words.pop(0).text if flag in _XARGS and words else ""
         mark = _mark(flag, value) or mark
-    unsure = Word("", sure=False)
+    unsure = Word("", certain=False)
     if not words:
-        return Effect(passes="part")
+        return Effect(passed_lines="part")
     given = [unsure if mark and mark in word.text else word for word in words]
-    inner = replace(call, fed=False).again([*given, *([] if mark else [unsure])])
-    return replace(inner, passes=None)
+    inner = replace(call, has_input=False).run_words([*given, *([] if mark else [unsure])])
+    return replace(inner, passed_lines=None)
 
 
 _XARGS = (
@@ -132,17 +132,17 @@ def shell(call: Call) -> Effect:
         if flag in ("-o", "+o", "-O") and words:
             words.pop(0)
         elif "c" in flag and not flag.startswith("--"):
-            known = bool(words) and words[0].sure
-            return call.read_script(words[0].text) if known else IGNORANCE
+            known = bool(words) and words[0].certain
+            return call.run_script(words[0].text) if known else IGNORANCE
     if call.text is not None and words[:1] in ([], [Word("-")]):
-        return call.read_script(call.text)
+        return call.run_script(call.text)
     return ran(call, IGNORANCE)
 
 
 def evaluate(call: Call) -> Effect:
     """`eval` of words that are all known."""
-    if all(word.sure for word in call.args):
-        return call.read_script(" ".join(word.text for word in call.args))
+    if all(word.certain for word in call.args):
+        return call.run_script(" ".join(word.text for word in call.args))
     return IGNORANCE
 
 
@@ -150,8 +150,8 @@ def trap(call: Call) -> Effect:
     """What a trap runs, some time later."""
     text = call.args[0] if call.args else Word("-")
     if text.text in ("-", ""):
-        return SILENT if text.sure else IGNORANCE
-    return unseen(call.read_script(text.text)) if text.sure else IGNORANCE
+        return SILENT if text.certain else IGNORANCE
+    return unseen(call.run_script(text.text)) if text.certain else IGNORANCE
 
 
 def task_runner(call: Call) -> Effect:
@@ -159,7 +159,7 @@ def task_runner(call: Call) -> Effect:
     texts = [word.text for word in call.args]
     if texts[:1] in (["exec"], ["x"]):
         at = texts.index("--") if "--" in texts else 0
-        return call.again(call.args[at + 1 :])
+        return call.run_words(call.args[at + 1 :])
     looks = {
         "ls",
         "list",
@@ -198,7 +198,7 @@ def runner(call: Call, verb: str = "run") -> Effect:
     if not words:
         return IGNORANCE
     name = words[0].text.rpartition("/")[2].partition("@")[0] or words[0].text
-    return call.again([Word(name, words[0].sure), *words[1:]], folder_told(call, folders))
+    return call.run_words([Word(name, words[0].certain), *words[1:]], folder_told(call, folders))
 
 
 _RUNNER = (
@@ -251,7 +251,7 @@ def _contained(call: Call) -> Effect:
     at = next(n for n, word in enumerate(call.args) if word.text == "exec")
     words, _ = _after_flags(call.args[at + 1 :], _EXEC)
     words, _ = _after_flags(words[1:], _EXEC)
-    return call.again(words) if words else IGNORANCE
+    return call.run_words(words) if words else IGNORANCE
 
 
 def _there(effect: Effect) -> Effect:
@@ -300,7 +300,7 @@ def curl(call: Call) -> Effect:
     given = options(call.args, _CURL_VALUED)
     if given.has("-K", "--config"):
         return ran(call, IGNORANCE)
-    urls = [word for word in (*given.operands, *given.values("--url")) if word.sure]
+    urls = [word for word in (*given.operands, *given.values("--url")) if word.certain]
     reads = tuple(Span(_url(word.text)) for word in urls)
     sends = given.has("-d", "--data", "--data-raw", "--data-binary", "-F", "--form", "-T", "--json")
     method = [value.text.upper() for value in given.values("-X", "--request")][-1:]
@@ -310,10 +310,10 @@ def curl(call: Call) -> Effect:
         effect = Effect("run", content="page", target=target)
     outputs = list(given.values("-o", "--output"))
     if given.has("-O", "--remote-name", "--remote-name-all", "-J"):
-        outputs += [Word(posixpath.basename(word.text)) for word in urls] or [Word("", sure=False)]
+        outputs += [Word(posixpath.basename(word.text)) for word in urls] or [Word("", certain=False)]
     for folder in given.values("--output-dir")[-1:]:
         outputs = [
-            Word(f"{folder.text}/{word.text}", folder.sure and word.sure) for word in outputs
+            Word(f"{folder.text}/{word.text}", folder.certain and word.certain) for word in outputs
         ]
     outputs += given.values(*_CURL_WRITES)
     hidden = given.has("-o", "--output", "-O", "--remote-name", "--remote-name-all")
@@ -329,7 +329,7 @@ def _url(text: str) -> str:
 def wget(call: Call) -> Effect:
     """A URL becomes a file, unless it is printed."""
     given = options(call.args, ("-O", "--output-document", "-P", "-o", "--header", "-T", "-t"))
-    urls = [word for word in given.operands if word.sure]
+    urls = [word for word in given.operands if word.certain]
     outputs = list(given.values("-O", "--output-document"))
     if not outputs:
         outputs = [Word(posixpath.basename(word.text.rstrip("/"))) for word in urls]
@@ -353,10 +353,10 @@ def ssh(call: Call) -> Effect:
     while words and words[0].text.startswith("-"):
         if words.pop(0).text in _SSH and words:
             words.pop(0)
-    if words[1:] and all(word.sure for word in words[1:]):
+    if words[1:] and all(word.certain for word in words[1:]):
         text = " ".join(word.text for word in words[1:])
-        fed = call.text is not None or call.fed
-        inner = call.again(words[1:]) if fed else call.read_script(text)
+        fed = call.text is not None or call.has_input
+        inner = call.run_words(words[1:]) if fed else call.run_script(text)
         return ran(call, _there(inner))
     return ran(call, IGNORANCE)
 
@@ -370,6 +370,6 @@ def proxied(call: Call) -> Effect:
     """`rtk`: a program whose output is made shorter on its way."""
     words = call.args
     if words[:1] and words[0].text == "read":
-        return call.again([Word("cat"), *words[1:]])
+        return call.run_words([Word("cat"), *words[1:]])
     skipped = words[1:2] and words[0].text in ("proxy", "lint", "err", "test", "summary")
-    return call.again(words[1:] if skipped else words)
+    return call.run_words(words[1:] if skipped else words)

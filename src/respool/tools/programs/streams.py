@@ -60,13 +60,13 @@ def _joined(scripts: Sequence[Word]) -> str:
 
 def _unclear(scripts: Sequence[Word]) -> bool:
     """Whether nothing at all is known of one of them."""
-    return any(not one.sure and not one.text.strip() for one in scripts)
+    return any(not one.certain and not one.text.strip() for one in scripts)
 
 
 def _kept(call: Call, files: Sequence[Word]) -> list[Word]:
     """The copies that `-i.bak` leaves beside what it changes."""
     found = [match[1] for word in call.args if (match := _SUFFIX.fullmatch(word.text))]
-    plain = [word for word in named(files) if word.sure and not word.glob]
+    plain = [word for word in named(files) if word.certain and not word.glob]
     return [Word(f"{word.text}{suffix}") for suffix in found[:1] for word in plain]
 
 
@@ -79,7 +79,7 @@ def _sed_words(call: Call) -> tuple[Options, list[Word], list[Word]]:
     """The flags, scripts and files; on some systems the word after `-i` is a suffix."""
     args = [
         word for at, word in enumerate(call.args)
-        if not (word.text == "" and word.sure and at and call.args[at - 1].text == "-i")
+        if not (word.text == "" and word.certain and at and call.args[at - 1].text == "-i")
     ]  # fmt: skip
     given = options(args, ("-e", "--expression", "-f", "--file", "-l"))
     scripts, files = list(given.values("-e", "--expression")), list(given.operands)
@@ -96,7 +96,7 @@ def _sed_ranges(given: Options, scripts: Sequence[Word]) -> list[tuple[int, int]
         for piece in re.split(r"[;\n]", one.text[:2_000])
         if piece.strip()
     ]
-    if not all(one.sure for one in scripts):
+    if not all(one.certain for one in scripts):
         return []
     if not given.has("-n", "--quiet", "--silent"):
         found = _QUITS.fullmatch(pieces[0]) if len(pieces) == 1 else None
@@ -136,7 +136,7 @@ def awk(call: Call) -> Effect:
     program, files = given.operands[0], given.operands[1:]
     if _unclear([program]) or awk_writes(program.text):
         return BARRIER
-    found = _AWK_LINES.fullmatch(program.text[:200]) if program.sure else None
+    found = _AWK_LINES.fullmatch(program.text[:200]) if program.certain else None
     if found and len(named(files)) < 2:
         return limited(call, files, _awk_range(found))
     return reading(call, files, part=True, passes="part")
@@ -157,7 +157,7 @@ def perl(call: Call) -> Effect:
     if (
         not code
         or _PERL_MAY_WRITE.search(code)
-        or not all(v.sure for v in given.values("-e", "-E"))
+        or not all(v.certain for v in given.values("-e", "-E"))
     ):
         return IGNORANCE
     if given.has("-i"):
