@@ -8,14 +8,14 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from respool.check.rules import steps_of
-from respool.forecast.features import Bins, Known, known
+from respool.forecast.features import Bins, ResultFeatures, result_features
 from respool.forecast.mentions import Mentions
-from respool.ledger.ledger import Ledger
+from respool.history.ledger import Ledger
+from respool.providers.base import split_steps
+from respool.replay.policies import ResultLocation
 from respool.replay.recording import Recording
-from respool.replay.senders import Place
 from respool.tools import Tools
-from respool.transcript import Index, Part
+from respool.transcript import Part, TranscriptIndex
 
 LEAST = 200  # characters; shorter results are never cut
 
@@ -25,13 +25,13 @@ class Walk:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self.index, self.ledger, self.mentions = Index(), Ledger(), Mentions()
-        self._steps = list(steps_of(recording.codec, recording.session.messages))
+        self.index, self.ledger, self.mentions = TranscriptIndex(), Ledger(), Mentions()
+        self._steps = list(split_steps(recording.codec, recording.session.messages))
         self._tools = Tools()
         self._noted = 0
 
     @property
-    def transcript(self) -> Index:
+    def transcript(self) -> TranscriptIndex:
         """The history so far."""
         return self.index
 
@@ -74,7 +74,7 @@ class Need(Struct, frozen=True):
     named: frozenset[int]
 
 
-def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]:
+def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[list[Need]]:
     """For each result the turns that needed something of which it was the newest source.
 
     What a call or a talk before says too does not count: that stays.
@@ -117,14 +117,14 @@ def _line_starts(text: str) -> list[int]:
 class Row(Struct, frozen=True):
     """One result at one moment: what was known, and the share of later turns on each line."""
 
-    known: Known
+    known: ResultFeatures
     lines: Sequence[Bins]  # what was known of each line by then
     sizes: Sequence[int]  # characters of each line
     whole: dict[int, float]
     named: dict[int, float]
 
 
-def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
+def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator[Row]:
     """Every result of a session, when it comes and at each age that is a power of two."""
     needs = needs_of(recording, results)
     walk = Walk(recording)
@@ -134,7 +134,7 @@ def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
             text = walk.index.parts[position].text
             if len(text) < LEAST:
                 continue
-            one = known(position, walk.index, walk.ledger, walk.mentions)
+            one = result_features(position, walk.index, walk.ledger, walk.mentions)
             if one is not None:
                 later = [need for need in needs[number] if need.request >= request]
                 sizes = [len(line) + 1 for line in text.split("\n")]
@@ -156,7 +156,9 @@ def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
     last: dict[int, list[int]] = {}  # source -> the requests that had something only from there
     for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
-        for source in {recording.newest_source(need, cut) for need in {*needed.atoms, *needed.lines}}:
+        for source in {
+            recording.newest_source(need, cut) for need in {*needed.atoms, *needed.lines}
+        }:
             if source is not None:
                 last.setdefault(source, []).append(request)
     walk = Walk(recording)

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from msgspec.structs import astuple
 
 from respool import BudgetError, Memo, PassedThrough, Policy, Report, UnreadableRequest, compact
-from respool.presets import PRESETS
+from respool.policy import PRESETS
 from tests.corpus.sessions import READERS, encode, read
 from tests.strategies import FORMATS, broken, growing
 
@@ -93,7 +93,12 @@ def hash_generated(format: str) -> list[Line]:
     """Generated histories of one format, whole and broken, under each preset and eagerly."""
     found: list[Line] = []
     eager = Policy.preset("lean").replace(
-        cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, miss_penalty=0.0, cache_read_price=0.1, cache_write_price=0.2
+        cap_chars=200,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        miss_penalty=0.0,
+        cache_read_price=0.1,
+        cache_write_price=0.2,
     )
     policies = {**{name: Policy.preset(name) for name in PRESETS}, "eager": eager}
 
@@ -105,9 +110,12 @@ def hash_generated(format: str) -> list[Line]:
             found.append((f"generated {format} {name} {preset}", str(hashes)))
 
     quiet = settings(
-        max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate],
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
 
     @seed(20261118)
     @quiet
@@ -143,8 +151,9 @@ def all_hashes(corpus: Path, share: int, only: str) -> dict[str, str]:
             print(
                 f"{at + 1}/{len(files)} {path.name}: {len(found)} lines, "
                 f"{time.monotonic() - started:.0f} s",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
     return found
 
 
@@ -165,8 +174,10 @@ def main() -> None:
     sent = [k for k, v in found.items() if k in known and known[k].split()[0] != v.split()[0]]
     told = [k for k, v in found.items() if k in known and known[k].split()[1] != v.split()[1]]
     new = [k for k in found if k not in known]
-    print(f"{len(found)} compared: {len(sent)} projections differ, {len(told)} reports differ, "
-          f"{len(new)} were not recorded")  # fmt: skip
+    print(
+        f"{len(found)} compared: {len(sent)} projections differ, {len(told)} reports differ, "
+        f"{len(new)} were not recorded"
+    )
     print("\n".join([*sent[:20], *(f"report: {k}" for k in told[:20]), *new[:5]]))
     sys.exit(bool(sent or told))
 

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import respool
-from respool.folding.memo import Memo
+from respool.compaction.memo import Memo
 from respool.policy import pass_names
 from respool.tokens import ExactCounter
 from tests.laws.sessions import long_session
@@ -251,6 +251,9 @@ def test_memory(format: str, tmp_path: Path) -> None:
     path.write_bytes(body_of(format, 8_000_000))
     run = subprocess.run(
         [sys.executable, "-c", MEMORY, format, str(path)],
-        capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     say(f"peak memory / body, {format}", float(run.stdout), MEMORY_LIMIT, "8 MB body")

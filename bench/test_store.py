@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from respool.facts import Facts
-from respool.marker import reference
+from respool.markers import reference
 from respool.store import SQLiteStore
 
 pytestmark = pytest.mark.bench

@@ -1,4 +1,4 @@
-"""Facts: merged as a union, written and read exactly, refused when they are something else."""
+"""Facts: checks, merging and serialization."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respool.errors import PolicyError
-from respool.facts import MARKS, Facts
+from respool.facts import BREAKPOINT_MODES, Facts
 
 hashes = st.frozensets(st.binary(min_size=1, max_size=4).map(bytes.hex), max_size=4)
 prefixes = st.sampled_from(["0a", "0b", "1c", "ff00"])
 windows = st.dictionaries(prefixes, st.integers(1, 3).map(lambda few: few * 100_000))
 SETS = ("skipped", "left_alone", "cold", "changed")
-marks = st.dictionaries(prefixes, st.sampled_from(MARKS))
+marks = st.dictionaries(prefixes, st.sampled_from(BREAKPOINT_MODES))
 facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows, marks=marks)
 
 

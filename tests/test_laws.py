@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from respool.folding.evaluating import chosen_passes
+from respool.compaction.evaluation import select_passes
 from respool.passes import OPT_IN, PASSES, Pass
 from respool.policy import Policy
 from tests.laws import laws
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     "priced": (USUAL, PRICED),
     "lean": (USUAL, LEAN),
     "all, priced": (SUBJECTS["all"], PRICED),
-    **{name: (chosen_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
+    **{name: (select_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
     "advised": (USUAL, EAGER.replace(advise=True)),
 }
 subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())

@@ -1,4 +1,4 @@
-"""Images and documents made here, byte by byte; sizes read back, and the providers' rules."""
+"""Sizes and tokens of images and documents made byte by byte."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respool import media
-from respool.codecs.anthropic import AnthropicCodec
-from respool.codecs.codec import Codec
-from respool.codecs.gemini import GeminiCodec
-from respool.codecs.openai_chat import OpenAIChatCodec
-from respool.codecs.openai_responses import OpenAIResponsesCodec
 from respool.media import document_tokens, image_size, image_tokens
+from respool.providers.anthropic.codec import AnthropicCodec
+from respool.providers.gemini.codec import GeminiCodec
+from respool.providers.openai_chat.codec import OpenAIChatCodec
+from respool.providers.openai_responses.codec import OpenAIResponsesCodec
 from respool.tokens import EstimateCounter, part_tokens
+from respool.wire.base import Codec
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 

@@ -1,4 +1,4 @@
-"""The policy: every setting from every source, where it came from, and what is refused."""
+"""Policy: settings, presets, files and environment."""
 
 from __future__ import annotations
 
@@ -214,7 +214,9 @@ class TestValue:
         "twin", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))]
     )
     def test_survives_copying(self, twin: Any):
-        policy = Policy(cap_chars=5, tools=Tools([Tool("Bash", cap_chars=UNLIMITED), Tool("Read", rerun=True)]))
+        policy = Policy(
+            cap_chars=5, tools=Tools([Tool("Bash", cap_chars=UNLIMITED), Tool("Read", rerun=True)])
+        )
         assert twin(policy) == policy
         assert twin(policy).origins() == policy.origins()
         assert twin(policy).fingerprint() == policy.fingerprint()
@@ -313,7 +315,9 @@ class TestEnvironment:
         assert "sesame" not in str(error.value)
 
     def test_leaves_the_rest_of_its_base(self):
-        assert Policy.from_env({"RESPOOL_REEVALUATE_TOKENS": "3"}, Policy(cap_chars=9)) == Policy(cap_chars=9, reevaluate_tokens=3)
+        assert Policy.from_env({"RESPOOL_REEVALUATE_TOKENS": "3"}, Policy(cap_chars=9)) == Policy(
+            cap_chars=9, reevaluate_tokens=3
+        )
 
 
 class TestToml:
@@ -331,10 +335,17 @@ class TestToml:
             assert policy.origins()[name] == f"{file.name}: {file}"
 
     def test_declares_tools(self, tmp_path: Path):
-        text = '[tools]\nBash.cap_chars = 5\nRead = {}\n"my tool" = {cap_chars = "unlimited", rerun = true}'
+        text = (
+            "[tools]\nBash.cap_chars = 5\nRead = {}\n"
+            '"my tool" = {cap_chars = "unlimited", rerun = true}'
+        )
         file = write(tmp_path, "respool.toml", text)
         policy = Policy.from_toml(str(file))
-        declared = [Tool("Bash", cap_chars=5), Tool("my tool", cap_chars=UNLIMITED, rerun=True), Tool("Read")]
+        declared = [
+            Tool("Bash", cap_chars=5),
+            Tool("my tool", cap_chars=UNLIMITED, rerun=True),
+            Tool("Read"),
+        ]
         assert policy.tools == Tools(declared)
         assert policy.origins()["tools.my tool"] == f"respool.toml: {file}"
 
@@ -399,7 +410,9 @@ class TestLoad:
         policy = Policy.load(
             deep, {"RESPOOL_CAP_CHARS": "3", "RESPOOL_COUNTER": "o200k"}, counter="estimate"
         )
-        assert policy == Policy(cap_chars=3, reevaluate_tokens=2, reevaluate_ratio=0.1, counter="estimate")
+        assert policy == Policy(
+            cap_chars=3, reevaluate_tokens=2, reevaluate_ratio=0.1, counter="estimate"
+        )
         assert policy.origins() == {
             **dict.fromkeys(NAMES, "default"),
             "cap_chars": "environment RESPOOL_CAP_CHARS",
@@ -419,7 +432,12 @@ class TestLoad:
         )
         own = write(tmp_path, "respool.toml", "[tools]\nB.cap_chars = 2\nC.cap_chars = 3")
         policy = Policy.load(tmp_path, {}, tools=Tools([Tool("D", cap_chars=4)]))
-        declared = [Tool("A", cap_chars=1), Tool("B", cap_chars=2), Tool("C", cap_chars=3), Tool("D", cap_chars=4)]
+        declared = [
+            Tool("A", cap_chars=1),
+            Tool("B", cap_chars=2),
+            Tool("C", cap_chars=3),
+            Tool("D", cap_chars=4),
+        ]
         assert policy.tools == Tools(declared)
         origins = policy.origins()
         assert origins["tools.A"] == f"pyproject.toml: {shared}"
@@ -519,7 +537,8 @@ class TestFingerprint:
     def test_is_the_same_in_another_process(self):
         code = (
             "from respool.policy import Policy; from respool.tools import Tool, Tools;"
-            "print(Policy(cap_chars=5, tools=Tools([Tool('A'), Tool('B', cap_chars=3)])).fingerprint().hex())"
+            "tools = Tools([Tool('A'), Tool('B', cap_chars=3)]);"
+            "print(Policy(cap_chars=5, tools=tools).fingerprint().hex())"
         )
         policy = Policy(cap_chars=5, tools=Tools([Tool("A"), Tool("B", cap_chars=3)]))
         for seed in ("1", "2"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import respool
-from respool.presets import PRESETS
+from respool.policy import PRESETS
 from respool.proxy.compacting import compacting as module
 from respool.proxy.compacting.breaker import Breaker, Rules
 from respool.proxy.compacting.deciding import Deciding
@@ -30,10 +30,10 @@ from tests.compacting import (
     says,
     told,
 )
-from tests.formats import FORMATS
+from tests.providers.signing_provider import BOUND, TOOLS, Signer
 from tests.proxying import ask, post, until
-from tests.signing import BOUND, TOOLS, Signer
-from tests.test_fallback import thought, thoughts
+from tests.support.formats import FORMATS
+from tests.test_engine import thought, thoughts
 
 formats = pytest.mark.parametrize("format", FORMATS)
 OK = answer(200, {})

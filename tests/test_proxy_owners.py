@@ -10,11 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from respool.codecs.codec import FORMATS, FormatName
-from respool.codecs.formats import CODECS
-from respool.codecs.reading import read_body
-from respool.engine import prefix_of
-from respool.folding.fold import first_prefix
+from respool.compaction.fold import initial_prefix
+from respool.engine import prefix_hash
+from respool.providers.registry import CODECS
 from respool.proxy.compacting.owners import (
     ANONYMOUS,
     Conversation,
@@ -22,6 +20,8 @@ from respool.proxy.compacting.owners import (
     group_of,
     owner_of,
 )
+from respool.wire.base import FORMATS, FormatName
+from respool.wire.body import read_body
 from tests.strategies import HISTORY, conversations, render
 
 SALT = b"a salt of the store's own"
@@ -210,8 +210,8 @@ def test_the_opening_is_the_prefix_under_which_facts_are_kept(format: FormatName
         {"parts": [{"text": "hello"}]} if format == "gemini" else {"content": "hello"}
     )
     body = read_body(json.dumps({field: [{"role": "user", **content}]}).encode())
-    prefix = bytes.fromhex(prefix_of(body, format, None))
-    assert prefix != first_prefix(format)
+    prefix = bytes.fromhex(prefix_hash(body, format, None))
+    assert prefix != initial_prefix(format)
     keyed = hashlib.blake2b(prefix, digest_size=16, key=b"owner", person=b"opening")
     assert conversation_of(body, format, "owner").opening == keyed.hexdigest()
 

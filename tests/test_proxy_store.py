@@ -20,9 +20,9 @@ import pytest
 
 from respool.store import SQLiteStore, StoreUnavailable
 from tests.compacting import LONG, PATHS, Compacted, drive, said, told
+from tests.providers.signing_provider import REF
 from tests.proxying import ask, get, post, until, upstream
-from tests.signing import REF
-from tests.storing import ROOT, SOURCE, child
+from tests.store.support import ROOT, SOURCE, child
 
 BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
 
@@ -249,8 +249,10 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
             "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
             "RESPOOL_STORE": str(store),
         },
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     said_so = process.stdout.readline()
     found = re.search(r"listens on http://[\w.]+:(\d+)", said_so)

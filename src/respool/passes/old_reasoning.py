@@ -1,4 +1,4 @@
-"""Take out the reasoning of units that left the recent window, where the provider allows it."""
+"""Drop the reasoning of units that left the recent exchanges, where allowed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,25 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ..binding import Binding, binding_of, opens_turn
 from ..edits import DropReasoning, Offer
 from ..policy import Policy
-from ..recent import start_of_messages
-from .reasoning import droppable_until
-from .view import View
+from ..providers.bound_reasoning import Binding, binding_of, is_turn_start
+from .base import View
+from .protections import start_of_messages
+
+
+def droppable_until(view: View, binding: Binding, start: int) -> int:
+    """The first unit, from `start` on, whose reasoning must stay."""
+    units = view.transcript.units
+    last = len(units) - 1  # the latest turn of the model stays as it came (A9)
+    if binding.droppable == "none":
+        return start
+    if binding.droppable == "all":
+        return max(start, last)
+    for number in range(last, start, -1):
+        if is_turn_start(view.transcript, number):
+            return number
+    return start
 
 
 def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
@@ -27,7 +40,7 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
     if start >= stop or binding.droppable == "none":
         return
     if binding.droppable == "turns":
-        start = _start_of_wait(view, start)
+        start = _start_of_open_turn(view, start)
     stop = min(stop, droppable_until(view, binding, start))
     drops = list(_drops(view, binding, start, stop))
     if binding.oldest_first and drops:
@@ -51,9 +64,9 @@ def _units_before(view: View, at: int) -> int:
     return min(len(units) - 1, bisect_left(units, at, key=lambda unit: unit.parts[0]))
 
 
-def _start_of_wait(view: View, start: int) -> int:
+def _start_of_open_turn(view: View, start: int) -> int:
     """Where the turn that was not over at the last evaluation begins: its units have waited."""
-    while start > 0 and not _is_gone(view, start) and not opens_turn(view.transcript, start):
+    while start > 0 and not _is_gone(view, start) and not is_turn_start(view.transcript, start):
         start -= 1
     return start
 

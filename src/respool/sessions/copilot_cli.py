@@ -1,4 +1,4 @@
-"""Copilot CLI's events as chat messages.
+"""Copilot CLI events as chat messages.
 
 Usage is told where a `session.usage_record` or `assistant.usage` was kept; older files hold no more
 than the tokens of each answer. A sub-agent's events name the call that started it, or an agent
@@ -12,29 +12,33 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from ..codecs.json_tree import JSON, Object, compact_text, get
-from .history import (
-    History,
-    Piece,
+from ..wire.json import JSON, Object, compact_json, get
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    SessionBuilder,
+    Skipped,
+    TurnPiece,
+    Usage,
     chat_call,
     chat_result,
-    count,
-    objects,
-    reported,
-    seconds,
+    objects_in,
+    parse_timestamp,
     text_at,
+    token_count,
+    usage_or_none,
 )
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "copilot-cli"
 
-_FAMILIES = frozenset(
+_EVENT_FAMILIES = frozenset(
     """abort assistant command elicitation external_tool hook mcp pending_messages permission
     session skill subagent system tool user user_input""".split()  # noqa: SIM905 - reads better
 )
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether the first event starts a session."""
     try:
         first = msgspec.json.decode(head.split(b"\n", 1)[0])
@@ -43,10 +47,10 @@ def recognises(head: bytes, name: str) -> bool:
     return text_at(first, "type").startswith("session.") and isinstance(get(first, ("data",)), dict)
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The conversation as segments, then those of its sub-agents."""
     found = False
-    events = _Events(source)
+    events = _EventStream(source)
     for record in records:
         if session := events.add(record):
             found = True
@@ -58,7 +62,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
         yield Skipped(source, NO_REQUEST)
 
 
-class _Events:
+class _EventStream:
     """The conversations of one file as its events so far told them."""
 
     def __init__(self, source: str) -> None:
@@ -69,13 +73,13 @@ class _Events:
         self._rewound = 0
         self._before: dict[str, object] = {}  # event -> what was said last before it
         self._system: list[JSON] = []
-        self._main = History("openai-chat")
-        self._others: dict[str, History] = {}  # by the call that started the sub-agent
+        self._main = SessionBuilder("openai-chat")
+        self._others: dict[str, SessionBuilder] = {}  # by the call that started the sub-agent
         self._tasks: dict[str, str] = {}  # what each call asks a sub-agent to do
         self._starters: dict[str, str] = {}  # the call that started each sub-agent
         self._usage: dict[str, Usage] = {}  # for the answer that comes next, by conversation
 
-    def add(self, event: JSON) -> Session | None:
+    def add(self, event: JSON) -> RecordedSession | None:
         """Follow one event; a compaction ends a segment."""
         kind, data = text_at(event, "type"), get(event, ("data",))
         if id := text_at(event, "id"):
@@ -95,7 +99,7 @@ class _Events:
             self._apply(kind, data, event)
         return None
 
-    def finish(self) -> Iterator[Session]:
+    def finish(self) -> Iterator[RecordedSession]:
         """What no compaction ended."""
         if session := self._main.build(self._id, AGENT, self._source, self._segment):
             yield session
@@ -104,7 +108,7 @@ class _Events:
             if session := history.build(name, AGENT, self._source, parent=self._id):
                 yield session
 
-    def _rewind(self, event: str) -> Session | None:
+    def _rewind(self, event: str) -> RecordedSession | None:
         """Takes an event back, and all after it; what the model answered to them is told."""
         if event not in self._before:
             return None
@@ -114,11 +118,11 @@ class _Events:
         self._rewound += session is not None
         return session
 
-    def _end_segment(self, data: JSON) -> Session | None:
+    def _end_segment(self, data: JSON) -> RecordedSession | None:
         session = self._main.build(self._id, AGENT, self._source, self._segment)
         self._segment += 1
         self._before = {}
-        self._main = History("openai-chat")
+        self._main = SessionBuilder("openai-chat")
         self._main.add_input(*self._system)
         if summary := text_at(data, "summaryContent"):
             self._main.add_input({"role": "user", "content": summary})
@@ -133,15 +137,15 @@ class _Events:
             text = text_at(data, "transformedContent") or text_at(data, "content")
             history.add_input({"role": "user", "content": text})
         elif kind == "assistant.usage":
-            self._usage[starter] = _usage(data)
+            self._usage[starter] = _parse_usage(data)
         elif kind == "session.usage_record":
-            self._usage[starter] = _usage(get(data, ("usage",)))
+            self._usage[starter] = _parse_usage(get(data, ("usage",)))
         elif kind == "assistant.message":
             self._add_answer(history, starter, data, event)
         elif kind == "tool.execution_complete":
             call = text_at(data, "toolCallId")
-            history.add_result(call, chat_result(call, _result(data)))
-        elif kind.partition(".")[0] not in _FAMILIES:
+            history.add_result(call, chat_result(call, _result_text(data)))
+        elif kind.partition(".")[0] not in _EVENT_FAMILIES:
             history.count_unknown(kind)
 
     def _starter(self, kind: str, data: JSON, agent: str) -> str:
@@ -150,20 +154,22 @@ class _Events:
             return text_at(data, "parentToolCallId")
         if kind == "subagent.started":
             self._starters[agent] = text_at(data, "toolCallId") or agent
-            self._others[self._starters[agent]] = History("openai-chat")  # its task is recorded
+            self._others[self._starters[agent]] = SessionBuilder(
+                "openai-chat"
+            )  # its task is recorded
         return self._starters.get(agent, agent)
 
-    def _history(self, starter: str) -> History:
+    def _history(self, starter: str) -> SessionBuilder:
         """The conversation an event belongs to."""
         if not starter:
             return self._main
         if starter not in self._others:
-            self._others[starter] = History("openai-chat")
+            self._others[starter] = SessionBuilder("openai-chat")
             if task := self._tasks.get(starter):
                 self._others[starter].add_input({"role": "user", "content": task})
         return self._others[starter]
 
-    def _set_prompt(self, history: History, starter: str, text: str) -> None:
+    def _set_prompt(self, history: SessionBuilder, starter: str, text: str) -> None:
         """The system prompt, which stands first although the task is recorded before it."""
         prompt: list[JSON] = [{"role": "system", "content": text}]
         if starter:
@@ -175,39 +181,39 @@ class _Events:
             self._main.add_input(*prompt)
             self._system = prompt
 
-    def _add_answer(self, history: History, starter: str, data: JSON, event: JSON) -> None:
-        requests = objects(get(data, ("toolRequests",)))
+    def _add_answer(self, history: SessionBuilder, starter: str, data: JSON, event: JSON) -> None:
+        requests = objects_in(get(data, ("toolRequests",)))
         for asked in requests:
             self._tasks[text_at(asked, "toolCallId")] = text_at(asked, "arguments", "prompt")
         fields: Object = {"content": text_at(data, "content") or None}
         if thought := text_at(data, "reasoningText"):
             fields["reasoning_content"] = thought
         model = text_at(data, "model") or self._model
-        sent = Sent(0, seconds(get(event, ("timestamp",))), model=model)
+        sent = RecordedRequest(0, parse_timestamp(get(event, ("timestamp",))), model=model)
         if usage := self._usage.pop(starter, None):
-            sent = replace(sent, usage=reported(usage))
+            sent = replace(sent, usage=usage_or_none(usage))
         history.add_answer([(None, fields), *(_call(asked) for asked in requests)], sent)
 
 
-def _usage(data: JSON) -> Usage:
+def _parse_usage(data: JSON) -> Usage:
     """The input holds what was read from the cache and written to it."""
-    read, written = count(data, "cacheReadTokens"), count(data, "cacheWriteTokens")
-    given = max(0, count(data, "inputTokens") - read - written)
-    return Usage(given, read, written, 0, count(data, "outputTokens"))
+    read, written = token_count(data, "cacheReadTokens"), token_count(data, "cacheWriteTokens")
+    given = max(0, token_count(data, "inputTokens") - read - written)
+    return Usage(given, read, written, 0, token_count(data, "outputTokens"))
 
 
-def _call(request: Object) -> Piece:
+def _call(request: Object) -> TurnPiece:
     id, name = text_at(request, "toolCallId"), text_at(request, "name")
     if request.get("type") != "custom":
         return chat_call(id, name, request.get("arguments"))
-    custom = {"name": name, "input": compact_text(request.get("arguments"))}
+    custom = {"name": name, "input": compact_json(request.get("arguments"))}
     return id, {"id": id, "type": "custom", "custom": custom}
 
 
-def _result(data: JSON) -> str:
+def _result_text(data: JSON) -> str:
     """What a tool said; for one that failed, its error."""
     said = text_at(data, "result", "content")
     if get(data, ("success",)) is not False:
         return said
     error = get(data, ("error",))
-    return text_at(error, "message") or said or compact_text("" if error is None else error)
+    return text_at(error, "message") or said or compact_json("" if error is None else error)

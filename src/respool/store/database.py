@@ -1,4 +1,4 @@
-"""One file used by many threads and processes: reads side by side, writes together.
+"""Database connections shared by threads and processes: parallel reads, batched writes.
 
 A commit costs a sync of the disk, milliseconds; what several threads want to write meanwhile goes
 into the next one, all at once. Measured with 16 threads against a connection for each of them:
@@ -19,22 +19,31 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .opening import Identity, beside, identity, open_reader, open_writer, quarantine
-from .schema import salt_of
-from .unavailable import StoreUnavailable, Why, reason_of, unavailable
+from .base import StoreUnavailable, UnavailableReason, classify_error, to_unavailable
+from .database_file import (
+    FileIdentity,
+    file_identity,
+    open_reader,
+    open_writer,
+    quarantine,
+    read_salt,
+    side_file,
+)
 
 Connection = sqlite3.Connection
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-_TRIES = 3  # of one piece of work, when the file is replaced under it
-_PAUSE = 0.001  # seconds between two tries to be the one process that writes
-_IDLE = 4  # readers that stay open
-_IMPATIENT = 0.05  # seconds: once one waited in vain, the next ones wait no longer than this
-_INHERITED: list[object] = []  # connections of a parent process: never used, never closed
+_MAX_TRIES = 3  # of one piece of work, when the file is replaced under it
+_BUSY_RETRY_SECONDS = 0.001  # seconds between two tries to be the one process that writes
+_MAX_IDLE_READERS = 4  # readers that stay open
+_SHORT_WAIT = 0.05  # seconds: once one waited in vain, the next ones wait no longer than this
+_INHERITED_CONNECTIONS: list[
+    object
+] = []  # connections of a parent process: never used, never closed
 
 
-class _Job:
+class _WriteJob:
     """A piece of work that waits to be written, and what came of it."""
 
     def __init__(self, work: Callable[[Connection], Any]) -> None:
@@ -64,7 +73,9 @@ class Database:
         self._closed = False
         self._last_write_failed = False  # the last write was
         self._is_locked_out = False  # the file could not even be opened, last time
-        self.last_error: Why | None = None  # why the last write was in vain; None: it was not
+        self.last_error: UnavailableReason | None = (
+            None  # why the last write was in vain; None: it was not
+        )
         self._salt: bytes | None = None  # the file's, once it was opened
         self._own_salt = salt or secrets.token_bytes(32)  # what a file that is begun here gets
         self.openings = 0  # how often the file had to be opened
@@ -73,16 +84,16 @@ class Database:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._lock = threading.Lock()  # held by whoever writes
-        self._waiting: deque[_Job] = deque()
+        self._waiting: deque[_WriteJob] = deque()
         self._writer: Connection | None = None
-        self._readers: list[tuple[Identity, Connection]] = []
-        self._file_identity: Identity | None = None  # the file that is open
-        self._wal_identity: Identity | None = None  # its write-ahead log
+        self._readers: list[tuple[FileIdentity, Connection]] = []
+        self._file_identity: FileIdentity | None = None  # the file that is open
+        self._wal_identity: FileIdentity | None = None  # its write-ahead log
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Do work in a transaction, alone or with that of others; durable when this returns."""
         self._check_usable()
-        job = _Job(work)
+        job = _WriteJob(work)
         self._waiting.append(job)
         self._take_lock(job)
         try:
@@ -102,22 +113,22 @@ class Database:
             connection.execute(f"PRAGMA busy_timeout = {int(self.wait * 1000)}").fetchall()
             return work(connection)
         except (sqlite3.Error, OSError) as error:
-            raise unavailable(self.path, error) from error
+            raise to_unavailable(self.path, error) from error
         finally:
             self._lock.release()
 
     def read(self, work: Callable[[Connection], T]) -> T:
         """Look at what was last committed; writers are not waited for."""
         self._check_usable()
-        for tries in range(1, _TRIES + 1):
-            file = identity(self.path)
+        for tries in range(1, _MAX_TRIES + 1):
+            file = file_identity(self.path)
             try:
                 known, reader = self._borrow_reader(file)
             except sqlite3.Error as error:
                 self._recover(error, tries, file)
                 continue
             try:
-                self._salt = self._salt or salt_of(reader)
+                self._salt = self._salt or read_salt(reader)
                 found = work(reader)
             except sqlite3.Error as error:
                 reader.close()
@@ -132,7 +143,7 @@ class Database:
 
     def salt(self) -> bytes:
         """What hashes of API keys are salted with; the same for all who use the file."""
-        return self._salt or self.read(salt_of)
+        return self._salt or self.read(read_salt)
 
     def provisional_salt(self) -> bytes:
         """The same without a look at the file; until it was opened, that of a new one."""
@@ -148,12 +159,12 @@ class Database:
         if self._closed:
             raise StoreUnavailable(self.path, "closed")
         if os.getpid() != self._pid:  # a connection must not be shared with a parent
-            _INHERITED.append((self._writer, self._readers, self._lock))
+            _INHERITED_CONNECTIONS.append((self._writer, self._readers, self._lock))
             self._reset()
 
-    def _take_lock(self, job: _Job | None) -> None:
+    def _take_lock(self, job: _WriteJob | None) -> None:
         if self._lock.acquire(
-            timeout=min(_IMPATIENT * 4, self.wait) if self._last_write_failed else self.wait
+            timeout=min(_SHORT_WAIT * 4, self.wait) if self._last_write_failed else self.wait
         ):
             if self._closed:
                 self._lock.release()
@@ -164,14 +175,14 @@ class Database:
                 self._waiting.remove(job)
         raise StoreUnavailable(self.path, "busy")
 
-    def _drain_jobs(self) -> list[_Job]:
+    def _drain_jobs(self) -> list[_WriteJob]:
         """All that waits, at most as much as waits now."""
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
-    def _write_all(self, jobs: Sequence[_Job]) -> None:
+    def _write_all(self, jobs: Sequence[_WriteJob]) -> None:
         """Write what several threads want; each of them hears how its own ended."""
-        for tries in range(1, _TRIES + 1):
-            file = identity(self.path)
+        for tries in range(1, _MAX_TRIES + 1):
+            file = file_identity(self.path)
             try:
                 self._commit(jobs)
                 if self._is_same_file():
@@ -187,7 +198,7 @@ class Database:
                         job.finish(error=ended)
                     return
 
-    def _commit(self, jobs: Sequence[_Job]) -> None:
+    def _commit(self, jobs: Sequence[_WriteJob]) -> None:
         """All in one transaction; if one of them cannot be done, each in its own."""
         connection = self._open()
         if self._in_transaction(connection, jobs) or len(jobs) == 1:
@@ -196,11 +207,11 @@ class Database:
             try:
                 self._in_transaction(connection, [job])
             except sqlite3.Error as error:
-                if reason_of(error) in ("broken", "missing"):
+                if classify_error(error) in ("broken", "missing"):
                     raise
-                job.finish(error=unavailable(self.path, error))
+                job.finish(error=to_unavailable(self.path, error))
 
-    def _in_transaction(self, connection: Connection, jobs: Sequence[_Job]) -> bool:
+    def _in_transaction(self, connection: Connection, jobs: Sequence[_WriteJob]) -> bool:
         """Whether all went well; an error of the file's is raised, one of the work's is told."""
         self._begin_transaction(connection)
         try:
@@ -225,15 +236,15 @@ class Database:
 
     def _begin_transaction(self, connection: Connection) -> None:
         """Wait for other processes, for a while; SQLite's own way to wait lets some starve."""
-        until = time.monotonic() + (_IMPATIENT if self._last_write_failed else self.wait)
+        until = time.monotonic() + (_SHORT_WAIT if self._last_write_failed else self.wait)
         connection.execute("PRAGMA busy_timeout = 0").fetchall()
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if reason_of(error) != "busy" or time.monotonic() > until:
+                if classify_error(error) != "busy" or time.monotonic() > until:
                     raise
-                time.sleep(_PAUSE)
+                time.sleep(_BUSY_RETRY_SECONDS)
             else:
                 return
 
@@ -247,16 +258,16 @@ class Database:
                 lambda wait: open_writer(self.path, wait, create=self._create, salt=salt)
             )
             self.openings += 1
-            self._file_identity = identity(self.path)
-            self._wal_identity = identity(beside(self.path, "-wal"))
+            self._file_identity = file_identity(self.path)
+            self._wal_identity = file_identity(side_file(self.path, "-wal"))
         return self._writer
 
     def _open_connection(self, opening: Callable[[float], Connection]) -> Connection:
         """A new connection; while the file is locked to all, only the first one is waited for."""
         try:
-            connection = opening(min(_IMPATIENT, self.wait) if self._is_locked_out else self.wait)
+            connection = opening(min(_SHORT_WAIT, self.wait) if self._is_locked_out else self.wait)
         except (sqlite3.Error, StoreUnavailable) as error:
-            why = error.reason if isinstance(error, StoreUnavailable) else reason_of(error)
+            why = error.reason if isinstance(error, StoreUnavailable) else classify_error(error)
             self._is_locked_out = why == "busy"
             raise
         self._is_locked_out = False
@@ -264,14 +275,14 @@ class Database:
 
     def _is_same_file(self) -> bool:
         """Whether the file and its log are those that were opened: both can be deleted."""
-        if self._file_identity is None or identity(self.path) != self._file_identity:
+        if self._file_identity is None or file_identity(self.path) != self._file_identity:
             return False
-        log = identity(beside(self.path, "-wal"))
+        log = file_identity(side_file(self.path, "-wal"))
         if self._wal_identity is None:
             self._wal_identity = log  # SQLite makes it with the first write
         return log == self._wal_identity
 
-    def _borrow_reader(self, now: Identity | None) -> tuple[Identity | None, Connection]:
+    def _borrow_reader(self, now: FileIdentity | None) -> tuple[FileIdentity | None, Connection]:
         """A connection to read from, and the file it reads; None: it is for this once."""
         with contextlib.suppress(IndexError):  # none is idle
             while True:
@@ -281,7 +292,7 @@ class Database:
                 reader.close()
         if self._writer is None or now != self._file_identity:
             self._ensure_file()
-        now = identity(self.path)
+        now = file_identity(self.path)
         if now is None:
             raise StoreUnavailable(self.path, "missing")
         return self._new_reader(now)
@@ -292,17 +303,17 @@ class Database:
         try:
             self._open()
         except StoreUnavailable as error:
-            if error.reason not in ("busy", "missing") or identity(self.path) is None:
+            if error.reason not in ("busy", "missing") or file_identity(self.path) is None:
                 raise
         except (sqlite3.Error, OSError) as error:
-            if isinstance(error, sqlite3.Error) and reason_of(error) == "broken":
+            if isinstance(error, sqlite3.Error) and classify_error(error) == "broken":
                 raise
-            if identity(self.path) is None or isinstance(error, IsADirectoryError):
-                raise unavailable(self.path, error) from error
+            if file_identity(self.path) is None or isinstance(error, IsADirectoryError):
+                raise to_unavailable(self.path, error) from error
         finally:
             self._lock.release()
 
-    def _new_reader(self, now: Identity) -> tuple[Identity | None, Connection]:
+    def _new_reader(self, now: FileIdentity) -> tuple[FileIdentity | None, Connection]:
         """A new connection to read from, and the file it reads; None: it sees no later changes.
 
         Such a one is for a folder in which SQLite cannot put its locks, when nothing is in the log.
@@ -310,34 +321,34 @@ class Database:
         try:
             return now, self._open_connection(lambda wait: open_reader(self.path, wait))
         except sqlite3.OperationalError as error:
-            log = beside(self.path, "-wal")
-            if reason_of(error) not in ("missing", "read-only") or _size(log):
+            log = side_file(self.path, "-wal")
+            if classify_error(error) not in ("missing", "read-only") or _file_size(log):
                 raise
             return None, open_reader(self.path, self.wait, immutable=True)
 
-    def _return_reader(self, known: Identity | None, reader: Connection) -> None:
-        if known is None or self._closed or len(self._readers) >= _IDLE:
+    def _return_reader(self, known: FileIdentity | None, reader: Connection) -> None:
+        if known is None or self._closed or len(self._readers) >= _MAX_IDLE_READERS:
             reader.close()
         else:
             self._readers.append((known, reader))
 
-    def _recover(self, error: Exception, tries: int, file: Identity | None) -> None:
+    def _recover(self, error: Exception, tries: int, file: FileIdentity | None) -> None:
         self._take_lock(None)
         try:
             self._recover_locked(error, tries, file)
         finally:
             self._lock.release()
 
-    def _recover_locked(self, error: Exception, tries: int, file: Identity | None) -> None:
+    def _recover_locked(self, error: Exception, tries: int, file: FileIdentity | None) -> None:
         """Let go of a file that was deleted or is damaged, so that the next try has a sound one.
 
         A damaged one is opened once more before it is moved aside: perhaps a newer version has
         changed the tables. Only the very file that failed is moved: there may be a new one already.
         """
-        told = error if isinstance(error, StoreUnavailable) else _told(self.path, error)
+        told = error if isinstance(error, StoreUnavailable) else _as_unavailable(self.path, error)
         gone = self._file_identity is not None and not self._is_same_file()
         opened_then = told.reason == "read-only" and tries == 1  # and perhaps no longer is
-        if tries == _TRIES or not (gone or opened_then or told.reason == "broken"):
+        if tries == _MAX_TRIES or not (gone or opened_then or told.reason == "broken"):
             if told.reason in ("failing", "missing", "read-only"):
                 self._close_connections()
             raise told from error
@@ -346,7 +357,7 @@ class Database:
             try:
                 quarantine(self.path, file, self.wait)
             except OSError as refused:
-                raise unavailable(self.path, refused) from error
+                raise to_unavailable(self.path, refused) from error
 
     def _close_connections(self) -> None:
         """Close all connections; in-flight reads keep theirs until they end.
@@ -361,12 +372,12 @@ class Database:
         self._writer = self._file_identity = self._wal_identity = None
 
 
-def _told(path: Path, error: Exception) -> StoreUnavailable:
+def _as_unavailable(path: Path, error: Exception) -> StoreUnavailable:
     assert isinstance(error, sqlite3.Error | OSError)
-    return unavailable(path, error)
+    return to_unavailable(path, error)
 
 
-def _size(file: Path) -> int:
+def _file_size(file: Path) -> int:
     try:
         return file.stat().st_size
     except OSError:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from ...errors import RespoolError
 from ...facts import Facts
-from ...store import Latest, Store, StoreUnavailable
+from ...store import ParentRequest, Store, StoreUnavailable
 from .board import Board, Waiting
 from .conversations import Conversation
 from .journal import Journal, Taken
@@ -101,7 +101,7 @@ class Keeping:
         self.learn(known, facts)
         known.read_up = True
 
-    def took(self, known: Conversation, prefix: str, latest: Latest, parent: str) -> None:
+    def took(self, known: Conversation, prefix: str, latest: ParentRequest, parent: str) -> None:
         """A provider took the request that ended this history: all processes know at once."""
         known.note_sent(prefix, latest, parent)
         if self._journal is not None:
@@ -111,7 +111,7 @@ class Keeping:
         """A projection of this history goes up: all processes know before it is answered."""
         known.note_going_up(prefix, request)
         if self._journal is not None:
-            self._journal.note(Taken(known.id, prefix, "", Latest(), going_up=True))
+            self._journal.note(Taken(known.id, prefix, "", ParentRequest(), going_up=True))
 
     def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
         """Learn what is known elsewhere of requests that ended these histories; if it all can be.
@@ -136,7 +136,9 @@ class Keeping:
 
     def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
         try:
-            found = self._asked(lambda store: store.prior_requests(known.id, prefixes, known.told_until))
+            found = self._asked(
+                lambda store: store.prior_requests(known.id, prefixes, known.told_until)
+            )
         except RespoolError:
             return False
         known.edited |= found.edited
@@ -302,7 +304,9 @@ class Keeping:
 
     def _warn(self, error: RespoolError) -> None:
         """Say once that something is wrong; whoever is to act need not hear it each second."""
-        over = isinstance(error, StoreUnavailable) and error.reason == "closed"  # what came too late
+        over = (
+            isinstance(error, StoreUnavailable) and error.reason == "closed"
+        )  # what came too late
         if not self._warned and not over:
             self._warned = True
             _log.warning("%s No new edit is made until it can be.", error)
