@@ -4,8 +4,9 @@
     python -m bench.projections compare FILE [--corpus FOLDER] [--share N] [--only SUBSTRING]
 
 Each request of each recorded session is compacted under each preset with a memo, as a proxy does,
-and so are generated histories in all formats. One line a session and preset: a hash of what goes
-out and of the originals, and a hash of the report. `--share N` takes every Nth session.
+and so are generated histories in all formats (kept beside FILE). One line a session and preset:
+a hash of what goes out and of the originals, and a hash of the report. `--share N` takes every Nth
+session.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ def hash_session(task: tuple[str, str]) -> list[Line]:
     return found
 
 
-def hash_generated(format: str) -> list[Line]:
-    """Generated histories of one format, whole and broken, under each preset and eagerly."""
-    found: list[Line] = []
+def hash_generated(task: tuple[str, list[Any]]) -> list[Line]:
+    """One generated conversation under each preset, and eagerly at low prices."""
+    name, requests = task
     eager = Policy.preset("lean").replace(
         cap_chars=200,
         reevaluate_tokens=1,
@@ -100,15 +101,21 @@ def hash_generated(format: str) -> list[Line]:
         cache_read_price=0.1,
         cache_write_price=0.2,
     )
-    policies = {**{name: Policy.preset(name) for name in PRESETS}, "eager": eager}
+    found: list[Line] = []
+    for preset, policy in {**{one: Policy.preset(one) for one in PRESETS}, "eager": eager}.items():
+        hashes = Hashes(policy)
+        for request in requests:
+            hashes.add(request)
+        found.append((f"{name} {preset}", str(hashes)))
+    return found
 
-    def run(name: str, requests: list[Any]) -> None:
-        for preset, policy in policies.items():
-            hashes = Hashes(policy)
-            for request in requests:
-                hashes.add(request)
-            found.append((f"generated {format} {name} {preset}", str(hashes)))
 
+def generate() -> dict[str, list[Any]]:
+    """Histories in every format, whole and broken: the requests of one conversation each.
+
+    They are recorded with the hashes, for Hypothesis draws from the constants of the code.
+    """
+    found: dict[str, list[Any]] = {}
     quiet = settings(
         max_examples=EXAMPLES,
         database=None,
@@ -116,32 +123,29 @@ def hash_generated(format: str) -> list[Line]:
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
+    for format in FORMATS:
 
-    @seed(20261118)
-    @quiet
-    @given(growing(format))
-    def whole(requests: list[Any]) -> None:
-        run(f"whole {len(found)}", requests)
+        @seed(20261118)
+        @quiet
+        @given(growing(format), broken(format))
+        def draw(requests: list[Any], damaged: Any, format: str = format) -> None:
+            found[f"generated {format} whole {len(found)}"] = requests
+            found[f"generated {format} broken {len(found)}"] = [damaged]
 
-    @seed(20261118)
-    @quiet
-    @given(broken(format))
-    def damaged(request: Any) -> None:
-        run(f"broken {len(found)}", [request])
-
-    whole()
-    damaged()
+        draw()
     return found
 
 
-def all_hashes(corpus: Path, share: int, only: str) -> dict[str, str]:
+def all_hashes(
+    corpus: Path, share: int, only: str, examples: dict[str, list[Any]]
+) -> dict[str, str]:
     """Every line, with progress on standard error."""
     found: dict[str, str] = {}
     started = time.monotonic()
     files = sorted(corpus.glob("*.jsonl.gz"))
     with Pool(2) as pool:
         if not only:
-            for lines in pool.imap_unordered(hash_generated, FORMATS):
+            for lines in pool.imap_unordered(hash_generated, examples.items(), 20):
                 found.update(lines)
         for at, path in enumerate(files):
             if only not in path.name:
@@ -166,7 +170,11 @@ def main() -> None:
     parser.add_argument("--share", type=int, default=1)
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
-    found = all_hashes(asked.corpus, asked.share, asked.only)
+    inputs = asked.file.with_suffix(".examples.json")
+    if asked.what == "record":
+        inputs.write_text(json.dumps(generate()), "utf-8")
+    examples = json.loads(inputs.read_text("utf-8"))
+    found = all_hashes(asked.corpus, asked.share, asked.only, examples)
     if asked.what == "record":
         asked.file.write_text("".join(f"{k}: {v}\n" for k, v in sorted(found.items())), "utf-8")
         return

@@ -238,7 +238,8 @@ def _refetch_lines(replay: Replay) -> Iterator[str]:
         yield (
             f"Read again after a cut by {escape_unprintable(policy)}: "
             f"{_format_rate(again.after_cut, replay)}, {_format_short(again.tokens)} tokens, "
-            f"{_format_share(again.after_cut, again.cut)} of the results it cut. While a copy stood: {_format_rate(again.standing, replay)}, "
+            f"{_format_share(again.after_cut, again.cut)} of the results it cut. "
+            f"While a copy stood: {_format_rate(again.standing, replay)}, "
             f"{_format_share(again.standing, again.whole)} of the others."
         )
     yield "The agents saw all of it when they asked, so they may have asked without the cut."
@@ -299,8 +300,8 @@ def _reported_bill_lines(sessions: Sequence[SessionResult]) -> Iterator[str]:
     replayed = sum_bills([one.replayed for one in known])
     yield ""
     yield (
-        f"The provider reported {pluralize(requests, 'request')}: {_format_bill(reported)}. Replayed, "
-        f"the same come to {_format_bill(replayed)}: {_difference(replayed, reported)}."
+        f"The provider reported {pluralize(requests, 'request')}: {_format_bill(reported)}. "
+        f"Replayed, the same come to {_format_bill(replayed)}: {_difference(replayed, reported)}."
         f"{_output_line(known)}"
     )
 
