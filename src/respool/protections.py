@@ -15,6 +15,7 @@ from .ledger.failures import VERBATIM
 from .ledger.ledger import Event, Ledger
 from .marker import reference
 from .policy import Policy
+from .searching import whole_matcher
 from .tools.fetching import fetches
 from .tools.use import Span, Use
 from .transcript import Exchange, History, Part
@@ -225,8 +226,8 @@ def path_pattern(pattern: str) -> Callable[[str], bool]:
     rooted = on_drive or pattern.startswith(("/", "~")) or "://" in pattern
     body = pattern.removeprefix("./") + ("**" if pattern.endswith("/") else "")
     steps = [_step(step) for step in re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", body)]
-    fits = re.compile(f"{'' if rooted else '(?:.*/)?'}{''.join(steps)}", re.DOTALL)
-    return lambda path: fits.fullmatch(path.removeprefix("./")) is not None
+    fits = whole_matcher(f"{'' if rooted else '(?:.*/)?'}{''.join(steps)}")
+    return lambda path: fits(path.removeprefix("./"))
 
 
 def _step(step: str) -> str:
