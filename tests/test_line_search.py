@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.line_search import MOST_PATTERN, Unsearchable, searcher
+from respool import line_search
+from respool.line_search import MOST_PATTERN, Unsearchable, searcher, whole_matcher
 from tests.support.timing import takes_at_most
 
 ATOMS = st.sampled_from(
@@ -64,6 +65,50 @@ def test_it_finds_what_python_finds(pattern: str, texts: list[str]) -> None:
     finds = searcher(pattern)
     for text in texts if r"\B" not in pattern else filter(None, texts):  # Pythons disagree on that
         assert finds(text) == (re.search(pattern, text) is not None), (pattern, text)
+
+
+@given(patterns, st.lists(lines, min_size=1, max_size=4))
+@settings(max_examples=200, deadline=None)
+def test_it_matches_whole_texts_as_python_does(pattern: str, texts: list[str]) -> None:
+    fits = whole_matcher(pattern)
+    for text in texts if r"\B" not in pattern else filter(None, texts):
+        assert fits(text) == (re.fullmatch(pattern, text, re.DOTALL) is not None), (pattern, text)
+
+
+def test_no_length_is_too_long_for_a_pattern_of_our_own() -> None:
+    fits = whole_matcher("ab" * 2_000 + ".*")
+    assert fits("ab" * 2_001)
+    assert not fits("ab" * 1_999)
+
+
+def test_steps_that_are_forgotten_are_worked_out_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_search, "_REMEMBERED", 3)
+    finds = searcher("a+b*c|d")
+    for text in ("xxaabbc", "xyz", "aab", "abcd", "d", ""):
+        assert finds(text) == (re.search("a+b*c|d", text) is not None)
+
+
+# RE2 differs in all of these, so it does not take this place (docs/dependencies.md).
+@pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        (r"\bfoo.*", "é foo", "éfoo"),
+        (r"naïve|\w{4}x", "übärx", "übx"),
+        (r"[^\W_]+é\Z", "abé", "_é_"),
+        (r"\d+", "٣", "x"),
+        (r"a\s+b", "a\u00a0b", "a_b"),
+        (r"xa{,2}b", "xaab", "xaaab"),
+        (r"(?a)\w+", "a", "é"),
+        (r"\u00e9+", "é", "e"),
+        (r"(?:a{1500})", "a" * 1500, "a" * 1499),
+    ],
+)
+def test_letters_and_repeats_mean_what_they_mean_in_python(
+    pattern: str, found: str, missed: str
+) -> None:
+    finds = searcher(pattern)
+    assert finds(found)
+    assert not finds(missed)
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,10 @@ def test_sizes_are_read(made: Callable[[int, int], bytes], size: tuple[int, int]
     assert image_size(encoded.replace("+", "-").replace("/", "_")) == size
 
 
+def test_a_gif_may_be_wider_than_a_signed_number_holds() -> None:
+    assert image_size(text(gif(40_000, 65_535))) == (40_000, 65_535)
+
+
 @pytest.mark.parametrize(
     ("before", "frame", "size"),
     [

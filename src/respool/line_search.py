@@ -56,6 +56,18 @@ def searcher(pattern: str) -> Callable[[str], bool]:
         raise Unsearchable("its groups are nested too deeply") from None
 
 
+def whole_matcher(pattern: str) -> Callable[[str], bool]:
+    """Matcher of whole texts, for a pattern that respool itself has put together.
+
+    It may be of any length, and `.` fits every character.
+
+    >>> fits = whole_matcher(r"docs/.*\\.md")
+    >>> fits("docs/a.md"), fits("docs/a.md.txt")
+    (True, False)
+    """
+    return _Machine(rf"(?s)\A(?:{pattern})\Z", most_states=None).finds
+
+
 class _State(Struct, gc=False):
     """A place in the pattern: what must come next, and where that leads."""
 
@@ -72,48 +84,82 @@ class _Reading(Struct):
     at: int = 0
 
 
+class _Node(dict[str, "_Node | None"]):
+    """A set of states at one kind of place in a line; maps the next character to the next node.
+
+    None stands for a match. Steps are worked out when they are first needed, and kept.
+    """
+
+    __slots__ = ("before", "ends", "first", "live", "machine")
+
+    def __init__(
+        self, machine: _Machine, live: frozenset[int], *, before: bool, first: bool
+    ) -> None:
+        super().__init__()
+        self.machine = machine
+        self.live = live
+        self.before = before  # the character before is a word character
+        self.first = first  # the line begins here
+        self.ends: bool | None = None  # the pattern fits if the line ends here; None: not known yet
+
+    def __missing__(self, character: str) -> _Node | None:
+        return self.machine.step(self, character)
+
+
 class _Machine:
     """The states of a pattern, and the steps between sets of them that were needed so far."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, most_states: int | None = MOST_STATES) -> None:
         found = _FLAGS.match(pattern)
         flags = sum(getattr(re, letter.upper()) for letter in set(found[1])) if found else 0
+        self._most_states = most_states
         self._states: list[_State] = [_State()]
-        self._steps: dict[tuple[frozenset[int], bool, bool, str], frozenset[int]] = {}
+        self._nodes: dict[tuple[frozenset[int], bool], _Node] = {}
+        self._steps = 0
         reading = _Reading(_tokens(pattern, found.end() if found else 0), flags)
         self._start = self._either(reading, 0)
-        self._first = frozenset({self._start})
+        self._first = _Node(self, frozenset({self._start}), before=False, first=True)
 
     def finds(self, line: str) -> bool:
-        """Whether any part of the line fits; state 0 says that it does."""
-        live, before, first = self._first, False, True
+        """Whether any part of the line fits."""
+        node = self._first
         for character in line:
-            found = self._step(live, before, first, character)
-            if 0 in found:
+            following = node[character]
+            if following is None:
                 return True
-            live, first = found, False
-            before = _WORD.match(character) is not None
-        return 0 in self._reached(live, before, False, first, last=True)
+            node = following
+        if node.ends is None:
+            node.ends = 0 in self._reached(node.live, node.before, False, node.first, last=True)
+        return node.ends
 
-    def _step(
-        self, live: frozenset[int], before: bool, first: bool, character: str
-    ) -> frozenset[int]:
-        """The states after one more character, with those of a match that begins behind it."""
-        key = (live, before, first, character)
-        known = self._steps.get(key)
+    def step(self, node: _Node, character: str) -> _Node | None:
+        """The node after one more character, with a match that begins behind it.
+
+        State 0 says that the pattern fits; None stands for that.
+        """
+        after = _WORD.match(character) is not None
+        here = self._reached(node.live, node.before, after, node.first, last=False)
+        reads = (self._states[one] for one in here)
+        ways = [one.next for one in reads if one.fits and one.fits(character)]
+        live = frozenset({self._start, *(to for way in ways for to in way)})
+        if self._steps >= _REMEMBERED:
+            self._forget()
+        self._steps += 1
+        following = None if 0 in here or 0 in live else self._node(live, after)
+        node[character] = following
+        return following
+
+    def _node(self, live: frozenset[int], before: bool) -> _Node:
+        known = self._nodes.get((live, before))
         if known is None:
-            after = _WORD.match(character) is not None
-            here = self._reached(live, before, after, first, last=False)
-            if 0 in here:
-                known = here
-            else:
-                reads = (self._states[one] for one in here)
-                ways = [one.next for one in reads if one.fits and one.fits(character)]
-                known = frozenset({self._start, *(to for way in ways for to in way)})
-            if len(self._steps) >= _REMEMBERED:
-                self._steps.clear()
-            self._steps[key] = known
+            known = self._nodes[live, before] = _Node(self, live, before=before, first=False)
         return known
+
+    def _forget(self) -> None:
+        for node in (self._first, *self._nodes.values()):
+            node.clear()
+        self._nodes.clear()
+        self._steps = 0
 
     def _reached(
         self, live: frozenset[int], before: bool, after: bool, first: bool, *, last: bool
@@ -132,7 +178,7 @@ class _Machine:
         return frozenset(seen)
 
     def _add(self, state: _State) -> int:
-        if len(self._states) >= MOST_STATES:
+        if self._most_states is not None and len(self._states) >= self._most_states:
             raise Unsearchable("written out it is too long")
         self._states.append(state)
         return len(self._states) - 1
@@ -187,8 +233,7 @@ class _Machine:
             return self._add(_State(next=(self._either(reading, then),)))  # counts, even if empty
         if token["at"]:
             return self._add(_State(at=token["at"], next=(then,)))
-        fits = re.compile(token[0], reading.flags).fullmatch
-        return self._add(_State(fits=fits, next=(then,)))
+        return self._add(_State(fits=_fits(token, reading.flags), next=(then,)))
 
 
 def _tokens(pattern: str, at: int) -> list[re.Match[str]]:
@@ -200,6 +245,15 @@ def _tokens(pattern: str, at: int) -> list[re.Match[str]]:
         found.append(token)
         at = token.end()
     return found
+
+
+def _fits(token: re.Match[str], flags: int) -> Fits:
+    """Test of one character; a literal is compared, which is quicker to build."""
+    literal = (token["escape"] or "")[1:] or token["one"] or ""
+    stands_for_more = literal.isalnum() if token["escape"] else literal in ("", ".")
+    if stands_for_more or flags & re.IGNORECASE:
+        return re.compile(token[0], flags).fullmatch
+    return literal.__eq__
 
 
 def _end_of_item(tokens: list[re.Match[str]], at: int) -> int:

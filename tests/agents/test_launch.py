@@ -519,6 +519,21 @@ def test_what_only_some_would_find_in_a_file_is_left_as_it_is(tmp_path: Path, te
     assert str(tmp_path / ".gemini" / ".env") in found.note
 
 
+# As the dotenv of Node reads them, which Gemini CLI and Qwen Code use; python-dotenv reads none so.
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("OPENAI_BASE_URL=https://gate.example/v1#ours", "https://gate.example"),
+        ("OPENAI_BASE_URL='https://gate.example/v1", None),
+        ("OPENAI_BASE_URL='https://gate.example/v1'x", None),
+    ],
+)
+def test_lines_are_read_as_the_agents_read_them(tmp_path: Path, line: str, known: str | None):
+    _, found = setup(tmp_path, "qwen", files={".qwen/.env": f"{line}\n"})
+    assert [one.origin for one in found.upstreams.values()] == ([known] if known else [])
+    assert bool(found.told) == (known is not None)
+
+
 def test_gemini_cli_may_have_another_home(tmp_path: Path):
     settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
     files: dict[str, Any] = {"third/.gemini/settings.json": settings}
@@ -602,6 +617,29 @@ def test_a_variable_that_only_older_versions_of_codex_go_by_is_left_to_them(tmp_
     assert setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)[1].applied
     files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
     assert setup(tmp_path, "codex", files=files, **world)[1].applied
+
+
+# As jsonc-parser with trailing commas reads them, which opencode does; JSON5 readers take more.
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ('{// x\n"a": 1}', {"a": 1}),
+        ('{/* , } */ "a": [1, 2,], // x\r\n}', {"a": [1, 2]}),
+        ('{"a": "http://x/*y*/,}"}', {"a": "http://x/*y*/,}"}),
+        ('{"a": "\\"//x"}', {"a": '"//x'}),
+        ('{"a": "\\ud800x"}', {"a": "\ud800x"}),
+        ("{//x\u2028'a': 1\n}", {}),
+        ("{'a': 1}", None),
+        ("{a: 1}", None),
+        ('{"a": 0x10}', None),
+        ('{"a": "x\ty"}', None),
+        ('{"a": "\\q"}', None),
+        ('{"a": 1,,}', None),
+        ("[1]", None),
+    ],
+)
+def test_settings_are_json_with_comments_and_no_more(text: str, held: dict[str, Any] | None):
+    assert parse_object(text) == held
 
 
 @pytest.mark.parametrize("text", ["/*" * 300_000, '"' + '\\"' * 300_000, '"' + "\\" * 300_001])

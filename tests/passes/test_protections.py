@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import respool
@@ -18,7 +20,7 @@ from respool.errors import BudgetError
 from respool.history.failures import MAX_OPEN_ERROR_CHARS
 from respool.history.ledger import Ledger
 from respool.markers import OmissionMarker, find_marker, reference
-from respool.passes import PASSES
+from respool.passes import PASSES, protections
 from respool.passes.base import View
 from respool.passes.protections import (
     Protections,
@@ -371,6 +373,56 @@ def test_patterns_of_paths(pattern: str, fit: list[str], unfit: list[str]) -> No
 def test_any_pattern_can_be_asked_about_any_path(pattern: str, path: str) -> None:
     assert compile_path_pattern(pattern)(path) in (True, False)
     assert compile_path_pattern("**")(path)
+
+
+PATTERN_PIECES = st.sampled_from(
+    [
+        "a",
+        "b",
+        ".md",
+        "/",
+        "*",
+        "**",
+        "**/",
+        "/**",
+        "?",
+        "[a]",
+        "{",
+        " ",
+        "./",
+        "~",
+        "C:",
+        "\n",
+        "é",
+    ]
+)
+PATH_PIECES = st.sampled_from(
+    ["a", "b", ".md", "/", "[a]", "{", " ", "./", "~", "C:", "\n", "é", "/a/b", "aa", "\ud800"]
+)
+
+
+@given(
+    st.lists(PATTERN_PIECES, min_size=1, max_size=8).map("".join),
+    st.lists(st.lists(PATH_PIECES, max_size=8).map("".join), min_size=1, max_size=6),
+)
+@settings(max_examples=300, deadline=None)
+def test_patterns_of_paths_fit_what_python_fits(pattern: str, paths: list[str]) -> None:
+    """A regular expression of Python's says the same; but with several stars it may take ages."""
+    with patch.object(protections, "whole_matcher", fullmatch):
+        expected = compile_path_pattern.__wrapped__(pattern)
+    fits = compile_path_pattern(pattern)
+    assert [fits(path) for path in paths] == [expected(path) for path in paths]
+
+
+def fullmatch(pattern: str) -> Callable[[str], bool]:
+    compiled = re.compile(pattern, re.DOTALL)
+    return lambda path: compiled.fullmatch(path) is not None
+
+
+def test_many_stars_take_no_longer_on_a_long_path() -> None:
+    fits = compile_path_pattern("*a*a*a*a*a*x")
+    takes_at_most(30, lambda: fits("a" * 20_000), lambda: fits("a" * 2_000))
+    assert fits("a" * 20_000 + "x")
 
 
 # Open errors: only these wires flag a failed result.

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from ..history.failures import MAX_OPEN_ERROR_CHARS
 from ..history.ledger import FileEvent, Ledger
+from ..line_search import whole_matcher
 from ..markers import reference
 from ..policy import Policy
 from ..tools.identity import is_expand_tool
@@ -274,8 +275,8 @@ def compile_path_pattern(pattern: str) -> Callable[[str], bool]:
     rooted = on_drive or pattern.startswith(("/", "~")) or "://" in pattern
     body = pattern.removeprefix("./") + ("**" if pattern.endswith("/") else "")
     steps = [_pattern_step(step) for step in re.split(r"(\*\*/|/\*\*$|\*\*|\*|\?)", body)]
-    fits = re.compile(f"{'' if rooted else '(?:.*/)?'}{''.join(steps)}", re.DOTALL)
-    return lambda path: fits.fullmatch(path.removeprefix("./")) is not None
+    fits = whole_matcher(f"{'' if rooted else '(?:.*/)?'}{''.join(steps)}")
+    return lambda path: fits(path.removeprefix("./"))
 
 
 def _pattern_step(step: str) -> str:
