@@ -17,10 +17,9 @@ import respool
 from bench.charts import Axis, Place, Plot, picture
 from bench.frontier import CORPUS
 from bench.passes import panel, recording_of
-from respool.replay.projected import Projected
-from respool.replay.score import score
-from respool.replay.senders import AsSent
-from respool.sessions.session import Session
+from respool.replay.policies import ProjectionSender, UnchangedSender
+from respool.replay.score import score_policy
+from respool.sessions.session import RecordedSession
 
 AGENTS: Final = {"anthropic": "Claude Code", "openai-responses": "Codex"}
 LEGEND: Final = {
@@ -31,21 +30,21 @@ LEGEND: Final = {
 MARKS: Final = (20, 50, 100, 200, 500)  # between lines, in requests and in thousands of tokens
 
 
-def longest(corpus: Path, format: str) -> Session:
+def longest(corpus: Path, format: str) -> RecordedSession:
     """The session with the most requests."""
     sessions = (one for one in panel(corpus, rest=False) if one.format == format)
     return max(sessions, key=lambda one: len(one.requests))
 
 
-def sizes_of(session: Session) -> dict[str, list[Place]]:
+def sizes_of(session: RecordedSession) -> dict[str, list[Place]]:
     """How many tokens each request has, by the kind of line."""
     recording = recording_of(session, real=False)
     senders = {
-        "grey": AsSent(recording),
-        "blue": Projected(recording, respool.Policy()),
-        "orange": Projected(recording, respool.Policy.preset("lean")),
+        "grey": UnchangedSender(recording),
+        "blue": ProjectionSender(recording, respool.Policy()),
+        "orange": ProjectionSender(recording, respool.Policy.preset("lean")),
     }
-    scores = {kind: score(recording, sender, kind) for kind, sender in senders.items()}
+    scores = {kind: score_policy(recording, sender, kind) for kind, sender in senders.items()}
     return {
         kind: [(float(at), float(point.tokens)) for at, point in enumerate(found.points, 1)]
         for kind, found in scores.items()
@@ -58,10 +57,12 @@ def plotted(agent: str, sizes: Mapping[str, list[Place]]) -> Iterator[str]:
     most = max(tokens for line in sizes.values() for _, tokens in line)
     along, up = _step(requests), _step(most / 1_000)
     plot = Plot(
-        f"{agent}, {requests:.0f} requests", "tokens of each request", "request",
+        f"{agent}, {requests:.0f} requests",
+        "tokens of each request",
+        "request",
         Axis(0, requests, {float(n): f"{n}" for n in range(0, int(requests) + 1, along)}),
         Axis(0, 1.05 * most, {1e3 * n: f"{n} k" for n in range(0, int(most / 1_000) + 1, up)}),
-    )  # fmt: skip
+    )
     yield from plot.drawn()
     for kind, line in sizes.items():
         yield plot.line(line, kind)

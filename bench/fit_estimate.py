@@ -284,7 +284,7 @@ def print_families(files: list[Path]) -> None:
         for session in sessions(file) if reader else ():
             for growth in reader(session) if reader else ():
                 if growth.returned >= 1000 and growth.returned >= 4 * growth.answered:
-                    family = tokens.family_of("", growth.model)
+                    family = tokens.tokenizer_family("", growth.model)
                     said = growth.answered * tokens.PERMILLE[family] / 1000
                     ratio = (growth.billed - said) / growth.returned
                     ratios[growth.model].append(ratio)

@@ -30,17 +30,16 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import roc_auc_score
 
 from bench.forecast_data import call_rows, rows_of
-from bench.forecast_sim import Knobs, Planned
-from respool.forecast.features import AGES, LINE, RESULT, bin_of
-from respool.forecast.model import Model, read_model
-from respool.prices import Terms
-from respool.replay.reading import HOUR, Plain
-from respool.replay.recording import Conditions, Recording
-from respool.replay.score import score
-from respool.replay.senders import AsSent
-from respool.sessions.readers import READERS
-from respool.sessions.reading import read_file
-from respool.sessions.session import Session
+from bench.forecast_planner import Knobs, Planned
+from respool.forecast.features import AGES, LINE_FEATURES, RESULT_FEATURES, bin_of
+from respool.forecast.model import ForecastModel, parse_model
+from respool.pricing import CacheTerms
+from respool.replay.policies import UnchangedSender
+from respool.replay.prompt_cache import HOUR, CharacterMeasure
+from respool.replay.recording import BillingConditions, Recording
+from respool.replay.score import score_policy
+from respool.sessions.readers import READERS, read_file
+from respool.sessions.session import RecordedSession
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
@@ -53,9 +52,11 @@ PANEL = {
     "codex__entireio+git-sync": 8,
 }
 CONDITIONS = {
-    "openai-responses": Conditions(Terms(cache="prefix", lifetime=600), 12_000),
+    "openai-responses": BillingConditions(CacheTerms(cache="prefix", lifetime=600), 12_000),
 }
-OTHERS = Conditions(Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR)
+OTHERS = BillingConditions(
+    CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
+)
 UNNEEDED = 0.15  # of the lines that nobody needs, this share is enough
 ABLATED = 0.3  # of the lines, to see what features are worth
 _PENALTY, _EXACT = 3e-5, 1e-6  # with less exactness the regression stops after a few steps
@@ -98,7 +99,7 @@ def main() -> None:
     if asked.ablate:
         _ablate(lines)
     if asked.frontier is not None:
-        shipped = read_model(tomllib.loads(document))
+        shipped = parse_model(tomllib.loads(document))
         _frontier(recordings, lines, calls, shipped, asked.frontier or [1.0, 1.5, 2.0, 3.0, 4.0])
 
 
@@ -110,10 +111,10 @@ def _recordings(corpus: Path) -> Iterator[tuple[str, bool, Recording]]:
             continue
         group, taken = name.replace("__", " ").replace("+", "/"), 0
         for session in read_file(path, READERS):
-            if not isinstance(session, Session) or len(session.requests) < 3:
+            if not isinstance(session, RecordedSession) or len(session.requests) < 3:
                 continue
             conditions = CONDITIONS.get(session.format, OTHERS)
-            recording = Recording(session, Plain(), conditions)
+            recording = Recording(session, CharacterMeasure(), conditions)
             baseline = taken < PANEL.get(name, 0) and _is_long(session)
             taken += baseline
             yield group, baseline, recording
@@ -133,7 +134,7 @@ def _tell_horizon(recordings: Sequence[tuple[str, bool, Recording]]) -> None:
                 )
 
 
-def _is_long(session: Session) -> bool:
+def _is_long(session: RecordedSession) -> bool:
     size = sum(len(json.dumps(message, ensure_ascii=False)) for message in session.messages)
     return size >= 200_000 and 25 <= len(session.requests) <= 260
 
@@ -182,8 +183,8 @@ def _calls(recordings: Sequence[tuple[str, bool, Recording]]) -> dict[str, list[
     return found
 
 
-SIZES = [len(bins) for bins in (*RESULT.values(), *LINE.values())]
-NAMES = [*RESULT, *(f"line: {name}" for name in LINE)]
+SIZES = [len(bins) for bins in (*RESULT_FEATURES.values(), *LINE_FEATURES.values())]
+NAMES = [*RESULT_FEATURES, *(f"line: {name}" for name in LINE_FEATURES)]
 # How edits are made decides which lines they quote. Patches come from too few repositories to tell
 # it from how many names these need.
 _NOT_OF_NAMES = NAMES.index("edits")
@@ -279,9 +280,12 @@ def _held_out(lines: Lines, repositories: np.ndarray, of: np.ndarray, without: i
 
 
 def _document(
-    fits: Mapping[str, PoissonRegressor], calls: Mapping[str, Sequence[float]],
-    scores: Sequence[tuple[str, str, float, float, float]], sessions: int, count: int,
-) -> str:  # fmt: skip
+    fits: Mapping[str, PoissonRegressor],
+    calls: Mapping[str, Sequence[float]],
+    scores: Sequence[tuple[str, str, float, float, float]],
+    sessions: int,
+    count: int,
+) -> str:
     """The weights as a file that people can read."""
     said = [
         "# How many later turns will need a line, as the logarithm of what each of its bins",
@@ -294,9 +298,14 @@ def _document(
     ]
     for group, name, auc, ratio, half in scores:
         said += [
-            "[[scores]]", f'of = "{group}"', f'forecast = "{name}"', f"auc = {auc:.3f}",
-            f"predicted = {ratio:.2f}", f"half = {half:.3f}", "",
-        ]  # fmt: skip
+            "[[scores]]",
+            f'of = "{group}"',
+            f'forecast = "{name}"',
+            f"auc = {auc:.3f}",
+            f"predicted = {ratio:.2f}",
+            f"half = {half:.3f}",
+            "",
+        ]
     for name, fit in fits.items():
         said += _section(name, fit)
     for kind, rates in calls.items():
@@ -309,7 +318,7 @@ def _document(
 def _section(name: str, fit: PoissonRegressor) -> list[str]:
     said = [f"[{name}]", f"rate = {float(fit.intercept_):.4f}", ""]
     at = 0
-    for of, features in (("result", RESULT), ("line", LINE)):
+    for of, features in (("result", RESULT_FEATURES), ("line", LINE_FEATURES)):
         for feature, bins in features.items():
             said.append(f'[{name}.{of}."{feature}"]')
             said += [f'"{bin}" = {fit.coef_[at + n]:.3f}' for n, bin in enumerate(bins)]
@@ -327,19 +336,25 @@ def _crossed(lines: Lines, calls: Mapping[str, Sequence[float]]) -> Iterator[tup
 
 
 def _frontier(
-    recordings: Sequence[tuple[str, bool, Recording]], lines: Lines,
-    calls: Mapping[str, Sequence[float]], shipped: Model, aversions: Sequence[float],
-) -> None:  # fmt: skip
+    recordings: Sequence[tuple[str, bool, Recording]],
+    lines: Lines,
+    calls: Mapping[str, Sequence[float]],
+    shipped: ForecastModel,
+    aversions: Sequence[float],
+) -> None:
     """All-in against lost turns on the sessions of the baselines."""
     crossed = {
-        repository: read_model(tomllib.loads(said)) for repository, said in _crossed(lines, calls)
+        repository: parse_model(tomllib.loads(said)) for repository, said in _crossed(lines, calls)
     }
     panel = [(group, recording) for group, used, recording in recordings if used]
     for weights, crossing in (("other repositories", True), ("all", False)):
         for aversion in aversions:
             for agent in ("claude-code", "codex"):
-                of = [(crossed[group.split(" ")[1]] if crossing else shipped, recording)
-                      for group, recording in panel if group.startswith(agent)]  # fmt: skip
+                of = [
+                    (crossed[group.split(" ")[1]] if crossing else shipped, recording)
+                    for group, recording in panel
+                    if group.startswith(agent)
+                ]
                 print(
                     f"{agent:12} weights of {weights:20} aversion {aversion:4.1f}",
                     _replayed(of, aversion),
@@ -347,14 +362,14 @@ def _frontier(
                 )
 
 
-def _replayed(panel: Sequence[tuple[Model, Recording]], aversion: float) -> str:
+def _replayed(panel: Sequence[tuple[ForecastModel, Recording]], aversion: float) -> str:
     bill = all_in = base = 0.0
     lost = turns = worse = epochs = 0
     expected = 0.0
     for model, recording in panel:
-        none = score(recording, AsSent(recording), "none").all_in
+        none = score_policy(recording, UnchangedSender(recording), "none").all_in
         sender = Planned(recording, model, Knobs(aversion=aversion, margin=1.0))
-        got = score(recording, sender, "planned")
+        got = score_policy(recording, sender, "planned")
         bill, all_in, base = bill + got.bill.cost, all_in + got.all_in, base + none
         lost, turns = lost + got.lost_turns, turns + got.requests
         worse += got.all_in > 1.01 * none

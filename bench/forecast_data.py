@@ -8,14 +8,14 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from respool.check.rules import steps_of
-from respool.forecast.features import Bins, Known, known
+from respool.forecast.features import Bins, ResultFeatures, result_features
 from respool.forecast.mentions import Mentions
-from respool.ledger.ledger import Ledger
+from respool.history.ledger import Ledger
+from respool.providers.base import split_steps
+from respool.replay.policies import ResultLocation
 from respool.replay.recording import Recording
-from respool.replay.senders import Place
 from respool.tools import Tools
-from respool.transcript import Index, Part
+from respool.transcript import Part, TranscriptIndex
 
 LEAST = 200  # characters; shorter results are never cut
 
@@ -25,13 +25,13 @@ class Walk:
 
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
-        self.index, self.ledger, self.mentions = Index(), Ledger(), Mentions()
-        self._steps = list(steps_of(recording.codec, recording.session.messages))
+        self.index, self.ledger, self.mentions = TranscriptIndex(), Ledger(), Mentions()
+        self._steps = list(split_steps(recording.codec, recording.session.messages))
         self._tools = Tools()
         self._noted = 0
 
     @property
-    def transcript(self) -> Index:
+    def transcript(self) -> TranscriptIndex:
         """The history so far."""
         return self.index
 
@@ -43,8 +43,8 @@ class Walk:
                 return
             codec, model, answers = self.recording.codec, list[Part](), list[Part]()
             for at, message in enumerate(step.messages, step.at):
-                made = codec.model_made(message)
-                (model if made else answers).extend(codec.read(at, message))
+                made = codec.is_model_made(message)
+                (model if made else answers).extend(codec.decode(at, message))
             rows = (step.at, step.at + len(step.messages))
             self.index.add_unit(rows, model, answers, False)
             self.mentions.extend(self.index.units, self.index.parts, len(self.index.units) - 1)
@@ -74,7 +74,7 @@ class Need(Struct, frozen=True):
     named: frozenset[int]
 
 
-def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]:
+def needs_of(recording: Recording, results: Sequence[ResultLocation]) -> list[list[Need]]:
     """For each result the turns that needed something of which it was the newest source.
 
     What a call or a talk before says too does not count: that stays.
@@ -84,7 +84,7 @@ def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]
     stays: dict[int, int] = {}
     for source in recording.sources:
         number = number_of.get((source.row, source.block))
-        for need in source.carries:
+        for need in source.needs:
             if number is None:
                 stays.setdefault(need, source.row)
             else:
@@ -92,7 +92,7 @@ def needs_of(recording: Recording, results: Sequence[Place]) -> list[list[Need]]
     rows = [place.row for place in results]
     found: list[list[Need]] = [[] for _ in results]
     starts = [_line_starts(place.part.text) for place in results]
-    for request, needed in enumerate(recording.needed):
+    for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
         before = bisect_left(rows, cut)
         lines: dict[int, tuple[set[int], set[int]]] = {}
@@ -117,14 +117,14 @@ def _line_starts(text: str) -> list[int]:
 class Row(Struct, frozen=True):
     """One result at one moment: what was known, and the share of later turns on each line."""
 
-    known: Known
+    known: ResultFeatures
     lines: Sequence[Bins]  # what was known of each line by then
     sizes: Sequence[int]  # characters of each line
     whole: dict[int, float]
     named: dict[int, float]
 
 
-def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
+def rows_of(recording: Recording, results: Sequence[ResultLocation]) -> Iterator[Row]:
     """Every result of a session, when it comes and at each age that is a power of two."""
     needs = needs_of(recording, results)
     walk = Walk(recording)
@@ -134,7 +134,7 @@ def rows_of(recording: Recording, results: Sequence[Place]) -> Iterator[Row]:
             text = walk.index.parts[position].text
             if len(text) < LEAST:
                 continue
-            one = known(position, walk.index, walk.ledger, walk.mentions)
+            one = result_features(position, walk.index, walk.ledger, walk.mentions)
             if one is not None:
                 later = [need for need in needs[number] if need.request >= request]
                 sizes = [len(line) + 1 for line in text.split("\n")]
@@ -154,9 +154,11 @@ def _shares(needs: Sequence[Need], whole: bool) -> dict[int, float]:
 def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
     """Every call at each such age: its kind, age, lines, and the later turns that needed it."""
     last: dict[int, list[int]] = {}  # source -> the requests that had something only from there
-    for request, needed in enumerate(recording.needed):
+    for request, needed in enumerate(recording.turn_needs):
         cut = recording.cuts[request]
-        for source in {recording.newest(need, cut) for need in {*needed.atoms, *needed.lines}}:
+        for source in {
+            recording.newest_source(need, cut) for need in {*needed.atoms, *needed.lines}
+        }:
             if source is not None:
                 last.setdefault(source, []).append(request)
     walk = Walk(recording)
@@ -164,13 +166,13 @@ def call_rows(recording: Recording) -> Iterator[tuple[str, int, int, float]]:
     calls = {part.id: at for at, part in enumerate(walk.index.parts) if part.kind == "call"}
     for number, source in enumerate(recording.sources):
         block = recording.rows[source.row].blocks[source.block]
-        at = calls.get(block.call) if block.kind == "call" else None
-        if at is None or len(block.found) < LEAST:
+        at = calls.get(block.call_id) if block.kind == "call" else None
+        if at is None or len(block.text) < LEAST:
             continue
         kind = walk.ledger.uses[walk.index.exchange_of[at]].kind
         first = bisect_right(recording.cuts, source.row)
         age = 0
         while first + age < len(recording.cuts):
             later = sum(request >= first + age for request in last.get(number, ()))
-            yield kind, age, block.found.count("\n"), later
+            yield kind, age, block.text.count("\n"), later
             age = 2 * age or 1

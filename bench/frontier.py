@@ -21,12 +21,11 @@ from typing import NamedTuple
 import respool
 import respool.forecast.model as shipped
 from bench.passes import panel, recording_of
-from respool.forecast.model import read_model
+from respool.forecast.model import parse_model
 from respool.policy import PRESETS
-from respool.replay.projected import Projected
-from respool.replay.score import score
-from respool.replay.senders import AsSent
-from respool.sessions.session import Session
+from respool.replay.policies import ProjectionSender, UnchangedSender
+from respool.replay.score import score_policy
+from respool.sessions.session import RecordedSession
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus"
 
@@ -54,32 +53,42 @@ def policies(
     if not cautions:
         return {name: respool.Policy.preset(name) for name in names}
     return {
-        f"caution {one:g}": respool.Policy(caution=one, shape_arrivals=lean) for one in cautions
+        f"caution {one:g}": respool.Policy(miss_penalty=one, trim_on_arrival=lean)
+        for one in cautions
     }
 
 
-def measured(task: tuple[Session, dict[str, respool.Policy], str | None]) -> list[Row]:
+def measured(task: tuple[RecordedSession, dict[str, respool.Policy], str | None]) -> list[Row]:
     """One session under each policy."""
     session, tried, weights = task
     if weights is not None:
-        model = read_model(tomllib.loads(Path(weights).read_text("utf-8")))
+        model = parse_model(tomllib.loads(Path(weights).read_text("utf-8")))
         shipped.shipped = lambda: model  # type: ignore[assignment]
     recording = recording_of(session, real=False)
-    base = score(recording, AsSent(recording), "none")
+    base = score_policy(recording, UnchangedSender(recording), "none")
     rows: list[Row] = []
     for name, policy in tried.items():
-        got = score(recording, Projected(recording, policy), name)
+        got = score_policy(recording, ProjectionSender(recording, policy), name)
         worse = got.all_in > 1.01 * base.all_in
         rows.append(
             Row(
-                name, session.format, base.bill.cost, got.bill.cost, got.all_in, got.lost_turns,
-                got.requests, worse, len(got.invalid), len(got.breaks), got.seconds,
+                name,
+                session.format,
+                base.bill.cost,
+                got.bill.cost,
+                got.all_in,
+                got.lost_turns,
+                got.requests,
+                worse,
+                len(got.invalid),
+                len(got.breaks),
+                got.seconds,
             )
-        )  # fmt: skip
+        )
     return rows
 
 
-def weights_for(session: Session, folder: Path | None) -> str | None:
+def weights_for(session: RecordedSession, folder: Path | None) -> str | None:
     """The file that was fitted without this session's repository."""
     if folder is None:
         return None

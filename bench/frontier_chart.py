@@ -53,9 +53,9 @@ class Curve(NamedTuple):
 def tried() -> dict[str, respool.Policy]:
     """Each preset at each degree of caution, by name."""
     presets = {name: respool.Policy.preset(name) for name in COLOURS}
-    degrees = sorted({*CAUTIONS, *(policy.caution for policy in presets.values())})
+    degrees = sorted({*CAUTIONS, *(policy.miss_penalty for policy in presets.values())})
     return {
-        f"{name} {one:g}": policy.replace(caution=one)
+        f"{name} {one:g}": policy.replace(miss_penalty=one)
         for name, policy in presets.items()
         for one in degrees
     }
@@ -66,7 +66,7 @@ def curves_of(rows: Sequence[Row], *, held_out: bool) -> Iterator[Curve]:
     for preset in COLOURS:
         names = [name for name in tried() if name.startswith(f"{preset} ")]
         points = {name: _summed([row for row in rows if row.policy == name]) for name in names}
-        chosen = points[f"{preset} {respool.Policy.preset(preset).caution:g}"]
+        chosen = points[f"{preset} {respool.Policy.preset(preset).miss_penalty:g}"]
         yield Curve(preset, held_out, list(points.values()), chosen)
 
 

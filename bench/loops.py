@@ -22,22 +22,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from respool.codecs.formats import CODECS
-from respool.ledger.ledger import Ledger
-from respool.loops import Circle, Limits, circles_in
-from respool.loops.reading import read_history
-from respool.loops.seen import Seen, answered, asked
-from respool.loops.streaks import REACH
-from respool.loops.walk import heard
-from respool.sessions.readers import READERS
-from respool.sessions.reading import read_file
-from respool.sessions.session import Session
+from respool.history.ledger import Ledger
+from respool.loops import Loop, LoopLimits, find_loops
+from respool.loops.detector import has_user_input, index_history
+from respool.loops.observations import ObservedCall, observe_call, pending_call
+from respool.loops.patterns import MAX_GAP_CALLS
+from respool.providers.registry import CODECS
+from respool.sessions.readers import READERS, read_file
+from respool.sessions.session import RecordedSession
 from respool.tools import Tools
-from respool.transcript import Exchange, Index
+from respool.transcript import Exchange, TranscriptIndex
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CORPUS = REPOSITORY.parent / "shared" / "corpus"
-SECOND = Limits(2, 3, 4, leeway=0, patience=1)
+SECOND = LoopLimits(2, 3, 4, leeway=0, patience=1)
 _COMMAND = re.compile(r"```bash\s*\n(.*?)\n```", re.DOTALL)
 _WIDTH = 150
 
@@ -45,8 +43,8 @@ _WIDTH = 150
 class Read(NamedTuple):
     """One session, read for its circles."""
 
-    session: Session
-    history: Index
+    session: RecordedSession
+    history: TranscriptIndex
     ledger: Ledger
 
 
@@ -56,9 +54,9 @@ def sessions(corpus: Path) -> Iterator[Read]:
     files = [corpus] if corpus.is_file() else sorted(corpus.rglob("*.jsonl.gz"))
     for file in files:
         for session in read_file(file, READERS):
-            if isinstance(session, Session):
+            if isinstance(session, RecordedSession):
                 messages = called(cast(list[Any], session.messages))
-                yield Read(session, *read_history(CODECS[session.format], messages, tools, {}))
+                yield Read(session, *index_history(CODECS[session.format], messages, tools, {}))
 
 
 def called(messages: list[Any]) -> list[Any]:
@@ -87,10 +85,10 @@ def _texts(content: Any) -> Iterator[str]:
     yield from (str(block.get("text", "")) for block in content or [] if isinstance(block, dict))
 
 
-def show(read: Read, circle: Circle) -> None:
+def show(read: Read, circle: Loop) -> None:
     """One circle with its calls."""
     named = f"{read.session.agent} {read.session.id} segment {read.session.segment}"
-    print(f"\n{circle.kind} x{circle.count} {circle.level}, said at {circle.spoke}: {named}")
+    print(f"\n{circle.kind} x{circle.count} {circle.level}, said at {circle.advised}: {named}")
     print(f"    {circle.message}")
     for ordinal in (*circle.calls[:3], *circle.calls[3:][-2:]):
         print(f"  {ordinal:5} {_shown(read.history, read.history.exchanges[ordinal])}")
@@ -100,7 +98,7 @@ def show(read: Read, circle: Circle) -> None:
         print(f"        between: {call.name} {' '.join(call.text.split())[:_WIDTH]}")
 
 
-def _shown(index: Index, exchange: Exchange) -> str:
+def _shown(index: TranscriptIndex, exchange: Exchange) -> str:
     call = index.parts[exchange.call]
     result = "" if exchange.result is None else index.parts[exchange.result].text
     said = " ".join(result[:600].split())[:_WIDTH]
@@ -110,37 +108,39 @@ def _shown(index: Index, exchange: Exchange) -> str:
 def left_out(read: Read) -> Iterator[tuple[str, int, int]]:
     """Calls that were made before with the same result and are not counted: why, and which."""
     history, ledger = read.history, read.ledger
-    last: dict[tuple[str, str], tuple[int, Seen]] = {}
+    last: dict[tuple[str, str], tuple[int, ObservedCall]] = {}
     for exchange in history.exchanges:
         seen = _seen(read, exchange)
         if seen is None:
             continue
-        at, before = last.get(seen.asked.call, (-1, None))
+        at, before = last.get(seen.call.repeat_key, (-1, None))
         if before is not None and before.hash == seen.hash:
             why = _why(history, ledger, at, exchange, seen)
             if why:
                 yield why, at, exchange.ordinal
-        last[seen.asked.call] = exchange.ordinal, seen
+        last[seen.call.repeat_key] = exchange.ordinal, seen
 
 
-def _seen(read: Read, exchange: Exchange) -> Seen | None:
+def _seen(read: Read, exchange: Exchange) -> ObservedCall | None:
     if exchange.result is None:
         return None
     call, result = read.history.parts[exchange.call], read.history.parts[exchange.result]
     use = read.ledger.uses[exchange.ordinal]
-    return answered(asked(call.name, call.text, use), result.text, result.error)
+    return observe_call(pending_call(call.name, call.text, use), result.text, result.error)
 
 
-def _why(index: Index, ledger: Ledger, at: int, exchange: Exchange, seen: Seen) -> str:
+def _why(
+    index: TranscriptIndex, ledger: Ledger, at: int, exchange: Exchange, seen: ObservedCall
+) -> str:
     if index.exchanges[at].unit == exchange.unit:
         return "at once"
-    if heard(index, index.exchanges[at].call + 1, exchange.call):
+    if has_user_input(index, index.exchanges[at].call + 1, exchange.call):
         return "the user spoke"
-    if ledger.anything_written(at, exchange.ordinal):
+    if ledger.has_any_write(at, exchange.ordinal):
         return "something was written"
-    if not seen.tells:
+    if not seen.is_informative:
         return "the result does not tell"
-    return "long ago" if exchange.ordinal - at > REACH else ""
+    return "long ago" if exchange.ordinal - at > MAX_GAP_CALLS else ""
 
 
 def main() -> None:
@@ -151,13 +151,13 @@ def main() -> None:
     parser.add_argument("--left-out", type=int, default=0, help="how many to list")
     parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    limits = SECOND if chosen.second else Limits()
+    limits = SECOND if chosen.second else LoopLimits()
     kinds: Counter[str] = Counter()
     others: list[tuple[str, Read, int, int]] = []
     calls, count, spent = 0, 0, 0.0
     for read in sessions(chosen.corpus):
         began = time.perf_counter()
-        found = circles_in(read.history, read.ledger, limits)
+        found = find_loops(read.history, read.ledger, limits)
         spent += time.perf_counter() - began
         calls, count = calls + len(read.history.exchanges), count + 1
         kinds.update(circle.kind for circle in found)

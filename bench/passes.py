@@ -26,22 +26,29 @@ from rich.console import Console
 from rich.table import Table
 
 import respool
-from bench.needed import ALL, Tally, Watched, needed_rows, needed_table, tally_of, total
-from bench.needed_markdown import coded, markdown, needed_markdown
+from bench.cut_recall import (
+    ALL,
+    Tally,
+    Watched,
+    coded,
+    markdown,
+    needed_markdown,
+    needed_rows,
+    needed_table,
+    tally_of,
+    total,
+)
+from respool.errors import MAX_VALUE
 from respool.policy import pass_names
-from respool.prices import Terms
-from respool.ranges import MOST
-from respool.replay.calibration import evidence_of
-from respool.replay.conditions import conditions_of
-from respool.replay.one import Options, measure_for
-from respool.replay.projected import Projected
-from respool.replay.reading import HOUR, Plain
-from respool.replay.recording import Conditions, Recording
-from respool.replay.score import _Run
-from respool.replay.senders import AsSent
-from respool.sessions.readers import READERS
-from respool.sessions.reading import files_below, read_file
-from respool.sessions.session import Session
+from respool.pricing import CacheTerms
+from respool.replay.calibration import infer_evidence
+from respool.replay.policies import ProjectionSender, UnchangedSender
+from respool.replay.prompt_cache import HOUR, CharacterMeasure
+from respool.replay.recording import BillingConditions, Recording, infer_conditions
+from respool.replay.runner import ReplayOptions, choose_measure
+from respool.replay.score import PolicyRun
+from respool.sessions.readers import READERS, read_file, transcripts_below
+from respool.sessions.session import RecordedSession
 
 # The sessions of the published baselines: so many of each file, long ones, in file order.
 PANEL = (
@@ -51,8 +58,10 @@ PANEL = (
     ("codex__entireio+git-sync", 8),
 )
 CONDITIONS = {
-    "anthropic": Conditions(Terms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR),
-    "openai-responses": Conditions(Terms(cache="prefix", lifetime=600), 12_000),
+    "anthropic": BillingConditions(
+        CacheTerms(cache="marks", read=0.1, write=1.25, write_1h=2.0), 28_000, HOUR
+    ),
+    "openai-responses": BillingConditions(CacheTerms(cache="prefix", lifetime=600), 12_000),
 }
 TAKEN, FREE = ", taken", ", free"
 # What a pass needs to do anything at all, in tokens of history.
@@ -108,7 +117,10 @@ class Figures(Struct):
 
 def figures(recording: Recording, policy: respool.Policy) -> Figures:
     """One policy on one session."""
-    base, sender = _Run(recording, AsSent(recording)), Projected(recording, policy)
+    base, sender = (
+        PolicyRun(recording, UnchangedSender(recording)),
+        ProjectionSender(recording, policy),
+    )
     run = Watched(recording, sender)
     for request in range(len(recording.cuts)):
         base.send(request)
@@ -136,12 +148,12 @@ def figures(recording: Recording, policy: respool.Policy) -> Figures:
     )
 
 
-def panel(corpus: Path, *, rest: bool = False) -> Iterator[Session]:
+def panel(corpus: Path, *, rest: bool = False) -> Iterator[RecordedSession]:
     """The long sessions that the published baselines use, or all others of the same files."""
     for name, wanted in PANEL:
         got = 0
         for session in read_file(corpus / f"{name}.jsonl.gz", READERS):
-            if isinstance(session, Session) and _is_long(session):
+            if isinstance(session, RecordedSession) and _is_long(session):
                 got += 1
                 if (got > wanted) is rest:
                     yield session
@@ -149,46 +161,44 @@ def panel(corpus: Path, *, rest: bool = False) -> Iterator[Session]:
                     break
 
 
-def _is_long(session: Session) -> bool:
+def _is_long(session: RecordedSession) -> bool:
     size = sum(len(json.dumps(m, ensure_ascii=False)) for m in session.messages)
     return size >= 200_000 and 25 <= len(session.requests) <= 260
 
 
-def everything(corpus: Path) -> Iterator[Session]:
+def everything(corpus: Path) -> Iterator[RecordedSession]:
     """Every session there is."""
-    for path in files_below(corpus):
+    for path in transcripts_below(corpus):
         if path.name.endswith(".jsonl.gz"):
             for session in read_file(path, READERS):
-                if isinstance(session, Session):
+                if isinstance(session, RecordedSession):
                     yield session
 
 
-def recording_of(session: Session, real: bool) -> Recording:
+def recording_of(session: RecordedSession, real: bool) -> Recording:
     """A session counted and priced as the baselines are, or in its own way."""
     if not real:
-        return Recording(session, Plain(), CONDITIONS[session.format])
-    measure = measure_for(session, Options(("none",)), evidence_of(session))
-    return Recording(session, measure, conditions_of(session, measure))
+        return Recording(session, CharacterMeasure(), CONDITIONS[session.format])
+    measure = choose_measure(session, ReplayOptions(("none",)), infer_evidence(session))
+    return Recording(session, measure, infer_conditions(session, measure))
 
 
 def policies(names: Sequence[str]) -> dict[str, respool.Policy]:
     """Each pass alone, taken at once and taken only where it is free; then all defaults."""
     found: dict[str, respool.Policy] = {}
     for name in names:
-        found[f"{name}{TAKEN}"] = respool.Policy(
-            passes=(name,), at_once=True, **ALONE.get(name, {})
-        )
-        found[f"{name}{FREE}"] = respool.Policy(passes=(name,), step=MOST)
+        found[f"{name}{TAKEN}"] = respool.Policy(passes=(name,), eager=True, **ALONE.get(name, {}))
+        found[f"{name}{FREE}"] = respool.Policy(passes=(name,), reevaluate_tokens=MAX_VALUE)
     if "keep_lines" in names:
         found["keep_lines, shape_arrivals"] = respool.Policy(
-            passes=("keep_lines",), shape_arrivals=True, step=MOST
+            passes=("keep_lines",), trim_on_arrival=True, reevaluate_tokens=MAX_VALUE
         )
-    found[f"defaults{TAKEN}"] = respool.Policy(at_once=True)
-    found[f"defaults{FREE}"] = respool.Policy(step=MOST)
+    found[f"defaults{TAKEN}"] = respool.Policy(eager=True)
+    found[f"defaults{FREE}"] = respool.Policy(reevaluate_tokens=MAX_VALUE)
     return found
 
 
-def measured(task: tuple[Session, tuple[str, ...], bool]) -> tuple[str, dict[str, Figures]]:
+def measured(task: tuple[RecordedSession, tuple[str, ...], bool]) -> tuple[str, dict[str, Figures]]:
     """All policies on one session."""
     session, names, real = task
     recording = recording_of(session, real)
@@ -199,17 +209,38 @@ def measured(task: tuple[Session, tuple[str, ...], bool]) -> tuple[str, dict[str
 def table(title: str, rows: Mapping[str, Figures]) -> Table:
     """What a person reads of all passes."""
     shown = Table(title=title)
-    for column in ("pass", "fires in", "cuts", "tokens", "refused", "saved", "bill", "all-in",
-                   "lost", "breaks", "invalid", "worse", "ms/request"):  # fmt: skip
+    for column in (
+        "pass",
+        "fires in",
+        "cuts",
+        "tokens",
+        "refused",
+        "saved",
+        "bill",
+        "all-in",
+        "lost",
+        "breaks",
+        "invalid",
+        "worse",
+        "ms/request",
+    ):
         shown.add_column(column, justify="left" if column == "pass" else "right")
     for name, one in rows.items():
         shown.add_row(
-            name, f"{one.fired} of {one.sessions}", f"{one.cuts:,}", f"{one.cut_tokens:,}",
-            str(one.refused), f"{one.share_saved:.1f} %",
-            f"{one.cost / one.base:.4f}", f"{one.all_in / one.base:.4f}",
-            f"{one.lost / one.requests:.4f}", f"{one.breaks:,}", str(one.invalid),
-            f"{one.worse} of {one.sessions}", f"{1000 * one.seconds / one.requests:.2f}",
-        )  # fmt: skip
+            name,
+            f"{one.fired} of {one.sessions}",
+            f"{one.cuts:,}",
+            f"{one.cut_tokens:,}",
+            str(one.refused),
+            f"{one.share_saved:.1f} %",
+            f"{one.cost / one.base:.4f}",
+            f"{one.all_in / one.base:.4f}",
+            f"{one.lost / one.requests:.4f}",
+            f"{one.breaks:,}",
+            str(one.invalid),
+            f"{one.worse} of {one.sessions}",
+            f"{1000 * one.seconds / one.requests:.2f}",
+        )
         for failure, count in one.failures.items():
             shown.add_row(f"[red]{failure} ({count})[/red]")
     return shown
@@ -238,8 +269,23 @@ def print_markdown(totals: Mapping[str, Mapping[str, Figures]]) -> None:
             for free in [rows.get(name.removesuffix(TAKEN) + FREE, one)]
         ]
         print(f"\n{group}\n")
-        print(markdown(("pass", "fires in", "cuts", "tokens", "saved", "breaks", "lost", "needed",
-                        "all-in", "all-in, free"), lines))  # fmt: skip
+        print(
+            markdown(
+                (
+                    "pass",
+                    "fires in",
+                    "cuts",
+                    "tokens",
+                    "saved",
+                    "breaks",
+                    "lost",
+                    "needed",
+                    "all-in",
+                    "all-in, free",
+                ),
+                lines,
+            )
+        )
         for name, one in rows.items():
             tallies.setdefault(name, Tally()).update(one.tally)
     print()
@@ -249,10 +295,16 @@ def print_markdown(totals: Mapping[str, Mapping[str, Figures]]) -> None:
 def _told(name: str, one: Figures) -> tuple[str, ...]:
     needed = f"{total(one.tally, 'needed', ALL)} of {one.cuts:,}" if one.cuts else ""
     return (
-        coded(name), f"{one.fired} of {one.sessions}", f"{one.cuts:,}",
-        f"{one.cut_tokens:,}", f"{one.share_saved:.1f} %", str(one.breaks),
-        _plainly(one.lost / one.requests), needed, _plainly(one.all_in / one.base),
-    )  # fmt: skip
+        coded(name),
+        f"{one.fired} of {one.sessions}",
+        f"{one.cuts:,}",
+        f"{one.cut_tokens:,}",
+        f"{one.share_saved:.1f} %",
+        str(one.breaks),
+        _plainly(one.lost / one.requests),
+        needed,
+        _plainly(one.all_in / one.base),
+    )
 
 
 def _plainly(share: float) -> str:

@@ -4,8 +4,9 @@
     python -m bench.projections compare FILE [--corpus FOLDER] [--share N] [--only SUBSTRING]
 
 Each request of each recorded session is compacted under each preset with a memo, as a proxy does,
-and so are generated histories in all formats. One line a session and preset: a hash of what goes
-out and of the originals, and a hash of the report. `--share N` takes every Nth session.
+and so are generated histories in all formats (kept beside FILE). One line a session and preset:
+a hash of what goes out and of the originals, and a hash of the report. `--share N` takes every Nth
+session.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from msgspec.structs import astuple
 
 from respool import BudgetError, Memo, PassedThrough, Policy, Report, UnreadableRequest, compact
-from respool.presets import PRESETS
+from respool.policy import PRESETS
 from tests.corpus.sessions import READERS, encode, read
 from tests.strategies import FORMATS, broken, growing
 
@@ -89,51 +90,62 @@ def hash_session(task: tuple[str, str]) -> list[Line]:
     return found
 
 
-def hash_generated(format: str) -> list[Line]:
-    """Generated histories of one format, whole and broken, under each preset and eagerly."""
-    found: list[Line] = []
+def hash_generated(task: tuple[str, list[Any]]) -> list[Line]:
+    """One generated conversation under each preset, and eagerly at low prices."""
+    name, requests = task
     eager = Policy.preset("lean").replace(
-        cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2
+        cap_chars=200,
+        reevaluate_tokens=1,
+        reevaluate_ratio=0.0,
+        miss_penalty=0.0,
+        cache_read_price=0.1,
+        cache_write_price=0.2,
     )
-    policies = {**{name: Policy.preset(name) for name in PRESETS}, "eager": eager}
-
-    def run(name: str, requests: list[Any]) -> None:
-        for preset, policy in policies.items():
-            hashes = Hashes(policy)
-            for request in requests:
-                hashes.add(request)
-            found.append((f"generated {format} {name} {preset}", str(hashes)))
-
-    quiet = settings(
-        max_examples=EXAMPLES, database=None, deadline=None, phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-
-    @seed(20261118)
-    @quiet
-    @given(growing(format))
-    def whole(requests: list[Any]) -> None:
-        run(f"whole {len(found)}", requests)
-
-    @seed(20261118)
-    @quiet
-    @given(broken(format))
-    def damaged(request: Any) -> None:
-        run(f"broken {len(found)}", [request])
-
-    whole()
-    damaged()
+    found: list[Line] = []
+    for preset, policy in {**{one: Policy.preset(one) for one in PRESETS}, "eager": eager}.items():
+        hashes = Hashes(policy)
+        for request in requests:
+            hashes.add(request)
+        found.append((f"{name} {preset}", str(hashes)))
     return found
 
 
-def all_hashes(corpus: Path, share: int, only: str) -> dict[str, str]:
+def generate() -> dict[str, list[Any]]:
+    """Histories in every format, whole and broken: the requests of one conversation each.
+
+    They are recorded with the hashes, for Hypothesis draws from the constants of the code.
+    """
+    found: dict[str, list[Any]] = {}
+    quiet = settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    for format in FORMATS:
+
+        @seed(20261118)
+        @quiet
+        @given(growing(format), broken(format))
+        def draw(requests: list[Any], damaged: Any, format: str = format) -> None:
+            found[f"generated {format} whole {len(found)}"] = requests
+            found[f"generated {format} broken {len(found)}"] = [damaged]
+
+        draw()
+    return found
+
+
+def all_hashes(
+    corpus: Path, share: int, only: str, examples: dict[str, list[Any]]
+) -> dict[str, str]:
     """Every line, with progress on standard error."""
     found: dict[str, str] = {}
     started = time.monotonic()
     files = sorted(corpus.glob("*.jsonl.gz"))
     with Pool(2) as pool:
         if not only:
-            for lines in pool.imap_unordered(hash_generated, FORMATS):
+            for lines in pool.imap_unordered(hash_generated, examples.items(), 20):
                 found.update(lines)
         for at, path in enumerate(files):
             if only not in path.name:
@@ -143,8 +155,9 @@ def all_hashes(corpus: Path, share: int, only: str) -> dict[str, str]:
             print(
                 f"{at + 1}/{len(files)} {path.name}: {len(found)} lines, "
                 f"{time.monotonic() - started:.0f} s",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
     return found
 
 
@@ -157,7 +170,11 @@ def main() -> None:
     parser.add_argument("--share", type=int, default=1)
     parser.add_argument("--only", default="")
     asked = parser.parse_args()
-    found = all_hashes(asked.corpus, asked.share, asked.only)
+    inputs = asked.file.with_suffix(".examples.json")
+    if asked.what == "record":
+        inputs.write_text(json.dumps(generate()), "utf-8")
+    examples = json.loads(inputs.read_text("utf-8"))
+    found = all_hashes(asked.corpus, asked.share, asked.only, examples)
     if asked.what == "record":
         asked.file.write_text("".join(f"{k}: {v}\n" for k, v in sorted(found.items())), "utf-8")
         return
@@ -165,8 +182,10 @@ def main() -> None:
     sent = [k for k, v in found.items() if k in known and known[k].split()[0] != v.split()[0]]
     told = [k for k, v in found.items() if k in known and known[k].split()[1] != v.split()[1]]
     new = [k for k in found if k not in known]
-    print(f"{len(found)} compared: {len(sent)} projections differ, {len(told)} reports differ, "
-          f"{len(new)} were not recorded")  # fmt: skip
+    print(
+        f"{len(found)} compared: {len(sent)} projections differ, {len(told)} reports differ, "
+        f"{len(new)} were not recorded"
+    )
     print("\n".join([*sent[:20], *(f"report: {k}" for k in told[:20]), *new[:5]]))
     sys.exit(bool(sent or told))
 

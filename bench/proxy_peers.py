@@ -50,10 +50,19 @@ class Running(msgspec.Struct, frozen=True):
 def headroom(port: int, upstream: int, folder: Path) -> list[str]:
     """Its defaults, but for the limit of 60 requests a minute and a cache of answers."""
     return [
-        "headroom", "proxy", "--host", HERE, "--port", f"{port}",
-        "--anthropic-api-url", f"http://{HERE}:{upstream}",
-        "--no-rate-limit", "--no-cache", "--no-subscription-tracking", "--no-telemetry",
-    ]  # fmt: skip
+        "headroom",
+        "proxy",
+        "--host",
+        HERE,
+        "--port",
+        f"{port}",
+        "--anthropic-api-url",
+        f"http://{HERE}:{upstream}",
+        "--no-rate-limit",
+        "--no-cache",
+        "--no-subscription-tracking",
+        "--no-telemetry",
+    ]
 
 
 def litellm(port: int, upstream: int, folder: Path) -> list[str]:
@@ -92,10 +101,13 @@ def started(peer: Peer, environments: Path, upstream: int, folder: Path) -> Runn
     command, *arguments = peer.arguments(at, upstream, home)
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(
-            [bin / command, *arguments], cwd=home, stdout=log, stderr=subprocess.STDOUT,
+            [bin / command, *arguments],
+            cwd=home,
+            stdout=log,
+            stderr=subprocess.STDOUT,
             env={**_surroundings(bin.parent, home), **peer.variables},
             start_new_session=True,
-        )  # fmt: skip
+        )
     one = Running(f"{peer.package} {version}", process, at)
     if _is_ready(one, peer.ready):
         return one

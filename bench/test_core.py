@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 import respool
-from respool.folding.memo import Memo
+from respool.compaction.memo import Memo
 from respool.policy import pass_names
 from respool.tokens import ExactCounter
 from tests.laws.sessions import long_session
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.bench
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 EXACT = respool.Policy(counter="o200k")  # the dearest way to count, in every format
-AT_ONCE = respool.Policy(counter="o200k", at_once=True)  # so that an edit is in force
+AT_ONCE = respool.Policy(counter="o200k", eager=True)  # so that an edit is in force
 POLICIES = {"default": EXACT, "at once": AT_ONCE}
-EVERY = respool.Policy(counter="o200k", passes=pass_names(), shape_arrivals=True)
+EVERY = respool.Policy(counter="o200k", passes=pass_names(), trim_on_arrival=True)
 # What a history that was never seen may cost next to counting it once. It should be 1.5. The
 # forecast looks at each line of a result whenever its age has doubled, at every evaluation of the
 # whole history, in Python, and counts what it would keep; counting once is native and takes 25 ms.
@@ -39,7 +39,7 @@ COLD = 60.0
 MEMORY_LIMIT = 9.0
 PLAIN = respool.Policy(
     counter="o200k",
-    at_once=True,
+    eager=True,
     passes=("tidy_results", "identical_results", "contained_results", "lines_shown", "cap_results"),
 )
 ANY, TIGHT = 10**9, 20_000  # budgets: nothing folds, or nearly everything does
@@ -251,6 +251,9 @@ def test_memory(format: str, tmp_path: Path) -> None:
     path.write_bytes(body_of(format, 8_000_000))
     run = subprocess.run(
         [sys.executable, "-c", MEMORY, format, str(path)],
-        capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
     say(f"peak memory / body, {format}", float(run.stdout), MEMORY_LIMIT, "8 MB body")

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from bench.test_core import FORMATS, say
-from respool.codecs.formats import CODECS
-from respool.replay.one import Options, replay_session
-from respool.replay.policies import USUAL
-from respool.sessions.session import Session
+from respool.providers.registry import CODECS
+from respool.replay.policies import DEFAULT_POLICIES
+from respool.replay.runner import ReplayOptions, replay_session
+from respool.sessions.session import RecordedSession
 from tests.corpus.sessions import corpus
 from tests.laws.sessions import long_session
-from tests.replaying import session_of
-from tests.test_replay_reference import NAMES, ours, reference, theirs
+from tests.replay.support import session_of
+from tests.replay.test_reference import NAMES, ours, reference, theirs
 
 __all__ = ["reference"]  # a fixture
 
@@ -38,23 +38,25 @@ MODELS = {
 }
 
 
-def generated(format: Any, requests: int, result: int = 2_400) -> Session:
+def generated(format: Any, requests: int, result: int = 2_400) -> RecordedSession:
     """A session of so many requests, with results as long as coding agents' are."""
-    history = long_session(format, requests, result=result)[CODECS[format].history]
+    history = long_session(format, requests, result=result)[CODECS[format].history_field]
     session = session_of(format, history, model=MODELS[format])
     assert abs(len(session.requests) - requests) <= 1
     return session
 
 
-def replay_seconds(session: Session, times: int) -> float:
+def replay_seconds(session: RecordedSession, times: int) -> float:
     """What the usual policies take, at best."""
     best = float("inf")
     for _ in range(times):
         gc.collect()
         start = time.process_time()
-        result = replay_session(session, Options(USUAL))
+        result = replay_session(session, ReplayOptions(DEFAULT_POLICIES))
         best = min(best, time.process_time() - start)
-        assert [score.requests for score in result.scores] == [len(session.requests)] * len(USUAL)
+        assert [score.requests for score in result.scores] == [len(session.requests)] * len(
+            DEFAULT_POLICIES
+        )
     return best
 
 
@@ -63,7 +65,7 @@ def test_a_thousand_requests(format: str) -> None:
     """A session of 1,000 requests under the usual policies, against one of 250."""
     one = replay_seconds(generated(format, 250), 7)
     four = replay_seconds(generated(format, 1_000), 4)
-    detail = f"1,000 requests under {len(USUAL)} policies: {four:.1f} s"
+    detail = f"1,000 requests under {len(DEFAULT_POLICIES)} policies: {four:.1f} s"
     say(f"1,000 requests / 250, {format}", four / one, 6.0, detail)
     assert four < 6  # seconds
 
@@ -74,10 +76,13 @@ def test_against_the_plain_definitions(format: str, reference: dict[str, ModuleT
     """The published definitions, on one generated session, every policy that they have."""
     session = generated(format, 300)
     recorded = SimpleNamespace(
-        id=session.id, agent=session.agent, format=format, messages=session.messages,
+        id=session.id,
+        agent=session.agent,
+        format=format,
+        messages=session.messages,
         cuts=[sent.cut for sent in session.requests],
         times=[sent.time for sent in session.requests],
-    )  # fmt: skip
+    )
     mine: list[float] = []
     plain: list[float] = []
     got, want = ours(recorded, mine), theirs(recorded, reference, plain)
@@ -91,7 +96,7 @@ MEMORY = """
 import sys, time
 from pathlib import Path
 from bench.test_replay import generated
-from respool.replay.one import Options, replay_session
+from respool.replay.runner import Options, replay_session
 
 def status(name):
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -111,9 +116,12 @@ def measured(format: str, requests: int) -> tuple[float, float]:
     """Megabytes and seconds, in a fresh process."""
     run = subprocess.run(
         [sys.executable, "-c", MEMORY, format, str(requests)],
-        capture_output=True, text=True, check=True, timeout=600,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     megabytes, took = map(float, run.stdout.split())
     return megabytes, took
 

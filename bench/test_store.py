@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from respool.facts import Facts
-from respool.marker import reference
+from respool.markers import reference
 from respool.store import SQLiteStore
 
 pytestmark = pytest.mark.bench
@@ -91,7 +91,7 @@ def test_keeping_from_many_threads(store: SQLiteStore, texts: dict[str, str]):
 
 def test_reading(store: SQLiteStore, texts: dict[str, str]):
     store.keep(OWNER, "c1", texts)
-    store.note("c1", Facts(cold=frozenset(f"{number:032x}" for number in range(20))))
+    store.add_facts("c1", Facts(cold=frozenset(f"{number:032x}" for number in range(20))))
     refs = list(texts)[:1_000]
     original = seconds(lambda: [store.original(ref, OWNER) for ref in refs]) / 1_000
     facts = seconds(lambda: [store.facts("c1") for _ in range(1_000)]) / 1_000

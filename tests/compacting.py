@@ -22,12 +22,14 @@ from respool.proxy.compacting.options import Options
 from respool.proxy.compacting.reading import Asked
 from respool.proxy.compacting.recording import Recording
 from respool.proxy.forwarding.config import Limits
-from respool.store import Record, SQLiteStore
-from tests.formats import Exchange, request, results
+from respool.store import RequestRecord, SQLiteStore
 from tests.proxying import SOON, Reply, Script, Standing, ask, post, proxy, say, until
-from tests.storing import salt_of
+from tests.store.support import salt_of
+from tests.support.formats import Exchange, request, results
 
-KEEN = respool.Policy(cap=500, at_once=True, step=1, growth=0.0, passes=("cap_results",))
+KEEN = respool.Policy(
+    cap_chars=500, eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0, passes=("cap_results",)
+)
 LONG = "".join(f"line {n} of a long output\n" for n in range(200))
 STEPS = [[Exchange(f"{n} {LONG}", id=f"call_{n}", args={"command": f"make {n}"})] for n in range(9)]
 DEADLINE = 0.4  # seconds, where something is late; else nothing is, however slow the machine
@@ -136,7 +138,7 @@ class Compacted:
             go.set()
             await until(lambda: not self.deciding.running)
 
-    async def records(self, count: int) -> list[Record]:
+    async def records(self, count: int) -> list[RequestRecord]:
         """What is written down, once there is so much of it."""
         over = time.monotonic() + SOON
         while time.monotonic() < over:

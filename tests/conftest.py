@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from respool.store import SQLiteStore
-from tests.e2e.server import ModelServer, missing, running
+from tests.e2e.model_server import ModelServer, missing, running
 
 settings.register_profile("respool", deadline=None, derandomize="FUZZ" not in os.environ)
 settings.load_profile("respool")

@@ -1,4 +1,4 @@
-"""Sessions under the presets that reproduce what respool comes from, in every wire format."""
+"""Sessions under the presets of the sources, in every wire format."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 import respool
 from respool import Policy
 from respool.engine import Compaction
-from tests.busy_sessions import bash
-from tests.formats import request
+from tests.support.coding_sessions import bash
+from tests.support.formats import request
 
 A, B = "/w/loom.py", "/w/heddle.py"
 LONG = "pytest " + " ".join(f"tests/unit/weaving/test_part_{n}.py" for n in range(12))

@@ -244,7 +244,7 @@ def test_all_is_sorted_and_complete():
 
 
 def test_public_functions_outlive_the_import_of_modules_that_share_their_name():
-    """`respool.check` is a function and a package: loading the package late must not replace it."""
+    """A function and a module of one name: loading the module late must not replace it."""
     for module in pkgutil.walk_packages(respool.__path__, "respool."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)

@@ -10,9 +10,9 @@ import pytest
 
 import respool
 from respool import Policy
-from tests.formats import FORMATS, Exchange, request
 from tests.laws.sessions import broken_session
-from tests.timing import takes_at_most
+from tests.support.formats import FORMATS, Exchange, request
+from tests.support.timing import takes_at_most
 
 NESTED = b'{"messages":' + b"[" * 10_000 + b"]" * 10_000 + b"}"
 MALFORMED: dict[str, bytes] = {
@@ -96,7 +96,9 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
         odd = body.replace('\\"command\\": \\"make\\"', f'\\"n\\": {"7" * 400}', 1)
     assert odd != body
     out = respool.compact(
-        odd.encode(), format=format, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True)
+        odd.encode(),
+        format=format,
+        policy=Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True),
     )
     assert len(out.report.edits) == 1
     assert b"7" * 400 in out.request
@@ -106,7 +108,10 @@ def test_odd_numbers_and_doubled_keys_keep_their_spelling(format: str) -> None:
 def test_numbers_of_python_that_json_has_not() -> None:
     history = request("anthropic", "go", [Exchange("x" * 3_000, id="a")], [Exchange("b", id="b")])
     history["messages"][1]["content"][0]["input"] = {"x": float("nan"), "s": "\ud800", "n": 10**400}
-    out = respool.compact(history, policy=Policy(cap=1_000, step=1, growth=0.0, at_once=True))
+    out = respool.compact(
+        history,
+        policy=Policy(cap_chars=1_000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True),
+    )
     assert len(out.report.edits) == 1
     assert out.request["messages"][1] is history["messages"][1]
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from respool import Policy, check, compact, repair
-from respool.check.anthropic_request import MOST_MARKS
+from respool.compaction.memo import Memo
 from respool.edits import TIDIED, Replace
 from respool.engine import Compaction
-from respool.folding.memo import Memo
-from respool.marker import reference
+from respool.markers import reference
 from respool.policy import PRESETS
+from respool.providers.anthropic.request_rules import MAX_BREAKPOINTS
 from tests.corpus.sessions import MARK, READERS, History, corpus, encode, sessions, shards
 from tests.judges import judge
 from tests.laws import laws
 from tests.laws.subject import Compact
-from tests.rendered_reading import assert_alternates, assert_grows, assert_nothing_lost
+from tests.providers.rendered_history import assert_alternates, assert_grows, assert_nothing_lost
 from tests.strategies import HISTORY
 
 pytestmark = [
@@ -33,10 +33,10 @@ Shard = tuple[str, int, int]
 
 POLICIES = {
     "default": Policy(),
-    "eager": Policy(cap=2000, step=1, growth=0.1, at_once=True),
+    "eager": Policy(cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.1, eager=True),
     **{name: Policy.preset(name) for name, values in PRESETS.items() if values},
 }
-EAGEREST = Policy(cap=2000, step=1, growth=0.0, at_once=True)
+EAGEREST = Policy(cap_chars=2000, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 COLD = 20  # every so many requests, and the last one, are compacted cold as well
 
 # Records that went into no request: what a program noted for itself, and answers that never came.
@@ -184,7 +184,7 @@ def test_every_request(shard: Shard, policy: Policy) -> None:
 
 def assert_marks(after: int, before: int, where: str) -> None:
     """At most one mark is ours, and a request never has more than four, unless it came so."""
-    assert before <= after <= max(before, min(MOST_MARKS, before + 1)), f"{where}: marks"
+    assert before <= after <= max(before, min(MAX_BREAKPOINTS, before + 1)), f"{where}: marks"
 
 
 def assert_extends(before: Compaction[bytes], after: Compaction[bytes], where: str) -> None:

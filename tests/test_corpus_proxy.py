@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from respool import compact
-from respool.folding.memo import Memo
+from respool.compaction.memo import Memo
 from tests.compacting import PATHS
 from tests.corpus.sessions import corpus, sessions, shards
 from tests.operating import Client, one_to_each

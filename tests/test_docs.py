@@ -16,9 +16,16 @@ from click.testing import CliRunner
 
 import respool
 from respool.cli import main
-from respool.cli.demo import example
+from respool.cli.demo import load_example
 from respool.edits import REASONS
-from respool.marker import MOST, UNITS, Marker, Short, is_hole, parse_marker
+from respool.markers import (
+    MAX_MARKER_CHARS,
+    UNITS,
+    ClipMarker,
+    OmissionMarker,
+    is_gap_line,
+    parse_marker,
+)
 from respool.proxy.compacting.compacting import REASONS as REASONS_WHY
 from respool.proxy.watching.families import FAMILIES
 
@@ -83,7 +90,7 @@ def test_python_shown_runs_and_says_what_it_is_shown_to(
     """Each block by itself, beside a request; `expression   # 'value'` is held to its value."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "respool.toml").write_text("")
-    request = json.loads(example())
+    request = json.loads(load_example())
     ref, text = "bzvio7hfrwv665ltstuw", "the original"
     world: dict[str, Any] = {
         "respool": respool,
@@ -205,11 +212,11 @@ def test_markers_shown_are_markers():
         marker = parse_marker(line)
         assert marker is not None
         assert str(marker) == line
-        assert len(line) <= MOST
-    assert {type(parse_marker(line)) for line in shown} == {Marker, Short}
+        assert len(line) <= MAX_MARKER_CHARS
+    assert {type(parse_marker(line)) for line in shown} == {ClipMarker, OmissionMarker}
     holes = [line for line in lines if line.startswith("[… ")]
     assert len(holes) >= 2
-    assert all(is_hole(line) for line in holes)
+    assert all(is_gap_line(line) for line in holes)
 
 
 def test_the_grammar_shown_is_the_one_that_is_parsed():
@@ -221,12 +228,12 @@ def test_the_grammar_shown_is_the_one_that_is_parsed():
     lines = [line for line in text.splitlines() if line.startswith(("[respool: ", "[… "))]
     for line in lines:
         assert (parse_marker(line) is not None) == (whole["marker"].fullmatch(line) is not None)
-        assert is_hole(line) == (whole["hole"].fullmatch(line) is not None)
+        assert is_gap_line(line) == (whole["hole"].fullmatch(line) is not None)
         for at in range(len(line)):
             for wrong in (line[:at] + line[at + 1 :], f"{line[:at]};{line[at:]}"):
                 found = whole["marker"].fullmatch(wrong) is not None
                 assert (parse_marker(wrong) is not None) == found, wrong
-                assert is_hole(wrong) == (whole["hole"].fullmatch(wrong) is not None), wrong
+                assert is_gap_line(wrong) == (whole["hole"].fullmatch(wrong) is not None), wrong
 
 
 def _rules(ebnf: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The page on extending respool: its code runs, and prints what the page shows."""
+"""The docs page on extending respool: its code runs and prints what the page shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts: merged as a union, written and read exactly, refused when they are something else."""
+"""Facts: checks, merging and serialization."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respool.errors import PolicyError
-from respool.facts import MARKS, Facts
+from respool.facts import BREAKPOINT_MODES, Facts
 
 hashes = st.frozensets(st.binary(min_size=1, max_size=4).map(bytes.hex), max_size=4)
 prefixes = st.sampled_from(["0a", "0b", "1c", "ff00"])
 windows = st.dictionaries(prefixes, st.integers(1, 3).map(lambda few: few * 100_000))
 SETS = ("skipped", "left_alone", "cold", "changed")
-marks = st.dictionaries(prefixes, st.sampled_from(MARKS))
+marks = st.dictionaries(prefixes, st.sampled_from(BREAKPOINT_MODES))
 facts = st.builds(Facts, **dict.fromkeys(SETS, hashes), windows=windows, marks=marks)
 
 
@@ -48,16 +48,16 @@ def test_a_window_is_found_where_it_was_named(known: Facts, prefix: str):
 
 @given(facts, facts, prefixes)
 def test_of_two_ways_to_mark_the_first_counts(one: Facts, other: Facts, prefix: str):
-    merged = one.merge(other).marks_at(prefix)
-    assert merged == (one.marks_at(prefix) or other.marks_at(prefix))
-    assert one.marks_at(prefix) == dict(one.marks).get(prefix)
-    assert one.marks_at(prefix + "0") is None
+    merged = one.merge(other).breakpoint_mode_at(prefix)
+    assert merged == (one.breakpoint_mode_at(prefix) or other.breakpoint_mode_at(prefix))
+    assert one.breakpoint_mode_at(prefix) == dict(one.marks).get(prefix)
+    assert one.breakpoint_mode_at(prefix + "0") is None
 
 
 @given(facts, facts)
 def test_what_differs_is_named(one: Facts, other: Facts):
-    found = one.differing(other)
-    assert found == other.differing(one)
+    found = one.differing_prefixes(other)
+    assert found == other.differing_prefixes(one)
     assert (not found) == (one == other)
     for prefix in found:
         assert _at(one, prefix) != _at(other, prefix)
@@ -67,7 +67,7 @@ def test_what_differs_is_named(one: Facts, other: Facts):
 
 def _at(known: Facts, prefix: str) -> list[object]:
     sets = (prefix in getattr(known, kind) for kind in SETS)
-    return [*sets, known.window_at(prefix), known.marks_at(prefix)]
+    return [*sets, known.window_at(prefix), known.breakpoint_mode_at(prefix)]
 
 
 @given(facts)

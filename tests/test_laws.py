@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from respool.folding.evaluating import chosen_passes
+from respool.compaction.evaluation import select_passes
 from respool.passes import OPT_IN, PASSES, Pass
 from respool.policy import Policy
 from tests.laws import laws
@@ -51,7 +51,7 @@ CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     "priced": (USUAL, PRICED),
     "lean": (USUAL, LEAN),
     "all, priced": (SUBJECTS["all"], PRICED),
-    **{name: (chosen_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
+    **{name: (select_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
     "advised": (USUAL, EAGER.replace(advise=True)),
 }
 subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())
@@ -201,7 +201,7 @@ def test_harmless(anything: Any) -> None:
 @formats
 @subjects
 def test_linear(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    ordinary = ORDINARY.replace(at_once=policy.at_once)
+    ordinary = ORDINARY.replace(eager=policy.eager)
     laws.linear(
         compactor(*passes), lambda exchanges: long_session(format, exchanges), policy=ordinary
     )

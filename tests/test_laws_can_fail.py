@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from respool.compaction.memo import Memo
 from respool.edits import Offer, Replace
 from respool.engine import Compaction
-from respool.folding.memo import Memo
-from respool.marker import Marker, reference
-from respool.passes.view import View
+from respool.markers import ClipMarker, reference
+from respool.passes.base import View
 from respool.policy import Policy
 from tests.laws import laws
 from tests.laws.sessions import long_session
@@ -163,7 +163,7 @@ def lie(view: View, policy: Policy) -> Iterator[Offer]:
     for position in view.fresh_results():
         part = view.transcript.parts[position]
         ref = reference(part.text)
-        marker = Marker("Bash", len(part.text), 10, 1, 2, "lines", 0, "x", False, ref)
+        marker = ClipMarker("Bash", len(part.text), 10, 1, 2, "lines", 0, "x", False, ref)
         saved = view.tokens_of(position) - view.counter.count(str(marker))
         yield Offer("stub", Replace(position, part.ref, str(marker), ref, "trial", "", saved))
 

@@ -1,4 +1,4 @@
-"""Limits: what is allowed, what is over it, what stands in the way, which images make room."""
+"""Limits of one request, and media to remove."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from hypothesis import strategies as st
 
 import respool
 from respool import Policy
-from respool.check.anthropic_request import MOST_BYTES
-from respool.codecs.formats import CODECS
 from respool.edits import Offer
 from respool.errors import BudgetError, RespoolError
 from respool.limits import (
-    FIRST,
-    HEAD,
-    SERVER,
-    SYSTEM,
-    UNSEEN,
-    Held,
-    Limits,
-    Over,
-    held,
-    in_the_way,
+    FIRST_USER_LABEL,
+    HEAD_LABEL,
+    SERVER_LABEL,
+    SYSTEM_LABEL,
+    UNSEEN_LABEL,
+    ExceededLimit,
+    HeldMedia,
+    RequestLimits,
+    held_media,
     limits_for,
-    pressure,
-    reserved,
-    to_leave_out,
-    why_it_stays,
+    measure_overflow,
+    media_to_remove,
+    protection_label,
+    reserved_tokens,
+    tokens_by_blocker,
 )
-from respool.marker import Short, parse_marker, reference
-from respool.media import UNITS, stands_for_media
-from respool.passes.view import View
-from respool.protections import Protections
-from respool.transcript import Kind, Part, Ref
-from tests.formats import FIELD, FORMATS, PIXEL, Exchange, request
+from respool.markers import OmissionMarker, parse_marker, reference
+from respool.media import MEDIA_UNITS, is_media_marker
+from respool.passes.base import View
+from respool.passes.protections import Protections
+from respool.providers.anthropic.request_rules import MAX_BODY_BYTES
+from respool.providers.registry import CODECS
+from respool.transcript import Part, PartKind, Ref
 from tests.judges import judge
+from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request
 
 formats = pytest.mark.parametrize("format", FORMATS)
 HAIKU = "claude-haiku-4-5"  # a window of 200,000 tokens
@@ -131,14 +131,14 @@ def test_tokens_by_budget_window_and_overflow(case: str) -> None:
 
 @pytest.mark.parametrize("asked", [None, "8000", True, -5, 0, 2.5, [], {}])
 def test_an_output_that_is_no_number_reserves_nothing(asked: Any) -> None:
-    assert reserved({"max_tokens": asked, "generationConfig": asked}, 100_000) == 0
-    assert reserved({"max_tokens": asked, "max_output_tokens": 7}, 100_000) == 7
+    assert reserved_tokens({"max_tokens": asked, "generationConfig": asked}, 100_000) == 0
+    assert reserved_tokens({"max_tokens": asked, "max_output_tokens": 7}, 100_000) == 7
 
 
 @pytest.mark.parametrize("format", FORMATS[1:])
 def test_only_limits_that_are_known_are_set(format: str) -> None:
     limits = limits_for(Policy(), format, {"model": "gpt-5"})
-    assert (limits.bytes, limits.images, limits.longest_side(1_000)) == (None, None, None)
+    assert (limits.bytes, limits.images, limits.max_side(1_000)) == (None, None, None)
 
 
 def png(width: int, height: int) -> str:
@@ -159,7 +159,7 @@ def test_as_many_images_as_the_check_lets_through(model: str) -> None:
         content = [picture()] * count
         body = {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
         assert [one.code for one in respool.check(body)] == found
-        assert bool(pressure(limits, images=count)) == bool(found)
+        assert bool(measure_overflow(limits, images=count)) == bool(found)
 
 
 @pytest.mark.parametrize("side", [2_000, 2_001, 8_000, 8_001])
@@ -168,7 +168,7 @@ def test_as_large_ones_as_the_check_lets_through(side: int, count: int) -> None:
     limits = limits_for(Policy(), "anthropic", {"model": OPUS})
     content = [picture(8, side), *[picture()] * (count - 1)]
     body = {"model": OPUS, "max_tokens": 9, "messages": [{"role": "user", "content": content}]}
-    assert bool(pressure(limits, images=count, side=side)) == bool(respool.check(body))
+    assert bool(measure_overflow(limits, images=count, side=side)) == bool(respool.check(body))
 
 
 # What is over.
@@ -176,17 +176,21 @@ def test_as_large_ones_as_the_check_lets_through(side: int, count: int) -> None:
 
 def test_pressure_names_each_limit_and_where_to_go_back_to() -> None:
     limits = limits_for(Policy(), "anthropic", {"model": HAIKU})
-    found = pressure(limits, tokens=190_001, bytes=MOST_BYTES + 1, images=101, side=2_001)
-    assert found.over == (
-        Over("tokens", 190_000, 190_001, 133_000),
-        Over("bytes", MOST_BYTES, MOST_BYTES + 1, int(0.7 * MOST_BYTES)),
-        Over("images", 100, 101, 70),
-        Over("pixels", 2_000, 2_001, 2_000),
+    found = measure_overflow(
+        limits, tokens=190_001, bytes=MAX_BODY_BYTES + 1, images=101, side=2_001
     )
-    assert found.of("images") == found.over[2]
-    assert found.over[2].excess == 31
-    assert not pressure(limits, tokens=190_000, bytes=MOST_BYTES, images=100, side=2_000)
-    assert pressure(limits).of("tokens") is None
+    assert found.exceeded == (
+        ExceededLimit("tokens", 190_000, 190_001, 133_000),
+        ExceededLimit("bytes", MAX_BODY_BYTES, MAX_BODY_BYTES + 1, int(0.7 * MAX_BODY_BYTES)),
+        ExceededLimit("images", 100, 101, 70),
+        ExceededLimit("pixels", 2_000, 2_001, 2_000),
+    )
+    assert found.of("images") == found.exceeded[2]
+    assert found.exceeded[2].excess == 31
+    assert not measure_overflow(
+        limits, tokens=190_000, bytes=MAX_BODY_BYTES, images=100, side=2_000
+    )
+    assert measure_overflow(limits).of("tokens") is None
 
 
 sizes = st.integers(0, 1_000)
@@ -196,26 +200,26 @@ sizes = st.integers(0, 1_000)
 def test_over_is_what_exceeds_and_the_aim_never_does(
     allowed: int | None, reached: int, low: int
 ) -> None:
-    limits = Limits(tokens=allowed, low=None if allowed is None else min(low, allowed))
-    over = pressure(limits, tokens=reached).of("tokens")
+    limits = RequestLimits(tokens=allowed, low=None if allowed is None else min(low, allowed))
+    over = measure_overflow(limits, tokens=reached).of("tokens")
     assert (over is not None) == (allowed is not None and reached > allowed)
     if over is not None:
         assert over.excess > 0
-        assert not pressure(limits, tokens=reached - over.excess)
+        assert not measure_overflow(limits, tokens=reached - over.excess)
 
 
 # The error.
 
 
 def test_the_error_is_a_sentence_for_a_person() -> None:
-    over = Over("tokens", 8_000, 9_500, 5_600)
-    error = over.error(((HEAD, 6_000), (FIRST, 3_500)))
+    over = ExceededLimit("tokens", 8_000, 9_500, 5_600)
+    error = over.error(((HEAD_LABEL, 6_000), (FIRST_USER_LABEL, 3_500)))
     assert isinstance(error, RespoolError)
     assert str(error) == (
         "The request has 9,500 tokens with all taken out that may go; 8,000 are allowed. "
         "In the way: system prompt and tools (6,000), first user message (3,500)."
     )
-    assert str(Over("pixels", 8_000, 9_000, 8_000).error()) == (
+    assert str(ExceededLimit("pixels", 8_000, 9_000, 8_000).error()) == (
         "The request has 9,000 pixels on a side of an image with all taken out that may go; "
         "8,000 are allowed."
     )
@@ -225,8 +229,11 @@ def test_the_error_survives_a_process_border() -> None:
     error = BudgetError("images", 100, 120, iter([("x", 1)]))
     back = pickle.loads(pickle.dumps(error))
     assert (back.limit, back.allowed, back.reached, back.in_the_way) == (
-        "images", 100, 120, (("x", 1),),
-    )  # fmt: skip
+        "images",
+        100,
+        120,
+        (("x", 1),),
+    )
     assert str(back) == str(error)
 
 
@@ -241,7 +248,7 @@ def looked_at(format: str, *steps: Any, **settings: Any) -> tuple[View, Protecti
         seen.append(view)
         return iter(())
 
-    policy = Policy(passes=(look,), step=1, growth=0.0, **settings)
+    policy = Policy(passes=(look,), reevaluate_tokens=1, reevaluate_ratio=0.0, **settings)
     respool.compact(request(format, "go", *steps), format=format, policy=policy, memo=None)
     view = seen[-1]
     assert isinstance(view.pinned, Protections)
@@ -260,25 +267,27 @@ STEPS = (
 def test_a_part_has_a_reason_to_stay_just_if_it_is_protected(format: str) -> None:
     view, pins = looked_at(format, *STEPS, pin_calls=("b",))
     why = [
-        why_it_stays(view.transcript, at, view.unseen_from, view.first_user, pins.kind)
+        protection_label(view.transcript, at, view.unseen_from, view.first_user, pins.label_for)
         for at in range(len(view.transcript.parts))
     ]
     assert [one is not None for one in why] == [view.is_protected(at) for at in range(len(why))]
-    assert {FIRST, UNSEEN, "what is pinned"} <= set(why)
+    assert {FIRST_USER_LABEL, UNSEEN_LABEL, "what is pinned"} <= set(why)
 
 
 def test_what_the_provider_ran_and_system_messages_stay() -> None:
     answer = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     call = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     parts = [
-        *CODECS["anthropic"].read(0, {"role": "assistant", "content": [call, answer]}),
-        *CODECS["openai-chat"].read(1, {"role": "system", "content": "be brief"}),
+        *CODECS["anthropic"].decode(0, {"role": "assistant", "content": [call, answer]}),
+        *CODECS["openai-chat"].decode(1, {"role": "system", "content": "be brief"}),
     ]
     view, _ = looked_at("anthropic", *STEPS)
     history: Any = type("Parts", (), {"parts": parts})()
-    why = [why_it_stays(history, at, len(parts), view.first_user, lambda _: None) for at in (1, 2)]
+    why = [
+        protection_label(history, at, len(parts), view.first_user, lambda _: None) for at in (1, 2)
+    ]
     assert view.first_user == (0, 1)
-    assert why == [SERVER, SYSTEM]
+    assert why == [SERVER_LABEL, SYSTEM_LABEL]
 
 
 @formats
@@ -287,22 +296,24 @@ def test_all_that_stands_in_the_way_adds_up(format: str) -> None:
     parts = view.transcript.parts
     tokens = [view.tokens_of(at) for at in range(len(parts))]
     tokens[3] = 0  # what is gone
-    told = in_the_way(
+    told = tokens_by_blocker(
         parts,
         tokens,
-        lambda at: why_it_stays(view.transcript, at, view.unseen_from, view.first_user, pins.kind),
+        lambda at: protection_label(
+            view.transcript, at, view.unseen_from, view.first_user, pins.label_for
+        ),
         head=1_000,
     )
     assert sum(size for _, size in told) == sum(tokens) + 1_000
-    assert told[0] == (HEAD, 1_000)
+    assert told[0] == (HEAD_LABEL, 1_000)
     assert [size for _, size in told] == sorted((size for _, size in told), reverse=True)
-    assert {"what is pinned", FIRST, UNSEEN, "calls"} <= {what for what, _ in told}
+    assert {"what is pinned", FIRST_USER_LABEL, UNSEEN_LABEL, "calls"} <= {what for what, _ in told}
 
 
 def test_what_nothing_protects_is_told_by_its_kind_the_largest_first() -> None:
-    kinds: tuple[Kind, ...] = ("text", "reasoning", "call", "result", "media", "opaque")
+    kinds: tuple[PartKind, ...] = ("text", "reasoning", "call", "result", "media", "opaque")
     parts = [Part(Ref(0, ()), kind, "model", "") for kind in (*kinds, "text", "call")]
-    told = in_the_way(parts, [1, 2, 3, 4, 5, 6, 6, 0], lambda _: None, head=1)
+    told = tokens_by_blocker(parts, [1, 2, 3, 4, 5, 6, 6, 0], lambda _: None, head=1)
     assert told == (
         ("what was said", 7),
         ("blocks of an unknown kind", 6),
@@ -315,24 +326,26 @@ def test_what_nothing_protects_is_told_by_its_kind_the_largest_first() -> None:
 
 
 def test_nothing_stands_in_the_way_of_nothing() -> None:
-    assert in_the_way((), (), lambda _: None) == ()
+    assert tokens_by_blocker((), (), lambda _: None) == ()
 
 
 # Images that make room.
 
-FEW = Limits(images=10, many=4, side=8_000, side_of_many=2_000, bytes=1_000)
+FEW = RequestLimits(images=10, many=4, side=8_000, side_of_many=2_000, bytes=1_000)
 
 
-def image(part: int, side: int = 100, speaker: str = "tool", bytes: int = 10, **more: Any) -> Held:
+def image(
+    part: int, side: int = 100, speaker: str = "tool", bytes: int = 10, **more: Any
+) -> HeldMedia:
     ref = reference(str(part))
-    return Held(part, speaker, more.pop("unit", "image"), bytes, side, ref, **more)  # type: ignore[arg-type]
+    return HeldMedia(part, speaker, more.pop("unit", "image"), bytes, side, ref, **more)  # type: ignore[arg-type]
 
 
 def seen(until: int) -> Any:
     return lambda part: part < until
 
 
-ROOM: dict[str, tuple[list[Held], int, int, tuple[int, ...]]] = {
+ROOM: dict[str, tuple[list[HeldMedia], int, int, tuple[int, ...]]] = {
     # what stands, bytes of the body, first part that must stay, what goes
     "nothing is over": ([image(n) for n in range(10)], 1_000, 99, ()),
     "too many: down to the low water": ([image(n) for n in range(11)], 0, 99, (0, 1, 2, 3)),
@@ -371,7 +384,7 @@ ROOM: dict[str, tuple[list[Held], int, int, tuple[int, ...]]] = {
         [*(image(n) for n in range(5)), image(5, 8_001)], 0, 5, (),
     ),
     "bytes: files and images until the low water": (
-        [image(n, bytes=200, unit=UNITS[n % 2]) for n in range(5)], 1_001, 99, (0, 1),
+        [image(n, bytes=200, unit=MEDIA_UNITS[n % 2]) for n in range(5)], 1_001, 99, (0, 1),
     ),
     "bytes that went by number count": (
         [image(n, bytes=100) for n in range(11)], 1_100, 99, (0, 1, 2, 3),
@@ -383,12 +396,12 @@ ROOM: dict[str, tuple[list[Held], int, int, tuple[int, ...]]] = {
 @pytest.mark.parametrize("case", ROOM)
 def test_which_images_make_room(case: str) -> None:
     standing, size, until, gone = ROOM[case]
-    assert to_leave_out(standing, FEW, size, seen(until)) == gone
-    assert to_leave_out(standing, Limits(), size, seen(until)) == ()
+    assert media_to_remove(standing, FEW, size, seen(until)) == gone
+    assert media_to_remove(standing, RequestLimits(), size, seen(until)) == ()
 
 
 @st.composite
-def standings(draw: st.DrawFn) -> list[Held]:
+def standings(draw: st.DrawFn) -> list[HeldMedia]:
     count = draw(st.integers(0, 16))
     return [
         image(
@@ -396,7 +409,7 @@ def standings(draw: st.DrawFn) -> list[Held]:
             draw(st.sampled_from([0, 500, 2_001, 8_001])),
             draw(st.sampled_from(["tool", "user"])),
             draw(st.integers(1, 300)),
-            unit=draw(st.sampled_from(UNITS)),
+            unit=draw(st.sampled_from(MEDIA_UNITS)),
             fixed=draw(st.booleans()),
         )
         for part in range(count)
@@ -405,15 +418,15 @@ def standings(draw: st.DrawFn) -> list[Held]:
 
 @given(standings(), st.integers(0, 3_000), st.integers(0, 16))
 def test_all_is_in_its_limits_or_nothing_more_helps(
-    standing: list[Held], beside: int, until: int
+    standing: list[HeldMedia], beside: int, until: int
 ) -> None:
     size = beside + sum(one.bytes for one in standing)
-    gone = to_leave_out(standing, FEW, size, seen(until))
-    assert all(part < until and not standing[part].fixed for part in gone)
+    gone = media_to_remove(standing, FEW, size, seen(until))
+    assert all(part < until and not standing[part].is_fixed for part in gone)
     left = [one for one in standing if one.part not in gone]
-    free = [one for one in left if one.part < until and not one.fixed]
+    free = [one for one in left if one.part < until and not one.is_fixed]
     pictures = [one for one in left if one.unit == "image"]
-    over = pressure(
+    over = measure_overflow(
         FEW,
         bytes=beside + sum(one.bytes for one in left),
         images=len(pictures),
@@ -423,12 +436,12 @@ def test_all_is_in_its_limits_or_nothing_more_helps(
         assert free == []
     if over.of("images"):
         assert [one for one in free if one.unit == "image"] == []
-    longest = FEW.longest_side(len(pictures))
+    longest = FEW.max_side(len(pictures))
     assert [one for one in free if one.unit == "image" and one.side > (longest or 0)] == []
     if not gone:
         return
     before = [one for one in standing if one.unit == "image"]
-    assert pressure(
+    assert measure_overflow(
         FEW, bytes=size, images=len(before), side=max((one.side for one in before), default=0)
     )
 
@@ -442,7 +455,7 @@ def image_in(format: str) -> tuple[dict[str, Any], int, Part]:
     """A request with an image in a result, the row of that result, and the image's part."""
     body = request(format, "go", [Exchange("look", id="a", image=True)], "well?")
     for row, message in enumerate(body[FIELD[format]]):
-        for part in CODECS[format].read(row, message):  # type: ignore[index]
+        for part in CODECS[format].decode(row, message):  # type: ignore[index]
             if part.kind == "media":
                 return body, row, part
     raise AssertionError(format)
@@ -453,19 +466,19 @@ def test_a_marker_in_place_of_an_image_is_taken_by_the_provider(format: str) -> 
     body, row, part = image_in(format)
     before = copy.deepcopy(body)
     history, codec = body[FIELD[format]], CODECS[format]  # type: ignore[index]
-    found = held(7, part, history[row])
+    found = held_media(7, part, history[row])
     assert found is not None
-    assert (found.unit, found.side, found.fixed, found.part) == ("image", 1, False, 7)
+    assert (found.unit, found.side, found.is_fixed, found.part) == ("image", 1, False, 7)
     changed = codec.replace(history[row], part, found.marker("respool_expand"))
     new = {**body, FIELD[format]: [*history[:row], changed, *history[row + 1 :]]}
     assert body == before
     assert judge(format, new) == []
     assert respool.check(new, format=format) == []
-    result, *rest = codec.read(row, changed)
+    result, *rest = codec.decode(row, changed)
     assert (result.kind, result.text) == ("result", "look")
     assert [(one.kind, one.ref) for one in rest] == [("opaque", part.ref)]
     again = codec.replace(changed, result, "cut")
-    assert codec.read(row, again)[0].text == "cut"
+    assert codec.decode(row, again)[0].text == "cut"
     assert found.marker("respool_expand") in json.dumps(again)
     assert PIXEL not in json.dumps(again)
 
@@ -473,9 +486,9 @@ def test_a_marker_in_place_of_an_image_is_taken_by_the_provider(format: str) -> 
 def test_an_image_inside_a_gemini_response_stays() -> None:
     body, row, part = image_in("gemini")
     message = body["contents"][row]
-    found = held(0, part, message)
+    found = held_media(0, part, message)
     assert found is not None
-    assert (found.unit, found.fixed) == ("image", True)
+    assert (found.unit, found.is_fixed) == ("image", True)
     assert CODECS["gemini"].replace(message, part, "b") is message
 
 
@@ -513,18 +526,20 @@ def test_what_the_user_sent_can_be_left_out_too(format: str) -> None:
     said = "parts" if format == "gemini" else "content"
     message: Any = {"role": "user", said: GIVEN[format]}
     codec = CODECS[format]  # type: ignore[index]
-    parts = codec.read(0, message)
-    found = [held(at, part, message) for at, part in enumerate(parts)]
-    assert [one and (one.unit, one.side, one.fixed) for one in found] == [
-        None, ("image", 40, False), ("file", 0, False),
-    ]  # fmt: skip
+    parts = codec.decode(0, message)
+    found = [held_media(at, part, message) for at, part in enumerate(parts)]
+    assert [one and (one.unit, one.side, one.is_fixed) for one in found] == [
+        None,
+        ("image", 40, False),
+        ("file", 0, False),
+    ]
     for one in found:
         if one is not None:
             message = codec.replace(message, parts[one.part], one.marker())
     assert judge(format, {**body, FIELD[format]: [message]}) == []
-    told = [part.text for part in codec.read(0, message)]
+    told = [part.text for part in codec.decode(0, message)]
     assert told[0] == "what is this?"
-    assert all(stands_for_media(text) for text in told[1:])
+    assert all(is_media_marker(text) for text in told[1:])
 
 
 def test_the_reference_of_an_image_is_that_of_its_block_without_marks() -> None:
@@ -532,26 +547,26 @@ def test_the_reference_of_an_image_is_that_of_its_block_without_marks() -> None:
     refs = []
     for block in (plain, marked):
         message = {"role": "user", "content": [block]}
-        found = held(0, CODECS["anthropic"].read(0, message)[0], message)
+        found = held_media(0, CODECS["anthropic"].decode(0, message)[0], message)
         assert found is not None
         refs.append(found.ref)
     original = json.dumps(plain, separators=(",", ":"))
     assert refs == [reference(original)] * 2
-    assert parse_marker(found.marker()) == Short(
-        1, "image", reference(original), why="8 px on its longer side"
+    assert parse_marker(found.marker()) == OmissionMarker(
+        1, "image", reference(original), reason="8 px on its longer side"
     )
 
 
 def test_a_document_that_says_its_text_is_not_left_out() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "words"}
     message = {"role": "user", "content": [{"type": "document", "source": source}]}
-    found = held(0, CODECS["anthropic"].read(0, message)[0], message)
+    found = held_media(0, CODECS["anthropic"].decode(0, message)[0], message)
     assert found is not None
-    assert found.fixed
+    assert found.is_fixed
 
 
 @given(
-    st.sampled_from([*UNITS, "lines"]),
+    st.sampled_from([*MEDIA_UNITS, "lines"]),
     st.integers(0, 2),
     st.text(),
     st.booleans(),
@@ -560,7 +575,7 @@ def test_a_document_that_says_its_text_is_not_left_out() -> None:
 def test_what_stands_for_an_image_is_a_marker_of_one(
     unit: str, gone: int, why: str, rerun: bool, fetch: str | None
 ) -> None:
-    text = str(Short(gone, unit, reference("a"), None, why, rerun, fetch))
-    assert stands_for_media(text) == (unit in UNITS and gone == 1)
-    assert not stands_for_media(f"{text}\n")
-    assert not stands_for_media(f" {text}")
+    text = str(OmissionMarker(gone, unit, reference("a"), None, why, rerun, fetch))
+    assert is_media_marker(text) == (unit in MEDIA_UNITS and gone == 1)
+    assert not is_media_marker(f"{text}\n")
+    assert not is_media_marker(f" {text}")

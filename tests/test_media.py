@@ -1,4 +1,4 @@
-"""Images and documents made here, byte by byte; sizes read back, and the providers' rules."""
+"""Sizes and tokens of images and documents made byte by byte."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from respool import media
-from respool.codecs.anthropic import AnthropicCodec
-from respool.codecs.codec import Codec
-from respool.codecs.gemini import GeminiCodec
-from respool.codecs.openai_chat import OpenAIChatCodec
-from respool.codecs.openai_responses import OpenAIResponsesCodec
 from respool.media import document_tokens, image_size, image_tokens
+from respool.providers.anthropic.codec import AnthropicCodec
+from respool.providers.gemini.codec import GeminiCodec
+from respool.providers.openai_chat.codec import OpenAIChatCodec
+from respool.providers.openai_responses.codec import OpenAIResponsesCodec
 from respool.tokens import EstimateCounter, part_tokens
+from respool.wire.base import Codec
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 
@@ -90,6 +90,10 @@ def test_sizes_are_read(made: Callable[[int, int], bytes], size: tuple[int, int]
     assert image_size("DATA:image/x;charset=utf-8;base64," + encoded.rstrip("=")) == size
     assert image_size("\n".join(encoded[at : at + 7] for at in range(0, len(encoded), 7))) == size
     assert image_size(encoded.replace("+", "-").replace("/", "_")) == size
+
+
+def test_a_gif_may_be_wider_than_a_signed_number_holds() -> None:
+    assert image_size(text(gif(40_000, 65_535))) == (40_000, 65_535)
 
 
 @pytest.mark.parametrize(
@@ -326,4 +330,4 @@ def test_what_is_carried_along_weighs_as_what_it_holds(
     codec: Codec, message: Any, tokens: range
 ) -> None:
     counter = EstimateCounter()
-    assert sum(part_tokens(part, counter) for part in codec.read(0, message)) in tokens
+    assert sum(part_tokens(part, counter) for part in codec.decode(0, message)) in tokens

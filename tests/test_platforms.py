@@ -1,4 +1,4 @@
-"""What is not the same on Windows, on a Mac, and with an older SQLite, as far as it can be shown.
+"""Differences of Windows, macOS and older SQLite, as far as one machine can show them.
 
 Each test takes away what a platform lacks, or has it answer as that platform does.
 """
@@ -26,8 +26,8 @@ from respool.proxy import workers
 from respool.proxy.app import App
 from respool.proxy.forwarding.config import Config
 from respool.proxy.running import bound
-from respool.store import Record, SQLiteStore, database
-from tests.test_run import SOURCE, ended, in_terminal, shown
+from respool.store import RequestRecord, SQLiteStore, database
+from tests.cli.test_run import SOURCE, ended, in_terminal, shown
 
 run: Any = importlib.import_module("respool.cli.run")  # the module, not its command of that name
 serve: Any = importlib.import_module("respool.cli.serve")
@@ -65,10 +65,10 @@ def test_ctrl_c_on_windows_is_the_commands_own(tmp_path: Path):
 def test_a_command_without_exe_is_found_on_windows(monkeypatch: pytest.MonkeyPatch):
     found = {"claude": r"C:\npm\claude.CMD"}
     monkeypatch.setattr(run.shutil, "which", found.get)
-    assert run._startable(("claude", "-p")) == ("claude", "-p")
+    assert run._resolve_executable(("claude", "-p")) == ("claude", "-p")
     monkeypatch.setattr(sys, "platform", "win32")
-    assert run._startable(("claude", "-p")) == (r"C:\npm\claude.CMD", "-p")
-    assert run._startable(("other",)) == ("other",)
+    assert run._resolve_executable(("claude", "-p")) == (r"C:\npm\claude.CMD", "-p")
+    assert run._resolve_executable(("other",)) == ("other",)
 
 
 def test_a_port_has_one_server_on_windows_too(monkeypatch: pytest.MonkeyPatch):
@@ -117,7 +117,7 @@ def test_a_mac_gives_as_many_files_as_it_has(monkeypatch: pytest.MonkeyPatch):
     unlimited = (256, resource.RLIM_INFINITY)
     monkeypatch.setattr(resource, "getrlimit", lambda _: unlimited)
     monkeypatch.setattr(resource, "setrlimit", limited)
-    serve._lift_limit_on_files()
+    serve._raise_file_limit()
     assert given == [(10_240, resource.RLIM_INFINITY)]
 
 
@@ -139,12 +139,14 @@ def test_an_older_sqlite_can_answer_everything(tmp_path: Path, monkeypatch: pyte
     store = SQLiteStore(tmp_path / "respool.db")
     about: Any = {"owner": "o", "conversation": "c", "format": "anthropic", "status": 200}
     store.record(
-        Record(
+        RequestRecord(
             id="x", time=50.0, mode="observed", saved=7, cost_before=3.0, cost_after=1.0, **about
         )
     )
-    store.record(Record(id="y", time=51.0, saved=5, cost_before=2.0, cost_after=1.0, **about))
-    store.record(Record(id="z", time=52.0, mode="observed", saved=1, **about))
+    store.record(
+        RequestRecord(id="y", time=51.0, saved=5, cost_before=2.0, cost_after=1.0, **about)
+    )
+    store.record(RequestRecord(id="z", time=52.0, mode="observed", saved=1, **about))
     assert store.flush()
     (total,) = store.totals(None, since=0.0, until=100.0, step=100.0)
     assert (total.saved, total.observed, total.would_saved, total.would_cost) == (13, 2, 8, 2.0)
@@ -152,7 +154,7 @@ def test_an_older_sqlite_can_answer_everything(tmp_path: Path, monkeypatch: pyte
     assert len(store.requests("c", None)) == 3
     assert store.notable(None) == []
     assert store.lineage("c", None)
-    store.sent("c", ["00"])
+    store.prior_requests("c", ["00"])
     assert store.forget().requests == 3
     assert not store.sweep()
     store.close()
@@ -187,6 +189,9 @@ def test_everything_can_be_imported_on_windows():
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", EVERYTHING],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("all\n", "")

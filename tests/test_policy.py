@@ -1,4 +1,4 @@
-"""The policy: every setting from every source, where it came from, and what is refused."""
+"""Policy: settings, presets, files and environment."""
 
 from __future__ import annotations
 
@@ -27,49 +27,49 @@ PASSES = pass_names()
 
 # setting, as written in the environment, as written in TOML, the value that both mean
 WRITTEN: list[tuple[str, str, str, object]] = [
-    ("cap", "20000", "20000", 20_000),
-    ("cap", "20_000", "20_000", 20_000),
-    ("cap", "0", "0", 0),
-    ("cap", "unlimited", '"unlimited"', None),
+    ("cap_chars", "20000", "20000", 20_000),
+    ("cap_chars", "20_000", "20_000", 20_000),
+    ("cap_chars", "0", "0", 0),
+    ("cap_chars", "unlimited", '"unlimited"', None),
     ("passes", "cap_results", '["cap_results"]', ("cap_results",)),
     ("passes", "none", "[]", ()),
     ("passes", "default", '"default"', None),
     ("repair", "off", "false", False),
     ("repair", "True", "true", True),
     ("counter", "estimate", '"estimate"', "estimate"),
-    ("step", "1", "1", 1),
-    ("growth", "0.25", "0.25", 0.25),
-    ("growth", "1", "1", 1.0),
-    ("keep_recent", "0", "0", 0),
+    ("reevaluate_tokens", "1", "1", 1),
+    ("reevaluate_ratio", "0.25", "0.25", 0.25),
+    ("reevaluate_ratio", "1", "1", 1.0),
+    ("keep_exchanges", "0", "0", 0),
     ("keep_messages", "8", "8", 8),
     ("keep_calls", "6", "6", 6),
-    ("keep_reasoning", "4", "4", 4),
-    ("keep_reasoning", "same", '"same"', None),
-    ("fold_over", "10_000", "10_000", 10_000),
-    ("fold_over", "never", '"never"', None),
-    ("least", "0", "0", 0),
-    ("least", "usual", '"usual"', None),
+    ("keep_reasoning_messages", "4", "4", 4),
+    ("keep_reasoning_messages", "same", '"same"', None),
+    ("fold_over_chars", "10_000", "10_000", 10_000),
+    ("fold_over_chars", "never", '"never"', None),
+    ("min_chars", "0", "0", 0),
+    ("min_chars", "usual", '"usual"', None),
     ("pin_tools", "Task, write", '["Task", "write"]', ("Task", "write")),
     ("pin_tools", "none", "[]", ()),
     ("pin_paths", "docs/**,PLAN.md", '["docs/**", "PLAN.md"]', ("docs/**", "PLAN.md")),
     ("pin_calls", "toolu_01", '["toolu_01"]', ("toolu_01",)),
     ("errors_verbatim", "off", "false", False),
-    ("shape_arrivals", "yes", "true", True),
-    ("number_every", "10", "10", 10),
+    ("trim_on_arrival", "yes", "true", True),
+    ("line_number_interval", "10", "10", 10),
     ("trim_kinds", "default, code", '["default", "code"]', ("default", "code")),
     ("trim_kinds", "none", "[]", ()),
     ("trim_kinds", "usual", '"usual"', None),
     ("budget", "150_000", "150_000", 150_000),
     ("budget", "unlimited", '"unlimited"', None),
-    ("caution", "0", "0", 0.0),
-    ("caution", "2.5", "2.5", 2.5),
-    ("at_once", "on", "true", True),
-    ("at_once", "No", "false", False),
+    ("miss_penalty", "0", "0", 0.0),
+    ("miss_penalty", "2.5", "2.5", 2.5),
+    ("eager", "on", "true", True),
+    ("eager", "No", "false", False),
     ("advise", "on", "true", True),
-    ("read_price", "0.1", "0.1", 0.1),
-    ("read_price", "listed", '"listed"', None),
-    ("write_price", "100", "100", 100.0),
-    ("write_price", "listed", '"listed"', None),
+    ("cache_read_price", "0.1", "0.1", 0.1),
+    ("cache_read_price", "listed", '"listed"', None),
+    ("cache_write_price", "100", "100", 100.0),
+    ("cache_write_price", "listed", '"listed"', None),
     ("rendering", "calls", '"calls"', "calls"),
     ("rendering", "text", '"text"', "text"),
     ("rendering", "text-only", '"text-only"', "text-only"),
@@ -78,13 +78,13 @@ WRITTEN: list[tuple[str, str, str, object]] = [
 
 # setting, a value that code may not give, and what the error must say beside key and value
 REFUSED: list[tuple[str, Any, str]] = [
-    ("cap", -1, "from 0 to 1,000,000,000"),
-    ("cap", True, "whole number"),
-    ("cap", 2.0, "whole number"),
-    ("cap", "20000", "whole number"),
-    ("cap", "unlimited", "None in code"),
-    ("cap", 10**9 + 1, "1,000,000,000"),
-    ("cap", float("inf"), "whole number"),
+    ("cap_chars", -1, "from 0 to 1,000,000,000"),
+    ("cap_chars", True, "whole number"),
+    ("cap_chars", 2.0, "whole number"),
+    ("cap_chars", "20000", "whole number"),
+    ("cap_chars", "unlimited", "None in code"),
+    ("cap_chars", 10**9 + 1, "1,000,000,000"),
+    ("cap_chars", float("inf"), "whole number"),
     ("tools", [Tool("Bash")], "a Tools"),
     ("tools", None, "a Tools"),
     ("passes", "cap_results", "a list of tidy_results"),
@@ -96,31 +96,31 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("repair", None, "true or false"),
     ("counter", "cl100k", "auto, o200k, estimate"),
     ("counter", ["auto"], "auto, o200k, estimate"),
-    ("step", 0, "from 1"),
-    ("step", None, "from 1"),
-    ("growth", 1.01, "from 0 to 1"),
-    ("growth", -0.1, "from 0 to 1"),
-    ("growth", math.nan, "from 0 to 1"),
-    ("growth", False, "from 0 to 1"),
-    ("keep_recent", -1, "from 0"),
+    ("reevaluate_tokens", 0, "from 1"),
+    ("reevaluate_tokens", None, "from 1"),
+    ("reevaluate_ratio", 1.01, "from 0 to 1"),
+    ("reevaluate_ratio", -0.1, "from 0 to 1"),
+    ("reevaluate_ratio", math.nan, "from 0 to 1"),
+    ("reevaluate_ratio", False, "from 0 to 1"),
+    ("keep_exchanges", -1, "from 0"),
     ("keep_messages", -1, "from 0"),
     ("keep_messages", None, "whole number"),
     ("keep_calls", 1.5, "whole number"),
     ("keep_calls", True, "whole number"),
-    ("keep_reasoning", -1, "or same"),
-    ("keep_reasoning", "same", "None in code"),
-    ("fold_over", -1, "or never"),
-    ("fold_over", 10**9 + 1, "1,000,000,000"),
-    ("least", "usual", "None in code"),
-    ("least", 0.5, "or usual"),
+    ("keep_reasoning_messages", -1, "or same"),
+    ("keep_reasoning_messages", "same", "None in code"),
+    ("fold_over_chars", -1, "or never"),
+    ("fold_over_chars", 10**9 + 1, "1,000,000,000"),
+    ("min_chars", "usual", "None in code"),
+    ("min_chars", 0.5, "or usual"),
     ("pin_tools", "Task", "a list of texts"),
     ("pin_tools", None, "a list of texts"),
     ("pin_paths", [Path("docs")], "a list of texts"),
     ("pin_paths", ["docs", " "], "none of them empty"),
     ("pin_calls", [1], "a list of texts"),
     ("errors_verbatim", 0, "true or false"),
-    ("shape_arrivals", "on", "true or false"),
-    ("number_every", 0, "a whole number from 1 to"),
+    ("trim_on_arrival", "on", "true or false"),
+    ("line_number_interval", 0, "a whole number from 1 to"),
     ("trim_kinds", ["prose"], "a list of code, listing, hits"),
     ("trim_kinds", ["code", "code"], "each at most once"),
     ("trim_kinds", "code", "a list of code, listing, hits"),
@@ -130,21 +130,21 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("budget", 1_999, "from 2,000"),
     ("budget", "unlimited", "None in code"),
     ("budget", 150_000.0, "whole number"),
-    ("caution", -0.1, "from 0 to 100"),
-    ("caution", 100.1, "from 0 to 100"),
-    ("caution", math.nan, "from 0 to 100"),
-    ("caution", True, "from 0 to 100"),
-    ("caution", None, "from 0 to 100"),
-    ("caution", "1", "from 0 to 100"),
-    ("at_once", 1, "true or false"),
-    ("at_once", None, "true or false"),
-    ("at_once", "on", "true or false"),
-    ("read_price", -1, "from 0 to 100"),
-    ("read_price", math.inf, "from 0 to 100"),
-    ("read_price", "listed", "None in code"),
-    ("write_price", 101, "from 0 to 100"),
-    ("write_price", False, "from 0 to 100"),
-    ("write_price", "1.25", "None in code"),
+    ("miss_penalty", -0.1, "from 0 to 100"),
+    ("miss_penalty", 100.1, "from 0 to 100"),
+    ("miss_penalty", math.nan, "from 0 to 100"),
+    ("miss_penalty", True, "from 0 to 100"),
+    ("miss_penalty", None, "from 0 to 100"),
+    ("miss_penalty", "1", "from 0 to 100"),
+    ("eager", 1, "true or false"),
+    ("eager", None, "true or false"),
+    ("eager", "on", "true or false"),
+    ("cache_read_price", -1, "from 0 to 100"),
+    ("cache_read_price", math.inf, "from 0 to 100"),
+    ("cache_read_price", "listed", "None in code"),
+    ("cache_write_price", 101, "from 0 to 100"),
+    ("cache_write_price", False, "from 0 to 100"),
+    ("cache_write_price", "1.25", "None in code"),
     ("rendering", "prose", "calls, text, text-only, rfc013"),
     ("rendering", True, "calls, text, text-only, rfc013"),
 ]
@@ -160,7 +160,7 @@ def write(folder: Path, name: str, text: str) -> Path:
 
 class TestDefaults:
     def test_are_the_documented_ones(self):
-        assert Policy().cap == 32_000
+        assert Policy().cap_chars == 32_000
         assert Policy() == Policy.preset("safe")
         assert set(Policy().origins().values()) == {"default"}
 
@@ -195,26 +195,28 @@ class TestDefaults:
 class TestValue:
     def test_is_frozen(self):
         with pytest.raises(FrozenInstanceError):
-            Policy().cap = 1  # pyright: ignore[reportAttributeAccessIssue]
+            Policy().cap_chars = 1  # pyright: ignore[reportAttributeAccessIssue]
 
     def test_equality_is_of_values_not_of_origins(self):
-        assert Policy(cap=32_000) == Policy()
-        assert hash(Policy(cap=32_000)) == hash(Policy())
+        assert Policy(cap_chars=32_000) == Policy()
+        assert hash(Policy(cap_chars=32_000)) == hash(Policy())
 
     def test_explicit_values_come_from_code_even_when_they_equal_the_default(self):
-        assert Policy(cap=32_000).origins()["cap"] == "code"
+        assert Policy(cap_chars=32_000).origins()["cap_chars"] == "code"
 
     def test_replace_keeps_the_other_origins(self):
-        policy = Policy.from_env({"RESPOOL_CAP": "5"}).replace(step=7)
-        assert (policy.cap, policy.step) == (5, 7)
-        assert policy.origins()["cap"] == "environment RESPOOL_CAP"
-        assert policy.origins()["step"] == "code"
+        policy = Policy.from_env({"RESPOOL_CAP_CHARS": "5"}).replace(reevaluate_tokens=7)
+        assert (policy.cap_chars, policy.reevaluate_tokens) == (5, 7)
+        assert policy.origins()["cap_chars"] == "environment RESPOOL_CAP_CHARS"
+        assert policy.origins()["reevaluate_tokens"] == "code"
 
     @pytest.mark.parametrize(
         "twin", [copy.copy, copy.deepcopy, lambda p: pickle.loads(pickle.dumps(p))]
     )
     def test_survives_copying(self, twin: Any):
-        policy = Policy(cap=5, tools=Tools([Tool("Bash", cap=UNLIMITED), Tool("Read", rerun=True)]))
+        policy = Policy(
+            cap_chars=5, tools=Tools([Tool("Bash", cap_chars=UNLIMITED), Tool("Read", rerun=True)])
+        )
         assert twin(policy) == policy
         assert twin(policy).origins() == policy.origins()
         assert twin(policy).fingerprint() == policy.fingerprint()
@@ -235,7 +237,7 @@ class TestRefusals:
 
     def test_speak_of_a_number_that_python_will_not_print(self):
         with pytest.raises(PolicyError, match="cap: a value of type int is not allowed"):
-            Policy(cap=10**5000)
+            Policy(cap_chars=10**5000)
 
     @pytest.mark.parametrize("make", [Policy, Policy.load, Policy().replace])
     def test_an_unknown_key_is_named_with_the_nearest_one(self, make: Any):
@@ -280,20 +282,20 @@ class TestEnvironment:
     @pytest.mark.parametrize(
         ("variable", "text", "said"),
         [
-            ("RESPOOL_CAP", "", "cap: '' is not allowed"),
-            ("RESPOOL_CAP", "many", "unlimited"),
-            ("RESPOOL_CAP", "1e3", "cap: 1000.0"),
-            ("RESPOOL_CAP", "9" * 5000, "cap: "),
+            ("RESPOOL_CAP_CHARS", "", "cap: '' is not allowed"),
+            ("RESPOOL_CAP_CHARS", "many", "unlimited"),
+            ("RESPOOL_CAP_CHARS", "1e3", "cap: 1000.0"),
+            ("RESPOOL_CAP_CHARS", "9" * 5000, "cap: "),
             ("RESPOOL_PASSES", "", "cap_results"),
             ("RESPOOL_PASSES", "cap_results,nope", "'nope'"),
             ("RESPOOL_REPAIR", "maybe", "on or off"),
-            ("RESPOOL_GROWTH", "nan", "from 0 to 1"),
+            ("RESPOOL_REEVALUATE_RATIO", "nan", "from 0 to 1"),
             ("RESPOOL_PIN_TOOLS", "", "none of them empty"),
             ("RESPOOL_PIN_PATHS", "a,,b", "none of them empty"),
             ("RESPOOL_BUDGET", "none", "unlimited"),
-            ("RESPOOL_SHAPE_ARRIVALS", "sometimes", "on or off"),
-            ("RESPOOL_CAPS", "1", "did you mean RESPOOL_CAP?"),
-            ("RESPOOL_Cap", "1", "did you mean RESPOOL_CAP?"),
+            ("RESPOOL_TRIM_ON_ARRIVAL", "sometimes", "on or off"),
+            ("RESPOOL_CAPS", "1", "did you mean RESPOOL_CAP_CHARS?"),
+            ("RESPOOL_Cap", "1", "did you mean RESPOOL_CAP_CHARS?"),
             ("RESPOOL_", "1", "unknown key 'RESPOOL_'"),
             ("RESPOOL_TOKN", "1", "did you mean RESPOOL_TOKEN?"),
             ("RESPOOL_STOR", "1", "did you mean RESPOOL_STORE?"),
@@ -313,7 +315,9 @@ class TestEnvironment:
         assert "sesame" not in str(error.value)
 
     def test_leaves_the_rest_of_its_base(self):
-        assert Policy.from_env({"RESPOOL_STEP": "3"}, Policy(cap=9)) == Policy(cap=9, step=3)
+        assert Policy.from_env({"RESPOOL_REEVALUATE_TOKENS": "3"}, Policy(cap_chars=9)) == Policy(
+            cap_chars=9, reevaluate_tokens=3
+        )
 
 
 class TestToml:
@@ -331,19 +335,26 @@ class TestToml:
             assert policy.origins()[name] == f"{file.name}: {file}"
 
     def test_declares_tools(self, tmp_path: Path):
-        text = '[tools]\nBash.cap = 5\nRead = {}\n"my tool" = {cap = "unlimited", rerun = true}'
+        text = (
+            "[tools]\nBash.cap_chars = 5\nRead = {}\n"
+            '"my tool" = {cap_chars = "unlimited", rerun = true}'
+        )
         file = write(tmp_path, "respool.toml", text)
         policy = Policy.from_toml(str(file))
-        declared = [Tool("Bash", cap=5), Tool("my tool", cap=UNLIMITED, rerun=True), Tool("Read")]
+        declared = [
+            Tool("Bash", cap_chars=5),
+            Tool("my tool", cap_chars=UNLIMITED, rerun=True),
+            Tool("Read"),
+        ]
         assert policy.tools == Tools(declared)
         assert policy.origins()["tools.my tool"] == f"respool.toml: {file}"
 
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("cap = -1", "cap: -1 is not allowed; allowed: a whole number"),
-            ('cap = "lots"', "cap: 'lots'"),
-            ("cap = 1979-05-27", "cap: datetime.date"),
+            ("cap_chars = -1", "cap: -1 is not allowed; allowed: a whole number"),
+            ('cap_chars = "lots"', "cap: 'lots'"),
+            ("cap_chars = 1979-05-27", "cap: datetime.date"),
             ("caps = 1", "unknown key 'caps' (value 1); did you mean cap?"),
             ("repair = 'off'", "repair: 'off'"),
             ("tools = 3", "tools: 3 is not allowed; allowed: a table"),
@@ -353,10 +364,10 @@ class TestToml:
             ("[tools.Bash]\nkap = 1", "tools.Bash: unknown key 'kap' (value 1); did you mean cap?"),
             ("[tools.Bash]\nname = 'x'", "tools.Bash: unknown key 'name'"),
             ('[tools.""]\ncap = 1', "name: ''"),
-            ("cap = 1\ncap 2", "at line 2"),
-            ("cap = 1\ncap = 2", "not valid TOML"),
-            ("cap = " + "9" * 5000, "not valid TOML"),
-            ("cap = " + "[" * 20_000, "not valid TOML"),
+            ("cap_chars = 1\ncap 2", "at line 2"),
+            ("cap_chars = 1\ncap = 2", "not valid TOML"),
+            ("cap_chars = " + "9" * 5000, "not valid TOML"),
+            ("cap_chars = " + "[" * 20_000, "not valid TOML"),
         ],
         ids=lambda text: text[:20],
     )
@@ -378,7 +389,7 @@ class TestToml:
 
     def test_reads_a_byte_order_mark(self, tmp_path: Path):
         (tmp_path / "respool.toml").write_bytes(b"\xef\xbb\xbfcap = 1\r\n")
-        assert Policy.from_toml(tmp_path / "respool.toml").cap == 1
+        assert Policy.from_toml(tmp_path / "respool.toml").cap_chars == 1
 
     def test_a_pyproject_named_on_purpose_must_speak_of_respool(self, tmp_path: Path):
         file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap = 1")
@@ -395,31 +406,38 @@ class TestLoad:
             tmp_path, "pyproject.toml", "[tool.respool]\ncap = 1\nstep = 1\ngrowth = 0.1"
         )
         write(deep, "pyproject.toml", "[project]\nname = 'x'")
-        own = write(tmp_path / "a", "respool.toml", "cap = 2\nstep = 2")
+        own = write(tmp_path / "a", "respool.toml", "cap_chars = 2\nstep = 2")
         policy = Policy.load(
-            deep, {"RESPOOL_CAP": "3", "RESPOOL_COUNTER": "o200k"}, counter="estimate"
+            deep, {"RESPOOL_CAP_CHARS": "3", "RESPOOL_COUNTER": "o200k"}, counter="estimate"
         )
-        assert policy == Policy(cap=3, step=2, growth=0.1, counter="estimate")
+        assert policy == Policy(
+            cap_chars=3, reevaluate_tokens=2, reevaluate_ratio=0.1, counter="estimate"
+        )
         assert policy.origins() == {
             **dict.fromkeys(NAMES, "default"),
-            "cap": "environment RESPOOL_CAP",
+            "cap_chars": "environment RESPOOL_CAP_CHARS",
             "counter": "code",
-            "step": f"respool.toml: {own}",
-            "growth": f"pyproject.toml: {shared}",
+            "reevaluate_tokens": f"respool.toml: {own}",
+            "reevaluate_ratio": f"pyproject.toml: {shared}",
         }
 
     def test_the_nearest_file_of_a_name_is_the_only_one(self, tmp_path: Path):
-        write(tmp_path, "respool.toml", "cap = 1\nstep = 5")
-        write(tmp_path / "a", "respool.toml", "cap = 2")
-        assert Policy.load(tmp_path / "a", {}) == Policy(cap=2)
+        write(tmp_path, "respool.toml", "cap_chars = 1\nstep = 5")
+        write(tmp_path / "a", "respool.toml", "cap_chars = 2")
+        assert Policy.load(tmp_path / "a", {}) == Policy(cap_chars=2)
 
     def test_tools_are_joined_and_each_keeps_its_origin(self, tmp_path: Path):
         shared = write(
-            tmp_path, "pyproject.toml", "[tool.respool.tools]\nA.cap = 1\nB.rerun = true"
+            tmp_path, "pyproject.toml", "[tool.respool.tools]\nA.cap_chars = 1\nB.rerun = true"
         )
-        own = write(tmp_path, "respool.toml", "[tools]\nB.cap = 2\nC.cap = 3")
-        policy = Policy.load(tmp_path, {}, tools=Tools([Tool("D", cap=4)]))
-        declared = [Tool("A", cap=1), Tool("B", cap=2), Tool("C", cap=3), Tool("D", cap=4)]
+        own = write(tmp_path, "respool.toml", "[tools]\nB.cap_chars = 2\nC.cap_chars = 3")
+        policy = Policy.load(tmp_path, {}, tools=Tools([Tool("D", cap_chars=4)]))
+        declared = [
+            Tool("A", cap_chars=1),
+            Tool("B", cap_chars=2),
+            Tool("C", cap_chars=3),
+            Tool("D", cap_chars=4),
+        ]
         assert policy.tools == Tools(declared)
         origins = policy.origins()
         assert origins["tools.A"] == f"pyproject.toml: {shared}"
@@ -429,13 +447,13 @@ class TestLoad:
     def test_reads_this_folder_and_this_environment_by_default(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        write(tmp_path, "respool.toml", "cap = 7")
+        write(tmp_path, "respool.toml", "cap_chars = 7")
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("RESPOOL_STEP", "8")
-        assert Policy.load() == Policy(cap=7, step=8)
+        monkeypatch.setenv("RESPOOL_REEVALUATE_TOKENS", "8")
+        assert Policy.load() == Policy(cap_chars=7, reevaluate_tokens=8)
 
     def test_a_broken_file_on_the_way_is_an_error(self, tmp_path: Path):
-        write(tmp_path, "respool.toml", "cap = = 7")
+        write(tmp_path, "respool.toml", "cap_chars = = 7")
         with pytest.raises(PolicyError, match=r"respool\.toml: not valid TOML: .*line 1"):
             Policy.load(tmp_path / "a" / "b", {})
 
@@ -455,29 +473,29 @@ class TestLoad:
 
 class TestFingerprint:
     CHANGES: tuple[dict[str, Any], ...] = (
-        {"cap": 1},
-        {"cap": None},
+        {"cap_chars": 1},
+        {"cap_chars": None},
         {"tools": Tools([Tool("Bash")])},
-        {"tools": Tools([Tool("Bash", cap=1)])},
-        {"tools": Tools([Tool("Bash", cap=None)])},
+        {"tools": Tools([Tool("Bash", cap_chars=1)])},
+        {"tools": Tools([Tool("Bash", cap_chars=None)])},
         {"tools": Tools([Tool("Bash", rerun=True)])},
-        {"tools": Tools([Tool("Bash", cap=0, rerun=False)])},
+        {"tools": Tools([Tool("Bash", cap_chars=0, rerun=False)])},
         {"tools": Tools([Tool("\ud800")])},
         {"passes": ()},
         {"passes": PASSES},
         {"repair": False},
         {"counter": "estimate"},
-        {"step": 1},
-        {"growth": 0.0},
-        {"keep_recent": 6},
+        {"reevaluate_tokens": 1},
+        {"reevaluate_ratio": 0.0},
+        {"keep_exchanges": 6},
         {"keep_messages": 6},
         {"keep_calls": 6},
-        {"keep_reasoning": 0},
-        {"keep_reasoning": 6},
-        {"fold_over": 0},
-        {"fold_over": 6},
-        {"least": 0},
-        {"least": 6},
+        {"keep_reasoning_messages": 0},
+        {"keep_reasoning_messages": 6},
+        {"fold_over_chars": 0},
+        {"fold_over_chars": 6},
+        {"min_chars": 0},
+        {"min_chars": 6},
         {"tools": Tools([Tool("Bash", kind="run")])},
         {"tools": Tools([Tool("Bash", target=str)])},
         {"tools": Tools([Tool("Bash", target=repr)])},
@@ -486,19 +504,19 @@ class TestFingerprint:
         {"pin_calls": ("a",)},
         {"pin_calls": ("a", "b")},
         {"errors_verbatim": False},
-        {"shape_arrivals": True},
-        {"number_every": 10},
+        {"trim_on_arrival": True},
+        {"line_number_interval": 10},
         {"trim_kinds": ()},
         {"trim_kinds": ("code",)},
         {"trim_kinds": ("default", "code")},
         {"budget": 2_000},
-        {"caution": 0.0},
-        {"caution": 2.0},
-        {"at_once": True},
+        {"miss_penalty": 0.0},
+        {"miss_penalty": 2.0},
+        {"eager": True},
         {"advise": True},
-        {"read_price": 0.0},
-        {"read_price": 1.25},
-        {"write_price": 1.25},
+        {"cache_read_price": 0.0},
+        {"cache_read_price": 1.25},
+        {"cache_write_price": 1.25},
         {"rendering": "text"},
         {"rendering": "text-only"},
         {"rendering": "rfc013"},
@@ -510,8 +528,8 @@ class TestFingerprint:
         assert {name for change in self.CHANGES for name in change} == set(NAMES)
 
     def test_is_of_values_alone(self):
-        one = Policy(tools=Tools([Tool("A"), Tool("B")]), growth=0.0)
-        other = Policy.from_env({"RESPOOL_GROWTH": "-0"}).replace(
+        one = Policy(tools=Tools([Tool("A"), Tool("B")]), reevaluate_ratio=0.0)
+        other = Policy.from_env({"RESPOOL_REEVALUATE_RATIO": "-0"}).replace(
             tools=Tools([Tool("B"), Tool("A")])
         )
         assert one.fingerprint() == other.fingerprint()
@@ -519,9 +537,10 @@ class TestFingerprint:
     def test_is_the_same_in_another_process(self):
         code = (
             "from respool.policy import Policy; from respool.tools import Tool, Tools;"
-            "print(Policy(cap=5, tools=Tools([Tool('A'), Tool('B', cap=3)])).fingerprint().hex())"
+            "tools = Tools([Tool('A'), Tool('B', cap_chars=3)]);"
+            "print(Policy(cap_chars=5, tools=tools).fingerprint().hex())"
         )
-        policy = Policy(cap=5, tools=Tools([Tool("A"), Tool("B", cap=3)]))
+        policy = Policy(cap_chars=5, tools=Tools([Tool("A"), Tool("B", cap_chars=3)]))
         for seed in ("1", "2"):
             environ = {**os.environ, "PYTHONHASHSEED": seed}
             printed = subprocess.check_output([sys.executable, "-c", code], env=environ, text=True)

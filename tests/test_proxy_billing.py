@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from respool.prices import Terms
+from respool.pricing import CacheTerms
 from respool.proxy.answers.billing import Sizes, bill_of, observed_bill
 from respool.sessions.session import Usage
 
@@ -19,14 +19,14 @@ from respool.sessions.session import Usage
     ],
 )
 def test_an_observed_request_would_have_cost(sizes: Sizes, paid: float, without: float):
-    terms = Terms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
+    terms = CacheTerms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
     bill = observed_bill(Usage(input=50, cache_read=50), sizes, terms)
     assert bill is not None
     assert (bill.paid, bill.without, bill.uncached) == pytest.approx((paid, without, 100.0))
 
 
 def test_what_the_provider_alone_counts_would_not_have_gone():
-    terms = Terms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
+    terms = CacheTerms(cache="breakpoints", dollars=1e6, read=0.1, write=1.0, output=1.0)
     bill = observed_bill(Usage(input=100, cache_read=100), Sizes(100, 50), terms)
     assert bill is not None
     assert (bill.paid, bill.without) == pytest.approx((82.5, 110.0))
@@ -65,7 +65,7 @@ def test_what_the_provider_alone_counts_would_not_have_gone():
     ],
 )
 def test_without_respool_a_request_would_have_cost(sizes: Sizes, usage: Usage, without: float):
-    terms = Terms(cache="prefix", dollars=1e6, read=0.1, write=1.0, output=1.0)
+    terms = CacheTerms(cache="prefix", dollars=1e6, read=0.1, write=1.0, output=1.0)
     bill = bill_of(usage, sizes, terms)
     assert bill is not None
     assert bill.without == pytest.approx(without)
@@ -73,6 +73,6 @@ def test_without_respool_a_request_would_have_cost(sizes: Sizes, usage: Usage, w
 
 
 def test_no_price_no_bill():
-    unpriced = Terms(cache="breakpoints")
+    unpriced = CacheTerms(cache="breakpoints")
     assert bill_of(Usage(input=50), Sizes(100, 50), unpriced) is None
     assert observed_bill(Usage(input=50), Sizes(100, 50), unpriced) is None

@@ -16,9 +16,9 @@ from respool.proxy.compacting.board import Board, Memory, Waiting, memory_for
 from respool.proxy.compacting.conversations import Conversation
 from respool.proxy.compacting.keeping import Keeping
 from respool.store import SQLiteStore
-from tests import test_store
+from tests.store import test_sqlite
 
-ALL = test_store.TestFacts.ALL
+ALL = test_sqlite.TestFacts.ALL
 
 
 def skipped(number: int) -> Facts:
@@ -34,9 +34,14 @@ def test_what_one_puts_there_all_others_read():
     assert other.facts("c") == ALL
     assert other.facts("d") == skipped(1).merge(skipped(2))
     assert one.facts("c") is None  # it knows its own
-    assert one.own() == Board(memory, 0).own() == {
-        "c": Waiting("owner", ALL), "d": Waiting("owner", skipped(1)),
-    }  # fmt: skip
+    assert (
+        one.own()
+        == Board(memory, 0).own()
+        == {
+            "c": Waiting("owner", ALL),
+            "d": Waiting("owner", skipped(1)),
+        }
+    )
     one.put({})
     assert other.facts("c") is None
     assert other.facts("d") == skipped(2)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool.proxy.answers.calibration import MOST_MODELS, MOST_PAIRS, Calibrations
-from respool.replay.calibration import ENOUGH, LONG
+from respool.replay.calibration import MIN_GROWTH_TOKENS, MIN_GROWTHS
 from respool.replay.result import Calibration
 
 
@@ -33,7 +33,8 @@ def test_long_prompts_weigh_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counted", "reported"), [(LONG - 1, LONG), (0, 10), (1000, 0), (1000, 400), (1000, 3100)]
+    ("counted", "reported"),
+    [(MIN_GROWTH_TOKENS - 1, MIN_GROWTH_TOKENS), (0, 10), (1000, 0), (1000, 400), (1000, 3100)],
 )
 def test_what_no_tokenizer_does_teaches_nothing(counted: int, reported: int) -> None:
     known = Calibrations()
@@ -42,14 +43,14 @@ def test_what_no_tokenizer_does_teaches_nothing(counted: int, reported: int) -> 
 
 
 def test_a_few_requests_tell_nothing() -> None:
-    known = taught(*[(1000, 1100)] * (ENOUGH - 1))
+    known = taught(*[(1000, 1100)] * (MIN_GROWTHS - 1))
     assert known.of("anthropic", "m") is None
     assert known.scaled("anthropic", "m", 500) == 500
 
 
 def test_providers_and_models_are_apart() -> None:
     known = Calibrations()
-    for _ in range(ENOUGH):
+    for _ in range(MIN_GROWTHS):
         known.note("a", "m", 1000, 1100)
         known.note("b", "m", 1000, 1300)
         known.note("a", "n", 1000, 1500)
@@ -67,7 +68,7 @@ def test_the_latest_pairs_count() -> None:
 def test_the_models_that_are_kept_are_bounded_and_the_oldest_go() -> None:
     known = Calibrations()
     for at in range(3 * MOST_MODELS):
-        for _ in range(ENOUGH):
+        for _ in range(MIN_GROWTHS):
             known.note("p", f"m{at}", 1000, 1100)
     kept = known.all()
     assert len(kept) == MOST_MODELS
@@ -85,11 +86,11 @@ def test_a_factor_lies_between_its_bounds(pairs: list[tuple[int, int]]) -> None:
     if found is not None:
         assert 0.5 <= found.low <= found.high <= 3.0
         assert 0.5 <= found.factor <= 3.0
-        assert ENOUGH <= found.requests <= MOST_PAIRS
+        assert MIN_GROWTHS <= found.requests <= MOST_PAIRS
 
 
 def test_a_model_that_is_still_heard_of_stays() -> None:
-    known = taught(*[(1000, 1100)] * ENOUGH)
+    known = taught(*[(1000, 1100)] * MIN_GROWTHS)
     for at in range(2 * MOST_MODELS):
         known.note("p", f"m{at}", 1000, 1100)
         known.note("anthropic", "m", 1000, 1100)

@@ -13,17 +13,17 @@ import pytest
 from msgspec.structs import replace
 
 import respool
-from respool.codecs.codec import FormatName
 from respool.edits import Offer
-from respool.marker import reference
-from respool.passes.view import View
+from respool.markers import reference
+from respool.passes.base import View
 from respool.policy import Policy
 from respool.proxy.compacting.deciding import Deciding
 from respool.proxy.compacting.reading import Asked
 from respool.store import SQLiteStore
+from respool.wire.base import FormatName
 from tests.compacting import INVALID, KEEN, LONG, PATHS, Compacted, answer, drive, said, says, told
-from tests.formats import FORMATS
 from tests.proxying import CHUNKED, SOON, ask, get, post, say, until
+from tests.support.formats import FORMATS
 
 formats = pytest.mark.parametrize("format", FORMATS)
 MINUTE = 60.0
@@ -372,7 +372,9 @@ class TestOffTheLoop:
             assert threading.main_thread().name not in begun
             go.set()
 
-        policy = respool.Policy(passes=(dawdle,), at_once=True, step=1, growth=0.0)
+        policy = respool.Policy(
+            passes=(dawdle,), eager=True, reevaluate_tokens=1, reevaluate_ratio=0.0
+        )
         drive(tmp_path, act, policy=policy, deadline=0.3)
 
 
@@ -391,7 +393,7 @@ def test_no_key_and_no_cookie_is_in_the_store(tmp_path: Path):
             raw = post(path, said("anthropic", steps), "x-api-key: key-in-header", *headers)
             assert (await ask(one.standing.port, raw)).status == 200
         await one.records(3)
-        await until(lambda: one.store.reproductions(None))
+        await until(lambda: one.store.rejected_requests(None))
 
     originals = {said("anthropic", steps) for steps in (1, 2, 3)}
     drive(tmp_path, act, script=says(lambda body: OK if body in originals else INVALID))

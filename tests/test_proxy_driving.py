@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import respool
-from tests.driving import BOUND, BUDGET, DEADLINE, KEEN, PLANNED, TOOLS, Driver
+from tests.providers.signing_provider import BOUND, TOOLS
+from tests.proxy.random_client import BUDGET, DEADLINE, KEEN, PLANNED, Driver
 
 RUNS = int(os.environ.get("FUZZ", "4"))  # `FUZZ=200` for some minutes
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import respool
-from respool.presets import PRESETS
+from respool.policy import PRESETS
 from respool.proxy.compacting import compacting as module
 from respool.proxy.compacting.breaker import Breaker, Rules
 from respool.proxy.compacting.deciding import Deciding
@@ -30,10 +30,10 @@ from tests.compacting import (
     says,
     told,
 )
-from tests.formats import FORMATS
+from tests.providers.signing_provider import BOUND, TOOLS, Signer
 from tests.proxying import ask, post, until
-from tests.signing import BOUND, TOOLS, Signer
-from tests.test_fallback import thought, thoughts
+from tests.support.formats import FORMATS
+from tests.test_engine import thought, thoughts
 
 formats = pytest.mark.parametrize("format", FORMATS)
 OK = answer(200, {})
@@ -187,8 +187,8 @@ class TestRefused:
             for steps in (4, 5):
                 assert told(await one.ask(format, steps), "x-respool-sent") == "original"
             assert one.bodies[2:] == [said(format, 4), said(format, 5)]
-            await until(lambda: one.store.reproductions(None))
-            (case,) = one.store.reproductions(None)
+            await until(lambda: one.store.rejected_requests(None))
+            (case,) = one.store.rejected_requests(None)
             assert (case.request, case.sent, case.status) == (one.bodies[1], one.bodies[0], 400)
             assert "something is wrong" in case.error
             assert made_again(case) == case.sent
@@ -210,7 +210,7 @@ class TestRefused:
             assert (await ask(one.standing.port, count)).status == 200
             assert len(one.bodies) == 2
             counted.append(one.bodies[0])
-            await until(lambda: one.store.reproductions(None))
+            await until(lambda: one.store.rejected_requests(None))
             assert told(await one.ask("anthropic", 4), "x-respool-sent") == "projection"
             assert one.handling.breaker.standing().phase == "closed"
 
@@ -227,7 +227,7 @@ class TestRefused:
             respool.Policy(
                 tools=respool.Tools(
                     [
-                        respool.Tool("Read", cap=None, reads=("path",)),
+                        respool.Tool("Read", cap_chars=None, reads=("path",)),
                         respool.Tool("Run", kind="run", command="cmd"),
                     ]
                 )
@@ -247,7 +247,7 @@ class TestRefused:
             assert reply.status == 400
             assert b"the client's own" in reply.body
             assert len(one.bodies) == 2
-            assert one.store.reproductions(None) == []
+            assert one.store.rejected_requests(None) == []
             assert not one.store.facts((await one.records(1))[0].conversation).left_alone
 
         wrong = refusal("messages.1: the client's own")
@@ -302,7 +302,7 @@ class TestOverflow:
 
     @formats
     def test_it_is_tried_again_under_the_limit_that_is_named(self, tmp_path: Path, format: str):
-        policy = respool.Policy(cap=500, step=1_000_000, growth=1.0)
+        policy = respool.Policy(cap_chars=500, reevaluate_tokens=1_000_000, reevaluate_ratio=1.0)
         seen: list[bytes] = []
 
         async def act(one: Compacted) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from respool.codecs.bodies import Bodies
+from respool.wire.layout_cache import LayoutCache
 from tests.compacting import PATHS, Compacted, answer, drive, said, told
 from tests.proxying import CHUNKED, SOON, Heard, ask, post, until
 
@@ -167,8 +167,8 @@ def test_memory_is_flat(tmp_path: Path):
             assert one.store.flush(SOON)
             gc.collect()
 
-        one.deciding._memo._most = 16
-        one.deciding._memo.bodies = Bodies(most_bytes=200_000)
+        one.deciding._memo._max_states = 16
+        one.deciding._memo.bodies = LayoutCache(max_bytes=200_000)
         one.deciding._conversations._most = 16
         await some(0)
         tracemalloc.start()

@@ -23,18 +23,7 @@ from respool.proxy.forwarding.handling import (
     Outgoing,
     PassThrough,
 )
-from tests.proxying import (
-    CHUNKED,
-    OK,
-    Heard,
-    ask,
-    get,
-    post,
-    proxy,
-    run,
-    say,
-    until,
-)
+from tests.proxying import CHUNKED, OK, Heard, ask, get, post, proxy, run, say, until
 
 NO = b"HTTP/1.1 400 Bad Request\r\nX-Why: 1\r\nContent-Length: 3\r\n\r\nno!"
 

@@ -11,12 +11,12 @@ from respool.proxy.compacting import journal
 from respool.proxy.compacting.conversations import Conversation
 from respool.proxy.compacting.journal import Journal, Ring, Taken, ring_for
 from respool.proxy.compacting.keeping import Keeping
-from respool.store import Latest, SQLiteStore
+from respool.store import ParentRequest, SQLiteStore
 from tests.proxying import SOON
 
 
 def taken(number: int, conversation: str = "c", model: str = "m") -> Taken:
-    latest = Latest(float(number), f"{model} tools", "projection", 10 * number, number)
+    latest = ParentRequest(float(number), f"{model} tools", "projection", 10 * number, number)
     return Taken(conversation, f"{number:032x}", f"{number - 1:032x}", latest, number % 2 == 1)
 
 
@@ -158,7 +158,7 @@ def test_two_requests_at_once_both_know_what_was_taken(tmp_path: Path):
     asked, go, knows = Event(), Event(), list[bool]()
 
     class Slow(Conversation):
-        def note_sent(self, prefix: str, latest: Latest, parent: str = "") -> None:
+        def note_sent(self, prefix: str, latest: ParentRequest, parent: str = "") -> None:
             asked.set()
             go.wait(SOON)
             super().note_sent(prefix, latest, parent)

@@ -21,9 +21,16 @@ from respool.proxy.compacting.decision import Decision
 from respool.proxy.compacting.reading import Asked
 from respool.sessions.session import Usage
 from respool.store import SQLiteStore, StoreUnavailable
-from tests.driving import KEEN, PLANNED
-from tests.signing import BOUND, OTHER_BOUND, OTHER_UNBOUND, TOOLS, UNBOUND, Signer
-from tests.storing import OWNER, record
+from tests.providers.signing_provider import (
+    BOUND,
+    OTHER_BOUND,
+    OTHER_UNBOUND,
+    TOOLS,
+    UNBOUND,
+    Signer,
+)
+from tests.proxy.random_client import KEEN, PLANNED
+from tests.store.support import OWNER, record
 
 START = 1_800_000_000.0
 HOUR = 3_660.0  # and a little: no mark asks for more
@@ -61,11 +68,17 @@ class Worker:
     def record(self, made: Decision, time: float, **more: Any) -> None:
         """Have a request written down, as it is some time after its answer."""
         told = record(
-            f"{made.model} {time}", time=time, conversation=made.conversation, prefix=made.prefix,
-            terms=made.terms, edited=len(made.edits), edits=(), epochs=made.epochs,
+            f"{made.model} {time}",
+            time=time,
+            conversation=made.conversation,
+            prefix=made.prefix,
+            terms=made.terms,
+            edited=len(made.edits),
+            edits=(),
+            epochs=made.epochs,
             facts=self.deciding.owed(made),
             **{"sent_as": "original" if made.kind == "original" else "projection", **more},
-        )  # fmt: skip
+        )
         self.store.record(told)
         assert self.store.flush()
 
@@ -241,9 +254,16 @@ class TestMarks:
         marks = [self.NONE] * 3 + [self.MINUTES] * 3 + [self.HOURS] * 2
         made = self.ask_all(marks, store, restarted=False)
         known = made[-1].facts
-        assert [known.marks_at(one.prefix) for one in made] == [
-            "none", None, None, "5m", None, None, "1h", None,
-        ]  # fmt: skip
+        assert [known.breakpoint_mode_at(one.prefix) for one in made] == [
+            "none",
+            None,
+            None,
+            "5m",
+            None,
+            None,
+            "1h",
+            None,
+        ]
         assert store.facts(made[-1].conversation).marks == known.marks
 
     def test_one_message_decides_nothing(self, store: SQLiteStore):
@@ -281,7 +301,11 @@ class TestMarksOfOthers:
         made = self.ask_all(store, self.CACHED)
         assert [each.marks for each in made] == [None, "none", *["behind"] * 4]
         known = made[-1].facts
-        assert [known.marks_at(each.prefix) for each in made[1:4]] == [None, "behind", None]
+        assert [known.breakpoint_mode_at(each.prefix) for each in made[1:4]] == [
+            None,
+            "behind",
+            None,
+        ]
         assert store.facts(made[-1].conversation).marks == known.marks
 
     def test_who_comes_after_knows_it(self, store: SQLiteStore):

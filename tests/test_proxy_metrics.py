@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from respool.codecs.codec import FORMATS
 from respool.proxy.forwarding.handling import About
 from respool.proxy.forwarding.record import Log, Record, to_all
 from respool.proxy.watching.families import FAMILIES, FIRST, REQUESTS, RESTING, TOOK, USAGE
 from respool.proxy.watching.lines import Lines
 from respool.proxy.watching.metrics import WIDTH, Cells, Metrics, cells_for
-from respool.store import Usage
+from respool.store import StoredUsage
+from respool.wire.base import FORMATS
 
 HOWS = ["whole", "gone", "broke", "unreachable", "refused", "own", "unheard of"]
 count = st.integers(0, 10**6)
@@ -33,7 +33,7 @@ abouts = st.builds(
     why=st.sampled_from(["", "late", "unreadable", 'odd"}\n']),
     again=st.sampled_from(["", "overflow", "odd"]),
     ms=st.floats(0, 1e5),
-    usage=st.none() | st.builds(Usage, count, count, count, count),
+    usage=st.none() | st.builds(StoredUsage, count, count, count, count),
 )
 records = st.builds(
     Record,
@@ -162,9 +162,14 @@ def test_what_an_exception_says_is_not_in_its_line():
         raise ValueError("what the model was told")
     except ValueError as error:
         made = logging.LogRecord(
-            "respool.x", logging.ERROR, "f", 1, "A request %s", ("failed",),
+            "respool.x",
+            logging.ERROR,
+            "f",
+            1,
+            "A request %s",
+            ("failed",),
             (type(error), error, error.__traceback__),
-        )  # fmt: skip
+        )
     text = Lines().format(made)
     line = json.loads(text)
     assert (line["level"], line["from"]) == ("error", "respool.x")

@@ -205,8 +205,11 @@ def test_overflows(
 ) -> None:
     found = judged(status, body)
     assert (found.kind, found.limit, found.count, found.output) == (
-        "overflow", limit, count, output,
-    )  # fmt: skip
+        "overflow",
+        limit,
+        count,
+        output,
+    )
     assert found.room == (None if limit is None else max(0, limit - output))
 
 

@@ -23,26 +23,26 @@ from respool.proxy.watching.families import FAMILIES
 from respool.proxy.watching.health import Watch
 from respool.proxy.watching.metrics import Metrics
 from respool.store import SQLiteStore
-from tests.formats import Exchange, request
 from tests.operating import KEY, MODEL, Client, Provider, one_to_each, provider
-from tests.storing import record
+from tests.store.support import record
+from tests.support.formats import Exchange, request
 from tests.test_proxy_serve import SOON, TOKEN, served, workers_of
 
 LONG = "".join(f"line {number} of a long output\n" for number in range(200))
 KEEN = (
     "--set",
-    "cap=500",
+    "cap_chars=500",
     "--set",
-    "at_once=true",
+    "eager=true",
     "--set",
-    "step=1",
+    "reevaluate_tokens=1",
     "--set",
-    "growth=0",
+    "reevaluate_ratio=0",
     "--set",
     "passes=cap_results",
 )
 
-TIGHT = ("--preset", "tight", "--set", "step=500")
+TIGHT = ("--preset", "tight", "--set", "reevaluate_tokens=500")
 
 
 @pytest.fixture(autouse=True)
@@ -261,15 +261,20 @@ def check_lines(lines: list[dict[str, Any]]) -> None:
     assert third["respool"]["saved"] > 500
     assert third["respool"]["stop"] == "end_turn"
     assert third["respool"]["usage"] == {
-        "input": 10, "cache_read": 300, "cache_write": 90, "output": 5,
-    }  # fmt: skip
+        "input": 10,
+        "cache_read": 300,
+        "cache_write": 90,
+        "output": 5,
+    }
     assert (bypassed["respool"]["sent"], bypassed["respool"]["why"]) == ("original", "bypassed")
     assert bypassed["trace"] == f"00-{'a' * 32}-{'b' * 16}-01"
     assert counted["respool"]["operation"] == "count"
     assert unreadable["respool"] == {
-        "sent": "untouched", "why": "unreadable", "ms": unreadable["respool"]["ms"],
+        "sent": "untouched",
+        "why": "unreadable",
+        "ms": unreadable["respool"]["ms"],
         **{name: unreadable["respool"][name] for name in ("answered_by", "stop", "usage")},
-    }  # fmt: skip
+    }
     assert "trace" not in unreadable
     assert (scraped["path"], scraped["how"]) == ("/metrics", "own")
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from respool import Policy
-from respool.marker import reference
+from respool.markers import reference
 from respool.proxy.assembling import compacting_app
 from respool.proxy.compacting.options import Options
 from respool.proxy.forwarding.config import Config
@@ -20,9 +20,9 @@ from respool.proxy.forwarding.record import Record
 from respool.proxy.running import Running, serving
 from respool.store import SQLiteStore
 from tests.compacting import KEEN, PATHS, STEPS, said
-from tests.formats import FORMATS, results
 from tests.proxying import all_to, ask, get, post, upstream
-from tests.storing import by_ref
+from tests.store.support import by_ref
+from tests.support.formats import FORMATS, results
 
 ONE, TWO = "the-first-key", "the-second-key"
 HEADER = {"anthropic": "x-api-key: {}", "gemini": "x-goog-api-key: {}"}
@@ -142,10 +142,13 @@ def test_two_keys_that_left_the_same_text_each_have_it_until_theirs_is_forgotten
         store.forget(owner=forgotten)
         store.close()
         seen = [
-            (await ask(port, get(original(reference(STEPS[0][0].result)), key("anthropic", value))))
-            .status
+            (
+                await ask(
+                    port, get(original(reference(STEPS[0][0].result)), key("anthropic", value))
+                )
+            ).status
             for value in (ONE, TWO)
-        ]  # fmt: skip
+        ]
         assert sorted(seen) == [200, 404]
 
     drive(tmp_path / "respool.db", monkeypatch, act)

@@ -16,8 +16,8 @@ from respool.proxy.compacting.deciding import Deciding
 from respool.proxy.compacting.decision import Decision
 from respool.proxy.compacting.journal import Journal, ring_for
 from respool.proxy.compacting.reading import Asked
-from respool.store import Latest, SQLiteStore
-from tests.signing import BOUND, TOOLS, UNBOUND, Signer
+from respool.store import ParentRequest, SQLiteStore
+from tests.providers.signing_provider import BOUND, TOOLS, UNBOUND, Signer
 
 WINDOW = 24_000
 LITTLE, MUCH = 1_000, 12_000
@@ -47,9 +47,14 @@ class Client:
     def step(self, output: int) -> tuple[Decision, bytes]:
         """One more request, its answer, and what the called tool says."""
         self._time += 10
-        body = json.dumps({
-            "model": self.model, "max_tokens": output, "tools": TOOLS, "messages": self.messages,
-        }).encode()  # fmt: skip
+        body = json.dumps(
+            {
+                "model": self.model,
+                "max_tokens": output,
+                "tools": TOOLS,
+                "messages": self.messages,
+            }
+        ).encode()
         asked = Asked(body, "anthropic", None, "owner", self._time)
         deciding = self.deciding[len(self.messages) // 2 % len(self.deciding)]
         if len(self.messages) == 3:
@@ -61,8 +66,9 @@ class Client:
         made = self.provider.answer(sent)
         told = {"type": "tool_result", "tool_use_id": made[-1]["id"], "content": self._text()}
         self.messages += [
-            {"role": "assistant", "content": made}, {"role": "user", "content": [told]},
-        ]  # fmt: skip
+            {"role": "assistant", "content": made},
+            {"role": "user", "content": [told]},
+        ]
         return decision, sent
 
     def count(self) -> tuple[Decision, bytes]:
@@ -137,8 +143,8 @@ def test_what_is_counted_is_what_is_sent(tmp_path: Path, processes: int, model: 
 
 def test_a_record_does_not_make_forget_what_it_does_not_tell():
     known, prefix = Conversation("c", "owner"), "0a" * 16
-    known.note_sent(prefix, Latest(5.0, "m", "projection", 10, 1, 900))
-    known.note_sent(prefix, Latest(5.0, "m", "projection", 10, 1))
+    known.note_sent(prefix, ParentRequest(5.0, "m", "projection", 10, 1, 900))
+    known.note_sent(prefix, ParentRequest(5.0, "m", "projection", 10, 1))
     assert known.last([bytes.fromhex(prefix)], "m").latest.output == 900
-    known.note_sent(prefix, Latest(6.0, "m", "original", 10, 1))
+    known.note_sent(prefix, ParentRequest(6.0, "m", "original", 10, 1))
     assert known.last([bytes.fromhex(prefix)], "m").latest.output == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import respool
-from respool.limits import HIGH, limits_for
+from respool.limits import HIGH_WATER_RATIO, limits_for
 from respool.proxy.compacting.compacting import Compacting, Sending
 from respool.proxy.compacting.deciding import Deciding
 from respool.proxy.compacting.options import Options
@@ -16,11 +16,13 @@ from respool.proxy.compacting.recording import Recording
 from respool.proxy.forwarding.handling import Answer, Incoming
 from respool.store import SQLiteStore
 from tests.compacting import PATHS
-from tests.formats import FORMATS, Exchange, request, results
 from tests.proxying import OK, ask, post, proxy, run, say
-from tests.storing import salt_of
+from tests.store.support import salt_of
+from tests.support.formats import FORMATS, Exchange, request, results
 
-WAITING = respool.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WAITING = respool.Policy(
+    reevaluate_tokens=1_000_000
+)  # nothing is edited of so short a history, but for a limit
 
 
 def _long(at: int) -> str:
@@ -104,7 +106,7 @@ def test_room_for_the_output_is_made_once(case: str, tmp_path: Path):
         assert isinstance(again, Sending)
         ((_, window),) = again.decision.facts.windows
         allowed = limits_for(WAITING, "anthropic", asked, window).tokens
-        assert allowed == pytest.approx(HIGH * ROOM * count, rel=0.01)
+        assert allowed == pytest.approx(HIGH_WATER_RATIO * ROOM * count, rel=0.01)
         await handling.stop()
 
     run(case_of)

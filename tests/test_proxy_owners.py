@@ -10,11 +10,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from respool.codecs.codec import FORMATS, FormatName
-from respool.codecs.formats import CODECS
-from respool.codecs.reading import read_body
-from respool.engine import prefix_of
-from respool.folding.fold import first_prefix
+from respool.compaction.fold import initial_prefix
+from respool.engine import prefix_hash
+from respool.providers.registry import CODECS
 from respool.proxy.compacting.owners import (
     ANONYMOUS,
     Conversation,
@@ -22,6 +20,8 @@ from respool.proxy.compacting.owners import (
     group_of,
     owner_of,
 )
+from respool.wire.base import FORMATS, FormatName
+from respool.wire.body import read_body
 from tests.strategies import HISTORY, conversations, render
 
 SALT = b"a salt of the store's own"
@@ -138,13 +138,13 @@ def test_two_owners_share_no_group() -> None:
 
 
 def found(messages: list[Any], format: FormatName, owner: str = "owner") -> Conversation:
-    field = CODECS[format].history
+    field = CODECS[format].history_field
     body = json.dumps({"model": "m", field: messages}).encode()
     return conversation_of(read_body(body), format, owner)
 
 
 def first_output(messages: list[Any], format: FormatName) -> int | None:
-    made = (at for at, one in enumerate(messages) if CODECS[format].model_made(one))
+    made = (at for at, one in enumerate(messages) if CODECS[format].is_model_made(one))
     return next(made, None)
 
 
@@ -205,13 +205,13 @@ def test_a_cache_mark_that_moves_changes_nothing() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_opening_is_the_prefix_under_which_facts_are_kept(format: FormatName) -> None:
-    field = CODECS[format].history
+    field = CODECS[format].history_field
     content: dict[str, Any] = (
         {"parts": [{"text": "hello"}]} if format == "gemini" else {"content": "hello"}
     )
     body = read_body(json.dumps({field: [{"role": "user", **content}]}).encode())
-    prefix = bytes.fromhex(prefix_of(body, format, None))
-    assert prefix != first_prefix(format)
+    prefix = bytes.fromhex(prefix_hash(body, format, None))
+    assert prefix != initial_prefix(format)
     keyed = hashlib.blake2b(prefix, digest_size=16, key=b"owner", person=b"opening")
     assert conversation_of(body, format, "owner").opening == keyed.hexdigest()
 

@@ -16,11 +16,11 @@ from respool.proxy.compacting.deciding import Deciding
 from respool.proxy.compacting.pool import Pool
 from respool.proxy.compacting.reading import Asked
 from respool.store import SQLiteStore
+from tests.cli.test_run import bodies, started
 from tests.compacting import KEEN, said
 from tests.operating import Client, provider
-from tests.storing import NOW, OWNER
+from tests.store.support import NOW, OWNER
 from tests.test_proxy_serve import SOURCE, served
-from tests.test_run import bodies, started
 
 SOON = 10.0
 
@@ -94,7 +94,9 @@ def plugged(folder: Path) -> dict[str, str]:
     )
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hanging\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[respool.passes]\nhang = hanging:hang\n")
-    (folder / "respool.toml").write_text('step = 1\ngrowth = 0.0\npasses = ["default", "hang"]\n')
+    (folder / "respool.toml").write_text(
+        'reevaluate_tokens = 1\ngrowth = 0.0\npasses = ["default", "hang"]\n'
+    )
     return {
         "PYTHONPATH": f"{SOURCE}{os.pathsep}{package}",
         "RESPOOL_STORE": str(folder / "respool.db"),

@@ -20,7 +20,7 @@ import pytest
 from respool.proxy.forwarding.printing import Printer
 from tests.compacting import said
 from tests.operating import Client, events, provider
-from tests.storing import bytes_of
+from tests.store.support import bytes_of
 from tests.test_proxy_serve import SOURCE, served
 
 SOON = 10.0

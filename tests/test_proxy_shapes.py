@@ -14,11 +14,11 @@ from respool.proxy.compacting.compacting import Compacting
 from respool.proxy.compacting.deciding import Deciding
 from respool.proxy.compacting.options import Options
 from respool.proxy.compacting.recording import Recording
-from respool.store import Record, SQLiteStore
-from tests.client_shapes import CLIENTS, LONG, Client, grown, marks, spelled, unmarked
-from tests.formats import FIELD
+from respool.store import RequestRecord, SQLiteStore
 from tests.proxying import Heard, ask, post, proxy, run
-from tests.storing import salt_of
+from tests.store.support import salt_of
+from tests.support.client_requests import CLIENTS, LONG, Client, grown, marks, spelled, unmarked
+from tests.support.formats import FIELD
 
 PATHS = {
     "anthropic": "/v1/messages?beta=true",
@@ -31,14 +31,14 @@ COUNTS = {
     "gemini": "/v1beta/models/gemini-2.5-pro:countTokens",
 }
 KEYS = {"anthropic": "x-api-key: one", "gemini": "x-goog-api-key: one"}
-KEEN = respool.Policy(at_once=True, step=30_000, growth=0.0)
+KEEN = respool.Policy(eager=True, reevaluate_tokens=30_000, reevaluate_ratio=0.0)
 DEFAULT = respool.Policy()
 clients = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
 
 
 def sent(
     client: Client, folder: Path, policy: respool.Policy, path: str
-) -> tuple[Any, list[Record]]:
+) -> tuple[Any, list[RequestRecord]]:
     """What the provider got of a client's successive requests, and the records of them."""
     store = SQLiteStore(folder / "respool.db")
     handling = Compacting(
@@ -68,7 +68,7 @@ def sent(
     return heard, sorted(records, key=lambda one: one.time)
 
 
-def pairs(client: Client, heard: list[Heard], records: list[Record]) -> Iterator[Any]:
+def pairs(client: Client, heard: list[Heard], records: list[RequestRecord]) -> Iterator[Any]:
     """Histories that follow one another, without their marks, and whether an epoch is between."""
     field = FIELD[client.format]
     histories = [unmarked(json.loads(one.body))[field] for one in heard]

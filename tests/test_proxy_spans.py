@@ -25,9 +25,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from respool.proxy.forwarding.handling import About
 from respool.proxy.forwarding.record import Record
 from respool.proxy.watching.spans import attributes_of, error_of, span_name, spans_of, spans_wanted
-from respool.store import Usage
+from respool.store import StoredUsage
 from tests.operating import KEY, MODEL, Client, provider
-from tests.storing import SOURCE
+from tests.store.support import SOURCE
 from tests.test_proxy_operations import options, said
 from tests.test_proxy_serve import SOON, served
 
@@ -103,16 +103,19 @@ def test_a_collector_is_sent_one_span_for_each_request_and_no_word_of_it(tmp_pat
     for expected in ('"service.name"', '"respool"', '"deployment.environment.name"'):
         assert expected in resource
     spans = [
-        span for request in got for one in request.resource_spans
-        for scope in one.scope_spans for span in scope.spans
-    ]  # fmt: skip
+        span
+        for request in got
+        for one in request.resource_spans
+        for scope in one.scope_spans
+        for span in scope.spans
+    ]
     first, second, refused = sorted(spans, key=lambda span: span.start_time_unix_nano)
     check_span(second, behind.port)
     assert first.trace_id.hex() != TRACE
     assert first.parent_span_id == b""
     assert refused.status.code == ERROR
     assert told(refused.attributes)["error.type"] == "400"
-    assert told(refused.attributes)["respool.fallback"] == "bypassed"
+    assert told(refused.attributes)["respool.engine"] == "bypassed"
     for secret in (KEY["x-api-key"], "long output", "go on", "make 1", "Bash"):
         assert secret not in str(got)
 
@@ -150,7 +153,7 @@ def check_span(span: Any, port: int) -> None:
 def test_the_names_are_those_of_the_conventions():
     folder = Path(next(iter(opentelemetry.semconv.__path__)))
     texts = "".join(file.read_text("utf-8") for file in folder.rglob("*_attributes.py"))
-    usage = Usage(1, 2, 3, 4)
+    usage = StoredUsage(1, 2, 3, 4)
     about = About("projection", conversation="c", model="m", answered_by="m", stop="x", usage=usage)
     found = attributes_of(record(format="anthropic", status=500, about=about))
     names = {name for name in found if not name.startswith("respool.")}
@@ -159,9 +162,13 @@ def test_the_names_are_those_of_the_conventions():
 
 
 def record(
-    *, format: str | None = None, status: int | None = 200, how: str = "whole",
-    about: About | None = None, upstream: str | None = "https://api.example.com",
-) -> Record:  # fmt: skip
+    *,
+    format: str | None = None,
+    status: int | None = 200,
+    how: str = "whole",
+    about: About | None = None,
+    upstream: str | None = "https://api.example.com",
+) -> Record:
     made = Record(time.time(), "POST", "/v1/x", how, format, upstream, status)
     made.respool = about
     return made
@@ -201,8 +208,10 @@ def test_an_error_is_named(given: dict[str, Any], error: str):
 
 def test_what_is_not_known_is_left_out():
     assert attributes_of(record(status=None, upstream=None)) == {
-        "http.request.method": "POST", "http.request.body.size": 0, "http.response.body.size": 0,
-    }  # fmt: skip
+        "http.request.method": "POST",
+        "http.request.body.size": 0,
+        "http.response.body.size": 0,
+    }
     assert attributes_of(record(upstream="http://[::1]:9/x"))["server.port"] == 9
     assert attributes_of(record())["server.port"] == 443
 
@@ -236,9 +245,12 @@ def test_without_a_collector_nothing_of_the_sdk_is_imported():
         "spans_of({})\nprint('opentelemetry' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "False\n"
 
 
@@ -252,9 +264,12 @@ def test_without_the_extra_the_proxy_goes_on_and_says_what_is_missing():
         f"print(spans_of({HERE!r}))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(SOURCE)},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert done.stdout == "None\n"
     line = json.loads(done.stderr)
     assert line["level"] == "warning"

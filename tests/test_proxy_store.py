@@ -20,9 +20,9 @@ import pytest
 
 from respool.store import SQLiteStore, StoreUnavailable
 from tests.compacting import LONG, PATHS, Compacted, drive, said, told
+from tests.providers.signing_provider import REF
 from tests.proxying import ask, get, post, until, upstream
-from tests.signing import REF
-from tests.storing import ROOT, SOURCE, child
+from tests.store.support import ROOT, SOURCE, child
 
 BOUNDED = 2.5  # seconds that a broken store may cost a request, at most once
 
@@ -110,7 +110,7 @@ def test_no_new_edit_is_made_and_those_in_force_stay(tmp_path: Path, fault: Any,
         assert len(refs) == 6
         await asyncio.sleep(2.1)  # what was deleted is asked for now and then
         await one.ask("anthropic", 7)
-        assert one.store.holds(refs, None) == refs
+        assert one.store.readable_refs(refs, None) == refs
 
     drive(tmp_path, act)
 
@@ -159,8 +159,8 @@ def test_a_damaged_file_is_put_aside_and_what_is_still_sent_is_kept_again(tmp_pa
         await asyncio.sleep(2.1)
         assert (await one.ask("anthropic", 6)).status == 200
         refs = refs_in(one.bodies)
-        assert one.store.holds(refs, None) == refs
-        assert one.store.moved_aside()
+        assert one.store.readable_refs(refs, None) == refs
+        assert one.store.quarantined_files()
 
     drive(tmp_path, act)
 
@@ -240,7 +240,7 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
     settings = store.parent / "respool.toml"
     settings.write_text(
-        'cap = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
+        'cap_chars = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
     )
     process = subprocess.Popen(
         [*command, *upstreams, "--policy", str(settings)],
@@ -249,8 +249,10 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
             "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}",
             "RESPOOL_STORE": str(store),
         },
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     said_so = process.stdout.readline()
     found = re.search(r"listens on http://[\w.]+:(\d+)", said_so)
@@ -300,7 +302,7 @@ def test_files_that_can_grow_no_more_cost_no_request_and_no_original(tmp_path: P
     refs = refs_in(bodies)
     kept = SQLiteStore(store)
     assert len(refs) == 7
-    assert kept.holds(refs, None) == refs
+    assert kept.readable_refs(refs, None) == refs
     (conversation,) = kept.conversations(None)
     assert conversation.requests == 8  # records waited until they could be written
     kept.close()
@@ -337,7 +339,7 @@ def test_killed_under_load_no_marker_is_left_without_its_original(tmp_path: Path
     refs = asyncio.run(play())
     assert len(refs) > 5
     kept = SQLiteStore(store)
-    assert kept.holds(refs, None) == refs
+    assert kept.readable_refs(refs, None) == refs
     for ref in list(refs)[:20]:
         assert LONG in (kept.original(ref, None) or "")
     kept.close()

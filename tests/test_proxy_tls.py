@@ -21,9 +21,9 @@ import pytest
 from respool.proxy.forwarding.client import Client, _trusting_as_clients_do
 from respool.proxy.forwarding.config import Limits
 from respool.proxy.forwarding.upstreams import Upstream
-from tests.certificates import Authority
+from tests.proxy.certificates import Authority
 from tests.proxying import SOON, Heard, ask, post, read_request, run, upstream
-from tests.storing import SOURCE
+from tests.store.support import SOURCE
 
 KEY = "x-api-key: sk-ant-secret"
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")

@@ -15,13 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.codecs.codec import FORMATS, FormatName
 from respool.proxy.answers.picking import LONGEST_MEMBER, Values, Wanted
 from respool.proxy.answers.unpacking import Unpacking
 from respool.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
-from respool.sessions.session import Usage
-from respool.sessions.usages import chat_usage, responses_usage
-from tests.timing import takes_at_most
+from respool.sessions.session import Usage, chat_usage, responses_usage
+from respool.wire.base import FORMATS, FormatName
+from tests.support.timing import takes_at_most
 from tests.transcripts import upstream
 
 USAGE = upstream.Usage(11, 2000, 300, 30, 40)

@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from respool.store import SQLiteStore
-from respool.store.schema import APPLICATION, MIGRATIONS
+from respool.store.database_file import APPLICATION_ID, MIGRATIONS
 from tests.compacting import PATHS, said, told
-from tests.formats import results
 from tests.proxying import Reply, Upstream, ask, get, post, upstream
-from tests.storing import SOURCE
+from tests.store.support import SOURCE
+from tests.support.formats import results
 
 KEY = "x-api-key: one"
-EAGER = 'cap = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
+EAGER = 'cap_chars = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
 SOON = 20.0
 
 
@@ -59,7 +59,7 @@ def a_file_of_something_else(path: Path) -> Iterator[None]:
 def a_newer_file(path: Path) -> Iterator[None]:
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as other:
-        other.execute(f"PRAGMA application_id = {APPLICATION}")
+        other.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         other.execute(f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
     yield
     path.unlink()
@@ -121,8 +121,10 @@ def started(store: Path, folder: Path, *options: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*command, "--policy", str(settings), *options],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 @contextlib.asynccontextmanager
@@ -216,7 +218,10 @@ def test_a_command_is_run_without_it_too(tmp_path: Path):
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(store)},
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, "ran\n")
     assert f"The store {store} cannot be used" in done.stderr

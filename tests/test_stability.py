@@ -22,13 +22,13 @@ import pytest
 
 import respool
 from respool import Facts, Memo, Policy
-from respool.check.anthropic_request import MOST_MARKS
 from respool.engine import Compaction
 from respool.policy import PRESETS
-from tests.formats import FIELD, FORMATS
+from respool.providers.anthropic.request_rules import MAX_BREAKPOINTS
 from tests.judges import judge
 from tests.laws.laws import _ends_made_up
 from tests.laws.sessions import long_session, prose
+from tests.support.formats import FIELD, FORMATS
 
 EXCHANGES = 36
 MARK = re.compile(rb',\s*"cache_control":\s*\{"type":\s*"ephemeral"\}')
@@ -37,7 +37,7 @@ POLICIES: dict[str, Policy] = {
     "default": Policy(),
     **{name: Policy.preset(name) for name in PRESETS},
     "tight, folding": Policy.preset("tight").replace(budget=16_000),
-    "keen": Policy(caution=0.0, step=1, growth=0.0),
+    "keen": Policy(miss_penalty=0.0, reevaluate_tokens=1, reevaluate_ratio=0.0),
 }
 cases = pytest.mark.parametrize("format", [*FORMATS, "anthropic, marked", "anthropic, bound"])
 policies = pytest.mark.parametrize("name", POLICIES)
@@ -157,7 +157,7 @@ def assert_sound(case: str, out: Compaction[bytes], body: bytes) -> None:
     assert judge(format, json.loads(out.request)) == []
     count = len(re.findall(b'"cache_control"', out.request))
     came = len(re.findall(b'"cache_control"', body))
-    assert came <= count <= min(MOST_MARKS, came + 1)
+    assert came <= count <= min(MAX_BREAKPOINTS, came + 1)
 
 
 @cases
@@ -329,10 +329,13 @@ def test_another_process_gives_the_same_bytes(seed: str) -> None:
         for case, each in found.items()
     }
     run = subprocess.run(
-        [sys.executable, "-c", FRESH], capture_output=True, text=True, check=True,
+        [sys.executable, "-c", FRESH],
+        capture_output=True,
+        text=True,
+        check=True,
         input=json.dumps(known),
         env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert json.loads(run.stdout) == {
         f"{case}, {name}": printed(outs[-1])
         for case, each in found.items()

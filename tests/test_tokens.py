@@ -1,4 +1,4 @@
-"""Counting: exact counts from two libraries that agree, and an estimate that only ever grows."""
+"""Token counters: exact counts of two libraries, and a monotone estimate."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from respool import tokens
-from respool.tokens import ExactCounter, counter_for, estimate, family_of
-from tests.timing import takes_at_most
+from respool.tokens import ExactCounter, counter_for, estimate, tokenizer_family
+from tests.support.timing import takes_at_most
 
 EXACT = ExactCounter()
 anything = st.text() | st.text(alphabet=" \n\t\r'/-_aZ09日é🧵.", max_size=200)
@@ -87,7 +87,7 @@ HARD = {
 @pytest.mark.parametrize("counter", [EXACT, tokens.EstimateCounter()], ids=lambda one: one.name)
 @pytest.mark.parametrize("kind", HARD)
 def test_hard_text_costs_no_more_than_a_constant_times_normal_text(
-    kind: str, counter: tokens.Counter
+    kind: str, counter: tokens.TokenCounter
 ) -> None:
     counter.count("load")
     takes_at_most(30, lambda: counter.count(HARD[kind]), lambda: counter.count(NORMAL))
@@ -171,8 +171,8 @@ def test_the_estimate_is_near_on_code_prose_and_json() -> None:
         ("openai-chat", "MiniMaxAI/MiniMax-M2", "other"),
     ],
 )
-def test_families(format: str, model: str | None, family: tokens.Family) -> None:
-    assert family_of(format, model) == family
+def test_families(format: str, model: str | None, family: tokens.TokenizerFamily) -> None:
+    assert tokenizer_family(format, model) == family
     counter = counter_for(format, model)
     assert counter.name == ("o200k" if family == "openai" else "estimate")
     assert counter_for(format, model, "o200k") == EXACT

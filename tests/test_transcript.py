@@ -1,4 +1,4 @@
-"""The transcript: calls paired with their results, units, and indexes that grow apart."""
+"""Parts, exchanges and units, paired in any wire format."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from respool.compaction.state import State
 from respool.engine import fold_request
 from respool.facts import Facts
-from respool.folding.state import State
 from respool.policy import Policy
-from respool.transcript import Exchange, Index, Kind, Part, Ref, Transcript, Unit
-from tests.formats import FIELD, FORMATS, request
-from tests.formats import Exchange as Pair
+from respool.transcript import Exchange, Part, PartKind, Ref, Transcript, TranscriptIndex, Unit
+from tests.support.formats import FIELD, FORMATS, request
+from tests.support.formats import Exchange as Pair
 
 formats = pytest.mark.parametrize("format", FORMATS)
 
@@ -26,7 +26,7 @@ def result(id: str = "", name: str = "", *, server: bool = False) -> Part:
     return Part(Ref(0, ()), "result", "tool", "said", name, id, server=server)
 
 
-def plain(kind: Kind = "text") -> Part:
+def plain(kind: PartKind = "text") -> Part:
     return Part(Ref(0, ()), kind, "model", "words")
 
 
@@ -38,14 +38,14 @@ class Run(NamedTuple):
     locked: bool = False
 
 
-def indexed(*runs: Run) -> Index:
-    index = Index()
+def indexed(*runs: Run) -> TranscriptIndex:
+    index = TranscriptIndex()
     for number, run in enumerate(runs):
         index.add_unit((2 * number, 2 * number + 2), run.model, run.answers, run.locked)
     return index
 
 
-def pairs(index: Index) -> list[tuple[int, int | None]]:
+def pairs(index: TranscriptIndex) -> list[tuple[int, int | None]]:
     """Each call with its result, by their positions."""
     return [(one.call, one.result) for one in index.exchanges]
 
@@ -211,7 +211,7 @@ def test_units_follow_one_another() -> None:
     one = Run([plain("reasoning"), call("a")], [result("a")])
     index = indexed(Run([], [plain()]), one, one)
     assert [unit.parts for unit in index.units] == [(0, 1), (1, 4), (4, 7)]
-    assert [unit.answers for unit in index.units] == [0, 3, 6]
+    assert [unit.answers_from for unit in index.units] == [0, 3, 6]
     assert [unit.reasoning for unit in index.units] == [(), (1,), (4,)]
     assert index.results == [3, 6]
 
@@ -235,7 +235,7 @@ def test_a_copy_of_a_state_shares_nothing_that_grows() -> None:
     twin = state.copy()
     for name in State.__struct_fields__:
         value = getattr(state, name)
-        if isinstance(value, list | dict | set | Index):
+        if isinstance(value, list | dict | set | TranscriptIndex):
             assert getattr(twin, name) is not value, name
     assert twin.seen is not state.seen
 
@@ -254,11 +254,11 @@ def test_refs_read_like_places() -> None:
     assert str(Ref(3, ("content", 0, "content", 2))) == "[3].content[0].content[2]"
 
 
-def index_of(format: str, history: list[Any]) -> Index:
+def index_of(format: str, history: list[Any]) -> TranscriptIndex:
     return fold_request(history, format, Policy(), Facts(), None).state.index
 
 
-def told(index: Index) -> list[tuple[str, str]]:
+def told(index: TranscriptIndex) -> list[tuple[str, str]]:
     """The id of each answered call, and what its result says."""
     return [
         (index.parts[one.call].id, index.parts[one.result].text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .api import Plan, apply, check, compact, expand, plan, repair
-from .check.problem import Problem
+from .compaction.memo import Memo
 from .engine import Compaction
 from .errors import (
     BudgetError,
@@ -16,9 +16,9 @@ from .errors import (
     UnreadableRequest,
 )
 from .facts import Facts
-from .folding.memo import Memo
 from .loops import LoopDetector, Verdict
 from .policy import Policy
+from .providers.base import Problem
 from .report import Report
 from .tools import UNLIMITED, Tool, Tools
 

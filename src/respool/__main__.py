@@ -1,4 +1,4 @@
-"""`python -m respool` is `respool`."""
+"""Entry point of `python -m respool`."""
 
 from .cli import main
 

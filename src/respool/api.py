@@ -1,4 +1,4 @@
-"""The functions people call: compact, plan, apply, check, repair, expand."""
+"""The public functions: compact, plan, apply, check, repair, expand."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 
-from .check.formats import problems_in, size_problems
-from .check.problem import Problem
-from .codecs.codec import FormatName
-from .codecs.detect import detect, refuse_server_held
-from .codecs.formats import CODECS
-from .codecs.reading import read_body
+from .compaction.memo import Memo
+from .compaction.offers import OfferRecord
 from .edits import FOLDED, Edit, Replace
-from .engine import Compaction, Folded, compacted, edits_of, fields_with, fold_request
+from .engine import (
+    Compaction,
+    FoldedRequest,
+    build_compaction,
+    complete_fields,
+    edits_in_force,
+    fold_request,
+    raise_over_budget,
+)
 from .errors import (
     PassedThrough,
     PlainText,
@@ -22,23 +26,23 @@ from .errors import (
     PolicyError,
     UnknownReference,
     UnreadableRequest,
+    quote_value,
 )
 from .facts import Facts
-from .folding.memo import Memo
-from .marker import find_marker
-from .overrun import refuse_over_budget
-from .planning.tracing import Traced
-from .policy import Policy, Rendering
-from .presets import PRESETS
-from .ranges import shown
-from .repair.mending import Repair
+from .line_search import Unsearchable, searcher
+from .markers import find_marker
+from .policy import PRESETS, Policy, Rendering
+from .providers.base import Problem, Repair
+from .providers.registry import CODECS, check_request, size_problems
 from .report import Report
-from .searching import Unsearchable, searcher
+from .wire.base import FormatName
+from .wire.body import read_body
+from .wire.detect import detect_format, refuse_server_held
 
 _Request = TypeVar("_Request")
 _MEMO = Memo()
-_MOST_ROUNDS = 4  # times that a hook may be asked about one request
-_MOST_WORDS = 100_000  # characters of what it says
+_MAX_ROUNDS = 4  # times that a hook may be asked about one request
+_MAX_SUMMARY_CHARS = 100_000  # characters of what it says
 
 Summarize = Callable[[str], str | None]
 
@@ -53,7 +57,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     repair: bool = True  # whether what is broken is mended
     tokens_saved: int = 0
     untouched: str | None = None  # why nothing will be done
-    trace: tuple[Traced, ...] | None = None  # every offer made, where that was asked for
+    trace: tuple[OfferRecord, ...] | None = None  # every offer made, where that was asked for
     cut: int = -1  # the part before which the last epoch began, where a cache mark may stand
     rendering: Rendering = "calls"  # how the history goes out
 
@@ -84,37 +88,40 @@ def compact(
     True
     """
     try:
-        how = (format, _policy(policy), _facts(facts), _memo(memo))
+        how = (format, _check_policy(policy), _check_facts(facts), _check_memo(memo))
         folded = fold_request(request, *how, model=model)
-        done = compacted(folded, request)
+        done = build_compaction(folded, request)
         if summarize is not None:
-            folded, done = _summed_up(request, how, model, summarize, (folded, done))
-        refuse_over_budget(folded, done.report)
+            folded, done = _apply_summaries(request, how, model, summarize, (folded, done))
+        raise_over_budget(folded, done.report)
     except (PassedThrough, UnreadableRequest) as why:
         return Compaction(request, Report(untouched=str(why)), {})
     return done
 
 
-def _summed_up(
-    request: _Request, how: tuple[str | None, Policy, Facts, Memo | None], model: str | None,
-    summarize: Summarize, made: tuple[Folded, Compaction[_Request]],
-) -> tuple[Folded, Compaction[_Request]]:  # fmt: skip
+def _apply_summaries(
+    request: _Request,
+    how: tuple[str | None, Policy, Facts, Memo | None],
+    model: str | None,
+    summarize: Summarize,
+    made: tuple[FoldedRequest, Compaction[_Request]],
+) -> tuple[FoldedRequest, Compaction[_Request]]:
     """The compaction with a hook's words in its summaries; asked once for each, whatever it says.
 
     What folds may depend on how long a summary is, so it is looked for more than once.
     """
     format, policy, facts, memo = how
-    for _ in range(_MOST_ROUNDS):
-        new = _words_for(made[1], facts, summarize)
+    for _ in range(_MAX_ROUNDS):
+        new = _new_summaries(made[1], facts, summarize)
         if not new.summaries:
             break
         facts = facts.merge(new)
         folded = fold_request(request, format, policy, facts, memo, model=model)
-        made = folded, compacted(folded, request)
+        made = folded, build_compaction(folded, request)
     return made
 
 
-def _words_for(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Facts:
+def _new_summaries(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Facts:
     """What the hook says of each record without words; nothing where it fails."""
     known = dict(facts.summaries)
     found: dict[str, str] = {}
@@ -122,17 +129,17 @@ def _words_for(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Fac
         if not isinstance(edit, Replace) or edit.reason != FOLDED or not edit.stands_for:
             continue
         if edit.original not in known:
-            found[edit.original] = _asked(summarize, done.originals[edit.original])
+            found[edit.original] = _call_hook(summarize, done.originals[edit.original])
     return Facts(summaries=tuple(found.items()))
 
 
-def _asked(summarize: Summarize, record: str) -> str:
+def _call_hook(summarize: Summarize, record: str) -> str:
     """What a hook says, if it says anything."""
     try:
         words: object = summarize(record)
     except Exception:  # noqa: BLE001 - law 9: a user's function must not stop a request
         return ""
-    return words[:_MOST_WORDS] if isinstance(words, str) else ""
+    return words[:_MAX_SUMMARY_CHARS] if isinstance(words, str) else ""
 
 
 def plan(
@@ -151,21 +158,27 @@ def plan(
     """
     try:
         folded = fold_request(
-            request, format, _policy(policy), _facts(facts), _memo(memo), trace=trace, model=model
+            request,
+            format,
+            _check_policy(policy),
+            _check_facts(facts),
+            _check_memo(memo),
+            trace=trace,
+            model=model,
         )
     except (PassedThrough, UnreadableRequest) as why:
         return Plan(untouched=str(why))
-    done = compacted(folded, request)
+    done = build_compaction(folded, request)
     return Plan(
-        format=folded.setting.codec.name,
+        format=folded.context.codec.name,
         prefix=folded.state.prefix.hex(),
-        edits=edits_of(folded.state),
+        edits=edits_in_force(folded.state),
         repairs=done.report.repairs,
-        repair=folded.setting.policy.repair,
+        repair=folded.context.policy.repair,
         tokens_saved=done.report.tokens_saved,
         trace=done.report.trace,
         cut=folded.state.cut,
-        rendering=folded.setting.policy.rendering,
+        rendering=folded.context.policy.rendering,
     )
 
 
@@ -181,14 +194,14 @@ def apply(
     if plan.untouched is not None:
         return Compaction(request, Report(untouched=plan.untouched), {})
     planned = Policy(repair=plan.repair, rendering=plan.rendering)
-    how = planned if policy is None else _policy(policy).replace(advise=False)
+    how = planned if policy is None else _check_policy(policy).replace(advise=False)
     name = format or plan.format
     folded = fold_request(request, name, how, Facts(), None, passes=(), model=model)
     if folded.state.prefix.hex() != plan.prefix:
         raise PlanMismatch("This plan was made for another history; make a new one for this one.")
     folded.state.take(plan.edits)
     folded.state.cut = plan.cut
-    return compacted(folded, request)
+    return build_compaction(folded, request)
 
 
 def check(request: object, *, format: str | None = None, model: str | None = None) -> list[Problem]:
@@ -197,13 +210,13 @@ def check(request: object, *, format: str | None = None, model: str | None = Non
         body = read_body(request)
     except PlainText:
         return []
-    codec = CODECS[detect(body, format, held=True)]
+    codec = CODECS[detect_format(body, format, allow_server_held=True)]
     if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
         refuse_server_held(codec.name, body.fields)
     messages = [body.message(at) for at in range(len(body))]
     size = len(request) if isinstance(request, str | bytes) else 0
     return [
-        *problems_in(codec, messages, fields_with(body.fields, model)),
+        *check_request(codec, messages, complete_fields(body.fields, model)),
         *size_problems(codec.name, size),
     ]
 
@@ -213,7 +226,7 @@ def repair(
 ) -> Compaction[_Request]:
     """The smallest change that makes the request valid; nothing else is touched."""
     folded = fold_request(request, format, Policy(), Facts(), None, passes=(), model=model)
-    return compacted(folded, request)
+    return build_compaction(folded, request)
 
 
 def expand(
@@ -232,7 +245,7 @@ def expand(
     >>> expand("a", {"a": "one\\ntwo\\nthree\\n"}, lines=(2, 9), pattern="^t")
     'two\\nthree\\n'
     """
-    text = _original(ref, source)
+    text = _find_original(ref, source)
     if lines is None and pattern is None:
         return text
     chosen = text.split("\n")
@@ -241,41 +254,45 @@ def expand(
         first, last = _line_range(lines, len(ends))
         ends = ends[first - 1 : last]
     if pattern is not None:
-        fits = _searcher(pattern)
+        fits = _compile_pattern(pattern)
         ends = [line for line in ends if fits(line.removesuffix("\n"))]
     return "".join(ends)
 
 
-def _original(ref: object, source: object) -> str:
+def _find_original(ref: object, source: object) -> str:
     originals: object = source.originals if isinstance(source, Compaction) else source
     if not isinstance(originals, Mapping):
-        raise ValueError(f"source={shown(originals)}: allowed is a Compaction, or a mapping.")
+        raise ValueError(f"source={quote_value(originals)}: allowed is a Compaction, or a mapping.")
     kept = cast(Mapping[object, str], originals)
     marker = find_marker(ref) if isinstance(ref, str) and ref not in kept else None
     name = ref if marker is None else marker.ref
     if not isinstance(name, str) or name not in kept:
-        raise UnknownReference(f"No original is kept under {shown(name)}.")
+        raise UnknownReference(f"No original is kept under {quote_value(name)}.")
     return kept[name]
 
 
-def _policy(given: object) -> Policy:
+def _check_policy(given: object) -> Policy:
     if given is not None and not isinstance(given, Policy):
         hint = f" (Policy.preset({given!r}))" if given in tuple(PRESETS) else ""
         raise PolicyError(
-            f"policy={shown(given)} is not allowed; allowed: a respool.Policy{hint}, or None"
+            f"policy={quote_value(given)} is not allowed; allowed: a respool.Policy{hint}, or None"
         )
     return given or Policy()
 
 
-def _facts(given: object) -> Facts:
+def _check_facts(given: object) -> Facts:
     if given is not None and not isinstance(given, Facts):
-        raise PolicyError(f"facts={shown(given)} is not allowed; allowed: a respool.Facts, or None")
+        raise PolicyError(
+            f"facts={quote_value(given)} is not allowed; allowed: a respool.Facts, or None"
+        )
     return given or Facts()
 
 
-def _memo(given: object) -> Memo | None:
+def _check_memo(given: object) -> Memo | None:
     if given is not None and not isinstance(given, Memo):
-        raise PolicyError(f"memo={shown(given)} is not allowed; allowed: a respool.Memo, or None")
+        raise PolicyError(
+            f"memo={quote_value(given)} is not allowed; allowed: a respool.Memo, or None"
+        )
     return given
 
 
@@ -290,10 +307,10 @@ def _line_range(lines: object, count: int) -> tuple[int, int]:
             raise ValueError(f"lines={lines!r}: allowed is (first, last) with 1 <= first <= last.")
 
 
-def _searcher(pattern: object) -> Callable[[str], bool]:
+def _compile_pattern(pattern: object) -> Callable[[str], bool]:
     if not isinstance(pattern, str):
-        raise ValueError(f"pattern={shown(pattern)}: allowed is a regular expression.")
+        raise ValueError(f"pattern={quote_value(pattern)}: allowed is a regular expression.")
     try:
         return searcher(pattern)
     except Unsearchable as error:
-        raise ValueError(f"pattern={shown(pattern)} is not allowed: {error}.") from None
+        raise ValueError(f"pattern={quote_value(pattern)} is not allowed: {error}.") from None

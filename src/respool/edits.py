@@ -1,23 +1,38 @@
-"""The closed set of edits, and the offers that passes make of them."""
+"""Edits, the offers that passes make of them, and the parts that an edit touches."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, assert_never, get_args
 
 from msgspec import Struct
 
-from .transcript import Ref
+from .transcript import ReadOnlyTranscript, Ref
 
 Level = Literal["trim", "stub", "drop"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 Reason = Literal[
-    "over_cap", "tidied", "identical", "contained", "repeated_call", "superseded", "stale",
-    "resolved", "old_reasoning", "blanks", "trimmed", "stubbed", "folded", "shown_before",
-    "bound_reasoning", "unlikely_needed", "over_limit", "advised",
-]  # fmt: skip
+    "over_cap",
+    "tidied",
+    "identical",
+    "contained",
+    "repeated_call",
+    "superseded",
+    "stale",
+    "resolved",
+    "old_reasoning",
+    "blanks",
+    "trimmed",
+    "stubbed",
+    "folded",
+    "shown_before",
+    "bound_reasoning",
+    "unlikely_needed",
+    "over_limit",
+    "advised",
+]
 REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
 FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
-KEPT_LINES = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
+UNLIKELY_NEEDED = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
 ADVISED = "advised"  # the reason of edits that add advice; they are counted apart from savings
 TIDIED = "tidied"  # the reason of edits that take out only what no reader misses
 
@@ -58,7 +73,7 @@ class DropReasoning(Struct, frozen=True, tag="drop_reasoning"):
     saved: int
 
 
-class PlaceMark(Struct, frozen=True, tag="place_mark"):
+class PlaceBreakpoint(Struct, frozen=True, tag="place_mark"):
     """Put a cache mark on the block that holds a part."""
 
     part: int
@@ -80,7 +95,7 @@ class Advise(Struct, frozen=True, tag="advise"):
     saved: int  # below zero: what it adds
 
 
-Edit = Replace | DropExchange | DropReasoning | PlaceMark | Advise
+Edit = Replace | DropExchange | DropReasoning | PlaceBreakpoint | Advise
 
 
 class Offer(Struct, frozen=True):
@@ -88,7 +103,7 @@ class Offer(Struct, frozen=True):
 
     level: Level
     edit: Edit
-    leans_on: tuple[int, ...] = ()  # parts that must stay whole for this edit to be honest
+    depends_on: tuple[int, ...] = ()  # parts that must stay whole for this edit to be honest
     also: tuple[Edit, ...] = ()  # edits that make sense only together with this one
 
     @property
@@ -100,3 +115,55 @@ class Offer(Struct, frozen=True):
     def saved(self) -> int:
         """The tokens that all of them save."""
         return sum(edit.saved for edit in self.edits)
+
+
+def touched_parts(edit: Edit, transcript: ReadOnlyTranscript) -> tuple[int, ...]:
+    """The parts that an edit changes or takes out, the one it is known by first."""
+    match edit:
+        case Replace() | PlaceBreakpoint() | Advise():
+            return (edit.part,)
+        case DropReasoning():
+            return transcript.units[edit.unit].reasoning
+        case DropExchange():
+            return exchange_closure(transcript, edit.exchange)
+        case _:
+            assert_never(edit)
+
+
+def touched_rows(edit: Edit, transcript: ReadOnlyTranscript) -> set[int]:
+    """The rows that an edit can change: a removal may unbind all that its unit's model wrote."""
+    rows = {transcript.parts[part].ref.row for part in touched_parts(edit, transcript)}
+    if isinstance(edit, DropExchange | DropReasoning):
+        unit = transcript.units[
+            edit.unit
+            if isinstance(edit, DropReasoning)
+            else transcript.exchanges[edit.exchange].unit
+        ]
+        rows.update(range(*unit.rows))
+    return rows
+
+
+def exchange_closure(transcript: ReadOnlyTranscript, exchange: int) -> tuple[int, ...]:
+    """All parts that go when this exchange goes: the call, its result, what is bound to them."""
+    unit = transcript.units[transcript.exchanges[exchange].unit]
+    together = unit.exchanges if unit.locked else (exchange,)
+    parts: list[int] = []
+    for ordinal in (exchange, *(other for other in together if other != exchange)):
+        pair = transcript.exchanges[ordinal]
+        parts.append(pair.call)
+        if pair.result is not None:
+            parts += result_with_media(transcript, pair.result)
+    return (*parts, *unit.reasoning)
+
+
+def result_with_media(transcript: ReadOnlyTranscript, result: int) -> list[int]:
+    """A result and the images and documents inside it."""
+    ref = transcript.parts[result].ref
+    depth = len(ref.path)
+    found = [result]
+    for position in range(result + 1, len(transcript.parts)):
+        inner = transcript.parts[position].ref
+        if inner.row != ref.row or inner.path[:depth] != ref.path:
+            break
+        found.append(position)
+    return found

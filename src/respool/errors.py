@@ -1,8 +1,11 @@
-"""What can be wrong with an input or a setting, as types with a sentence for a person."""
+"""Error types, and checks of values that raise them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+import math
+from collections.abc import Collection, Iterable
+from typing import cast
 
 
 class RespoolError(Exception):
@@ -60,3 +63,113 @@ class BudgetError(RespoolError, ValueError):
         )
         named = ", ".join(f"{what} ({size:,})" for what, size in self.in_the_way)
         return f"{said} In the way: {named}." if named else said
+
+
+MAX_VALUE = 1_000_000_000  # far above any real size: a larger number is a slip, not a wish
+CHARACTERS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or unlimited (None in code)"
+BOOLEAN_ALLOWED = "true or false (in the environment also on or off)"
+TOOL_NAME_ALLOWED = "a tool's name as the request carries it"
+
+_MAX_QUOTED_CHARS = 60
+
+
+def whole_number(value: object, minimum: int, allowed: str) -> int:
+    """A whole number from `least` to `MOST`; a bool is none."""
+    if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_VALUE:
+        raise ValueError(allowed)
+    return int(value)
+
+
+def ratio(value: object, allowed: str) -> float:
+    """A number from 0 to 1."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError(allowed)
+    return math.fabs(value)  # -0.0 equals 0.0 but does not read like it
+
+
+def factor(value: object, allowed: str) -> float:
+    """A number from 0 to 100."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+        raise ValueError(allowed)
+    return math.fabs(value)
+
+
+def character_limit(value: object) -> int | None:
+    """A number of characters, or None for no limit."""
+    return None if value is None else whole_number(value, 0, CHARACTERS_ALLOWED)
+
+
+def boolean(value: object) -> bool:
+    """True or false, and nothing that merely counts as one of them."""
+    if not isinstance(value, bool):
+        raise ValueError(BOOLEAN_ALLOWED)
+    return value
+
+
+def tool_name(value: object) -> str:
+    """A tool's name, as requests carry it."""
+    if not isinstance(value, str):
+        raise ValueError(TOOL_NAME_ALLOWED)
+    return value
+
+
+def one_of(value: object, names: Collection[str]) -> str:
+    """One of a few names."""
+    if not isinstance(value, str) or value not in names:
+        raise ValueError(f"one of {join_names(names)}")
+    return value
+
+
+def subset_of(value: object, names: Collection[str], allowed: str) -> tuple[str, ...] | None:
+    """Some of a few names, each at most once; None is left to who asks."""
+    if value is None:
+        return None
+    given = tuple(cast(list[object], value)) if isinstance(value, list | tuple) else ("",)
+    known = [one for one in given if isinstance(one, str) and one in names]
+    if len(set(known)) < len(given):
+        raise ValueError(allowed)
+    return tuple(known)
+
+
+def invalid_value(source: str, key: str, value: object, allowed: str) -> PolicyError:
+    """The error for a value that is not allowed: its key, the value, and what is."""
+    return PolicyError(f"{source}{key}: {quote_value(value)} is not allowed; allowed: {allowed}")
+
+
+def reject_unknown_keys(
+    source: str, given: Iterable[tuple[str, object]], known: Collection[str]
+) -> None:
+    """Raise for the first key that is not known, with its value and the nearest known key."""
+    for key, value in given:
+        if key not in known:
+            raise unknown_key(
+                source, f"{quote_value(key)} (value {quote_value(value)})", key, known
+            )
+
+
+def unknown_key(source: str, description: str, key: str, known: Collection[str]) -> PolicyError:
+    """The error for a key that is not known, as it is told, with the nearest known one."""
+    near = closest_match(key, known)
+    hint = f"did you mean {near}? " if near else ""
+    return PolicyError(f"{source}unknown key {description}; {hint}allowed: {join_names(known)}")
+
+
+def closest_match(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, if one is."""
+    folded = {one.casefold(): one for one in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1)
+    return folded[near[0]] if near else None
+
+
+def join_names(names: Collection[str]) -> str:
+    """Names, for a sentence."""
+    return ", ".join(names) if names else "none"
+
+
+def quote_value(value: object) -> str:
+    """A value as a person would recognise it, cut to a readable length."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a foreign __repr__, or more digits than Python prints
+        text = f"a value of type {type(value).__name__}"
+    return text if len(text) <= _MAX_QUOTED_CHARS else f"{text[: _MAX_QUOTED_CHARS - 1]}…"

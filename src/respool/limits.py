@@ -1,4 +1,4 @@
-"""Limits: how much one request may hold, what is over, and what stands in the way."""
+"""Limits of one request: tokens, bytes, images; overflow, and media to remove."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from typing import Any, Final, Literal, cast
 
 from msgspec import Struct
 
-from .check.anthropic_request import (
-    LARGER_WINDOW_SINCE,
-    LARGEST_SIDE,
-    LARGEST_SIDE_OF_MANY,
-    MANY_IMAGES,
-    MOST_BYTES,
-    MOST_IMAGES,
-    MOST_IMAGES_OF_OLDER,
-)
-from .codecs.attachments import attachment_of
-from .codecs.json_tree import JSON
 from .errors import BudgetError
-from .marker import Short, reference
-from .models import model_of
+from .markers import OmissionMarker, reference
+from .model_names import parse_model_name
 from .policy import Policy
-from .prices import terms_for
-from .transcript import History, Kind, Part, Speaker
+from .pricing import terms_for
+from .providers.anthropic.request_rules import (
+    LARGER_WINDOW_SINCE,
+    MANY_IMAGES,
+    MAX_BODY_BYTES,
+    MAX_IMAGE_SIDE,
+    MAX_IMAGE_SIDE_OF_MANY,
+    MAX_IMAGES,
+    MAX_IMAGES_SMALL_WINDOW,
+)
+from .providers.attachments import attachment_of
+from .transcript import Part, PartKind, ReadOnlyTranscript, Speaker
+from .wire.json import JSON
 
-Measure = Literal["tokens", "bytes", "images", "pixels"]
-Fields = Mapping[str, Any]
+LimitKind = Literal["tokens", "bytes", "images", "pixels"]
+RequestFields = Mapping[str, Any]
 
 # The window that is listed is a last resort: counts are estimates for most models, and what is
 # over by one token is refused. A client that compacts by itself does so well before this.
-HIGH: Final = 0.95
-BYTES_A_TOKEN: Final = 5  # of words in a body, about: JSON escapes some of them
+HIGH_WATER_RATIO: Final = 0.95
+BYTES_PER_TOKEN: Final = 5  # of words in a body, about: JSON escapes some of them
 # Every cut breaks the provider's cache, so it frees enough to last: three tenths of a window of
 # 200,000 tokens are some tens of turns. Aiming lower forgets more and is not needed sooner.
-LOW: Final = 0.7
+LOW_WATER_RATIO: Final = 0.7
 # A client that asks for more output than this share of the window asks for whatever is left.
-MOST_RESERVED: Final = 0.5
+MAX_OUTPUT_RATIO: Final = 0.5
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class RequestLimits(Struct, frozen=True, kw_only=True):
     """How much one request may hold; None: as much as it likes, or nobody knows."""
 
     tokens: int | None = None  # the high water: over it, exchanges go until the low one is reached
@@ -51,48 +51,48 @@ class Limits(Struct, frozen=True, kw_only=True):
     many: int | None = None  # a request with more images than this
     side_of_many: int | None = None  # may have none with a longer side than this
 
-    def longest_side(self, images: int) -> int | None:
+    def max_side(self, images: int) -> int | None:
         """How many pixels a side of an image may have in a request with so many of them."""
         return self.side_of_many if self.many is not None and images > self.many else self.side
 
 
-class Over(Struct, frozen=True):
+class ExceededLimit(Struct, frozen=True):
     """One limit that is exceeded."""
 
-    measure: Measure
+    kind: LimitKind
     allowed: int
     reached: int
-    aim: int  # where to go back to
+    target: int  # where to go back to
 
     @property
     def excess(self) -> int:
         """How much must go to reach the aim."""
-        return self.reached - self.aim
+        return self.reached - self.target
 
     def error(self, in_the_way: Iterable[tuple[str, int]] = ()) -> BudgetError:
         """The error to raise when nothing more can go."""
-        return BudgetError(self.measure, self.allowed, self.reached, in_the_way)
+        return BudgetError(self.kind, self.allowed, self.reached, in_the_way)
 
 
-class Pressure(Struct, frozen=True):
+class Overflow(Struct, frozen=True):
     """All limits that are exceeded; false when none is."""
 
-    over: tuple[Over, ...] = ()
+    exceeded: tuple[ExceededLimit, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.over)
+        return bool(self.exceeded)
 
-    def of(self, measure: Measure) -> Over | None:
+    def of(self, measure: LimitKind) -> ExceededLimit | None:
         """How one limit is exceeded; None: it is not."""
-        return next((one for one in self.over if one.measure == measure), None)
+        return next((one for one in self.exceeded if one.kind == measure), None)
 
 
 # --- what is allowed ---------------------------------------------------------------------------
 
 
 def limits_for(
-    policy: Policy, format: str, fields: Fields | None, window: int | None = None
-) -> Limits:
+    policy: Policy, format: str, fields: RequestFields | None, window: int | None = None
+) -> RequestLimits:
     """The limits of a request; `window` is what an overflow error of its conversation named.
 
     >>> request = {"model": "claude-haiku-4-5", "max_tokens": 20_000}
@@ -100,27 +100,27 @@ def limits_for(
     171000
     """
     # The budget may exceed a window that is only listed: a beta header can have widened it.
-    listed = _window(format, fields) if policy.budget is None else None
+    listed = _listed_window(format, fields) if policy.budget is None else None
     fits = min((one for one in (listed, window) if one is not None), default=None)
-    high = None if fits is None else int(HIGH * (fits - reserved(fields, fits)))
+    high = None if fits is None else int(HIGH_WATER_RATIO * (fits - reserved_tokens(fields, fits)))
     source = "" if high is None else "window"
     if policy.budget is not None and (high is None or policy.budget <= high):
         high, source = policy.budget, "budget"
-    low = None if high is None else int(LOW * high)
-    return Limits(tokens=high, low=low, source=source, **_sizes(format, fields))
+    low = None if high is None else int(LOW_WATER_RATIO * high)
+    return RequestLimits(tokens=high, low=low, source=source, **_media_limits(format, fields))
 
 
-def reserved(fields: Fields | None, window: int) -> int:
+def reserved_tokens(fields: RequestFields | None, window: int) -> int:
     """The tokens of the window that a request keeps free for its output, thinking included."""
-    return min(output_of(fields), int(MOST_RESERVED * window))
+    return min(max_output_tokens(fields), int(MAX_OUTPUT_RATIO * window))
 
 
-def output_of(fields: Fields | None) -> int:
+def max_output_tokens(fields: RequestFields | None) -> int:
     """How many tokens of output a request asks for at most; 0: it does not say."""
-    return max(_outputs(fields or {}), default=0)
+    return max(_output_limits(fields or {}), default=0)
 
 
-def window_around(prompt: int, fields: Fields | None) -> int:
+def window_for_prompt(prompt: int, fields: RequestFields | None) -> int:
     """The window in which a request has room for so long a prompt beside the output it asks for.
 
     >>> limits_for(Policy(), "anthropic", {"max_tokens": 500}, 1_000).tokens
@@ -129,22 +129,22 @@ def window_around(prompt: int, fields: Fields | None) -> int:
     >>> limits_for(Policy(), "anthropic", asking, window_around(1_000, asking)).tokens
     950
     """
-    return prompt + min(output_of(fields), prompt)
+    return prompt + min(max_output_tokens(fields), prompt)
 
 
-_OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
-_NESTED = ("generationConfig", "generation_config", "config")  # of Gemini, and of its SDK
+_OUTPUT_FIELDS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens")
+_NESTED_FIELDS = ("generationConfig", "generation_config", "config")  # of Gemini, and of its SDK
 
 
-def _outputs(fields: Fields) -> list[int]:
+def _output_limits(fields: RequestFields) -> list[int]:
     """All that a request says of how long its output may be."""
-    nested = (fields.get(name) for name in _NESTED)
-    holders = [fields, *(cast(Fields, one) for one in nested if isinstance(one, Mapping))]
-    values = (holder.get(name) for holder in holders for name in _OUTPUT)
+    nested = (fields.get(name) for name in _NESTED_FIELDS)
+    holders = [fields, *(cast(RequestFields, one) for one in nested if isinstance(one, Mapping))]
+    values = (holder.get(name) for holder in holders for name in _OUTPUT_FIELDS)
     return [one for one in values if isinstance(one, int) and not isinstance(one, bool) and one > 0]
 
 
-def _window(format: str, fields: Fields | None) -> int | None:
+def _listed_window(format: str, fields: RequestFields | None) -> int | None:
     """The listed window of the request's model; None where no model is named.
 
     Gemini's address names the model, not its body; but its models all have the same window.
@@ -154,61 +154,63 @@ def _window(format: str, fields: Fields | None) -> int | None:
     return terms_for(format, model).window if named or format == "gemini" else None
 
 
-def _sizes(format: str, fields: Fields | None) -> dict[str, int]:
+def _media_limits(format: str, fields: RequestFields | None) -> dict[str, int]:
     """Limits beside tokens: Anthropic's are known (A22), no other provider's are."""
     if format != "anthropic":
         return {}
-    model = model_of((fields or {}).get("model"))
+    model = parse_model_name((fields or {}).get("model"))
     newer = model is None or model.maker != "anthropic" or model.version >= LARGER_WINDOW_SINCE
     return {
-        "bytes": MOST_BYTES,
-        "images": MOST_IMAGES if newer else MOST_IMAGES_OF_OLDER,
-        "side": LARGEST_SIDE,
+        "bytes": MAX_BODY_BYTES,
+        "images": MAX_IMAGES if newer else MAX_IMAGES_SMALL_WINDOW,
+        "side": MAX_IMAGE_SIDE,
         "many": MANY_IMAGES,
-        "side_of_many": LARGEST_SIDE_OF_MANY,
+        "side_of_many": MAX_IMAGE_SIDE_OF_MANY,
     }
 
 
 # --- what is over ------------------------------------------------------------------------------
 
 
-def pressure(
-    limits: Limits, *, tokens: int = 0, bytes: int = 0, images: int = 0, side: int = 0
-) -> Pressure:
+def measure_overflow(
+    limits: RequestLimits, *, tokens: int = 0, bytes: int = 0, images: int = 0, side: int = 0
+) -> Overflow:
     """Which limits a request of this size exceeds; `side` is the longest of all its images.
 
     >>> pressure(Limits(tokens=1_000, low=700), tokens=1_200).over[0].excess
     500
     """
     low = limits.tokens if limits.low is None else limits.low
-    longest = limits.longest_side(images)
+    longest = limits.max_side(images)
     found = (
-        _over("tokens", limits.tokens, tokens, low),
-        _over("bytes", limits.bytes, bytes, _lower(limits.bytes)),
-        _over("images", limits.images, images, _lower(limits.images)),
-        _over("pixels", longest, side, longest),
+        _exceeded("tokens", limits.tokens, tokens, low),
+        _exceeded("bytes", limits.bytes, bytes, _low_water(limits.bytes)),
+        _exceeded("images", limits.images, images, _low_water(limits.images)),
+        _exceeded("pixels", longest, side, longest),
     )
-    return Pressure(tuple(one for one in found if one is not None))
+    return Overflow(tuple(one for one in found if one is not None))
 
 
-def _over(measure: Measure, allowed: int | None, reached: int, aim: int | None) -> Over | None:
+def _exceeded(
+    measure: LimitKind, allowed: int | None, reached: int, aim: int | None
+) -> ExceededLimit | None:
     if allowed is None or aim is None or reached <= allowed:
         return None
-    return Over(measure, allowed, reached, aim)
+    return ExceededLimit(measure, allowed, reached, aim)
 
 
-def _lower(limit: int | None) -> int | None:
-    return None if limit is None else int(LOW * limit)
+def _low_water(limit: int | None) -> int | None:
+    return None if limit is None else int(LOW_WATER_RATIO * limit)
 
 
 # --- what stands in the way --------------------------------------------------------------------
 
-HEAD: Final = "system prompt and tools"
-UNSEEN: Final = "what the model has not seen yet"
-FIRST: Final = "first user message"
-SYSTEM: Final = "system messages"
-SERVER: Final = "what the provider ran itself"
-_REST: Final[Mapping[Kind, str]] = {
+HEAD_LABEL: Final = "system prompt and tools"
+UNSEEN_LABEL: Final = "what the model has not seen yet"
+FIRST_USER_LABEL: Final = "first user message"
+SYSTEM_LABEL: Final = "system messages"
+SERVER_LABEL: Final = "what the provider ran itself"
+_LABEL_BY_KIND: Final[Mapping[PartKind, str]] = {
     "text": "what was said",
     "reasoning": "reasoning",
     "call": "calls",
@@ -218,25 +220,25 @@ _REST: Final[Mapping[Kind, str]] = {
 }
 
 
-def why_it_stays(
-    history: History,
+def protection_label(
+    history: ReadOnlyTranscript,
     position: int,
     unseen_from: int,
     first_user: tuple[int, int],
-    pinned: Callable[[int], str | None],
+    pin_label: Callable[[int], str | None],
 ) -> str | None:
     """Why no pass may touch a part at an epoch, in a few words; None: it may."""
     part = history.parts[position]
     if part.speaker == "system":
-        return SYSTEM
+        return SYSTEM_LABEL
     if first_user[0] <= position < first_user[1]:
-        return FIRST
+        return FIRST_USER_LABEL
     if position >= unseen_from:
-        return UNSEEN
-    return SERVER if part.server else pinned(position)
+        return UNSEEN_LABEL
+    return SERVER_LABEL if part.server else pin_label(position)
 
 
-def in_the_way(
+def tokens_by_blocker(
     parts: Sequence[Part], sizes: Sequence[int], why: Callable[[int], str | None], head: int = 0
 ) -> tuple[tuple[str, int], ...]:
     """What a projection is made of, by why it stays, the largest first; together all its tokens.
@@ -244,10 +246,10 @@ def in_the_way(
     `sizes` are the parts' tokens in the projection: 0 for what is gone. What nothing protects is
     told by its kind: it stays because nothing more can be done to it.
     """
-    found = {HEAD: head}
+    found = {HEAD_LABEL: head}
     for position, (part, size) in enumerate(zip(parts, sizes, strict=True)):
         if size > 0:
-            what = why(position) or _REST[part.kind]
+            what = why(position) or _LABEL_BY_KIND[part.kind]
             found[what] = found.get(what, 0) + size
     told = ((what, size) for what, size in found.items() if size > 0)
     return tuple(sorted(told, key=lambda one: (-one[1], one[0])))
@@ -256,7 +258,7 @@ def in_the_way(
 # --- images and files that make room -----------------------------------------------------------
 
 
-class Held(Struct, frozen=True):
+class HeldMedia(Struct, frozen=True):
     """An image or a file that stands in the projection."""
 
     part: int
@@ -265,29 +267,29 @@ class Held(Struct, frozen=True):
     bytes: int  # about, in the body
     side: int  # pixels of its longer side; 0: not known
     ref: str  # the reference of its original: its block as JSON, without marks
-    fixed: bool = False  # no text may stand in its place
+    is_fixed: bool = False  # no text may stand in its place
 
     def marker(self, fetch: str | None = None) -> str:
         """The text that stands where it stood."""
         why = f"{self.side} px on its longer side" if self.side else ""
-        return str(Short(1, self.unit, self.ref, why=why, fetch=fetch))
+        return str(OmissionMarker(1, self.unit, self.ref, reason=why, fetch_tool=fetch))
 
     def shortest_marker(self) -> str:
         """The least that leads back to it."""
-        return str(Short(1, self.unit, self.ref))
+        return str(OmissionMarker(1, self.unit, self.ref))
 
 
-def held(position: int, part: Part, message: JSON) -> Held | None:
+def held_media(position: int, part: Part, message: JSON) -> HeldMedia | None:
     """The image or file that a part of this message is; None: it is something else."""
     found = attachment_of(message, part)
     if found is None:
         return None
     size, ref = len(found.original), reference(found.original)
-    return Held(position, part.speaker, found.unit, size, found.side, ref, found.fixed)
+    return HeldMedia(position, part.speaker, found.unit, size, found.max_side, ref, found.is_fixed)
 
 
-def to_leave_out(
-    standing: Sequence[Held], limits: Limits, bytes: int, may_go: Callable[[int], bool]
+def media_to_remove(
+    present: Sequence[HeldMedia], limits: RequestLimits, bytes: int, can_go: Callable[[int], bool]
 ) -> tuple[int, ...]:
     """The parts to put markers in place of, so that number, size and bytes are in their limits.
 
@@ -295,45 +297,52 @@ def to_leave_out(
     Those in results go before those that the user sent, the oldest first. If all that may go is
     not enough, it goes nevertheless, and `pressure` tells what is left.
     """
-    free = [one for one in standing if not one.fixed and may_go(one.part)]
+    free = [one for one in present if not one.is_fixed and can_go(one.part)]
     queue = sorted(free, key=lambda one: (one.speaker != "tool", one.part))
-    gone = _by_number(standing, queue, limits)
-    gone |= _by_side(standing, queue, limits, gone)
-    gone |= _by_bytes(queue, limits, bytes, gone)
+    gone = _excess_by_count(present, queue, limits)
+    gone |= _excess_by_side(present, queue, limits, gone)
+    gone |= _excess_by_bytes(queue, limits, bytes, gone)
     return tuple(sorted(one.part for one in gone))
 
 
-def _by_number(standing: Sequence[Held], queue: Sequence[Held], limits: Limits) -> set[Held]:
+def _excess_by_count(
+    standing: Sequence[HeldMedia], queue: Sequence[HeldMedia], limits: RequestLimits
+) -> set[HeldMedia]:
     """Images that go because there are too many."""
-    over = pressure(limits, images=len(_pictures(standing))).of("images")
-    return set(_pictures(queue)[: over.excess]) if over else set()
+    over = measure_overflow(limits, images=len(_images_among(standing))).of("images")
+    return set(_images_among(queue)[: over.excess]) if over else set()
 
 
-def _by_side(
-    standing: Sequence[Held], queue: Sequence[Held], limits: Limits, gone: set[Held]
-) -> set[Held]:
+def _excess_by_side(
+    standing: Sequence[HeldMedia],
+    queue: Sequence[HeldMedia],
+    limits: RequestLimits,
+    gone: set[HeldMedia],
+) -> set[HeldMedia]:
     """Images that go because they are too large for a request with so many of them.
 
     One that must stay is allowed when there are few: then others go, until there are.
     """
-    left = [one for one in _pictures(standing) if one not in gone]
-    large = _larger(left, limits.longest_side(len(left)))
+    left = [one for one in _images_among(standing) if one not in gone]
+    large = _oversized(left, limits.max_side(len(left)))
     must_stay = large.difference(queue)
-    if not must_stay or limits.many is None or _larger(must_stay, limits.side):
+    if not must_stay or limits.many is None or _oversized(must_stay, limits.side):
         return large.intersection(queue)
-    first = _larger(large, limits.side)
-    others = [one for one in _pictures(queue) if one not in gone and one not in first]
+    first = _oversized(large, limits.side)
+    others = [one for one in _images_among(queue) if one not in gone and one not in first]
     return first | set(others[: max(0, len(left) - len(first) - limits.many)])
 
 
-def _larger(images: Iterable[Held], side: int | None) -> set[Held]:
+def _oversized(images: Iterable[HeldMedia], side: int | None) -> set[HeldMedia]:
     return {one for one in images if side is not None and one.side > side}
 
 
-def _by_bytes(queue: Sequence[Held], limits: Limits, bytes: int, gone: set[Held]) -> set[Held]:
+def _excess_by_bytes(
+    queue: Sequence[HeldMedia], limits: RequestLimits, bytes: int, gone: set[HeldMedia]
+) -> set[HeldMedia]:
     """Images and files that go because the body is too long."""
-    over = pressure(limits, bytes=bytes - sum(one.bytes for one in gone)).of("bytes")
-    found: set[Held] = set()
+    over = measure_overflow(limits, bytes=bytes - sum(one.bytes for one in gone)).of("bytes")
+    found: set[HeldMedia] = set()
     excess = over.excess if over else 0
     for one in queue:
         if excess > 0 and one not in gone:
@@ -342,5 +351,5 @@ def _by_bytes(queue: Sequence[Held], limits: Limits, bytes: int, gone: set[Held]
     return found
 
 
-def _pictures(among: Sequence[Held]) -> list[Held]:
+def _images_among(among: Sequence[HeldMedia]) -> list[HeldMedia]:
     return [one for one in among if one.unit == "image"]

@@ -1,4 +1,4 @@
-"""Tokens of images and documents, from their headers alone: never raises, never decodes a picture.
+"""Token counts and pixel sizes of images and documents, from their headers alone.
 
 Providers charge by size in pixels or by page. The rules are their published ones (docs/tokens.md);
 what cannot be read counts as a documented default.
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 Size = tuple[int, int]
 
-UNITS = ("image", "file")  # what a marker calls what it stands for
-_STAND_IN = re.compile(
-    rf"\[respool: 1 (?:{'|'.join(UNITS)}) left out[^\n\[\]]{{0,200}}; ref [a-z2-7]{{20}}\]",
+MEDIA_UNITS = ("image", "file")  # what a marker calls what it stands for
+_MEDIA_MARKER = re.compile(
+    rf"\[respool: 1 (?:{'|'.join(MEDIA_UNITS)}) left out[^\n\[\]]{{0,200}}; ref [a-z2-7]{{20}}\]",
     re.ASCII,
 )
 
@@ -29,12 +29,12 @@ JPEG_BYTES = 256 * 1024  # a JPEG's size may stand behind an embedded thumbnail 
 PDF_BYTES = 8 * 1024 * 1024  # a longer PDF's pages are counted so far, and scaled to its length
 _CHUNK = 1024 * 1024  # base64 characters decoded together
 
-ANTHROPIC_EDGE = 1568  # pixels; a larger image is scaled down
-ANTHROPIC_MOST = 1600  # tokens; likewise
+ANTHROPIC_MAX_EDGE = 1568  # pixels; a larger image is scaled down
+ANTHROPIC_MAX_TOKENS = 1600  # tokens; likewise
 ANTHROPIC_PIXELS_PER_TOKEN = 750
 OPENAI_BASE, OPENAI_TILE = 85, 170  # tokens for any image, and for each tile of 512 pixels
 GEMINI_TILE = 258  # tokens for each tile of 768 pixels
-GEMINI_EDGE = 3072  # pixels; a larger image is scaled down
+GEMINI_MAX_EDGE = 3072  # pixels; a larger image is scaled down
 
 # Anthropic says 1,500 to 3,000 a page for the text, and adds the page's picture; OpenAI adds text
 # and picture (here 700 + 765); Gemini charges a page as one tile.
@@ -67,7 +67,7 @@ def document_tokens(format: str, *, data_base64: str | None, media_type: str | N
     page = PAGE_TOKENS.get(format, OPENAI_PAGE_TOKENS)
     if not data_base64:
         return DEFAULT_PAGES * page
-    body = _body(data_base64)
+    body = _base64_data(data_base64)
     kind = (media_type or body.media_type).lower()
     if kind.startswith("text/") or kind in ("application/json", "application/xml"):
         return max(1, body.size // BYTES_PER_TEXT_TOKEN)
@@ -78,7 +78,7 @@ def document_tokens(format: str, *, data_base64: str | None, media_type: str | N
 
 def image_size(data_base64: str) -> Size | None:
     """Width and height of a PNG, JPEG, GIF, WebP or BMP in base64 or a data URL, if they show."""
-    body = _body(data_base64)
+    body = _base64_data(data_base64)
     head = _prefix(body, HEADER_BYTES)
     if head.startswith(b"\xff\xd8"):
         return _jpeg_size(head) or _jpeg_size(_prefix(body, JPEG_BYTES))
@@ -88,7 +88,7 @@ def image_size(data_base64: str) -> Size | None:
     return None
 
 
-def stands_for_media(text: str) -> bool:
+def is_media_marker(text: str) -> bool:
     """Whether a block of text is the marker of an image or a file that stood in its place.
 
     Such a block is no word of the result that it stands in: it stays when that is cut.
@@ -96,15 +96,15 @@ def stands_for_media(text: str) -> bool:
     >>> stands_for_media("[respool: 1 image left out; ref bbidnwiqv5awc2eneyyx]")
     True
     """
-    return text.startswith("[respool: 1 ") and _STAND_IN.fullmatch(text) is not None
+    return text.startswith("[respool: 1 ") and _MEDIA_MARKER.fullmatch(text) is not None
 
 
 # --- the providers' rules ----------------------------------------------------------------------
 
 
 def _anthropic_image(width: int, height: int) -> int:
-    width, height = _scaled(width, height, ANTHROPIC_EDGE / max(width, height))
-    return min(ANTHROPIC_MOST, max(1, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN)))
+    width, height = _scaled(width, height, ANTHROPIC_MAX_EDGE / max(width, height))
+    return min(ANTHROPIC_MAX_TOKENS, max(1, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN)))
 
 
 def _openai_image(width: int, height: int) -> int:
@@ -116,7 +116,7 @@ def _openai_image(width: int, height: int) -> int:
 def _gemini_image(width: int, height: int) -> int:
     if max(width, height) <= 384:
         return GEMINI_TILE
-    width, height = _scaled(width, height, GEMINI_EDGE / max(width, height))
+    width, height = _scaled(width, height, GEMINI_MAX_EDGE / max(width, height))
     return GEMINI_TILE * ceil(width / 768) * ceil(height / 768)
 
 
@@ -202,7 +202,7 @@ _SIZES: tuple[tuple[bytes, int, Callable[[bytes], Size]], ...] = (
 _PAGE = re.compile(rb"/Type\s{0,8}/Page(?![A-Za-z])")
 
 
-def _pdf_pages(body: _Body) -> int:
+def _pdf_pages(body: _Base64Data) -> int:
     """Page objects in the first part of a PDF, scaled to its length; by size when none shows."""
     pages = seen = 0
     tail = b""
@@ -218,7 +218,7 @@ def _pdf_pages(body: _Body) -> int:
 # --- base64, as much as is needed --------------------------------------------------------------
 
 
-class _Body(NamedTuple):
+class _Base64Data(NamedTuple):
     """Where the base64 starts in a string, and what a data URL says of it."""
 
     text: str
@@ -235,22 +235,22 @@ _NOT_BASE64 = re.compile(rb"[^A-Za-z0-9+/]+")
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 
 
-def _body(text: str) -> _Body:
+def _base64_data(text: str) -> _Base64Data:
     """The base64 of a string that may be a data URL; the string itself is not copied."""
     if text[:5].lower() != "data:":
-        return _Body(text, 0, "")
+        return _Base64Data(text, 0, "")
     comma = text.find(",", 0, 1024)
     if comma < 0:
-        return _Body(text, len(text), "")
-    return _Body(text, comma + 1, text[5:comma].partition(";")[0])
+        return _Base64Data(text, len(text), "")
+    return _Base64Data(text, comma + 1, text[5:comma].partition(";")[0])
 
 
-def _prefix(body: _Body, size: int) -> bytes:
+def _prefix(body: _Base64Data, size: int) -> bytes:
     """The first bytes of what the base64 holds."""
     return b"".join(_decoded(body, size))[:size]
 
 
-def _decoded(body: _Body, limit: int) -> Iterator[bytes]:
+def _decoded(body: _Base64Data, limit: int) -> Iterator[bytes]:
     """What the base64 holds, chunk by chunk, as far as the limit."""
     end = min(len(body.text), body.start + limit * 4 // 3 + 4)
     rest = b""

@@ -1,4 +1,4 @@
-"""Every setting with its default and its reason, in one frozen value that knows its sources."""
+"""Policy: every setting with its default and its reason, and the presets."""
 
 from __future__ import annotations
 
@@ -10,31 +10,74 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, cast
 
 from msgspec import Struct
 
-from .presets import PRESETS
-from .ranges import (
-    CHARACTERS,
-    MOST,
-    SWITCH,
-    characters,
+from .errors import (
+    BOOLEAN_ALLOWED,
+    CHARACTERS_ALLOWED,
+    MAX_VALUE,
+    boolean,
+    character_limit,
+    closest_match,
     factor,
-    listed,
-    nearest,
+    invalid_value,
+    join_names,
     one_of,
-    refusal,
-    refuse_unknown,
-    several_of,
-    share,
-    shown,
-    switch,
-    whole,
+    quote_value,
+    ratio,
+    reject_unknown_keys,
+    subset_of,
+    whole_number,
 )
-from .registered import name_of, offered, offered_names, token_of
+from .plugins import load_plugin, pass_name, pass_token, plugin_names
 from .tools import CONTENTS, Tools
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from .passes import Pass
+
+# Methods that look at every request anew and do what they do, whatever a broken cache costs.
+_EVERY_REQUEST_SETTINGS: Final[Mapping[str, object]] = {
+    "eager": True, "reevaluate_tokens": 1, "reevaluate_ratio": 0.0, "line_number_interval": 1,
+}  # fmt: skip
+# What differs from the defaults. The first three are points on the frontier in docs/presets.md, the
+# others reproduce what respool comes from: docs/sources.md has each with its figures.
+PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
+    "safe": {},
+    "lean": {"trim_on_arrival": True},
+    "tight": {"trim_on_arrival": True, "budget": 120_000},
+    "codetether": {
+        "passes": (
+            "old_reasoning",
+            "identical_results",
+            "cap_results",
+            "repeated_calls",
+            "squeeze_prose",
+        ),
+        "cap_chars": 4_096,
+        "keep_messages": 8,
+        "keep_reasoning_messages": 4,
+        **_EVERY_REQUEST_SETTINGS,
+    },
+    "clark": {
+        "passes": ("cap_results",),
+        "cap_chars": 32_000,
+        "keep_calls": 1,
+        **_EVERY_REQUEST_SETTINGS,
+    },
+    "rfc013": {
+        "passes": ("fold_exchanges",),
+        "keep_calls": 6,
+        "fold_over_chars": 10_000,
+        **_EVERY_REQUEST_SETTINGS,
+    },
+    "pi-dcp": {
+        "passes": ("identical_results", "superseded_writes", "resolved_errors"),
+        "keep_messages": 10,
+        "min_chars": 0,
+        **_EVERY_REQUEST_SETTINGS,
+    },
+}
+
 
 CounterName = Literal["auto", "o200k", "estimate"]
 COUNTERS: Final[tuple[CounterName, ...]] = ("auto", "o200k", "estimate")
@@ -43,29 +86,33 @@ RENDERINGS: Final[tuple[Rendering, ...]] = ("calls", "text", "text-only", "rfc01
 DEFAULT: Final = "default"  # the origin of a value that nobody set
 CODE: Final = "code"  # the origin of a value that the caller gave
 
-_TOKENS = f"a whole number from 1 to {MOST:,}"
-_EXCHANGES = f"a whole number from 0 to {MOST:,}"
-_SHARE = "a number from 0 to 1"
-_PASSES = "a list of names of passes, each at most once, or default (None in code)"
-_LEAST_BUDGET = 2_000  # tokens; an agent's head alone is larger, so less is a slip
-_BUDGET = f"a whole number from {_LEAST_BUDGET:,} to {MOST:,}, or unlimited (None in code)"
-_REASONING = f"a whole number from 0 to {MOST:,}, or same (None in code)"
-_FOLD_OVER = f"a whole number from 0 to {MOST:,}, or never (None in code)"
-_LEAST = f"a whole number from 0 to {MOST:,}, or usual (None in code)"
-_NAMES = "a list of texts, none of them empty"
-_FACTOR = "a number from 0 to 100"
-_PRICE = "a number from 0 to 100, or listed (None in code)"
-_KINDS = f"a list of {listed((*CONTENTS, 'other'))}, each at most once, or usual (None in code)"
+_TOKENS_ALLOWED = f"a whole number from 1 to {MAX_VALUE:,}"
+_COUNT_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}"
+_RATIO_ALLOWED = "a number from 0 to 1"
+_PASSES_ALLOWED = "a list of names of passes, each at most once, or default (None in code)"
+_MIN_BUDGET_TOKENS = 2_000  # tokens; an agent's head alone is larger, so less is a slip
+_BUDGET_ALLOWED = (
+    f"a whole number from {_MIN_BUDGET_TOKENS:,} to {MAX_VALUE:,}, or unlimited (None in code)"
+)
+_REASONING_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or same (None in code)"
+_FOLD_OVER_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or never (None in code)"
+_MIN_CHARS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or usual (None in code)"
+_NAMES_ALLOWED = "a list of texts, none of them empty"
+_FACTOR_ALLOWED = "a number from 0 to 100"
+_PRICE_ALLOWED = "a number from 0 to 100, or listed (None in code)"
+_KINDS_ALLOWED = (
+    f"a list of {join_names((*CONTENTS, 'other'))}, each at most once, or usual (None in code)"
+)
 _NO_TOOLS = Tools()
-_TOOLS = "a Tools in code; [tools.NAME] tables in TOML"
+_TOOLS_ALLOWED = "a Tools in code; [tools.NAME] tables in TOML"
 
 
-class Setting(Struct, frozen=True):
+class SettingSpec(Struct, frozen=True):
     """One setting: what it may be, why it exists and has its default, and how it is checked."""
 
     name: str
     allowed: str
-    why: str
+    reason: str
     check: Callable[[object], object]
 
     @property
@@ -81,281 +128,281 @@ def pass_names() -> tuple[str, ...]:
     return tuple(offer.__name__ for offer in PASSES)
 
 
-def usual_names() -> tuple[str, ...]:
+def default_pass_names() -> tuple[str, ...]:
     """The passes that run when nothing else is said."""
     from .passes import OPT_IN  # late, as above
 
     return tuple(name for name in pass_names() if name not in OPT_IN)
 
 
-def _known_passes(value: object) -> tuple[str | Pass, ...] | None:
+def _resolve_passes(value: object) -> tuple[str | Pass, ...] | None:
     """The passes that a list means: names, functions, `default` for all usual ones, `-name`."""
     if value is None:
         return None
     if not isinstance(value, list | tuple):
-        raise ValueError(_allowed_passes())
+        raise ValueError(_describe_passes())
     given = cast(list[object], value)
     less = {one[1:] for one in given if isinstance(one, str) and one.startswith("-")}
-    named = [_pass(one) for one in given if one != DEFAULT and not _is_less(one)]
-    names = [_name(one) for one in named]
-    usual = usual_names()
+    named = [_resolve_pass(one) for one in given if one != DEFAULT and not _is_exclusion(one)]
+    names = [_name_of_pass(one) for one in named]
+    usual = default_pass_names()
     if len(set(names)) < len(names) or less & set(names) or less - set(usual):
-        raise ValueError(_allowed_passes())
+        raise ValueError(_describe_passes())
     rest = [name for name in usual if name not in names and name not in less]
     if DEFAULT in given:
-        at = sum(not _is_less(one) for one in given[: given.index(DEFAULT)])
+        at = sum(not _is_exclusion(one) for one in given[: given.index(DEFAULT)])
         return (*named[:at], *rest, *named[at:])
     return (*(rest if less else ()), *named)
 
 
-def _is_less(one: object) -> bool:
+def _is_exclusion(one: object) -> bool:
     return isinstance(one, str) and one.startswith("-")
 
 
-def _pass(one: object) -> str | Pass:
+def _resolve_pass(one: object) -> str | Pass:
     """A pass of respool's by its name; one of the user's as the function it is."""
     if callable(one):
         return cast("Pass", one)
     if not isinstance(one, str):
-        raise ValueError(_allowed_passes())
+        raise ValueError(_describe_passes())
     if one in pass_names():
         return one
-    found = offered(one)
+    found = load_plugin(one)
     if found is None:
-        near = nearest(one, pass_names())
-        hint = f"; for {shown(one)} did you mean {near}?" if near else ""
-        raise ValueError(f"{_allowed_passes()}{hint}")
+        near = closest_match(one, pass_names())
+        hint = f"; for {quote_value(one)} did you mean {near}?" if near else ""
+        raise ValueError(f"{_describe_passes()}{hint}")
     return found
 
 
-def _name(one: str | Pass) -> str:
-    return one if isinstance(one, str) else name_of(one)
+def _name_of_pass(one: str | Pass) -> str:
+    return one if isinstance(one, str) else pass_name(one)
 
 
-def _allowed_passes() -> str:
-    names = listed((*pass_names(), *offered_names()))
+def _describe_passes() -> str:
+    names = join_names((*pass_names(), *plugin_names()))
     return f"a list of {names}, each at most once; also default, -NAME, and functions in code"
 
 
-def _texts(value: object) -> tuple[str, ...]:
+def _check_texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise ValueError(_NAMES)
+        raise ValueError(_NAMES_ALLOWED)
     given = tuple(cast(list[object], value))
     if not all(isinstance(one, str) and one.strip() for one in given):
-        raise ValueError(_NAMES)
+        raise ValueError(_NAMES_ALLOWED)
     return cast(tuple[str, ...], given)
 
 
-def _budget(value: object) -> int | None:
-    return None if value is None else whole(value, _LEAST_BUDGET, _BUDGET)
+def _check_budget(value: object) -> int | None:
+    return None if value is None else whole_number(value, _MIN_BUDGET_TOKENS, _BUDGET_ALLOWED)
 
 
-def _whole_or_none(allowed: str) -> Callable[[object], int | None]:
-    return lambda value: None if value is None else whole(value, 0, allowed)
+def _optional_whole_number(allowed: str) -> Callable[[object], int | None]:
+    return lambda value: None if value is None else whole_number(value, 0, allowed)
 
 
-def _price(value: object) -> float | None:
-    return None if value is None else factor(value, _PRICE)
+def _check_price(value: object) -> float | None:
+    return None if value is None else factor(value, _PRICE_ALLOWED)
 
 
-def _registry(value: object) -> Tools:
+def _check_tools(value: object) -> Tools:
     if not isinstance(value, Tools):
-        raise ValueError(_TOOLS)
+        raise ValueError(_TOOLS_ALLOWED)
     return value
 
 
-SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting(
-        "cap",
-        CHARACTERS,
+SETTINGS: Final[tuple[SettingSpec, ...]] = (
+    SettingSpec(
+        "cap_chars",
+        CHARACTERS_ALLOWED,
         "How many characters a tool's result may keep once the model has seen it. The default lets "
         "nearly every file and log through whole and stops the few that would fill the window.",
-        characters,
+        character_limit,
     ),
-    Setting(
+    SettingSpec(
         "tools",
-        _TOOLS,
+        _TOOLS_ALLOWED,
         "What you know of your own tools: a cap of their own, and whether running them again is "
         "safe. Nothing is declared by default, and nothing is guessed from a name.",
-        _registry,
+        _check_tools,
     ),
-    Setting(
+    SettingSpec(
         "passes",
-        _PASSES,
+        _PASSES_ALLOWED,
         "Which passes run, and in which order; your own among them. By default all of respool's "
         "that "
         "are not opt-in, in the order that they were made for.",
-        _known_passes,
+        _resolve_passes,
     ),
-    Setting(
+    SettingSpec(
         "repair",
-        SWITCH,
+        BOOLEAN_ALLOWED,
         "Whether a history that the provider would reject is mended. On by default: what the "
         "provider would accept is never touched, so a sound history cannot notice it.",
-        switch,
+        boolean,
     ),
-    Setting(
+    SettingSpec(
         "counter",
-        f"one of {listed(COUNTERS)}",
+        f"one of {join_names(COUNTERS)}",
         "How tokens are counted: o200k counts exactly, estimate is quick and close, auto takes "
         "o200k for the models that use it and the estimate where the tokenizer is not public.",
         lambda value: one_of(value, COUNTERS),
     ),
-    Setting(
-        "keep_recent",
-        _EXCHANGES,
+    SettingSpec(
+        "keep_exchanges",
+        _COUNT_ALLOWED,
         "How many of the latest exchanges that the model has seen are left alone by passes that "
         "cut by age. None by default: what will be needed is forecast, and age tells little of it.",
-        lambda value: whole(value, 0, _EXCHANGES),
+        lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
-    Setting(
+    SettingSpec(
         "keep_messages",
-        _EXCHANGES,
+        _COUNT_ALLOWED,
         "How many of the latest messages no pass touches, new ones counted. None by default: age "
         "tells little of what will be needed. It is how other methods count.",
-        lambda value: whole(value, 0, _EXCHANGES),
+        lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
-    Setting(
+    SettingSpec(
         "keep_calls",
-        _EXCHANGES,
+        _COUNT_ALLOWED,
         "How many of the latest calls, with their results, no pass touches, new ones counted; "
         "calls that were made together are never parted. None by default: age tells little of "
         "what will be needed.",
-        lambda value: whole(value, 0, _EXCHANGES),
+        lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
-    Setting(
-        "keep_reasoning",
-        _REASONING,
+    SettingSpec(
+        "keep_reasoning_messages",
+        _REASONING_ALLOWED,
         "How many of the latest messages keep their reasoning, where that is another number than "
         "for everything else. The same by default.",
-        _whole_or_none(_REASONING),
+        _optional_whole_number(_REASONING_ALLOWED),
     ),
-    Setting(
-        "step",
-        _TOKENS,
+    SettingSpec(
+        "reevaluate_tokens",
+        _TOKENS_ALLOWED,
         "How many tokens of new history must arrive before edits are considered again. Smaller "
         "reacts sooner; larger changes the projection, and so the provider's cache, less often.",
-        lambda value: whole(value, 1, _TOKENS),
+        lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
-    Setting(
-        "growth",
-        _SHARE,
+    SettingSpec(
+        "reevaluate_ratio",
+        _RATIO_ALLOWED,
         "The same as a share of the projection; the larger of the two counts. It keeps the work "
         "linear: the longer the history, the more must be new before all of it is looked at again.",
-        lambda value: share(value, _SHARE),
+        lambda value: ratio(value, _RATIO_ALLOWED),
     ),
-    Setting(
+    SettingSpec(
         "pin_tools",
-        _NAMES,
+        _NAMES_ALLOWED,
         "Tools whose calls and results always stay as they are, by name, or by kind: read, write, "
         "run, search, other. None by default: respool cannot know which of your tools are sacred.",
-        _texts,
+        _check_texts,
     ),
-    Setting(
+    SettingSpec(
         "pin_paths",
-        _NAMES,
+        _NAMES_ALLOWED,
         "Files whose reads and writes always stay as they are, as patterns: * within one folder, "
         "** across folders. None by default; a plan or a specification is worth a pin.",
-        _texts,
+        _check_texts,
     ),
-    Setting(
+    SettingSpec(
         "pin_calls",
-        _NAMES,
+        _NAMES_ALLOWED,
         "Single calls that always stay as they are, with their results, by the id that the request "
         "carries. None by default; it is for programs that know what must not go.",
-        _texts,
+        _check_texts,
     ),
-    Setting(
+    SettingSpec(
         "errors_verbatim",
-        SWITCH,
+        BOOLEAN_ALLOWED,
         "Whether the latest failure of an operation stays word for word until that operation "
         "succeeds. On by default: an agent that forgets why something failed does it again.",
-        switch,
+        boolean,
     ),
-    Setting(
-        "shape_arrivals",
-        SWITCH,
+    SettingSpec(
+        "trim_on_arrival",
+        BOOLEAN_ALLOWED,
         "Whether lines that will hardly be needed may be left out of runs, searches and long files "
         "before the model has seen them, where that breaks no cache. Off by default: what was "
         "never shown cannot be missed, and so is not asked for.",
-        switch,
+        boolean,
     ),
-    Setting(
-        "number_every",
-        _TOKENS,
+    SettingSpec(
+        "line_number_interval",
+        _TOKENS_ALLOWED,
         "Of the numbers that a reading tool puts before each line of a file, every so many-th "
         "stays (1: all), and the first and the last. Every fifth by default: the others can be "
         "told from those, and are a sixth of what Claude Code reads.",
-        lambda value: whole(value, 1, _TOKENS),
+        lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
-    Setting(
+    SettingSpec(
         "trim_kinds",
-        _KINDS,
+        _KINDS_ALLOWED,
         "Which kinds of content trim_results cuts to their shape; default stands for the usual. By "
         "default all but code and listings, which are needed again too often when they are cut.",
-        lambda value: several_of(value, (*CONTENTS, "other", DEFAULT), _KINDS),
+        lambda value: subset_of(value, (*CONTENTS, "other", DEFAULT), _KINDS_ALLOWED),
     ),
-    Setting(
+    SettingSpec(
         "budget",
-        _BUDGET,
+        _BUDGET_ALLOWED,
         "How many tokens a request may have in all. Unlimited by default: respool then cuts what "
         "pays, and more only where a request comes near the window of its model.",
-        _budget,
+        _check_budget,
     ),
-    Setting(
-        "fold_over",
-        _FOLD_OVER,
+    SettingSpec(
+        "fold_over_chars",
+        _FOLD_OVER_ALLOWED,
         "Over how many characters of calls and results all old ones fold into a summary, without "
         "any need of room. Never by default: what folds is gone until somebody asks for it.",
-        _whole_or_none(_FOLD_OVER),
+        _optional_whole_number(_FOLD_OVER_ALLOWED),
     ),
-    Setting(
-        "least",
-        _LEAST,
+    SettingSpec(
+        "min_chars",
+        _MIN_CHARS_ALLOWED,
         "How many characters a call or a result must have before a reference, a line or nothing "
         "takes its place. By default each pass has its own limit, under which little is saved.",
-        _whole_or_none(_LEAST),
+        _optional_whole_number(_MIN_CHARS_ALLOWED),
     ),
-    Setting(
-        "caution",
-        _FACTOR,
+    SettingSpec(
+        "miss_penalty",
+        _FACTOR_ALLOWED,
         "How much more it counts when the model misses something than what asking again costs. "
         "Larger cuts less. The default keeps the turns that miss something at one in a hundred.",
-        lambda value: factor(value, _FACTOR),
+        lambda value: factor(value, _FACTOR_ALLOWED),
     ),
-    Setting(
-        "at_once",
-        SWITCH,
+    SettingSpec(
+        "eager",
+        BOOLEAN_ALLOWED,
         "Whether every offer is taken as soon as it is made, whatever it costs. Off by default: "
         "what stands behind an edit is written to the provider's cache anew, so edits wait until "
         "they pay.",
-        switch,
+        boolean,
     ),
-    Setting(
+    SettingSpec(
         "advise",
-        SWITCH,
+        BOOLEAN_ALLOWED,
         "Whether an agent that goes in circles is told so, in a line at the end of its newest "
         "result, which then stays there. Off by default: it puts words of respool's into a tool's "
         "mouth, and that is yours to allow.",
-        switch,
+        boolean,
     ),
-    Setting(
-        "read_price",
-        _PRICE,
+    SettingSpec(
+        "cache_read_price",
+        _PRICE_ALLOWED,
         "What a token read from the provider's cache costs, in tokens of plain input. By default "
         "what the provider of the request's model charges.",
-        _price,
+        _check_price,
     ),
-    Setting(
-        "write_price",
-        _PRICE,
+    SettingSpec(
+        "cache_write_price",
+        _PRICE_ALLOWED,
         "What a token written to the provider's cache costs, in tokens of plain input. By default "
         "what the provider of the request's model charges, for as long as the marks ask for.",
-        _price,
+        _check_price,
     ),
-    Setting(
+    SettingSpec(
         "rendering",
-        f"one of {listed(RENDERINGS)}",
+        f"one of {join_names(RENDERINGS)}",
         "How tool history goes out: as calls, or told in plain messages where a gateway or a model "
         "refuses them: as a record that the client keeps (text; text-only leaves out the tools, "
         "too), or in the words of RFC 013. Calls by default: models know them best.",
@@ -370,68 +417,68 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 class Policy:
     """How a history is to be compacted; every default is safe.
 
-    >>> Policy(cap=20_000).origins()["cap"], Policy().origins()["cap"]
+    >>> Policy(cap_chars=20_000).origins()["cap_chars"], Policy().origins()["cap_chars"]
     ('code', 'default')
     """
 
-    cap: int | None = 32_000
+    cap_chars: int | None = 32_000
     tools: Tools = _NO_TOOLS
     # Lists will do; they are kept as tuples.
     passes: Sequence[str | Pass] | None = None
     repair: bool = True
     counter: CounterName = "auto"
-    keep_recent: int = 0
+    keep_exchanges: int = 0
     keep_messages: int = 0
     keep_calls: int = 0
-    keep_reasoning: int | None = None
-    step: int = 5_000
-    growth: float = 0.2
+    keep_reasoning_messages: int | None = None
+    reevaluate_tokens: int = 5_000
+    reevaluate_ratio: float = 0.2
     pin_tools: Sequence[str] = ()
     pin_paths: Sequence[str] = ()
     pin_calls: Sequence[str] = ()
     errors_verbatim: bool = True
-    shape_arrivals: bool = False
-    number_every: int = 5
+    trim_on_arrival: bool = False
+    line_number_interval: int = 5
     trim_kinds: Sequence[str] | None = None
     budget: int | None = None
-    fold_over: int | None = None
-    least: int | None = None
-    caution: float = 3.0
-    at_once: bool = False
+    fold_over_chars: int | None = None
+    min_chars: int | None = None
+    miss_penalty: float = 3.0
+    eager: bool = False
     advise: bool = False
-    read_price: float | None = None
-    write_price: float | None = None
+    cache_read_price: float | None = None
+    cache_write_price: float | None = None
     rendering: Rendering = "calls"
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
         """Refuse unknown settings, and note which ones the caller gave."""
-        refuse_unknown("Policy: ", given.items(), NAMES)
+        reject_unknown_keys("Policy: ", given.items(), NAMES)
         policy = object.__new__(cls)
-        object.__setattr__(policy, "_origins", dict.fromkeys(_entries(given), CODE))
+        object.__setattr__(policy, "_origins", dict.fromkeys(_origin_keys(given), CODE))
         return policy
 
     def __post_init__(self) -> None:
         for name in NAMES:
-            object.__setattr__(self, name, settle("Policy: ", name, getattr(self, name)))
+            object.__setattr__(self, name, check_setting("Policy: ", name, getattr(self, name)))
 
     @classmethod
     def preset(cls, name: str) -> Self:
         """A policy by its name; `safe` is the default."""
         if name not in tuple(PRESETS):
-            raise refusal("Policy: ", "preset", name, listed(PRESETS))
-        return cls().revised(PRESETS[name], f"preset {name}")
+            raise invalid_value("Policy: ", "preset", name, join_names(PRESETS))
+        return cls().with_values(PRESETS[name], f"preset {name}")
 
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Policy:
         """The policy in a `respool.toml`, or in `[tool.respool]` of a `pyproject.toml`."""
-        from .settings import from_toml  # late, for it does I/O and the core does not
+        from .config import from_toml  # late, for it does I/O and the core does not
 
         return from_toml(path)
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], base: Policy | None = None) -> Policy:
         """`base` with what the `RESPOOL_…` variables set; an unknown one is an error."""
-        from .settings import from_env
+        from .config import from_env
 
         return from_env(environ, base)
 
@@ -443,23 +490,23 @@ class Policy:
         **overrides: Any,
     ) -> Policy:
         """Defaults, then pyproject.toml and respool.toml found upwards, environment, overrides."""
-        from .settings import load
+        from .config import load
 
         return load(start, environ, overrides)
 
     def replace(self, **changes: Any) -> Self:
         """This policy with other values for some settings."""
-        refuse_unknown("Policy: ", changes.items(), NAMES)
-        return self.revised(changes, CODE)
+        reject_unknown_keys("Policy: ", changes.items(), NAMES)
+        return self.with_values(changes, CODE)
 
-    def revised(self, values: Mapping[str, object], origin: str) -> Self:
+    def with_values(self, values: Mapping[str, object], origin: str) -> Self:
         """This policy with these values, which came from `origin`."""
         settled: dict[str, Any] = {
-            name: settle(f"{origin}: ", name, value) for name, value in values.items()
+            name: check_setting(f"{origin}: ", name, value) for name, value in values.items()
         }
         current: dict[str, Any] = {name: getattr(self, name) for name in NAMES}
         policy = type(self)(**(current | settled))
-        changed = dict.fromkeys(_entries(settled, beside=self.tools), origin)
+        changed = dict.fromkeys(_origin_keys(settled, beside=self.tools), origin)
         object.__setattr__(policy, "_origins", {**self.__dict__["_origins"], **changed})
         return policy
 
@@ -471,30 +518,32 @@ class Policy:
 
     def fingerprint(self) -> bytes:
         """The same for policies that project alike, in every process."""
-        values = [[name, _plain(getattr(self, name))] for name in NAMES]
+        values = [[name, _to_plain_data(getattr(self, name))] for name in NAMES]
         return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).digest()
 
 
-def _entries(values: Mapping[str, object], beside: Tools = _NO_TOOLS) -> list[str]:
+def _origin_keys(values: Mapping[str, object], beside: Tools = _NO_TOOLS) -> list[str]:
     """The settings among these values, and each tool that `beside` does not declare the same."""
     declared = values.get("tools")
     tools = declared if isinstance(declared, Tools) else _NO_TOOLS
     return [*values, *(f"tools.{tool.name}" for tool in tools if tool not in set(beside))]
 
 
-def settle(where: str, name: str, value: object) -> object:
+def check_setting(source: str, name: str, value: object) -> object:
     """The value of a setting, checked; `where` says in an error which source it came from."""
     setting = _BY_NAME[name]
     try:
         return setting.check(value)
     except ValueError as error:
-        raise refusal(where, name, value, str(error) or setting.allowed) from None
+        raise invalid_value(source, name, value, str(error) or setting.allowed) from None
 
 
-def _plain(value: object) -> object:
+def _to_plain_data(value: object) -> object:
     """A setting's value as JSON can hold it; a user's function by what tells it apart."""
     if isinstance(value, tuple):
-        return [_plain(one) for one in cast(tuple[object, ...], value)]
+        return [_to_plain_data(one) for one in cast(tuple[object, ...], value)]
     if isinstance(value, Tools):
-        return [[[key, _plain(told)] for key, told in tool.declared().items()] for tool in value]
-    return token_of(value) if callable(value) else value
+        return [
+            [[key, _to_plain_data(told)] for key, told in tool.declared().items()] for tool in value
+        ]
+    return pass_token(value) if callable(value) else value

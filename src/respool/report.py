@@ -1,4 +1,4 @@
-"""What was done to a request, why, and what it saved, counted with one counter."""
+"""Report of a compaction: edits, reasons and savings, counted with one counter."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from .compaction.mimicry import Mimicry
+from .compaction.offers import OfferRecord
 from .edits import Advise, Edit
-from .folding.mimicry import Mimicry
-from .folding.refetching import Refetched
-from .planning.tracing import Traced
-from .repair.mending import Repair
+from .history.refetches import Refetch
+from .providers.base import Repair
 
 
-class Counted(Struct, frozen=True, gc=False):
+class TokenCounts(Struct, frozen=True, gc=False):
     """A request's tokens."""
 
     before: int = 0
@@ -37,7 +37,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     format: str | None = None
     model: str | None = None
     counter: str | None = None  # "o200k" counts exactly, "estimate" is close
-    tally: Callable[[], Counted] = Counted
+    tally: Callable[[], TokenCounts] = TokenCounts
     messages: int = 0
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
@@ -46,11 +46,11 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     epochs: int = 0  # how often edits were put in force so far; between epochs projections extend
     prefix: str | None = None  # the hash of this history, which facts refer to
     mimicry: tuple[Mimicry, ...] = ()  # where the model wrote what only respool writes
-    refetched: tuple[Refetched, ...] = ()  # what the model fetched again after it was taken out
-    trace: tuple[Traced, ...] | None = None  # every offer, where that was asked for
+    refetched: tuple[Refetch, ...] = ()  # what the model fetched again after it was taken out
+    trace: tuple[OfferRecord, ...] | None = None  # every offer, where that was asked for
 
     @cached_property
-    def _counted(self) -> Counted:
+    def _counted(self) -> TokenCounts:
         return self.tally()
 
     @property
@@ -87,9 +87,9 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def to_dict(self) -> dict[str, Any]:
         """The report as plain data."""
         told: dict[str, Any] = {"format": self.format, "model": self.model, "counter": self.counter}
-        for name in _FIGURES:
+        for name in _TOKEN_FIELDS:
             told[name] = getattr(self, name)
-        for name in _LISTED:
+        for name in _LIST_FIELDS:
             told[name] = msgspec.to_builtins(getattr(self, name))
         if self.trace is not None:
             told["trace"] = msgspec.to_builtins(self.trace)
@@ -106,7 +106,9 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copied and sent to other processes with its figures, without what they are counted of."""
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
-        return _report_of, ({**fields, "tally": partial(Counted, *astuple(self._counted))},)
+        return _restore_report, (
+            {**fields, "tally": partial(TokenCounts, *astuple(self._counted))},
+        )
 
     def __repr__(self) -> str:
         return f"<Report {self.headline()}>"
@@ -122,7 +124,7 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         share = 100 * self.tokens_saved / self.tokens_before if self.tokens_before else 0.0
         figures = f"{self.tokens_before:,} -> {self.tokens_after:,} {counted}"
         saving = sum(not isinstance(edit, Advise) for edit in self.edits)
-        return f"{self.format}: {figures}, {share:.1f} % saved by {_count(saving, 'edit')}"
+        return f"{self.format}: {figures}, {share:.1f} % saved by {_pluralize(saving, 'edit')}"
 
     def to_text(self) -> str:
         """The report for a person, a line an edit."""
@@ -137,26 +139,26 @@ class Report(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         ]
         if self.repairs:
             change = f"{self.tokens_repaired:+,} tokens"
-            lines.append(f"{_count(len(self.repairs), 'repair')}, {change}:")
+            lines.append(f"{_pluralize(len(self.repairs), 'repair')}, {change}:")
             lines += [f"  {one.code} {one.place}: {one.done}" for one in self.repairs]
         if self.tokens_rendered:
             lines.append(f"calls and results told in words, {self.tokens_rendered:+,} tokens")
         if advice:
             lines.append(
-                f"advice in {_count(len(advice), 'result')}, +{self.tokens_advised:,} tokens:"
+                f"advice in {_pluralize(len(advice), 'result')}, +{self.tokens_advised:,} tokens:"
             )
             lines += [f"  {edit.reason} at {edit.ref}: {edit.text}" for edit in advice]
-        lines += [f"  {_fetched_again(one)}" for one in self.refetched]
+        lines += [f"  {_describe_refetch(one)}" for one in self.refetched]
         lines += [f"  pass {name} skipped: {why}" for name, why in self.failures.items()]
         lines += [f"  {one.kind} mimicked at {one.ref}, in {one.where}" for one in self.mimicry]
         return "\n".join(lines)
 
 
-def _report_of(fields: dict[str, Any]) -> Report:
+def _restore_report(fields: dict[str, Any]) -> Report:
     return Report(**fields)
 
 
-def _fetched_again(one: Refetched) -> str:
+def _describe_refetch(one: Refetch) -> str:
     what = f"{one.tool} {one.target}".strip()
     return (
         f"fetched again at {one.ref}, stays from now on: {what}, "
@@ -164,14 +166,14 @@ def _fetched_again(one: Refetched) -> str:
     )
 
 
-def _count(number: int, what: str) -> str:
+def _pluralize(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
-_FIGURES = (
+_TOKEN_FIELDS = (
     "tokens_before", "tokens_after", "tokens_repaired", "tokens_rendered", "tokens_advised",
 )  # fmt: skip
-_LISTED = (
+_LIST_FIELDS = (
     "messages", "edits", "repairs", "failures", "untouched", "epochs", "prefix", "mimicry",
     "refetched",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Counting tokens: exactly with o200k, by a fast estimate where the tokenizer is not public."""
+"""Token counters: o200k, or an estimate for tokenizers that are not public."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from msgspec import Struct
 
 from .transcript import Part
 
-Choice = Literal["auto", "o200k", "estimate"]
-Family = Literal["openai", "claude", "claude-to-4.6", "gemini", "other"]
+CounterChoice = Literal["auto", "o200k", "estimate"]
+TokenizerFamily = Literal["openai", "claude", "claude-to-4.6", "gemini", "other"]
 
 
-class Counter(Protocol):
+class TokenCounter(Protocol):
     """Counts the tokens of a text; a report and the edits it judges share one."""
 
     @property
@@ -39,12 +39,12 @@ class ExactCounter(Struct, frozen=True):
         """The o200k tokens of a text; what looks like a special token is ordinary text."""
         try:
             # The counter reads UTF-8, which a text keeps for good once it was asked for it.
-            return load_o200k()(text if text.isascii() else _twin(text))
+            return load_o200k()(text if text.isascii() else _copy_text(text))
         except UnicodeEncodeError:
             return load_o200k()(replace_surrogates(text))
 
 
-def _twin(text: str) -> str:
+def _copy_text(text: str) -> str:
     """Another text that says the same."""
     return f"{text} "[:-1]
 
@@ -71,12 +71,12 @@ def estimate(text: str) -> int:
     return _tokens(_weight(text)) if text else 0
 
 
-def sizer_for(counter: Counter) -> Counter:
+def fast_counter(counter: TokenCounter) -> TokenCounter:
     """What tells at once about how large a text is: the counter itself, where that is quick."""
     return EstimateCounter() if isinstance(counter, ExactCounter) else counter
 
 
-def counter_for(format: str, model: str | None, choice: Choice = "auto") -> Counter:
+def counter_for(format: str, model: str | None, choice: CounterChoice = "auto") -> TokenCounter:
     """The one counter for a request, from its wire format and the model it names.
 
     >>> counter_for("openai-chat", "gpt-5").name
@@ -84,13 +84,13 @@ def counter_for(format: str, model: str | None, choice: Choice = "auto") -> Coun
     >>> counter_for("openai-chat", "qwen3-coder").name
     'estimate'
     """
-    family = family_of(format, model)
+    family = tokenizer_family(format, model)
     if choice == "o200k" or (choice == "auto" and family == "openai"):
         return ExactCounter()
     return EstimateCounter(PERMILLE[family])
 
 
-def part_tokens(part: Part, counter: Counter) -> int:
+def part_tokens(part: Part, counter: TokenCounter) -> int:
     """Tokens of one part by the request's counter: its text, its name, and what text hides."""
     tokens = part.weight
     if part.text:
@@ -101,7 +101,7 @@ def part_tokens(part: Part, counter: Counter) -> int:
 
 
 @lru_cache(1024)
-def _name_tokens(name: str, counter: Counter) -> int:
+def _name_tokens(name: str, counter: TokenCounter) -> int:
     """Tokens of a tool's name, of which there are few."""
     return counter.count(name)
 
@@ -112,7 +112,7 @@ def _name_tokens(name: str, counter: Counter) -> int:
 # and more in recorded sessions (bench/fit_estimate.py --families, 2026-11-15; median, p10 to p90):
 # Claude up to 4.6 1.25 (n = 364, 1.08 to 1.44), later ones 1.67 (75, 1.54 to 1.79), Gemini 3 1.25
 # (155, 1.15 to 1.33). "other" is a guess: most have vocabularies somewhat smaller than o200k's.
-PERMILLE: dict[Family, int] = {
+PERMILLE: dict[TokenizerFamily, int] = {
     "openai": 1000,
     "claude": 1650,
     "claude-to-4.6": 1250,
@@ -120,7 +120,7 @@ PERMILLE: dict[Family, int] = {
     "other": 1100,
 }
 
-_FORMAT_FAMILY: dict[str, Family] = {"anthropic": "claude", "gemini": "gemini"}
+_FORMAT_FAMILY: dict[str, TokenizerFamily] = {"anthropic": "claude", "gemini": "gemini"}
 
 # A model's name often stands behind a vendor or a region: "openrouter/qwen/…", "us.anthropic.…".
 _NAME_START = r"(?:^|[/:@._-])(?:"
@@ -137,7 +137,7 @@ _OTHER = re.compile(
 )
 
 
-def family_of(format: str, model: str | None) -> Family:
+def tokenizer_family(format: str, model: str | None) -> TokenizerFamily:
     """The family a request's model belongs to; the wire's own one when the name says nothing."""
     name = (model or "").lower()
     if "claude" in name:
@@ -158,11 +158,11 @@ def family_of(format: str, model: str | None) -> Family:
 # On repositories it was not fitted to (26,129 parts): median error 5.7 %, a tenth of the parts over
 # 15.8 %, all together 1.0 % too low; characters / 4: 14.6 %, 28.3 %, 11.3 %. 19 times faster.
 LOWER = 19
-BLANK = 18
+SPACE = 18
 PUNCTUATION = 58
 UPPER = 27
 DIGIT = 75
-BREAK = 38
+CONTROL = 38
 SYMBOL = 95
 TWO_BYTES = 32
 WIDE = 68
@@ -171,11 +171,11 @@ FOUR_BYTES = 196
 # Every byte is in one class.
 CLASSES: tuple[tuple[str, bytes, int], ...] = (
     ("LOWER", b"abcdefghijklmnopqrstuvwxyz", LOWER),
-    ("BLANK", b" ", BLANK),
+    ("BLANK", b" ", SPACE),
     ("PUNCTUATION", b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", PUNCTUATION),
     ("UPPER", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", UPPER),
     ("DIGIT", b"0123456789", DIGIT),
-    ("BREAK", bytes(range(32)) + b"\x7f", BREAK),  # newlines, tabs and control characters
+    ("BREAK", bytes(range(32)) + b"\x7f", CONTROL),  # newlines, tabs and control characters
     ("SYMBOL", b"\xe2", SYMBOL),  # arrows, box drawing, bullets, typographic quotes
     ("TWO_BYTES", bytes(range(0xC0, 0xE0)), TWO_BYTES),  # accents, Cyrillic, Greek, Arabic
     ("WIDE", b"\xe0\xe1" + bytes(range(0xE3, 0xF0)), WIDE),  # Indic, Thai, kana, CJK, Hangul

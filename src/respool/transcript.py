@@ -1,4 +1,4 @@
-"""Parts, exchanges and units: what a tool history is made of, in any wire format."""
+"""Parts, exchanges and units: a tool history in any wire format."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
-Kind = Literal["text", "reasoning", "call", "result", "media", "opaque"]
+PartKind = Literal["text", "reasoning", "call", "result", "media", "opaque"]
 Speaker = Literal["system", "user", "model", "tool"]
-Path = tuple[str | int, ...]
+BlockPath = tuple[str | int, ...]
 
 
 class Ref(Struct, frozen=True, gc=False):
     """Where a part stands: the message's row in the repaired history, and the path inside it."""
 
     row: int
-    path: Path
+    path: BlockPath
 
     def __str__(self) -> str:
         return f"[{self.row}]" + "".join(
@@ -29,7 +29,7 @@ class Part(Struct, frozen=True, gc=False):
     """One text, reasoning, call, result, media or opaque block."""
 
     ref: Ref
-    kind: Kind
+    kind: PartKind
     speaker: Speaker
     text: str = ""  # what it says; for a call its arguments, for a result all its text
     name: str = ""  # the tool's name, where the wire gives it
@@ -55,13 +55,15 @@ class Unit(Struct, frozen=True, gc=False):
 
     rows: tuple[int, int]
     parts: tuple[int, int]
-    answers: int  # the first part that is not the model's; == parts[1] when nothing answered yet
+    answers_from: (
+        int  # the first part that is not the model's; == parts[1] when nothing answered yet
+    )
     exchanges: tuple[int, ...]
     reasoning: tuple[int, ...]  # what goes as one; none where it must stay
     locked: bool  # its exchanges can only go together
 
 
-class History(Protocol):
+class ReadOnlyTranscript(Protocol):
     """A history in one index, to be read: every pass sees this and nothing else."""
 
     @property
@@ -109,7 +111,7 @@ class Transcript(Struct, frozen=True):
         return None if ordinal < 0 else self.parts[self.exchanges[ordinal].call]
 
 
-class Index:
+class TranscriptIndex:
     """Builds the transcript unit by unit; one pass, and cheap to copy at a boundary."""
 
     def __init__(self) -> None:
@@ -120,9 +122,9 @@ class Index:
         self.results: list[int] = []
         self._by_id: dict[str, deque[int]] = {}  # call id -> ordinals still unanswered
 
-    def copy(self) -> Index:
+    def copy(self) -> TranscriptIndex:
         """An index that can grow apart from this one."""
-        twin = Index()
+        twin = TranscriptIndex()
         twin.parts = self.parts.copy()
         twin.exchanges = self.exchanges.copy()
         twin.units = self.units.copy()
@@ -139,14 +141,21 @@ class Index:
     def freeze(self) -> Transcript:
         """The transcript as far as it has been read."""
         return Transcript(
-            tuple(self.parts), tuple(self.exchanges), tuple(self.units),
-            tuple(self.exchange_of), tuple(self.results),
-        )  # fmt: skip
+            tuple(self.parts),
+            tuple(self.exchanges),
+            tuple(self.units),
+            tuple(self.exchange_of),
+            tuple(self.results),
+        )
 
     def add_unit(
-        self, rows: tuple[int, int], model: Iterable[Part], answers: Iterable[Part], locked: bool,
-        kept: bool = False,
-    ) -> Unit:  # fmt: skip
+        self,
+        rows: tuple[int, int],
+        model: Iterable[Part],
+        answers: Iterable[Part],
+        locked: bool,
+        keeps_reasoning: bool = False,
+    ) -> Unit:
         """Append one unit's parts and pair its calls with its results."""
         first = len(self.parts)
         ordinals: list[int] = []
@@ -159,7 +168,7 @@ class Index:
             self._add_part(part, ordinals, reasoning, strays)
         if strays:
             self._pair_by_tool(strays, ordinals)
-        loose = () if kept else tuple(reasoning)
+        loose = () if keeps_reasoning else tuple(reasoning)
         unit = Unit(rows, (first, len(self.parts)), answered_from, tuple(ordinals), loose, locked)
         self.units.append(unit)
         return unit
@@ -204,11 +213,11 @@ class Index:
         for ordinal in ordinals:
             call = self.parts[self.exchanges[ordinal].call]
             ids.add(call.id)
-            open_calls.setdefault(_tool(call), deque()).append(ordinal)
+            open_calls.setdefault(_tool_key(call), deque()).append(ordinal)
         for position in strays:
             part = self.parts[position]
             if not part.id or part.id not in ids:
-                waiting = open_calls.get(_tool(part))
+                waiting = open_calls.get(_tool_key(part))
                 self._pair(self._next(waiting, position), position)
 
     def _pair(self, ordinal: int | None, position: int) -> bool:
@@ -229,5 +238,5 @@ class Index:
         return None
 
 
-def _tool(part: Part) -> str:
+def _tool_key(part: Part) -> str:
     return f"{'server' if part.server else 'client'} {part.name}"

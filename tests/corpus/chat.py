@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .recording import Message, Recording
+from tests.corpus.recording import Message, Recording
 
 _WIRE = ("role", "content", "name", "tool_calls", "tool_call_id")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .recording import Message, Recording
+from tests.corpus.recording import Message, Recording
 
 
 def read(session: Message) -> Recording:

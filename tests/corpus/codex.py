@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .recording import Message, Recording
+from tests.corpus.recording import Message, Recording
 
 
 def read(session: Message) -> Recording:

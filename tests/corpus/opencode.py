@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .chat import chat_call
-from .recording import Message, Recording
+from tests.corpus.chat import chat_call
+from tests.corpus.recording import Message, Recording
 
 _BOOKKEEPING = ("step-start", "step-finish", "patch")
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.corpus import chat, claude_code, codex, copilot_cli, gemini_cli, opencode, openhands, pi
+from tests.corpus.recording import Message, Recording
 from tests.strategies import HISTORY
-
-from . import chat, claude_code, codex, copilot_cli, gemini_cli, opencode, openhands, pi
-from .recording import Message, Recording
 
 READERS: dict[str, Callable[[Message], Recording]] = {
     "claude-code": claude_code.read,

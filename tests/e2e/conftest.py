@@ -1,4 +1,4 @@
-"""What the tests in a browser share."""
+"""Fixtures of the browser tests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.browser import Tab, browsing, missing
-from tests.e2e.looking import Look, Seen
+from tests.e2e.browser import Look, Seen, Tab, browsing, missing
 
 
 @pytest.fixture(scope="module")

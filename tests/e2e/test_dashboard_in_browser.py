@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: live, by keyboard, in both colours, and with hostile text."""
+"""The dashboard in a real browser: live, by keyboard, in both themes, with hostile text."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.dashboards import LONG, Dashboarded, dashboarded
-from tests.e2e.browser import COLLIDING, FAINT
-from tests.e2e.looking import SOON, Look
-from tests.formats import Exchange
+from tests.dashboard.support import LONG, Dashboarded, dashboarded
+from tests.e2e.browser import COLLIDING, FAINT, SOON, Look
+from tests.support.formats import Exchange
 
 pytestmark = pytest.mark.e2e
 

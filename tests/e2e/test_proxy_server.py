@@ -19,9 +19,10 @@ from respool.proxy.forwarding.config import Config
 from respool.proxy.forwarding.record import to_nowhere
 from respool.proxy.forwarding.upstreams import upstreams_of
 from respool.proxy.running import serving_in_thread
-from respool.store import Record
-from tests.e2e.server import CONTEXT, WIRES, ModelServer
-from tests.e2e.talking import growing
+from respool.store import RequestRecord
+from tests.e2e.conversations import growing
+from tests.e2e.model_process import CONTEXT
+from tests.e2e.model_server import WIRES, ModelServer
 from tests.laws.subject import EAGER
 
 pytestmark = pytest.mark.e2e
@@ -29,7 +30,9 @@ pytestmark = pytest.mark.e2e
 wires = pytest.mark.parametrize("format", WIRES)
 MARGIN = 8  # tokens: what opens the answer, and the one that came of it
 SOON = 10.0
-WAITING = respool.Policy(step=1_000_000)  # nothing is edited of so short a history, but for a limit
+WAITING = respool.Policy(
+    reevaluate_tokens=1_000_000
+)  # nothing is edited of so short a history, but for a limit
 WORDS = 16  # tokens of a streamed answer
 LENGTH = {"openai-responses": "max_output_tokens"}
 LAST = {
@@ -42,12 +45,12 @@ LAST = {
 @contextmanager
 def proxied(
     server: ModelServer, policy: respool.Policy, folder: Path, patch: pytest.MonkeyPatch
-) -> Generator[tuple[ModelServer, list[Record]]]:
+) -> Generator[tuple[ModelServer, list[RequestRecord]]]:
     """The same server by way of a proxy, and what that writes down."""
     patch.setenv("RESPOOL_STORE", str(folder / "respool.db"))
     names = ("anthropic", "openai", "gemini")
     config = Config(port=0, upstreams=upstreams_of(f"{name}={server.address}" for name in names))
-    records: list[Record] = []
+    records: list[RequestRecord] = []
 
     def make() -> Any:
         return compacting_app(config, Options(policy=policy), to_nowhere, heard=records.append)
@@ -56,7 +59,7 @@ def proxied(
         yield ModelServer(running_here.url), records
 
 
-def written(records: list[Record], count: int) -> list[Record]:
+def written(records: list[RequestRecord], count: int) -> list[RequestRecord]:
     """The records, once there are so many: they are written aside."""
     until = time.monotonic() + SOON
     while len(records) < count and time.monotonic() < until:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import anthropic, gemini, mistral, openai_chat, openai_responses
+from tests.judges import anthropic, gemini, mistral, openai_chat, openai_responses
 
 __all__ = ["HISTORY_JUDGES", "JUDGES", "judge"]
 

@@ -16,8 +16,8 @@ from anthropic.types.beta.message_create_params import (
     MessageCreateParamsStreaming,
 )
 
-from .future import without_future
-from .strict_types import Judgement
+from tests.judges.future import without_future
+from tests.judges.strict_types import Judgement
 
 _MESSAGES = Judgement(list[BetaMessageParam])
 _ONCE = Judgement(MessageCreateParamsNonStreaming)

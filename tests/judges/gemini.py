@@ -14,8 +14,8 @@ from typing import Any
 
 from google.genai import types
 
-from .future import without_future
-from .strict_types import Judgement
+from tests.judges.future import without_future
+from tests.judges.strict_types import Judgement
 
 _CONTENTS = Judgement(list[types.Content])
 _FIELDS = {

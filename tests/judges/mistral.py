@@ -24,7 +24,7 @@ from mistral_common.protocol.instruct.request import ChatCompletionRequest
 from mistral_common.protocol.instruct.validator import ValidationMode, get_validator
 from mistral_common.tokens.tokenizers.base import TokenizerVersion
 
-from .future import without_future
+from tests.judges.future import without_future
 
 Message = dict[str, Any]
 

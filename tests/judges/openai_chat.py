@@ -15,8 +15,8 @@ from openai.types.chat.completion_create_params import (
     CompletionCreateParamsStreaming,
 )
 
-from .future import without_future
-from .strict_types import Judgement
+from tests.judges.future import without_future
+from tests.judges.strict_types import Judgement
 
 # Sent by real clients, unknown to OpenAI's types: reasoning that DeepSeek and its likes want back,
 # and the tool's name beside its id.

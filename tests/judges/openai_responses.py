@@ -17,8 +17,8 @@ from openai.types.responses.response_create_params import (
     ResponseCreateParamsStreaming,
 )
 
-from .future import without_future
-from .strict_types import Judgement
+from tests.judges.future import without_future
+from tests.judges.strict_types import Judgement
 
 # With `store: false` clients send items back without their ids.
 LEFT_OUT: dict[str, dict[str, Any]] = {

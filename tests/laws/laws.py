@@ -10,22 +10,21 @@ from itertools import pairwise
 from typing import Any
 
 from respool.api import check, expand
-from respool.check.rules import steps_of
-from respool.codecs.formats import CODECS
-from respool.edits import Advise, DropExchange, PlaceMark, Replace
+from respool.compaction.memo import Memo
+from respool.edits import Advise, DropExchange, PlaceBreakpoint, Replace
 from respool.engine import Compaction
-from respool.folding.memo import Memo
-from respool.marker import Marker, Short, find_marker, hole_in, reference
-from respool.passes.plain import CODE, plain, with_fewer_numbers
+from respool.markers import ClipMarker, OmissionMarker, find_marker, parse_gap, reference
 from respool.policy import Policy
+from respool.providers.base import split_steps
+from respool.providers.registry import CODECS
+from respool.shapes.decoration import ESCAPE_CODE, strip_padding, thin_line_numbers
 from respool.tokens import counter_for, part_tokens
-from respool.transcript import Index
+from respool.transcript import TranscriptIndex
 from tests.judges import JUDGES
+from tests.laws.spans import same_but_for_marks, spans, spellings
+from tests.laws.subject import IDLE, ORDINARY, Compact
 from tests.strategies import HISTORY
-from tests.timing import takes_at_most
-
-from .spans import same_but_for_marks, spans, spellings
-from .subject import IDLE, ORDINARY, Compact
+from tests.support.timing import takes_at_most
 
 # What no change to the history can mend: it is the request around it that is wrong.
 MARKLESS = ("tidied", "blanks")  # reasons of edits that take out no words: nothing to go back for
@@ -60,11 +59,11 @@ def _holds_own_mark(fresh: Sequence[Any], sources: Sequence[Any]) -> bool:
 def _touchable(out: Compaction[Any], format: str, history: Sequence[Any]) -> int:
     """How many messages the edits and repairs of a report can have changed at most."""
     rows: set[int] = set()
-    for step in steps_of(CODECS[format], history):  # type: ignore[index]
+    for step in split_steps(CODECS[format], history):  # type: ignore[index]
         step_rows = range(step.at, step.at + len(step.messages))
         for edit in out.report.edits:
             if edit.ref.row in step_rows:
-                alone = isinstance(edit, Replace | PlaceMark | Advise)
+                alone = isinstance(edit, Replace | PlaceBreakpoint | Advise)
                 rows.update([edit.ref.row] if alone else step_rows)
     return len(rows) + 4 * len(out.report.repairs)
 
@@ -165,11 +164,11 @@ def reversible(compact: Compact, format: str, request: Any) -> None:
 
 def _is_record_of_all(ordinals: Sequence[int], original: str, format: str, request: Any) -> None:
     """A summary leads back to every call and every result that it tells of, in their order."""
-    index, codec = Index(), CODECS[format]  # type: ignore[index]
-    for step in steps_of(codec, request[HISTORY[format]]):
-        model = [part for message in step.model for part in codec.read(0, message)]
-        answers = [part for message in step.answers for part in codec.read(0, message)]
-        index.add_unit((0, 0), model, answers, codec.locks(model))
+    index, codec = TranscriptIndex(), CODECS[format]  # type: ignore[index]
+    for step in split_steps(codec, request[HISTORY[format]]):
+        model = [part for message in step.model for part in codec.decode(0, message)]
+        answers = [part for message in step.answers for part in codec.decode(0, message)]
+        index.add_unit((0, 0), model, answers, codec.has_locked_calls(model))
     at = 0
     for ordinal in ordinals:
         pair = index.exchanges[ordinal]
@@ -187,9 +186,9 @@ def honest(compact: Compact, format: str, request: Any) -> None:
         if not isinstance(edit, Replace):
             continue
         original, marker = out.originals[edit.original], find_marker(edit.text)
-        if isinstance(marker, Marker):
+        if isinstance(marker, ClipMarker):
             _marker_is_true(marker, original, edit.text)
-        elif isinstance(marker, Short):
+        elif isinstance(marker, OmissionMarker):
             _short_is_true(marker, original, edit.text)
         elif edit.reason in MARKLESS:
             _leaves_all_words(original, edit.text)
@@ -198,13 +197,15 @@ def honest(compact: Compact, format: str, request: Any) -> None:
         return
     counter = counter_for(format, request.get("model"))
     field = HISTORY[format]
-    rest = sum(part_tokens(p, counter) for p in CODECS[format].read_head(request))  # type: ignore[index]
+    rest = sum(part_tokens(p, counter) for p in CODECS[format].decode_head(request))  # type: ignore[index]
     before = sum(part_tokens(p, counter) for p in _parts(format, request)) + rest
     after = sum(part_tokens(p, counter) for p in _parts(format, out.request)) + rest
     assert report.tokens_before == before
     if not report.repairs:
         assert report.tokens_after == after, "the report's figure is not the projection's"
-        if all(isinstance(edit, Replace | PlaceMark) for edit in report.edits):  # nothing is joined
+        if all(
+            isinstance(edit, Replace | PlaceBreakpoint) for edit in report.edits
+        ):  # nothing is joined
             saved = sum(getattr(edit, "saved", 0) for edit in report.edits)
             assert report.tokens_saved == saved, "an edit's figure is not what it saved"
     assert field in out.request
@@ -213,12 +214,14 @@ def honest(compact: Compact, format: str, request: Any) -> None:
 def _marker_is_true(marker: Any, original: str, text: str) -> None:
     assert marker.size == len(original)
     assert marker.ref in text
-    bare = CODE.sub("", original)  # codes are tidied out of it, too
+    bare = ESCAPE_CODE.sub("", original)  # codes are tidied out of it, too
     if marker.unit == "lines":
         stay = [line for line in text.split("\n") if line != str(marker)]
         ends = original.endswith("\n") and stay[-1:] == [""]
         assert marker.all == original.count("\n") + (not original.endswith("\n"))
-        noted = original.count("\n") - plain(original).count("\n")  # a tool's own, tidied out of it
+        noted = original.count("\n") - strip_padding(original).count(
+            "\n"
+        )  # a tool's own, tidied out of it
         left = marker.all - marker.gone + marker.errors
         assert len(stay) - ends in (left, left - noted)
         assert all(_stood_there(line, original, bare) for line in stay)
@@ -228,7 +231,7 @@ def _marker_is_true(marker: Any, original: str, text: str) -> None:
         kept = len(text) - len(str(marker)) - sum(len(line) + 1 for line in told)
         assert marker.all == len(original)
         assert all(_stood_there(line, original, bare) for line in told)
-        spare = len(original) - len(with_fewer_numbers(plain(bare), 5))  # tidied out of it
+        spare = len(original) - len(thin_line_numbers(strip_padding(bare), 5))  # tidied out of it
         assert -spare <= kept - (marker.all - marker.gone) <= 2
 
 
@@ -243,23 +246,25 @@ def _stood_there(line: str, original: str, bare: str) -> bool:
     )
 
 
-def _short_is_true(marker: Short, original: str, text: str) -> None:
+def _short_is_true(marker: OmissionMarker, original: str, text: str) -> None:
     """What a marker without a cap says: its reference, its count, and whole lines where it cuts."""
     assert marker.ref == reference(original)
-    assert 0 < marker.gone <= (marker.all or marker.gone)
-    holes = [one for line in text.split("\n") if (one := hole_in(line)) is not None]
-    assert sum(gone for gone, unit in holes if unit == marker.unit) in (0, marker.gone)
+    assert 0 < marker.omitted <= (marker.total or marker.omitted)
+    holes = [one for line in text.split("\n") if (one := parse_gap(line)) is not None]
+    assert sum(gone for gone, unit in holes if unit == marker.unit) in (0, marker.omitted)
     if marker.unit == "lines":
-        assert (marker.all or marker.gone) == original.count("\n") + (not original.endswith("\n"))
+        assert (marker.total or marker.omitted) == original.count("\n") + (
+            not original.endswith("\n")
+        )
     elif marker.unit == "chars":
-        assert (marker.all or marker.gone) == len(original)
+        assert (marker.total or marker.omitted) == len(original)
 
 
 def _leaves_all_words(original: str, text: str) -> None:
     """A text that was only tidied, or squeezed, says nothing that the original does not."""
     unfolded: list[str] = []
     for line in text.split("\n"):
-        repeats = hole_in(line)
+        repeats = parse_gap(line)
         unfolded += [unfolded[-1]] * repeats[0] if repeats and unfolded else [line]
     bare = re.sub(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b[^\[]", "", original)
     words = set(bare.split())
@@ -314,4 +319,4 @@ def linear(
 def _parts(format: str, request: Any) -> list[Any]:
     codec = CODECS[format]  # type: ignore[index]
     history = request[HISTORY[format]]
-    return [part for row, message in enumerate(history) for part in codec.read(row, message)]
+    return [part for row, message in enumerate(history) for part in codec.decode(row, message)]

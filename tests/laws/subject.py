@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from respool.engine import Compaction, compacted, fold_request
+from respool.compaction.memo import Memo
+from respool.engine import Compaction, build_compaction, fold_request
 from respool.errors import PassedThrough, UnreadableRequest
 from respool.facts import Facts
-from respool.folding.memo import Memo
 from respool.passes import PASSES, Pass
 from respool.policy import Policy
 from respool.report import Report
-
-from .trial_passes import (
+from tests.laws.trial_passes import (
     drop_every_other_exchange,
     drop_old_reasoning,
     mark_the_last_seen,
@@ -20,20 +19,29 @@ from .trial_passes import (
 )
 
 # Evaluate at every boundary, with a cap that bites: the most that the fold can do.
-EAGER = Policy(cap=200, step=1, growth=0.0, at_once=True)
+EAGER = Policy(cap_chars=200, reevaluate_tokens=1, reevaluate_ratio=0.0, eager=True)
 # Edits wait until they pay, at prices at which some do in histories of a few hundred tokens.
-PRICED = Policy(cap=200, step=1, growth=0.0, caution=0.0, read_price=0.1, write_price=0.2)
+PRICED = Policy(
+    cap_chars=200,
+    reevaluate_tokens=1,
+    reevaluate_ratio=0.0,
+    miss_penalty=0.0,
+    cache_read_price=0.1,
+    cache_write_price=0.2,
+)
 # The same before the model has seen it, as far as the policy lets that happen.
-LEAN = PRICED.replace(shape_arrivals=True)
-ORDINARY = Policy(cap=200)
+LEAN = PRICED.replace(trim_on_arrival=True)
+ORDINARY = Policy(cap_chars=200)
 # What respool comes from, with constants that bite in sessions of a few calls.
 SMALL_SOURCES = {
-    "codetether": Policy.preset("codetether").replace(cap=700, keep_messages=2, keep_reasoning=1),
-    "clark": Policy.preset("clark").replace(cap=200),
-    "rfc013": Policy.preset("rfc013").replace(keep_calls=2, fold_over=200),
+    "codetether": Policy.preset("codetether").replace(
+        cap_chars=700, keep_messages=2, keep_reasoning_messages=1
+    ),
+    "clark": Policy.preset("clark").replace(cap_chars=200),
+    "rfc013": Policy.preset("rfc013").replace(keep_calls=2, fold_over_chars=200),
     "pi-dcp": Policy.preset("pi-dcp").replace(keep_messages=2),
 }
-IDLE = Policy(cap=None, passes=())
+IDLE = Policy(cap_chars=None, passes=())
 
 
 class Compact(Protocol):
@@ -54,7 +62,7 @@ def compactor(*passes: Pass, format: str | None = None, usual: Policy = EAGER) -
         chosen = () if policy.passes == () else passes
         try:
             folded = fold_request(request, format, policy, Facts(), memo, passes=chosen)
-            return compacted(folded, request)
+            return build_compaction(folded, request)
         except (PassedThrough, UnreadableRequest) as why:
             return Compaction(request, Report(untouched=str(why)), {})
 

@@ -6,18 +6,24 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from respool.edits import DropExchange, DropReasoning, Offer, PlaceMark, Replace
-from respool.marker import reference
+from respool.edits import (
+    DropExchange,
+    DropReasoning,
+    Offer,
+    PlaceBreakpoint,
+    Replace,
+    exchange_closure,
+)
+from respool.markers import reference
 from respool.passes import Pass
-from respool.passes.view import View
+from respool.passes.base import View
 from respool.policy import Policy
-from respool.touching import closure
 
 
 def drop_every_other_exchange(view: View, policy: Policy) -> Iterator[Offer]:
     """Take out every other exchange that has been answered and seen."""
     for exchange in view.fresh_exchanges():
-        parts = closure(view.transcript, exchange.ordinal)
+        parts = exchange_closure(view.transcript, exchange.ordinal)
         if exchange.ordinal % 2 or any(view.is_protected(part) for part in parts):
             continue
         saved = sum(view.tokens_of(part) for part in parts)
@@ -43,7 +49,7 @@ def shorten_calls(view: View, policy: Policy) -> Iterator[Offer]:
     """Put a back-reference, which is a JSON object, in place of old arguments."""
     for exchange in view.fresh_exchanges():
         part = view.transcript.parts[exchange.call]
-        if not view.may_rewrite(exchange.call) or '"repeat_of"' in part.text:
+        if not view.can_rewrite(exchange.call) or '"repeat_of"' in part.text:
             continue
         ref = reference(part.text)
         text = json.dumps({"repeat_of": ref})
@@ -61,7 +67,7 @@ def mark_the_last_seen(mark: dict[str, Any]) -> Pass:
         for position in positions:
             part = view.transcript.parts[position]
             if part.kind == "text" and part.speaker == "user":
-                yield Offer("trim", PlaceMark(position, part.ref, mark, "trial", "the cut"))
+                yield Offer("trim", PlaceBreakpoint(position, part.ref, mark, "trial", "the cut"))
                 return
 
     return mark_once

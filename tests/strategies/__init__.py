@@ -17,9 +17,9 @@ from typing import Any
 
 from hypothesis.strategies import SearchStrategy
 
-from . import anthropic, breaking, gemini, openai_chat, openai_responses
-from .breaking import arbitrary_json, arbitrary_json_messages
-from .neutral import FUTURE, Conversation, conversations, cut_behind_calls, moments
+from tests.strategies import anthropic, breaking, gemini, openai_chat, openai_responses
+from tests.strategies.breaking import arbitrary_json, arbitrary_json_messages
+from tests.strategies.neutral import FUTURE, Conversation, conversations, cut_behind_calls, moments
 
 __all__ = [
     "FORMATS",

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from .neutral import FUTURE, PDF, PIXEL, TOOLS, Ask, Call, Conversation, Result, Server, Step, pick
+from tests.strategies.neutral import (
+    FUTURE,
+    PDF,
+    PIXEL,
+    TOOLS,
+    Ask,
+    Call,
+    Conversation,
+    Result,
+    Server,
+    Step,
+    pick,
+)
 
 Block = dict[str, Any]
 Message = dict[str, Any]

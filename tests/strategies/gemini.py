@@ -5,7 +5,18 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from .neutral import FUTURE, PDF, PIXEL, TOOLS, Ask, Call, Conversation, Server, Step, pick
+from tests.strategies.neutral import (
+    FUTURE,
+    PDF,
+    PIXEL,
+    TOOLS,
+    Ask,
+    Call,
+    Conversation,
+    Server,
+    Step,
+    pick,
+)
 
 Part = dict[str, Any]
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from .neutral import FUTURE, PDF, PIXEL, TOOLS, Ask, Call, Conversation, Result, Step, pick
+from tests.strategies.neutral import (
+    FUTURE,
+    PDF,
+    PIXEL,
+    TOOLS,
+    Ask,
+    Call,
+    Conversation,
+    Result,
+    Step,
+    pick,
+)
 
 Part = dict[str, Any]
 Message = dict[str, Any]

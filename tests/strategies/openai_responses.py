@@ -6,8 +6,20 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from .neutral import FUTURE, PDF, PIXEL, TOOLS, Ask, Call, Conversation, Result, Server, Step, pick
-from .openai_chat import arguments
+from tests.strategies.neutral import (
+    FUTURE,
+    PDF,
+    PIXEL,
+    TOOLS,
+    Ask,
+    Call,
+    Conversation,
+    Result,
+    Server,
+    Step,
+    pick,
+)
+from tests.strategies.openai_chat import arguments
 
 Item = dict[str, Any]
 PICTURE = f"data:image/png;base64,{PIXEL}"

@@ -6,8 +6,8 @@ import click
 
 from .check import check
 from .compact import compact
+from .console import CommandGroup
 from .demo import demo
-from .ending import Commands
 from .expand import expand
 from .explain import explain
 from .forget import forget
@@ -18,10 +18,10 @@ from .run import run
 from .serve import serve
 from .settings import settings
 
-_ABOUT = {"help_option_names": ["-h", "--help"]}
+_CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def _say_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+def _print_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
     """Print the installed version and end."""
     if not wanted or context.resilient_parsing:
         return
@@ -34,13 +34,13 @@ def _say_version(context: click.Context, _option: click.Parameter, wanted: bool)
     context.exit()
 
 
-@click.group(cls=Commands, context_settings=_ABOUT)
+@click.group(cls=CommandGroup, context_settings=_CONTEXT_SETTINGS)
 @click.option(
     "--version",
     is_flag=True,
     expose_value=False,
     is_eager=True,
-    callback=_say_version,
+    callback=_print_version,
     help="Show the version and exit.",
 )
 def main() -> None:
@@ -56,8 +56,19 @@ def main() -> None:
 
 
 for _command in (
-    compact, explain, check, replay, loops, run, serve, mcp, expand, forget, demo, settings,
-):  # fmt: skip
+    compact,
+    explain,
+    check,
+    replay,
+    loops,
+    run,
+    serve,
+    mcp,
+    expand,
+    forget,
+    demo,
+    settings,
+):
     main.add_command(_command)
 
 __all__ = ["main"]

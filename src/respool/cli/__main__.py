@@ -1,4 +1,4 @@
-"""`python -m respool.cli` is `respool`."""
+"""Entry point of `python -m respool.cli`."""
 
 from . import main
 

@@ -1,4 +1,4 @@
-"""`respool check`: what the provider would reject, one problem a line."""
+"""`respool check`: print each problem that the provider would reject, one per line."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import msgspec
 
 import respool
 
-from .reading import (
+from .console import escape_unprintable, pluralize
+from .options import (
+    check_input,
+    display_name,
     file_argument,
     format_option,
     json_option,
-    problems_of,
     read_input,
-    shown_name,
     to_json,
 )
-from .showing import counted, printable
 
-FOUND = 1  # the exit status when there are problems
+EXIT_PROBLEMS_FOUND = 1  # the exit status when there are problems
 
 
 @click.command()
@@ -34,27 +34,27 @@ def check(file: str, format: str | None, strict: bool, as_json: bool) -> None:
     Exit status 1 if there is any error. Warnings, which rest on conflicting evidence, do not count
     unless --strict is given. docs/problems.md explains every rule.
     """
-    problems, untouched = problems_of(file, read_input(file), format)
+    problems, untouched = check_input(file, read_input(file), format)
     if as_json:
         click.echo(to_json({"problems": msgspec.to_builtins(problems), "untouched": untouched}))
     else:
         for problem in problems:
-            click.echo(_line(problem))
-    click.echo(f"{shown_name(file)}: {_summary(problems, untouched)}", err=True)
+            click.echo(_format_problem(problem))
+    click.echo(f"{display_name(file)}: {_summarize(problems, untouched)}", err=True)
     if any(strict or problem.severity == "error" for problem in problems):
-        click.get_current_context().exit(FOUND)
+        click.get_current_context().exit(EXIT_PROBLEMS_FOUND)
 
 
-def _line(problem: respool.Problem) -> str:
+def _format_problem(problem: respool.Problem) -> str:
     note = " (warning)" if problem.severity == "warning" else ""
-    return printable(f"{problem.code} {problem.place}: {problem.message}{note}")
+    return escape_unprintable(f"{problem.code} {problem.place}: {problem.message}{note}")
 
 
-def _summary(problems: Sequence[respool.Problem], untouched: str | None) -> str:
+def _summarize(problems: Sequence[respool.Problem], untouched: str | None) -> str:
     if untouched is not None:
         return f"not judged: {untouched}"
     errors = sum(problem.severity == "error" for problem in problems)
     warnings = len(problems) - errors
     if not problems:
         return "no problems"
-    return f"{counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    return f"{pluralize(errors, 'error')}, {pluralize(warnings, 'warning')}"

@@ -9,15 +9,15 @@ import click
 
 import respool
 
-from .ending import Failure
-from .reading import (
-    STANDARD,
-    compacted,
+from .console import CommandError
+from .options import (
+    STANDARD_STREAM,
+    compact_input,
+    display_name,
     file_argument,
     format_option,
+    policy_options,
     read_input,
-    shown_name,
-    takes_policy,
     to_json,
     write_bytes,
 )
@@ -25,9 +25,9 @@ from .reading import (
 
 @click.command()
 @file_argument
-@click.option("-o", "--output", default=STANDARD, metavar="PATH", help="Where to write it.")
+@click.option("-o", "--output", default=STANDARD_STREAM, metavar="PATH", help="Where to write it.")
 @format_option
-@takes_policy
+@policy_options
 @click.option("--report", is_flag=True, help="Say on standard error what was done, and why.")
 @click.option("--report-json", metavar="PATH", help="Write the report as JSON.")
 @click.option(
@@ -49,12 +49,12 @@ def compact(
     The bytes are exactly those of the projection. A request that is not respool's to change is
     written as it came, and standard error says why.
     """
-    if [output, report_json, originals].count(STANDARD) > 1:
-        raise Failure("Only one of the outputs can go to standard output.")
-    _refuse_shared([output, originals, report_json])
-    _refuse_shared([file, originals, report_json])
+    if [output, report_json, originals].count(STANDARD_STREAM) > 1:
+        raise CommandError("Only one of the outputs can go to standard output.")
+    _refuse_duplicate_paths([output, originals, report_json])
+    _refuse_duplicate_paths([file, originals, report_json])
     data = read_input(file)
-    out = compacted(file, data, format, policy)
+    out = compact_input(file, data, format, policy)
     # The way back is on disk before the projection that needs it.
     if originals is not None:
         write_bytes(originals, to_json(dict(out.originals)).encode())
@@ -65,23 +65,23 @@ def compact(
         click.echo(out.report.to_text(), err=True)
 
 
-def _refuse_shared(paths: Sequence[str | None]) -> None:
+def _refuse_duplicate_paths(paths: Sequence[str | None]) -> None:
     """Refuse a file that is named twice: what is written last would be all that is in it."""
     seen: set[Path] = set()
     for path in paths:
-        if path is None or path == STANDARD:
+        if path is None or path == STANDARD_STREAM:
             continue
-        real = _real(path)
+        real = _resolve_path(path)
         if real in seen:
-            raise Failure(
-                f"{shown_name(path)}: This is named twice; FILE and every output are files of "
+            raise CommandError(
+                f"{display_name(path)}: This is named twice; FILE and every output are files of "
                 "their own, and only the projection may take the place of FILE."
             )
         if real.is_file() or not real.exists():  # what goes to a device overwrites nothing
             seen.add(real)
 
 
-def _real(path: str) -> Path:
+def _resolve_path(path: str) -> Path:
     try:
         return Path(path).resolve()
     except (OSError, ValueError, RuntimeError):

@@ -1,4 +1,4 @@
-"""`respool demo`: an example history in; its projection and the explanation out."""
+"""`respool demo`: show an example history, its projection and the explanation."""
 
 from __future__ import annotations
 
@@ -11,107 +11,107 @@ from msgspec import Struct
 
 import respool
 
-from ..codecs.formats import CODECS
-from ..marker import find_marker
+from ..markers import find_marker
+from ..providers.registry import CODECS
 from ..transcript import Part
+from .console import Table, show
 from .explain import explanation
-from .reading import STANDARD, write_bytes
-from .showing import Table, show
+from .options import STANDARD_STREAM, write_bytes
 
 # So small, and so often considered, that an example read in a minute has something to clip.
-POLICY = respool.Policy(
-    cap=2_000,
-    step=100,
-    growth=0.0,
-    at_once=True,
+DEMO_POLICY = respool.Policy(
+    cap_chars=2_000,
+    reevaluate_tokens=100,
+    reevaluate_ratio=0.0,
+    eager=True,
     tools=respool.Tools([respool.Tool("read_file", rerun=True)]),
 )
 
-_SHOWN = 64  # characters of a part
-_AROUND = 3  # lines shown on each side of a marker
+_MAX_LINE_CHARS = 64  # characters of a part
+_CONTEXT_LINES = 3  # lines shown on each side of a marker
 _CODEC = CODECS["anthropic"]
 
 
-class _History(Struct):
+class _MessageList(Struct):
     """The messages of a body, each as its own bytes."""
 
     messages: list[msgspec.Raw]
 
 
-def example() -> bytes:
+def load_example() -> bytes:
     """The example that ships with respool: a request of a coding agent, with one result lost."""
-    return files("respool").joinpath("examples", "session.json").read_bytes()
+    return files("respool").joinpath("cli", "demo_session.json").read_bytes()
 
 
 @click.command()
 @click.option("--raw", is_flag=True, help="Print the example itself, to try other commands on.")
 def demo(raw: bool) -> None:
     """Show what respool does, on an example that ships with it."""
-    body = example()
+    body = load_example()
     if raw:
-        write_bytes(STANDARD, body)
+        write_bytes(STANDARD_STREAM, body)
         return
-    out = respool.compact(body, policy=POLICY, memo=None)
+    out = respool.compact(body, policy=DEMO_POLICY, memo=None)
     before, after = _messages(body), _messages(out.request)
     changed = [at for at, old in enumerate(before) if bytes(old) != bytes(after[at])]
     same = len(before) - len(changed)
     show(
-        _view(f"HISTORY IN: {len(body):,} bytes", before, range(len(before))),
+        _message_table(f"HISTORY IN: {len(body):,} bytes", before, range(len(before))),
         "WHAT RESPOOL DID, with every edit taken at once; by default each waits until it pays",
         *explanation(out.report),
-        _view(f"PROJECTION OUT: {len(out.request):,} bytes; what changed", after, changed),
+        _message_table(f"PROJECTION OUT: {len(out.request):,} bytes; what changed", after, changed),
         f"The other {same} messages keep their exact bytes.",
         *_excerpts(after, changed),
-        *_way_back(body, out),
+        *_verify_originals(body, out),
     )
 
 
 def _messages(body: bytes) -> list[msgspec.Raw]:
-    return msgspec.json.decode(body, type=_History).messages
+    return msgspec.json.decode(body, type=_MessageList).messages
 
 
-def _view(title: str, messages: Sequence[msgspec.Raw], wanted: Sequence[int]) -> Table:
+def _message_table(title: str, messages: Sequence[msgspec.Raw], selected: Sequence[int]) -> Table:
     """Some of the messages, a line for each part."""
     tools: dict[str, str] = {}
     rows: list[tuple[str, ...]] = []
     for at, message in enumerate(messages):
-        for part in _CODEC.read(at, msgspec.json.decode(message)):
+        for part in _CODEC.decode(at, msgspec.json.decode(message)):
             if part.kind == "call":
                 tools[part.id] = part.name
-            if at in wanted:
-                rows.append((f"[{at}]", _who(part), f"{len(part.text):,}", _said(part, tools)))
+            if at in selected:
+                rows.append((f"[{at}]", _role(part), f"{len(part.text):,}", _one_line(part, tools)))
     return Table(title, ("message", "part", "chars", "says"), rows, frozenset({"chars"}))
 
 
-def _who(part: Part) -> str:
+def _role(part: Part) -> str:
     return part.kind if part.kind in ("call", "result") else part.speaker
 
 
-def _said(part: Part, tools: dict[str, str]) -> str:
+def _one_line(part: Part, tools: dict[str, str]) -> str:
     """What a part says, on one short line."""
     name = part.name or tools.get(part.id, "")
     text = " ".join(part.text.split())
     line = f"{name}: {text}" if name else text
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return line if len(line) <= _MAX_LINE_CHARS else f"{line[: _MAX_LINE_CHARS - 1]}…"
 
 
 def _excerpts(messages: Sequence[msgspec.Raw], changed: Sequence[int]) -> Iterator[str]:
     """The failed call's result around its marker: what a reader still sees of it."""
     for at in changed:
-        for part in _CODEC.read(at, msgspec.json.decode(messages[at])):
+        for part in _CODEC.decode(at, msgspec.json.decode(messages[at])):
             if part.error and find_marker(part.text):
                 lines = part.text.splitlines()
                 here = next(k for k, line in enumerate(lines) if find_marker(line))
-                near = lines[max(here - _AROUND, 0) : here + _AROUND + 3]
+                near = lines[max(here - _CONTEXT_LINES, 0) : here + _CONTEXT_LINES + 3]
                 yield "\n".join(
                     [f"Around the marker in message [{at}]:", *(f"  | {x}" for x in near)]
                 )
 
 
-def _way_back(body: bytes, out: respool.Compaction[bytes]) -> Iterator[str]:
+def _verify_originals(body: bytes, out: respool.Compaction[bytes]) -> Iterator[str]:
     """Every original, brought back and compared with what went in."""
     parts = [
-        p for at, m in enumerate(_messages(body)) for p in _CODEC.read(at, msgspec.json.decode(m))
+        p for at, m in enumerate(_messages(body)) for p in _CODEC.decode(at, msgspec.json.decode(m))
     ]
     texts = {part.text for part in parts}
     lines = [

@@ -1,4 +1,4 @@
-"""`respool expand`: the original behind a marker, out of the store or a file of originals."""
+"""`respool expand`: print the original behind a marker, from the store or a file of originals."""
 
 from __future__ import annotations
 
@@ -10,15 +10,20 @@ import click
 
 import respool
 
-from ..marker import find_marker
-from .ending import Failure
-from .reading import STANDARD, read_input, shown_name, write_bytes
-from .showing import is_terminal, printable
-from .stored import open_store, store_option
+from ..markers import find_marker
+from .console import CommandError, escape_unprintable, is_terminal
+from .options import (
+    STANDARD_STREAM,
+    display_name,
+    open_existing_store,
+    read_input,
+    store_option,
+    write_bytes,
+)
 
 _REF = re.compile(r"[a-z2-7]{20}", re.ASCII)
 _RANGE = re.compile(r"(\d{1,9})(?:[:-](\d{1,9})?)?", re.ASCII)
-_LAST = 10**9
+_LAST_LINE = 10**9
 
 
 @click.command(short_help="Write the original that a marker leads to.")
@@ -41,58 +46,64 @@ def expand(
     marker = find_marker(ref.strip())
     ref = ref.strip() if marker is None else marker.ref
     if not _REF.fullmatch(ref):
-        raise Failure(f"{ref!r} is no reference; one has twenty characters, of a-z and 2-7.")
-    wanted = None if lines is None else _lines(lines)
-    text = _kept(ref, store_file) if originals is None else _written(ref, originals)
-    text = _chosen(ref, text, wanted, pattern)
+        raise CommandError(f"{ref!r} is no reference; one has twenty characters, of a-z and 2-7.")
+    wanted = None if lines is None else _parse_lines(lines)
+    text = (
+        _load_from_store(ref, store_file) if originals is None else _load_from_file(ref, originals)
+    )
+    text = _select(ref, text, wanted, pattern)
     if is_terminal():  # which must not be steered by what a tool printed
-        click.echo(printable(text), nl=not text.endswith("\n"))
+        click.echo(escape_unprintable(text), nl=not text.endswith("\n"))
     else:
-        write_bytes(STANDARD, text.encode("utf-8", "surrogatepass"))
+        write_bytes(STANDARD_STREAM, text.encode("utf-8", "surrogatepass"))
 
 
-def _kept(ref: str, store_file: str | None) -> str:
+def _load_from_store(ref: str, store_file: str | None) -> str:
     """What the store has under a reference."""
-    with open_store(store_file) as store:
+    with open_existing_store(store_file) as store:
         text = store.original(ref, None)
         if text is None:
-            raise Failure(
+            raise CommandError(
                 f"No original is kept under {ref} in {store.path}. "
                 "It was never there, is too old, or was forgotten."
             )
         return text
 
 
-def _written(ref: str, file: str) -> str:
+def _load_from_file(ref: str, file: str) -> str:
     """What a file of originals has under a reference."""
     try:
         found: object = json.loads(read_input(file))
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise Failure(
-            f"{shown_name(file)}: This is no file that respool compact --originals wrote."
+        raise CommandError(
+            f"{display_name(file)}: This is no file that respool compact --originals wrote."
         )
     text = cast(dict[str, object], found).get(ref)
     if not isinstance(text, str):
-        raise Failure(f"{shown_name(file)}: No original is kept under {ref} in it.")
+        raise CommandError(f"{display_name(file)}: No original is kept under {ref} in it.")
     return text
 
 
-def _chosen(ref: str, text: str, lines: tuple[int, int] | None, pattern: str | None) -> str:
+def _select(ref: str, text: str, lines: tuple[int, int] | None, pattern: str | None) -> str:
     try:
         return respool.expand(ref, {ref: text}, lines=lines, pattern=pattern)
     except ValueError as error:
-        raise Failure(str(error).replace(f"lines={lines!r}", "--lines")) from None
+        raise CommandError(str(error).replace(f"lines={lines!r}", "--lines")) from None
 
 
-def _lines(text: str) -> tuple[int, int]:
+def _parse_lines(text: str) -> tuple[int, int]:
     """`3:7`, `3:` or `3`, as the first and the last line."""
     found = _RANGE.fullmatch(text)
     if found is None:
-        raise Failure(f"--lines: {text!r} is not allowed; write 3:7, or 3: for all from there on.")
+        raise CommandError(
+            f"--lines: {text!r} is not allowed; write 3:7, or 3: for all from there on."
+        )
     first = int(found[1])
-    last = int(found[2] or (first if text.isdigit() else _LAST))
+    last = int(found[2] or (first if text.isdigit() else _LAST_LINE))
     if not 1 <= first <= last:
-        raise Failure(f"--lines: {text!r} is not allowed; lines count from 1, the first one first.")
+        raise CommandError(
+            f"--lines: {text!r} is not allowed; lines count from 1, the first one first."
+        )
     return first, last

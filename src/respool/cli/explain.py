@@ -1,4 +1,4 @@
-"""`respool explain`: every edit with its place, its reason, its evidence and its saving."""
+"""`respool explain`: list every edit with its place, reason, evidence and saving."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from msgspec.structs import asdict
 
 import respool
 
-from ..codecs.codec import FormatName
-from ..codecs.formats import CODECS
-from ..edits import FOLDED, Advise, Edit, PlaceMark, Replace
-from ..engine import Folded, fold_request
-from ..engine import compacted as compaction_of
+from ..edits import FOLDED, Advise, Edit, PlaceBreakpoint, Replace, touched_parts
+from ..engine import FoldedRequest, fold_request
+from ..engine import build_compaction as compaction_of
 from ..errors import PassedThrough, UnreadableRequest
 from ..facts import Facts
-from ..marker import reference
+from ..markers import reference
+from ..providers.registry import CODECS
 from ..report import Report
-from ..touching import touched
-from .diffing import changes, show_changes
-from .reading import (
+from ..wire.base import FormatName
+from .console import Table, pluralize, show
+from .edit_diff import list_changes, show_changes
+from .options import (
+    check_input,
     file_argument,
     format_option,
     json_option,
-    problems_of,
+    notice_if_slow,
+    policy_options,
     read_input,
-    takes_policy,
     to_json,
-    told_if_long,
 )
-from .showing import Table, counted, show
 
 
 @click.command()
 @file_argument
 @format_option
-@takes_policy
+@policy_options
 @click.option("--diff", is_flag=True, help="Show each edited part before and after.")
 @click.option("--debug", is_flag=True, help="Tell every offer, taken or not, and what is kept.")
 @json_option
@@ -49,8 +48,12 @@ def explain(
     as_json: bool,
 ) -> None:
     """Say what respool would do to FILE, and why; nothing is written."""
-    report, folded = _explained(file, format, policy, debug)
-    shown = changes(folded, folded.setting.codec.history) if diff and folded is not None else None
+    report, folded = _fold_and_report(file, format, policy, debug)
+    shown = (
+        list_changes(folded, folded.context.codec.history_field)
+        if diff and folded is not None
+        else None
+    )
     if as_json:
         parts = {} if shown is None else {"changes": [asdict(change) for change in shown]}
         click.echo(to_json({**report.to_dict(), **parts}))
@@ -60,36 +63,36 @@ def explain(
         show_changes(shown)
 
 
-def _explained(
+def _fold_and_report(
     file: str, format: str | None, policy: respool.Policy, debug: bool
-) -> tuple[respool.Report, Folded | None]:
+) -> tuple[respool.Report, FoldedRequest | None]:
     """The report of an input, and its history; what cannot be read at all is an error here."""
     data = read_input(file)
     try:
-        with told_if_long(file, data):
+        with notice_if_slow(file, data):
             folded = fold_request(data, format, policy, Facts(), None, trace=debug)
             return compaction_of(folded, data).report, folded
     except (PassedThrough, UnreadableRequest) as why:
-        problems_of(file, data, format)
+        check_input(file, data, format)
         return Report(untouched=str(why)), None
 
 
-def explanation(report: respool.Report, folded: Folded | None = None) -> list[Table | str]:
+def explanation(report: respool.Report, folded: FoldedRequest | None = None) -> list[Table | str]:
     """A report, section by section; by its history also what waits, and what lies behind drops."""
     if report.untouched is not None:
         return [f"Passed through unchanged: {report.untouched}"]
-    sections: list[Table | str] = [_summary(report)]
+    sections: list[Table | str] = [_summary_line(report)]
     if not report.edits:
-        sections.append(_nothing(report, 0 if folded is None else len(folded.state.pool)))
+        sections.append(_describe_no_edits(report, 0 if folded is None else len(folded.state.pool)))
     advice = [edit for edit in report.edits if isinstance(edit, Advise)]
     if len(report.edits) > len(advice):
-        sections.append(_edits(report, folded))
+        sections.append(_edit_table(report, folded))
     if advice:
-        rows = [(f"{_history(report)}{edit.ref}", edit.text) for edit in advice]
+        rows = [(f"{_history_field(report)}{edit.ref}", edit.text) for edit in advice]
         title = f"Advice (+{report.tokens_advised:,} tokens)"
         sections.append(Table(title, ("place", "what is said"), rows))
     if report.refetched:
-        sections.append(_refetched(report))
+        sections.append(_refetch_table(report))
     if report.repairs:
         rows = [(one.code, one.place, one.done) for one in report.repairs]
         title = f"Repairs ({report.tokens_repaired:+,} tokens)"
@@ -98,24 +101,24 @@ def explanation(report: respool.Report, folded: Folded | None = None) -> list[Ta
         rows = [(name, why) for name, why in report.failures.items()]
         sections.append(Table("Passes that failed and were skipped", ("pass", "error"), rows))
     if report.mimicry:
-        sections.append(_mimicry(report))
+        sections.append(_mimicry_table(report))
     if report.trace:
-        sections.append(_trace(report))
+        sections.append(_trace_table(report))
     return sections
 
 
-def _summary(report: respool.Report) -> str:
+def _summary_line(report: respool.Report) -> str:
     unit = "tokens" if report.counter == "o200k" else "tokens (estimated)"
     before, after = report.tokens_before, report.tokens_after
     share = f" ({100 * report.tokens_saved / before:.1f} %)" if before else ""
     return (
         f"{report.format}, {report.model or 'no model named'}, "
-        f"{counted(report.messages, 'message')}: "
+        f"{pluralize(report.messages, 'message')}: "
         f"{before:,} -> {after:,} {unit}; saved {report.tokens_saved:,}{share}"
     )
 
 
-def _nothing(report: respool.Report, waiting: int) -> str:
+def _describe_no_edits(report: respool.Report, waiting: int) -> str:
     """Why there is no edit."""
     if not waiting:
         return "Nothing is taken out: the history is short, or holds nothing that may go."
@@ -124,23 +127,23 @@ def _nothing(report: respool.Report, waiting: int) -> str:
     return f"Nothing is taken out yet: {waiting:,} {wait}{listed}."
 
 
-def _edits(report: respool.Report, folded: Folded | None) -> Table:
+def _edit_table(report: respool.Report, folded: FoldedRequest | None) -> Table:
     """The edits; their places are those of the history after repair."""
-    history = _history(report)
+    history = _history_field(report)
     rows: list[tuple[str, ...]] = []
     for edit in report.edits:
         if isinstance(edit, Advise):
             continue
         told = (f"{history}{edit.ref}", edit.reason, edit.evidence, f"{edit.saved:,}")
-        first, *more = _originals(edit, folded) or [""]
+        first, *more = _original_refs(edit, folded) or [""]
         rows += [(*told, first), *(("", "", "", "", ref) for ref in more)]
     columns = ("place", "reason", "evidence", "saved", "original")
     return Table("Edits", columns, rows, frozenset({"saved"}), frozenset({"original"}))
 
 
-def _refetched(report: respool.Report) -> Table:
+def _refetch_table(report: respool.Report) -> Table:
     """What the model fetched again after it was taken out: these cuts were mistakes."""
-    history = _history(report)
+    history = _history_field(report)
     rows = [
         (
             f"{history}{one.ref}",
@@ -156,17 +159,17 @@ def _refetched(report: respool.Report) -> Table:
     return Table(title, columns, rows, frozenset({"tokens"}))
 
 
-def _mimicry(report: respool.Report) -> Table:
+def _mimicry_table(report: respool.Report) -> Table:
     """Where the model wrote what only respool writes: it may end up in files."""
-    history = _history(report)
+    history = _history_field(report)
     rows = [(f"{history}{one.ref}", one.kind, one.where, one.said) for one in report.mimicry]
     title = "Markers that the model wrote itself"
     return Table(title, ("place", "what", "in", "said"), rows)
 
 
-def _trace(report: respool.Report) -> Table:
+def _trace_table(report: respool.Report) -> Table:
     """Every offer at every boundary, in order."""
-    history = _history(report)
+    history = _history_field(report)
     rows = [
         (
             f"{one.boundary:,}{' arrival' if one.arrival else ''}",
@@ -185,19 +188,19 @@ def _trace(report: respool.Report) -> Table:
     return Table(title, columns, rows, frozenset({"saved"}))
 
 
-def _history(report: respool.Report) -> str:
-    return CODECS[cast(FormatName, report.format)].history
+def _history_field(report: respool.Report) -> str:
+    return CODECS[cast(FormatName, report.format)].history_field
 
 
-def _originals(edit: Edit, folded: Folded | None) -> list[str]:
+def _original_refs(edit: Edit, folded: FoldedRequest | None) -> list[str]:
     """The references that bring back what an edit took out.
 
     No marker names those of what was dropped; of what folded, the summary's does.
     """
     if isinstance(edit, Replace):
         return [edit.original]
-    if folded is None or edit.reason == FOLDED or isinstance(edit, PlaceMark | Advise):
+    if folded is None or edit.reason == FOLDED or isinstance(edit, PlaceBreakpoint | Advise):
         return []
     index = folded.state.index
-    texts = (index.parts[part].text for part in touched(edit, index))
+    texts = (index.parts[part].text for part in touched_parts(edit, index))
     return [reference(text) for text in texts if text]

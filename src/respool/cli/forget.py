@@ -1,4 +1,4 @@
-"""`respool forget`: deletes what the store has kept, for good."""
+"""`respool forget`: delete stored originals, records and facts for good."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .ending import Failure
-from .replay_since import moment
-from .showing import counted
-from .stored import open_store, store_option
+from .console import CommandError, pluralize
+from .options import open_existing_store, parse_date_or_age, store_option
 
 if TYPE_CHECKING:
-    from ..store import Forgotten, SQLiteStore
+    from ..store import ForgetResult, SQLiteStore
 
-LEFT = 1  # the exit status when bytes of what was deleted are still in the file
+EXIT_BYTES_LEFT = 1  # the exit status when bytes of what was deleted are still in the file
 
 
 @click.command()
@@ -40,36 +38,39 @@ def forget(
     """
     named = [one for one in (conversation, owner, before) if one is not None]
     if everything and named:
-        raise Failure("Say what to forget: --all, or only what the other options name; not both.")
+        raise CommandError(
+            "Say what to forget: --all, or only what the other options name; not both."
+        )
     if not everything and not named:
-        raise Failure("Say what to forget: --all, or --conversation, --owner, --before.")
-    until = None if before is None else moment(before, "--before")
-    with open_store(store_file) as store:
-        _ask(store, yes)
+        raise CommandError("Say what to forget: --all, or --conversation, --owner, --before.")
+    until = None if before is None else parse_date_or_age(before, "--before")
+    with open_existing_store(store_file) as store:
+        _confirm(store, yes)
         gone = store.forget(owner=owner, conversation=conversation, before=until)
-        _tell(store, gone)
+        _print_result(store, gone)
     if not gone.erased:
-        click.get_current_context().exit(LEFT)
+        click.get_current_context().exit(EXIT_BYTES_LEFT)
 
 
-def _ask(store: SQLiteStore, yes: bool) -> None:
+def _confirm(store: SQLiteStore, yes: bool) -> None:
     if yes:
         return
     if sys.stdin is None or not sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
-        raise Failure("This cannot be undone; say --yes where nobody can be asked.")
+        raise CommandError("This cannot be undone; say --yes where nobody can be asked.")
     click.confirm(f"Delete this from {store.path}? It cannot be undone", abort=True)
 
 
-def _tell(store: SQLiteStore, gone: Forgotten) -> None:
+def _print_result(store: SQLiteStore, forgotten: ForgetResult) -> None:
     click.echo(
-        f"Deleted: {counted(gone.conversations, 'conversation')}, "
-        f"{counted(gone.originals, 'original')}, {counted(gone.requests, 'record')} of requests."
+        f"Deleted: {pluralize(forgotten.conversations, 'conversation')}, "
+        f"{pluralize(forgotten.originals, 'original')}, "
+        f"{pluralize(forgotten.requests, 'record')} of requests."
     )
-    if not gone.erased:
+    if not forgotten.erased:
         click.echo(
             "Their bytes are still in the file, for another process is using it; "
             "they are out once this is run again without one.",
             err=True,
         )
-    for file in store.moved_aside():
+    for file in store.quarantined_files():
         click.echo(f"Not looked into: {click.format_filename(file)}, which is damaged.", err=True)

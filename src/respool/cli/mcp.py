@@ -1,4 +1,4 @@
-"""`respool mcp`: originals and history for agents, over the Model Context Protocol."""
+"""`respool mcp`: serve originals and history to agents over the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from .ending import missing
-from .stored import any_store, store_option
+from .console import missing_package
+from .options import open_store_lazily, store_option
 
-_ALONE = (
+_TERMINAL_HINT = (
     "respool: This waits for an agent to speak to it, which would start it itself; Ctrl-C ends it."
 )
 
@@ -27,19 +27,19 @@ def mcp(store_file: str | None) -> None:
     try:
         from ..mcp_server.server import serve_stdio  # late: no other command needs the SDK
     except ImportError as error:
-        raise missing("The server", error, "mcp") from None
+        raise missing_package("The server", error, "mcp") from None
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
-        click.echo(_ALONE, err=True)
+        click.echo(_TERMINAL_HINT, err=True)
     # It only reads. A thread that waits for standard input would hold up any other way to end.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        with any_store(store_file) as store:
-            serve_stdio(store, _version())
+        with open_store_lazily(store_file) as store:
+            serve_stdio(store, _installed_version())
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _version() -> str:
+def _installed_version() -> str:
     try:
         return version("respool")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""`respool replay`: what past sessions cost, and what a policy would have done to them."""
+"""`respool replay`: price past sessions and what a policy would have saved and lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from .reading import json_option
+from .options import json_option
 
 
 @click.command(short_help="Say what past sessions cost, and what respool would have saved.")
@@ -48,6 +48,9 @@ def replay(**given: Any) -> None:
     PATH is a transcript of an agent, or a folder of them; without any, those that agents left on
     this machine are read. Nothing is changed, and nothing leaves the machine.
     """
-    from .replay_answer import Asked, answer  # late: it loads what no other command needs
+    from .replay_job import (  # late: it loads what no other command needs
+        ReplayArguments,
+        run_replay,
+    )
 
-    answer(Asked(**given))
+    run_replay(ReplayArguments(**given))

@@ -1,4 +1,4 @@
-"""The answer of `respool replay` on one screen."""
+"""Result of a replay on one terminal screen."""
 
 from __future__ import annotations
 
@@ -9,31 +9,40 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..replay.policies import told
-from ..replay.result import Bill, Circles, Left, Recorded, Replay, SessionResult, Share, Total
-from ..replay.spending import AGES
-from ..replay.totals import conversations, total_bill
-from .showing import counted, printable
+from ..replay.cost_breakdown import AGES
+from ..replay.policies import describe_policy
+from ..replay.result import (
+    CostShare,
+    LoopTotals,
+    PolicyTotal,
+    Replay,
+    ReplayBill,
+    ReportedUsage,
+    SessionResult,
+    SkippedSource,
+)
+from ..replay.totals import conversation_count, sum_bills
+from .console import escape_unprintable, pluralize
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-_BAR = 8  # characters
-_ROWS = 5  # of a list, and one for all others
-_LEFT = 3  # lines on what was left out
-_AGENTS = 3  # that are named
-_NAME = 23  # characters of a name
-_LIST = 40  # columns that one list takes
-_ROOMY = 100  # columns from which on the table has room for more
-_NARROW = 76  # columns below which it has room for the first few only
+_BAR_WIDTH = 8  # characters
+_MAX_ROWS = 5  # of a list, and one for all others
+_MAX_LEFT_OUT = 3  # lines on what was left out
+_MAX_AGENTS = 3  # that are named
+_MAX_NAME_CHARS = 23  # characters of a name
+_LIST_WIDTH = 40  # columns that one list takes
+_WIDE_FROM = 100  # columns from which on the table has room for more
+_NARROW_BELOW = 76  # columns below which it has room for the first few only
 _COLUMNS = ("money", "bill", "all-in", "lost", "peak", "captured", "invalid", "breaks", "ms")
 _LEGEND = (
     "all-in: the bill, and what asking again for what was lost would cost.",
     "lost: turns whose next step needed something that had been taken out.",
     "captured: share of floor's saving. invalid: refused. breaks: cache not found.",
 )
-_TOKENS = "*: of plain input; one that is read from the cache counts as its price does."
+_TOKENS_NOTE = "*: of plain input; one that is read from the cache counts as its price does."
 
 
 def show_replay(replay: Replay) -> None:
@@ -45,10 +54,14 @@ def show_replay(replay: Replay) -> None:
         for line in _headline(replay):
             console.print(line)
         console.print()
-        _show_spent(console, replay)
+        _show_spending(console, replay)
         _show_policies(console, replay)
-        found = _circles(replay.circles, replay.totals[0].bill.cost)
-        for line in (*found, *_charged(replay.sessions), *_left(replay.left, console.width)):
+        found = _loop_lines(replay.circles, replay.totals[0].bill.cost)
+        for line in (
+            *found,
+            *_reported_bill_lines(replay.sessions),
+            *_left_out(replay.left, console.width),
+        ):
             console.print(line)
     click.echo("\n".join(line.rstrip() for line in shown.get().splitlines()))
 
@@ -60,16 +73,16 @@ def _headline(replay: Replay) -> Iterator[str]:
     sessions = replay.sessions
     files = len({session.source for session in sessions})
     yield (
-        f"{counted(conversations(sessions), 'conversation')} in {counted(files, 'file')}, "
-        f"{counted(replay.requests, 'request')}{_parts(sessions)}"
+        f"{pluralize(conversation_count(sessions), 'conversation')} in {pluralize(files, 'file')}, "
+        f"{pluralize(replay.requests, 'request')}{_parts(sessions)}"
     )
     yield f"{_agents(sessions)}{_period(sessions)}"
     bill = replay.totals[0].bill
-    share = f", of which {_percent(bill.read, bill.tokens)} were read from the cache"
-    yield f"{_large(bill.tokens)} tokens were sent{share}."
-    yield f"The prompts come to {_price(bill)}{_unpriced(sessions)}."
+    share = f", of which {_format_percent(bill.read, bill.tokens)} were read from the cache"
+    yield f"{_format_tokens(bill.tokens)} tokens were sent{share}."
+    yield f"The prompts come to {_format_bill(bill)}{_unpriced(sessions)}."
     if replay.twice:
-        told = counted(replay.twice, "repetition")
+        told = pluralize(replay.twice, "repetition")
         yield f"{told} of requests, as forks and copies of sessions have them, left out."
 
 
@@ -78,8 +91,8 @@ def _parts(sessions: Sequence[SessionResult]) -> str:
     agents = len({(one.source, one.id) for one in sessions if one.parent is not None})
     later = sum(one.segment > 0 for one in sessions)
     told = [
-        *([counted(agents, "sub-agent")] if agents else []),
-        *([counted(later, "compaction")] if later else []),
+        *([pluralize(agents, "sub-agent")] if agents else []),
+        *([pluralize(later, "compaction")] if later else []),
     ]
     return f" ({', '.join(told)})" if told else ""
 
@@ -87,9 +100,9 @@ def _parts(sessions: Sequence[SessionResult]) -> str:
 def _agents(sessions: Sequence[SessionResult]) -> str:
     """The agents with the most sessions."""
     agents = Counter(one.agent for one in sessions).most_common()
-    told = [f"{_clipped(agent)} {count:,}" for agent, count in agents[:_AGENTS]]
+    told = [f"{_truncate(agent)} {count:,}" for agent, count in agents[:_MAX_AGENTS]]
     more = len(agents) - len(told)
-    return ", ".join([*told, *([counted(more, "other")] if more else [])])
+    return ", ".join([*told, *([pluralize(more, "other")] if more else [])])
 
 
 def _period(sessions: Sequence[SessionResult]) -> str:
@@ -118,17 +131,17 @@ def _unpriced(sessions: Sequence[SessionResult]) -> str:
 # --- where it went -----------------------------------------------------------------------------
 
 
-def _show_spent(console: Console, replay: Replay) -> None:
+def _show_spending(console: Console, replay: Replay) -> None:
     from rich.table import Table
 
     spent = replay.spent
     cells: list[RenderableType] = [
-        _shares("Where the bill went", _largest(spent.kinds), console),
-        _shares("By tool", _largest(spent.tools), console),
-        _shares("Tool results by age", spent.ages, console),
-        _unused(replay),
+        _share_table("Where the bill went", _largest_shares(spent.kinds), console),
+        _share_table("By tool", _largest_shares(spent.tools), console),
+        _share_table("Tool results by age", spent.ages, console),
+        _unused_line(replay),
     ]
-    wide = max(1, min(3, console.width // _LIST))
+    wide = max(1, min(3, console.width // _LIST_WIDTH))
     for start in range(0, len(cells), wide):
         grid = Table.grid(padding=(0, 2, 0, 0))
         grid.add_row(*cells[start : start + wide])
@@ -136,7 +149,7 @@ def _show_spent(console: Console, replay: Replay) -> None:
         console.print()
 
 
-def _shares(title: str, shares: Sequence[Share], console: Console) -> Table:
+def _share_table(title: str, shares: Sequence[CostShare], console: Console) -> Table:
     """Shares of the bill, with bars."""
     from rich.table import Table
     from rich.text import Text
@@ -144,35 +157,35 @@ def _shares(title: str, shares: Sequence[Share], console: Console) -> Table:
     whole = sum(share.cost for share in shares)
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, show_header=False)
     table.title, table.title_style, table.title_justify = title, "bold", "left"
-    for width in (_NAME, _BAR, 5):
+    for width in (_MAX_NAME_CHARS, _BAR_WIDTH, 5):
         table.add_column(min_width=width, no_wrap=True)
     for share in shares:
         bar = Text(_bar(share.cost, whole, console), style="cyan")
-        part = _percent(share.cost, whole).rjust(5)
-        table.add_row(Text(_clipped(share.name)), bar, Text(part))
+        part = _format_percent(share.cost, whole).rjust(5)
+        table.add_row(Text(_truncate(share.name)), bar, Text(part))
     return table
 
 
-def _largest(shares: Sequence[Share]) -> list[Share]:
+def _largest_shares(shares: Sequence[CostShare]) -> list[CostShare]:
     """The first few, and the rest as one."""
-    if len(shares) <= _ROWS + 1:
+    if len(shares) <= _MAX_ROWS + 1:
         return [*shares]
-    rest = shares[_ROWS:]
-    others = Share(f"{len(rest):,} others", 0, sum(share.cost for share in rest))
-    return [*shares[:_ROWS], others]
+    rest = shares[_MAX_ROWS:]
+    others = CostShare(f"{len(rest):,} others", 0, sum(share.cost for share in rest))
+    return [*shares[:_MAX_ROWS], others]
 
 
 def _bar(part: float, whole: float, console: Console) -> str:
     full = "█" if console.encoding.lower().startswith("utf") else "#"
-    return (full * round(_BAR * part / whole) if whole else "").ljust(_BAR)
+    return (full * round(_BAR_WIDTH * part / whole) if whole else "").ljust(_BAR_WIDTH)
 
 
-def _clipped(name: str) -> str:
-    line = printable(name)
-    return line if len(line) <= _NAME else f"{line[: _NAME - 1]}…"
+def _truncate(name: str) -> str:
+    line = escape_unprintable(name)
+    return line if len(line) <= _MAX_NAME_CHARS else f"{line[: _MAX_NAME_CHARS - 1]}…"
 
 
-def _unused(replay: Replay) -> str:
+def _unused_line(replay: Replay) -> str:
     """How much of what was sent again no later action used."""
     again = sum(share.tokens for share in replay.spent.ages if share.name != AGES[0][1])
     unused = sum(share.unused for share in replay.spent.kinds)
@@ -180,7 +193,7 @@ def _unused(replay: Replay) -> str:
         return "No tool result was sent twice."
     return (
         f"Of the tokens of tool results that were sent again, "
-        f"{_percent(unused, again)} stood in lines that no later action used."
+        f"{_format_percent(unused, again)} stood in lines that no later action used."
     )
 
 
@@ -191,27 +204,31 @@ def _show_policies(console: Console, replay: Replay) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    money, roomy = replay.totals[0].bill.money is not None, console.width >= _ROOMY
+    money, roomy = replay.totals[0].bill.money is not None, console.width >= _WIDE_FROM
     table = Table(box=None, pad_edge=False, padding=(0, 2 if roomy else 1, 0, 0))
     table.add_column("policy", overflow="fold", min_width=6)
-    shown = _COLUMNS[:5] if console.width < _NARROW else _COLUMNS
+    shown = _COLUMNS[:5] if console.width < _NARROW_BELOW else _COLUMNS
     for name in shown:
         heading = "tokens*" if name == "money" and not money else name
         table.add_column(heading, justify="right", no_wrap=True)
     for total in replay.totals:
-        cells = _cells(total, money, roomy)
-        table.add_row(Text(printable(total.policy)), *(Text(cells[name]) for name in shown))
+        cells = _policy_cells(total, money, roomy)
+        table.add_row(
+            Text(escape_unprintable(total.policy)), *(Text(cells[name]) for name in shown)
+        )
     title = Text("What a policy would have done", style="bold")
     console.print(title.append(" (bill, all-in and peak next to none)", style="not bold"))
     console.print(table)
-    tried = (f"{printable(name)}: {told(name)}." for name in replay.policies[1:])
-    for line in (" ".join(tried), *_LEGEND, *(() if money else (_TOKENS,))):
+    tried = (
+        f"{escape_unprintable(name)}: {describe_policy(name)}." for name in replay.policies[1:]
+    )
+    for line in (" ".join(tried), *_LEGEND, *(() if money else (_TOKENS_NOTE,))):
         console.print(Text(line, style="dim"))
-    for line in _read_again(replay):
+    for line in _refetch_lines(replay):
         console.print(line)
 
 
-def _read_again(replay: Replay) -> Iterator[str]:
+def _refetch_lines(replay: Replay) -> Iterator[str]:
     """How often what a policy had cut was asked for again, beside what stood."""
     looked = [(one.policy, one.again) for one in replay.totals if one.again and one.again.cut]
     if not looked:
@@ -219,32 +236,33 @@ def _read_again(replay: Replay) -> Iterator[str]:
     yield ""
     for policy, again in looked:
         yield (
-            f"Read again after a cut by {printable(policy)}: {_times(again.after_cut, replay)}, "
-            f"{_short(again.tokens)} tokens, {_share(again.after_cut, again.cut)} of the results "
-            f"it cut. While a copy stood: {_times(again.standing, replay)}, "
-            f"{_share(again.standing, again.whole)} of the others."
+            f"Read again after a cut by {escape_unprintable(policy)}: "
+            f"{_format_rate(again.after_cut, replay)}, {_format_short(again.tokens)} tokens, "
+            f"{_format_share(again.after_cut, again.cut)} of the results it cut. "
+            f"While a copy stood: {_format_rate(again.standing, replay)}, "
+            f"{_format_share(again.standing, again.whole)} of the others."
         )
     yield "The agents saw all of it when they asked, so they may have asked without the cut."
 
 
-def _times(count: int, replay: Replay) -> str:
+def _format_rate(count: int, replay: Replay) -> str:
     rate = 100 * count / replay.requests if replay.requests else 0.0
     return f"{count:,} ({rate:.2f} per 100 requests)"
 
 
-def _share(part: int, whole: int) -> str:
+def _format_share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "none"
 
 
-def _cells(total: Total, money: bool, roomy: bool) -> dict[str, str]:
+def _policy_cells(total: PolicyTotal, money: bool, wide: bool) -> dict[str, str]:
     lost = f"{100 * total.lost:.1f} %"
     return {
-        "money": _dollars(total.bill.money) if money else _short(total.bill.cost),
-        "bill": _percent(total.bill_ratio, 1),
-        "all-in": _percent(total.all_in_ratio, 1),
-        "lost": f"{total.lost_turns:,} ({lost})" if roomy else lost,
-        "peak": _percent(total.peak_ratio, 1),
-        "captured": "–" if total.captured is None else _percent(total.captured, 1),
+        "money": _format_dollars(total.bill.money) if money else _format_short(total.bill.cost),
+        "bill": _format_percent(total.bill_ratio, 1),
+        "all-in": _format_percent(total.all_in_ratio, 1),
+        "lost": f"{total.lost_turns:,} ({lost})" if wide else lost,
+        "peak": _format_percent(total.peak_ratio, 1),
+        "captured": "–" if total.captured is None else _format_percent(total.captured, 1),
         "invalid": f"{total.invalid:,}",
         "breaks": f"{sum(total.breaks.values()):,}",
         "ms": f"{total.ms:.1f}",
@@ -254,17 +272,17 @@ def _cells(total: Total, money: bool, roomy: bool) -> dict[str, str]:
 # --- circles -----------------------------------------------------------------------------------
 
 
-def _circles(circles: Circles, bill: float) -> Iterator[str]:
+def _loop_lines(loops: LoopTotals, bill: float) -> Iterator[str]:
     """How often agents went round, what that cost, and how early it would have been told."""
-    if not circles.count:
+    if not loops.count:
         return
-    after, calls = circles.told_after / circles.count, circles.calls / circles.count
-    share = f", {100 * circles.cost / bill:.2f} % of the bill" if bill else ""
+    after, calls = loops.told_after / loops.count, loops.calls / loops.count
+    share = f", {100 * loops.cost / bill:.2f} % of the bill" if bill else ""
     yield ""
     yield (
-        f"Agents went round in {counted(circles.count, 'circle')} in "
-        f"{counted(circles.sessions, 'session')}: {counted(circles.again, 'call')} brought nothing "
-        f"new, {_large(circles.tokens)} tokens{share}. The detector would "
+        f"Agents went round in {pluralize(loops.count, 'circle')} in "
+        f"{pluralize(loops.sessions, 'session')}: {pluralize(loops.again, 'call')} brought nothing "
+        f"new, {_format_tokens(loops.tokens)} tokens{share}. The detector would "
         f"have spoken after {after:.1f} of {calls:.1f} calls on average."
     )
 
@@ -272,22 +290,23 @@ def _circles(circles: Circles, bill: float) -> Iterator[str]:
 # --- what was really charged -------------------------------------------------------------------
 
 
-def _charged(sessions: Sequence[SessionResult]) -> Iterator[str]:
+def _reported_bill_lines(sessions: Sequence[SessionResult]) -> Iterator[str]:
     """The replayed bill next to the reported one, over the requests that have a report."""
     known = [one.recorded for one in sessions if one.recorded is not None]
     if not known:
         return
     requests = sum(one.requests for one in known)
-    reported = total_bill([one.reported for one in known])
-    replayed = total_bill([one.replayed for one in known])
+    reported = sum_bills([one.reported for one in known])
+    replayed = sum_bills([one.replayed for one in known])
     yield ""
     yield (
-        f"The provider reported {counted(requests, 'request')}: {_price(reported)}. Replayed, the "
-        f"same come to {_price(replayed)}: {_off(replayed, reported)}.{_written(known)}"
+        f"The provider reported {pluralize(requests, 'request')}: {_format_bill(reported)}. "
+        f"Replayed, the same come to {_format_bill(replayed)}: {_difference(replayed, reported)}."
+        f"{_output_line(known)}"
     )
 
 
-def _off(replayed: Bill, reported: Bill) -> str:
+def _difference(replayed: ReplayBill, reported: ReplayBill) -> str:
     """How far one bill is from the other, in the unit in which both are shown."""
     known = replayed.money is not None and reported.money is not None
     ours, theirs = (bill.money if known else bill.cost for bill in (replayed, reported))
@@ -297,44 +316,47 @@ def _off(replayed: Bill, reported: Bill) -> str:
     return f"{100 * abs(off):.1f} % {'more' if off > 0 else 'less'}"
 
 
-def _written(known: Sequence[Recorded]) -> str:
+def _output_line(known: Sequence[ReportedUsage]) -> str:
     """What the models wrote, which no policy changes."""
     output = sum(one.output for one in known)
     money = [one.output_money for one in known if one.output_money is not None]
     if not output:
         return ""
-    cost = f" for {_dollars(sum(money))}" if money else ""
-    return f" Beside the prompts, {_large(output)} tokens were written{cost}."
+    cost = f" for {_format_dollars(sum(money))}" if money else ""
+    return f" Beside the prompts, {_format_tokens(output)} tokens were written{cost}."
 
 
 # --- what was left out -------------------------------------------------------------------------
 
 
-def _left(left: Sequence[Left], width: int) -> Iterator[str]:
+def _left_out(left: Sequence[SkippedSource], width: int) -> Iterator[str]:
     if left:
         yield ""
         yield f"Left out ({len(left):,}):"
-        yield from left_lines(left, width)
+        yield from left_out_lines(left, width)
 
 
-def left_lines(left: Sequence[Left], width: int | None = None) -> list[str]:
+def left_out_lines(left: Sequence[SkippedSource], width: int | None = None) -> list[str]:
     """What was not replayed and why: the first few, with less of their paths if it must be."""
-    shown = [_left_line(one, width) for one in left[:_LEFT]]
+    shown = [_left_out_line(one, width) for one in left[:_MAX_LEFT_OUT]]
     if len(left) > len(shown):
         shown.append(f"and {len(left) - len(shown):,} more; --json lists all.")
     return shown
 
 
-def _left_line(one: Left, width: int | None) -> str:
-    source, why = printable(click.format_filename(one.source)), printable(one.why)
-    room = len(source) if width is None else max(_NAME, width - len(why) - 2)
+def _left_out_line(left: SkippedSource, width: int | None) -> str:
+    source, why = (
+        escape_unprintable(click.format_filename(left.source)),
+        escape_unprintable(left.why),
+    )
+    room = len(source) if width is None else max(_MAX_NAME_CHARS, width - len(why) - 2)
     return f"{source if len(source) <= room else f'…{source[1 - room :]}'}: {why}"
 
 
 # --- figures for a person ----------------------------------------------------------------------
 
 
-def _large(number: float) -> str:
+def _format_tokens(number: float) -> str:
     """A number of tokens, in the units people say."""
     for size, unit in ((1e9, " billion"), (1e6, " million")):
         if number >= size:
@@ -342,28 +364,28 @@ def _large(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def _percent(part: float, whole: float) -> str:
+def _format_percent(part: float, whole: float) -> str:
     if not whole:
         return "–"
     share = part / whole
     return "<1 %" if 0 < share < 0.005 else f"{round(100 * share)} %"  # a whole number has no -0
 
 
-def _short(number: float) -> str:
+def _format_short(number: float) -> str:
     for size, unit in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.1f}{unit}"
     return f"{number:.0f}"
 
 
-def _dollars(money: float | None) -> str:
+def _format_dollars(money: float | None) -> str:
     if money is None:
         return "–"
     return f"${money:,.2f}" if money >= 1 or not money else f"${money:.4f}"
 
 
-def _price(bill: Bill) -> str:
+def _format_bill(bill: ReplayBill) -> str:
     """What a bill comes to: dollars where they are known."""
     if bill.money is None:
-        return f"{_large(bill.cost)} tokens of plain input"
-    return f"{_dollars(bill.money)} at list prices"
+        return f"{_format_tokens(bill.cost)} tokens of plain input"
+    return f"{_format_dollars(bill.money)} at list prices"

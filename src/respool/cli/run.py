@@ -1,4 +1,4 @@
-"""`respool run -- CMD`: a proxy for as long as one command runs, and the command pointed at it."""
+"""`respool run -- CMD`: run one command with a proxy of its own."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from .attending import attend, signals_held
-from .ending import Failure
-from .proxy_options import (
+from .child_process import hold_signals, run_in_foreground
+from .console import CommandError, pluralize
+from .options import (
     deadline_option,
-    needing_server,
     observe_option,
+    policy_options,
+    require_server,
     upstream_option,
 )
-from .reading import takes_policy
-from .showing import counted
 
 if TYPE_CHECKING:
+    from ..agents.launch import LaunchSetup
     from ..policy import Policy
-    from ..proxy.agents.clients import Setup
     from ..proxy.compacting.options import Options
     from ..proxy.watching.summing import Sums
 
-NOT_FOUND: Final = 127  # as shells report a command that is not there
-NOT_RUN: Final = 126  # … and one that cannot be run
-_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-_DRAIN: Final = 3.0  # seconds: who asked is gone
+EXIT_NOT_FOUND: Final = 127  # as shells report a command that is not there
+EXIT_NOT_RUNNABLE: Final = 126  # … and one that cannot be run
+_PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+_DRAIN_SECONDS: Final = 3.0  # seconds: who asked is gone
 
 
-class _NotFound(Failure):
-    exit_code = NOT_FOUND
+class _CommandNotFound(CommandError):
+    exit_code = EXIT_NOT_FOUND
 
 
-class _NotRun(Failure):
-    exit_code = NOT_RUN
+class _CommandNotRunnable(CommandError):
+    exit_code = EXIT_NOT_RUNNABLE
 
 
-class _Warnings(logging.Handler):
+class _WarningCollector(logging.Handler):
     """Keeps what would be written onto the command's own screen, for the end."""
 
     def __init__(self) -> None:
@@ -65,25 +64,30 @@ class _Warnings(logging.Handler):
 @observe_option
 @deadline_option
 @click.argument("command", metavar="-- CMD…", nargs=-1, required=True, type=click.UNPROCESSED)
-@takes_policy
+@policy_options
 @click.pass_context
 def run(
-    ctx: click.Context, *, upstreams: tuple[str, ...], observe: bool, deadline: float,
-    command: tuple[str, ...], policy: Policy,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    *,
+    upstreams: tuple[str, ...],
+    observe: bool,
+    deadline: float,
+    command: tuple[str, ...],
+    policy: Policy,
+) -> None:
     """Run a command with a proxy of its own in front of its provider.
 
     Claude Code, Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are
     known by their names; any other command is given the usual variables. What it was pointed at
     before is where its requests go on to. Its exit status is that of the command: docs/run.md.
     """
-    with needing_server():
+    with require_server():
         from ..proxy.compacting.options import Options
         from ..proxy.forwarding.config import Config  # late: no other command needs the server
         from ..proxy.running import bound
     _refuse_command(command[0])
     options = Options(policy=policy, observe=observe, deadline=deadline)
-    with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, signals_held():
+    with tempfile.TemporaryDirectory(prefix="respool-run-") as folder, hold_signals():
         with bound(Config(port=0)) as listening:
             status = _run(command, upstreams, options, Path(folder), listening)
         ctx.exit(status)
@@ -95,21 +99,21 @@ def _refuse_command(name: str) -> None:
     if shutil.which(name) is not None:
         return
     if os.sep in name and path.exists():
-        raise _NotRun(
+        raise _CommandNotRunnable(
             f"{shown} cannot be run: it is {'a folder' if path.is_dir() else 'no program'}."
         )
-    raise _NotFound(f"There is no command {shown} to run.")
+    raise _CommandNotFound(f"There is no command {shown} to run.")
 
 
 def _run(
     command: tuple[str, ...],
-    chosen: tuple[str, ...],
+    upstream_options: tuple[str, ...],
     options: Options,
-    folder: Path,
+    scratch_folder: Path,
     listening: socket.socket,
 ) -> int:
     """Serve, run the command, say what came of it."""
-    from ..proxy.agents.clients import setup_of
+    from ..agents.launch import plan_launch
     from ..proxy.assembling import compacting_app
     from ..proxy.forwarding.config import Config, Limits, checked
     from ..proxy.forwarding.record import to_nowhere
@@ -120,44 +124,50 @@ def _run(
     token = os.environ.get("RESPOOL_TOKEN") or None
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
     url = f"{address}/respool-token/{token}" if token else address
-    words, setup = setup_of(command, url, os.environ, folder, Path.cwd())
-    going = upstreams_of(chosen, setup.upstreams)
-    config = checked(Config(port=0, upstreams=going, token=token, limits=Limits(drain=_DRAIN)))
-    sums, warnings = Sums(), _Warnings()
+    words, setup = plan_launch(command, url, os.environ, scratch_folder, Path.cwd())
+    going = upstreams_of(upstream_options, setup.upstreams)
+    config = checked(
+        Config(port=0, upstreams=going, token=token, limits=Limits(drain=_DRAIN_SECONDS))
+    )
+    sums, warnings = Sums(), _WarningCollector()
     logging.getLogger().addHandler(warnings)
     make = partial(compacting_app, config, options, to_nowhere, heard=sums.add)
     with serving_in_thread(make, listening):
-        _say(_first_line(command[0], setup, address, observe=options.observe))
-        status = _attended(words, environment_of(os.environ, setup.environment))
+        _print_note(_start_line(command[0], setup, address, observe=options.observe))
+        status = _start(words, child_environment(os.environ, setup.environment))
     logging.getLogger().removeHandler(warnings)
-    _say(_last_line(setup, sums, warnings, address, observe=options.observe))
+    _print_note(_end_line(setup, sums, warnings, address, observe=options.observe))
     return status
 
 
-def _attended(words: tuple[str, ...], environment: Mapping[str, str]) -> int:
+def _start(arguments: tuple[str, ...], environment: Mapping[str, str]) -> int:
     try:
-        return attend(_startable(words), environment)
+        return run_in_foreground(_resolve_executable(arguments), environment)
     except FileNotFoundError:
-        raise _NotFound(f"There is no command {click.format_filename(words[0])} to run.") from None
+        raise _CommandNotFound(
+            f"There is no command {click.format_filename(arguments[0])} to run."
+        ) from None
     except OSError as error:
         why = error.strerror or error
-        raise _NotRun(f"{click.format_filename(words[0])} cannot be run: {why}.") from None
+        raise _CommandNotRunnable(
+            f"{click.format_filename(arguments[0])} cannot be run: {why}."
+        ) from None
 
 
-def _startable(words: tuple[str, ...]) -> tuple[str, ...]:
+def _resolve_executable(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """The same; on Windows with the file behind the name, for only an .exe is found by its name.
 
     Agents that npm installs are .cmd files there.
     """
     if sys.platform != "win32":
-        return words
-    return shutil.which(words[0]) or words[0], *words[1:]
+        return arguments
+    return shutil.which(arguments[0]) or arguments[0], *arguments[1:]
 
 
-def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+def child_environment(environ: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """The command's environment: what is given, and no detour to this machine by another proxy."""
-    made = {**world, **given}
-    if any(made.get(name) or made.get(name.lower()) for name in _PROXIES):
+    made = {**environ, **overrides}
+    if any(made.get(name) or made.get(name.lower()) for name in _PROXY_VARIABLES):
         known = {name: made.get(name, "") for name in ("NO_PROXY", "no_proxy")}
         for name, own in known.items():  # some look at one, some at the other first
             others = own or "".join(known.values())
@@ -165,29 +175,33 @@ def environment_of(world: Mapping[str, str], given: Mapping[str, str]) -> dict[s
     return made
 
 
-def _first_line(name: str, setup: Setup, address: str, *, observe: bool) -> str:
+def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -> str:
     """What was set, and where to look on."""
-    who = setup.client or f"{click.format_filename(name)}, which respool does not know,"
+    who = setup.agent or f"{click.format_filename(name)}, which respool does not know,"
     note = f" ({setup.note})" if setup.note else ""
-    if not setup.told:
+    if not setup.applied:
         return f"{who} is started as it is{note}"
     only = "is watched, not changed," if observe else "goes"
-    return f"{who} {only} through {address} by {', '.join(setup.told)}{note}; open that to look on"
+    return (
+        f"{who} {only} through {address} by {', '.join(setup.applied)}{note}; open that to look on"
+    )
 
 
-def _last_line(
-    setup: Setup, sums: Sums, warnings: _Warnings, address: str, *, observe: bool
+def _end_line(
+    setup: LaunchSetup, totals: Sums, warnings: _WarningCollector, address: str, *, observe: bool
 ) -> str:
     """What came of it."""
-    told = sums.told(observed=observe)
+    told = totals.told(observed=observe)
     if warnings.count:
-        told.append(f"{counted(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}")
-    if not sums.requests and setup.told:
+        told.append(
+            f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"
+        )
+    if not totals.requests and setup.applied:
         told.append("it may be told elsewhere where to go: docs/run.md")
-    if sums.requests:
+    if totals.requests:
         told.append(f"the dashboard was at {address}, and respool serve shows it again")
     return "; ".join(told)
 
 
-def _say(line: str) -> None:
+def _print_note(line: str) -> None:
     click.echo(f"respool: {line}", err=True)

@@ -1,4 +1,4 @@
-"""`respool serve`: the proxy between agents and their providers."""
+"""`respool serve`: run the proxy and its dashboard."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..codecs.codec import FORMATS
-from .proxy_options import (
+from ..wire.base import FORMATS
+from .console import is_terminal
+from .options import (
     deadline_option,
-    needing_server,
     observe_option,
+    policy_options,
+    require_server,
     upstream_option,
 )
-from .reading import takes_policy
-from .showing import is_terminal
 
 if TYPE_CHECKING:
-    from ..codecs.codec import FormatName
     from ..policy import Policy
     from ..proxy.app import App
     from ..proxy.assembling import Shared
     from ..proxy.compacting.options import Options
     from ..proxy.forwarding.config import Config
+    from ..wire.base import FormatName
 
-
-_NEXT = (
+_NEXT_STEPS = (
     "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
     "browser to look on. Ctrl-C ends it."
 )
-_MOST_FILES_OF_A_MAC = 10_240  # it says that there is no limit, and takes no more than these
+_MAX_FILES_ON_MACOS = 10_240  # it says that there is no limit, and takes no more than these
 
 
 @click.command()
@@ -64,42 +63,47 @@ _MOST_FILES_OF_A_MAC = 10_240  # it says that there is no limit, and takes no mo
     "them. May be repeated.",
 )
 @click.option("--quiet", is_flag=True, help="Write no line for each request.")
-@takes_policy
+@policy_options
 def serve(  # noqa: PLR0913 - each is an option
-    *, host: str, port: int, upstreams: tuple[str, ...], observe: bool, workers: int,
-    deadline: float, texts: tuple[FormatName, ...], quiet: bool, policy: Policy,
-) -> None:  # fmt: skip
+    *,
+    host: str,
+    port: int,
+    upstreams: tuple[str, ...],
+    observe: bool,
+    workers: int,
+    deadline: float,
+    texts: tuple[FormatName, ...],
+    quiet: bool,
+    policy: Policy,
+) -> None:
     """Stand between agents and their providers.
 
     Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, with /v1 behind it).
     With RESPOOL_TOKEN set, only who has that token is let in, and other addresses may be listened
     on: docs/proxy.md.
     """
-    with needing_server():
+    with require_server():
         from ..proxy.assembling import shared_by
         from ..proxy.compacting.options import Options
-        from ..proxy.forwarding.config import (  # late: no other command needs the server
-            Config,
-            checked,
-        )
+        from ..proxy.forwarding.config import Config, checked
         from ..proxy.forwarding.printing import Printer, standard_error
         from ..proxy.forwarding.upstreams import upstreams_of
         from ..proxy.running import bound
         from ..proxy.watching.lines import log_as_lines
         from ..proxy.workers import serve_here, serve_in_processes
-        from ..store.settings import Retention, store_path
+        from ..store.retention import Retention, store_path
     host = host.removeprefix("[").removesuffix("]")  # as an address of IPv6 stands in a URL
     store_path()  # what cannot be used is refused before it is said that anything works
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
     config = checked(Config(host, port, upstreams_of(upstreams), token))
-    _lift_limit_on_files()
+    _raise_file_limit()
     with bound(config) as listening:
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{listening.getsockname()[1]}"
         click.echo(f"respool listens on {url}{', and asks for its token' if token else ''}")
         if is_terminal():
-            click.echo(_NEXT)
+            click.echo(_NEXT_STEPS)
         options = Options(
             policy=policy,
             observe=observe,
@@ -107,7 +111,7 @@ def serve(  # noqa: PLR0913 - each is an option
             texts=texts,
             shared=workers > 1,
         )
-        make = partial(app_of, config, options, quiet, shared_by(workers))
+        make = partial(build_app, config, options, quiet, shared_by(workers))
         if workers == 1:
             serve_here(partial(make, 0), listening)
         else:
@@ -115,9 +119,7 @@ def serve(  # noqa: PLR0913 - each is an option
             serve_in_processes(make, listening, workers, config.limits.drain)
 
 
-def app_of(
-    config: Config, options: Options, quiet: bool, shared: Shared, worker: int
-) -> App:  # fmt: skip
+def build_app(config: Config, options: Options, quiet: bool, shared: Shared, worker: int) -> App:
     """The proxy that is served; in each process anew."""
     from ..proxy.assembling import compacting_app
     from ..proxy.forwarding.printing import Printer, standard_error
@@ -130,13 +132,13 @@ def app_of(
     return compacting_app(config, options, log, shared, worker)
 
 
-def _lift_limit_on_files() -> None:
+def _raise_file_limit() -> None:
     """Let this process have as many connections as the machine allows it."""
     with contextlib.suppress(ImportError):
         import resource  # late: there is none on Windows
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        for wanted in (most, _MOST_FILES_OF_A_MAC):
+        for wanted in (most, _MAX_FILES_ON_MACOS):
             with contextlib.suppress(OSError, ValueError):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
                 return

@@ -1,4 +1,4 @@
-"""`respool settings`: every setting, its value, and where the value came from."""
+"""`respool settings`: list every setting, its value and its origin."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from msgspec import UnsetType
 
 import respool
 
+from ..config import word_for_none
+from ..plugins import pass_name
 from ..policy import NAMES
-from ..registered import name_of
-from ..settings import word_for_none
-from .reading import json_option, takes_policy, to_json
-from .showing import Table, show
+from .console import Table, show
+from .options import json_option, policy_options, to_json
 
 
 @click.command()
-@takes_policy
+@policy_options
 @json_option
 def settings(policy: respool.Policy, as_json: bool) -> None:
     """Show every setting, its value here, and where that came from."""
     origins = policy.origins()
-    values = {name: _value(policy, name) for name in NAMES}
-    values |= {f"tools.{tool.name}": _declared(tool) for tool in policy.tools}
+    values = {name: _format_value(policy, name) for name in NAMES}
+    values |= {f"tools.{tool.name}": _format_tool(tool) for tool in policy.tools}
     if as_json:
         told = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
         click.echo(to_json(told))
@@ -33,7 +33,7 @@ def settings(policy: respool.Policy, as_json: bool) -> None:
     show(Table("Settings", ("setting", "value", "from"), rows))
 
 
-def _value(policy: respool.Policy, name: str) -> str:
+def _format_value(policy: respool.Policy, name: str) -> str:
     """A setting's value as TOML and the environment spell it."""
     found: object = getattr(policy, name)
     match found:
@@ -44,17 +44,17 @@ def _value(policy: respool.Policy, name: str) -> str:
         case bool(value):
             return str(value).lower()
         case tuple():
-            return _listed(cast(tuple[object, ...], found))
+            return _format_list(cast(tuple[object, ...], found))
         case _:
             return str(found)
 
 
-def _listed(values: Sequence[object]) -> str:
+def _format_list(values: Sequence[object]) -> str:
     """A list as the environment spells it; a user's pass goes by its name."""
-    return ",".join(name_of(one) if callable(one) else str(one) for one in values) or "none"
+    return ",".join(pass_name(one) if callable(one) else str(one) for one in values) or "none"
 
 
-def _declared(tool: respool.Tool) -> str:
-    cap = "the policy's" if isinstance(tool.cap, UnsetType) else tool.cap
-    cap = word_for_none("cap") if cap is None else cap
+def _format_tool(tool: respool.Tool) -> str:
+    cap = "the policy's" if isinstance(tool.cap_chars, UnsetType) else tool.cap_chars
+    cap = word_for_none("cap_chars") if cap is None else cap
     return f"cap {cap}, rerun {str(tool.rerun).lower()}"

@@ -1,1 +1,1 @@
-"""The dashboard: what the proxy did, for the person whose machine it runs on."""
+"""The dashboard: a read-only view of the proxy's records, for the owner of the machine."""

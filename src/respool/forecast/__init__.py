@@ -1,1 +1,1 @@
-"""What of a history will be needed again: how often, by result and by line."""
+"""Forecast of what a later turn will need, by result and by line."""

@@ -1,4 +1,4 @@
-"""What is known of a result and of each of its lines, in bins: all that the forecast looks at."""
+"""Features of a result and of its lines, in bins."""
 
 from __future__ import annotations
 
@@ -12,20 +12,30 @@ from typing import Final
 
 from msgspec import Struct
 
-from ..ledger.ledger import Event, Ledger
-from ..shapes import kind_of
+from ..history.ledger import FileEvent, Ledger
+from ..shapes import classify
 from ..tools.use import Content, Span, Use
-from ..transcript import History, Part
-from .looks import FORMS, INDENTS, LENGTHS, form_of, indent_of, length_of
+from ..transcript import Part, ReadOnlyTranscript
+from .line_codes import (
+    FORMS,
+    INDENTS,
+    LENGTHS,
+    UNIQUE_BINS,
+    WAS_MENTIONED,
+    ResultState,
+    ResultWords,
+    decode_form,
+    decode_indent,
+    decode_length,
+)
 from .mentions import Mentions
-from .owned import OWNED, WAS_SAID, Owned, Words
 
 Bins = tuple[int, ...]
 
 AGES: Final = ("0", "1", "2", "3-4", "5-8", "9-16", "17-32", "33-64", "65+")  # in requests
 _SINCE: Final = ("never", "0-2", "3-6", "7-15", "16+")
 _NEARS: Final = ("none", "0", "1-2", "3-5", "6-12", "13-30", "31+")  # in lines
-RESULT: Final[dict[str, tuple[str, ...]]] = {
+RESULT_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "kind": ("read code", "read page", "read diff", "read other", "run test", "run log",
              "run page", "run other", "search hits", "search other", "write", "other"),
     "age": AGES,
@@ -49,7 +59,7 @@ RESULT: Final[dict[str, tuple[str, ...]]] = {
     "failed": ("no", "yes"),
     "reuse": ("0", "0-.05", ".05-.1", ".1-.2", ".2-.4", ".4+"),  # late ones, for each request
 }  # fmt: skip
-LINE: Final[dict[str, tuple[str, ...]]] = {
+LINE_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "own": ("short", "newer copy", "said", "only here"),
     "names": ("0", "1", "2", "3+"),
     "paths": ("0", "1", "2+"),
@@ -66,7 +76,7 @@ LINE: Final[dict[str, tuple[str, ...]]] = {
     "indent": INDENTS,
 }
 ONLY_HERE: Final = 3  # of "own"
-_DIFF: Final = RESULT["kind"].index("read diff")
+_DIFF: Final = RESULT_FEATURES["kind"].index("read diff")
 _PATCHED: Final = 2  # of "edits"
 DEFINITION: Final = FORMS.index("definition")
 
@@ -77,8 +87,8 @@ _REUSE = (0, 0.05, 0.1, 0.2, 0.4)
 _RECENT, _LATEST = (0, 2, 4), 10  # edits among the latest calls
 _NEAR = (0, 2, 5, 12, 30)
 _STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))  # by distance
-_OWN_BINS: Final = tuple(bins[0] for bins in OWNED)
-_NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in OWNED)
+_OWN_BINS: Final = tuple(bins[0] for bins in UNIQUE_BINS)
+_NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in UNIQUE_BINS)
 _TEST = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
 _PROSE = re.compile(r"\.(?:md|mdx|txt|rst|adoc|html?)$", re.IGNORECASE)
 _SETTINGS = re.compile(
@@ -87,34 +97,41 @@ _SETTINGS = re.compile(
 )
 
 
-class Lines(Struct, frozen=True):
+class LineBins(Struct, frozen=True):
     """The bins of a result's lines: what each has for itself, what it looks like, what is near."""
 
-    owned: array[int]
-    looks: bytes
+    unique: array[int]
+    formats: bytes
     used: bytes
-    said: bytes
-    talked: bytes
+    mentioned: bytes
+    discussed: bytes
     folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
 
     @property
     def bins(self) -> Sequence[Bins]:
         """All bins of each line."""
-        near = zip(self.used, self.said, self.talked, strict=True)
+        near = zip(self.used, self.mentioned, self.discussed, strict=True)
         return [
-            (*OWNED[owned], *near, place, form_of(look), length_of(look), indent_of(look))
+            (
+                *UNIQUE_BINS[owned],
+                *near,
+                place,
+                decode_form(look),
+                decode_length(look),
+                decode_indent(look),
+            )
             for owned, near, place, look in zip(
-                self.owned, near, self.places, self.looks, strict=True
+                self.unique, near, self.places, self.formats, strict=True
             )
         ]
 
     @property
     def places(self) -> bytes:
         """Where each line stands: at the beginning, at the end, or between."""
-        return _places(len(self.looks))
+        return _places(len(self.formats))
 
 
-def _alone(owned: Sequence[int]) -> tuple[int, int]:
+def _unique_bins(owned: Sequence[int]) -> tuple[int, int]:
     """How much of a result stands nowhere else: lines, and names."""
     own = [_OWN_BINS[one] for one in owned]
     share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
@@ -122,23 +139,23 @@ def _alone(owned: Sequence[int]) -> tuple[int, int]:
     return bisect_left(_OWN, share), bisect_left(_NAMES, names)
 
 
-class Known(Struct, frozen=True, dict=True):
+class ResultFeatures(Struct, frozen=True, dict=True):
     """A result at one moment: its words, its bins, and those of its lines."""
 
-    words: Words
+    words: ResultWords
     bins: Bins
-    owned: Owned
+    owned: ResultState
     mentions: Mentions
 
     @cached_property
-    def all(self) -> Lines:
+    def line_bins(self) -> LineBins:
         """What is known of its lines, made when first asked for: before the index grows on."""
-        return _lines_of(self.words, self.mentions)
+        return _line_bins(self.words, self.mentions)
 
     @property
     def lines(self) -> Sequence[Bins]:
         """The bins of each line."""
-        return self.all.bins
+        return self.line_bins.bins
 
 
 def bin_of(names: Sequence[str], age: int) -> int:
@@ -146,7 +163,7 @@ def bin_of(names: Sequence[str], age: int) -> int:
     return min(bisect_left(_AGES, age), len(names) - 1)
 
 
-class Session(Struct, frozen=True, gc=False):
+class SessionFeatures(Struct, frozen=True, gc=False):
     """What is the same for all results at one moment, in bins."""
 
     recent: int  # edits among the latest calls
@@ -156,12 +173,14 @@ class Session(Struct, frozen=True, gc=False):
     reuse: int
 
 
-def session_of(history: History, ledger: Ledger, mentions: Mentions) -> Session:
+def session_features(
+    history: ReadOnlyTranscript, ledger: Ledger, mentions: Mentions
+) -> SessionFeatures:
     """How a session stands at its end."""
-    now, noted = len(history.units) - 1, _noted(history, ledger)
+    now, noted = len(history.units) - 1, _known_exchanges(history, ledger)
     last, latest = ledger.last_write(noted), ledger.uses[max(0, noted - _LATEST) : noted]
     edited = 0 if last is None else 1 + bisect_left(_ANY, now - history.exchanges[last].unit)
-    return Session(
+    return SessionFeatures(
         bisect_left(_RECENT, sum(bool(one.writes) for one in latest)),
         bisect_left(_REQUESTS, now + 1),
         0 if last is None else 2 if mentions.patched else 1,
@@ -170,15 +189,18 @@ def session_of(history: History, ledger: Ledger, mentions: Mentions) -> Session:
     )
 
 
-def _noted(history: History, ledger: Ledger) -> int:
+def _known_exchanges(history: ReadOnlyTranscript, ledger: Ledger) -> int:
     """How many exchanges of a history a ledger knows; on a fork it may know others behind them."""
     return min(len(ledger.uses), len(history.exchanges))
 
 
-def known(
-    position: int, history: History, ledger: Ledger, mentions: Mentions,
-    session: Session | None = None,
-) -> Known | None:  # fmt: skip
+def result_features(
+    position: int,
+    history: ReadOnlyTranscript,
+    ledger: Ledger,
+    mentions: Mentions,
+    session: SessionFeatures | None = None,
+) -> ResultFeatures | None:
     """What is known of a result at the end of a history; None: nothing was noted of it."""
     words = mentions.results.get(position)
     ordinal = history.exchange_of[position]
@@ -186,19 +208,19 @@ def known(
         return None
     now = len(history.units) - 1
     part, use = history.parts[position], ledger.uses[ordinal]
-    owned = _owned(words, mentions)
-    session = session or session_of(history, ledger, mentions)
-    state, edited, again = _file(ordinal, use, history, ledger)
-    kind = _kind(part, use, owned)
+    owned = _current_state(words, mentions)
+    session = session or session_features(history, ledger, mentions)
+    state, edited, again = _file_bins(ordinal, use, history, ledger)
+    kind = _kind_bin(part, use, owned)
     bins = (
         kind,
         bisect_left(_AGES, now - words.unit),
         bisect_left(_LINES, words.lines),
-        *_taken(words, mentions, now),
+        *_mention_bins(words, mentions, now),
         state,
         edited,
-        _named(use, words, mentions, now),
-        _range(use),
+        _last_named_bin(use, words, mentions, now),
+        _range_bin(use),
         session.recent,
         again,
         min(2, len(mentions.asked) - bisect_right(mentions.asked, words.unit)),
@@ -206,39 +228,39 @@ def known(
         session.edits + (session.edits == _PATCHED and kind == _DIFF),
         session.edited,
         _path(use),
-        *owned.alone,
+        *owned.unique_bins,
         int(part.error),
         session.reuse,
     )
-    return Known(words, bins, owned, mentions)
+    return ResultFeatures(words, bins, owned, mentions)
 
 
-def _taken(words: Words, mentions: Mentions, now: int) -> tuple[int, int]:
+def _mention_bins(words: ResultWords, mentions: Mentions, now: int) -> tuple[int, int]:
     """How often calls took something from it, and how long ago."""
-    units = mentions.taken_from(words).units
+    units = mentions.mentions_of(words).units
     last = 1 + bisect_left(_LAST, now - units[-1]) if units else 0
     return bisect_left(_TAKEN, len(units)), last
 
 
-def _owned(words: Words, mentions: Mentions) -> Owned:
+def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
     """What is remembered of a result, brought up to date."""
     owned, changed = mentions.owned(words)
-    taken = mentions.taken_from(words)
+    taken = mentions.mentions_of(words)
     stamp = len(taken.calls), len(taken.talk)
     if changed:
-        owned.alone = _alone(mentions.said.codes_of(words))
+        owned.unique_bins = _unique_bins(mentions.said.codes_of(words))
     if changed or owned.stamp != stamp:
         owned.version += 1
         owned.stamp = stamp
     return owned
 
 
-def _lines_of(words: Words, mentions: Mentions) -> Lines:
+def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
     """The bins of a result's lines."""
-    codes, taken, total = mentions.said.codes_of(words), mentions.taken_from(words), words.lines
-    told = [line for line, code in enumerate(codes) if WAS_SAID[code]]
-    used, said, talked = (_near(one, total) for one in (taken.calls, told, taken.talk))
-    return Lines(codes, words.looks, used, said, talked, words.folded)
+    codes, taken, total = mentions.said.codes_of(words), mentions.mentions_of(words), words.lines
+    told = [line for line, code in enumerate(codes) if WAS_MENTIONED[code]]
+    used, said, talked = (_distance_bins(one, total) for one in (taken.calls, told, taken.talk))
+    return LineBins(codes, words.formats, used, said, talked, words.folded)
 
 
 @lru_cache(maxsize=1_024)
@@ -248,16 +270,16 @@ def _places(total: int) -> bytes:
     return (bytes(3) + b"\1" * 12 + b"\3" * middle + b"\2" * last)[:total]
 
 
-def _near(places: Collection[int], total: int) -> bytes:
+def _distance_bins(places: Collection[int], total: int) -> bytes:
     """For each line how far the nearest of these places is, as a bin."""
     if not places:
         return _far(total)
     ordered = sorted(places)
-    found = [_rising(ordered[0] + 1)[:0:-1]]
+    found = [_distance_steps(ordered[0] + 1)[:0:-1]]
     for here, there in pairwise(ordered):
         half = (there - here) // 2
-        found += (_rising(there - here - half), _rising(half + 1)[:0:-1])
-    found.append(_rising(total - ordered[-1]))
+        found += (_distance_steps(there - here - half), _distance_steps(half + 1)[:0:-1])
+    found.append(_distance_steps(total - ordered[-1]))
     return b"".join(found)
 
 
@@ -266,23 +288,23 @@ def _far(total: int) -> bytes:
     return bytes(total)
 
 
-def _rising(count: int) -> bytes:
+def _distance_steps(count: int) -> bytes:
     """The bins of the distances 0, 1, 2 and so on."""
     more = count - len(_STEPS)
     return _STEPS[:count] if more <= 0 else _STEPS + _STEPS[-1:] * more
 
 
-def _shape(text: str, content: Content | None, owned: Owned) -> str:
+def _content_bin(text: str, content: Content | None, owned: ResultState) -> str:
     """What a result is, looked at once."""
     known = owned.shape
     if known is None or known[0] != content:
-        known = owned.shape = content, kind_of(text, content)
+        known = owned.shape = content, classify(text, content)
     return known[1]
 
 
-def _kind(part: Part, use: Use, owned: Owned) -> int:
+def _kind_bin(part: Part, use: Use, owned: ResultState) -> int:
     failed = part.error and use.content != "test"
-    shape = "log" if failed else _shape(part.text, use.content, owned)
+    shape = "log" if failed else _content_bin(part.text, use.content, owned)
     match use.kind:
         case "read":
             return {"code": 0, "page": 1, "diff": 2}.get(shape, 3)
@@ -296,38 +318,40 @@ def _kind(part: Part, use: Use, owned: Owned) -> int:
             return 11
 
 
-def _file(ordinal: int, use: Use, history: History, ledger: Ledger) -> tuple[int, int, int]:
+def _file_bins(
+    ordinal: int, use: Use, history: ReadOnlyTranscript, ledger: Ledger
+) -> tuple[int, int, int]:
     """The state of the file that was read, when it was edited, whether it was read again."""
     if len(use.reads) != 1:
         return int(len(use.reads) > 1), 0, 0
     span = use.reads[0]
     if span.part:
         return 2, 0, 0
-    events = ledger.events(span.path, _noted(history, ledger))
-    before = any(event.wrote and event.ordinal < ordinal for event in events)
+    events = ledger.events(span.path, _known_exchanges(history, ledger))
+    before = any(event.is_write and event.ordinal < ordinal for event in events)
     later = [event for event in events if event.ordinal > ordinal]
-    writes = [event.ordinal for event in later if event.wrote]
+    writes = [event.ordinal for event in later if event.is_write]
     last = 0
     if writes:
         ago = len(history.units) - 1 - history.exchanges[writes[-1]].unit
         last = 1 + bisect_left(_EDITED, ago)
-    return 3 + before + 2 * bool(writes), last, _read_again(span, later)
+    return 3 + before + 2 * bool(writes), last, _is_read_again(span, later)
 
 
-def _read_again(span: Span, later: Sequence[Event]) -> int:
-    again = [event.span for event in later if not event.wrote]
+def _is_read_again(span: Span, later: Sequence[FileEvent]) -> int:
+    again = [event.span for event in later if not event.is_write]
     return 2 if any(one.covers(span) for one in again) else int(bool(again))
 
 
-def _named(use: Use, words: Words, mentions: Mentions, now: int) -> int:
+def _last_named_bin(use: Use, words: ResultWords, mentions: Mentions, now: int) -> int:
     """How long ago a call or a talk named the file that was read."""
     if len(use.reads) != 1:
         return 0
-    last = mentions.said_last(use.reads[0].path)
+    last = mentions.last_mention(use.reads[0].path)
     return 0 if last <= words.unit else 1 + bisect_left(_EDITED, now - last)
 
 
-def _range(use: Use) -> int:
+def _range_bin(use: Use) -> int:
     """Whether a whole file was read, or lines of it."""
     if len(use.reads) != 1 or use.reads[0].part:
         return 0

@@ -1,4 +1,4 @@
-"""Where the words and lines of a conversation stand: their newest sources, and who took them up.
+"""Index of identifiers and lines: newest sources and later mentions.
 
 Append-only, and shared along a conversation like the ledger: only the state that stands at its end
 may write on; another one is on a fork, and gets one of its own. It is read at its end alone, right
@@ -18,41 +18,53 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from ..ledger.failures import uncoloured
-from ..ledger.lines import spoken
-from ..ledger.numbering import NONE, Numbers
+from ..history.failures import strip_color
+from ..history.line_index import UNNUMBERED, HashNumbers, argument_text
 from ..transcript import Part, Unit
-from .looks import look_of
-from .owned import FIGURE, LINE, NAME, NAMED, PATH, RARE, WHOLE, Missing, Owned, Recent, Said, Words
+from .line_codes import (
+    FIGURE,
+    LINE_REMOVED,
+    MAX_RARE_COUNT,
+    NAME,
+    NAME_REMOVED,
+    PATH,
+    WHOLE,
+    LineCache,
+    RemovedLines,
+    ResultState,
+    ResultWords,
+    WordIndex,
+    encode_format,
+)
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, object])
-_ATOM: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
+_IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier has one of these
 _PATH: Final = re.compile(r"/|\.[A-Za-z]{1,5}$")
 _FIGURE: Final = re.compile(r"[0-9a-f.:x-]*$")
 # What tools put before the lines of a file.
-_PLACE: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)|(?!\d)[^\s:]{1,200}:\d{1,7}[:-] ?"
-_PLACED: Final = re.compile(_PLACE)
-_PLACED_AFTER: Final = re.compile(rf"\n(?:{_PLACE})")
+_POSITION: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)|(?!\d)[^\s:]{1,200}:\d{1,7}[:-] ?"
+_PLACED: Final = re.compile(_POSITION)
+_PLACED_AFTER: Final = re.compile(rf"\n(?:{_POSITION})")
 _FILE: Final = re.compile(r"/([\w@-][\w.@-]*[\w@-])(?![\w./@-])")
 _EDGES: Final = ".:/-"
 _TIMING: Final = re.compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures that nobody asks for
-_SHORTEST_ATOM: Final = 5
-_SHORTEST_LINE: Final = 16  # characters; shorter lines are never asked for as such
-_LONGEST_LINE: Final = 4_000  # characters of one line that are looked at
-_FEWEST_FOLDED: Final = 4  # line breaks in a string that is an output
+_MIN_IDENTIFIER_CHARS: Final = 5
+_MIN_LINE_CHARS: Final = 16  # characters; shorter lines are never asked for as such
+_MAX_LINE_CHARS: Final = 4_000  # characters of one line that are looked at
+_MIN_FOLDED_LINES: Final = 4  # line breaks in a string that is an output
 _MOST_OF_IT: Final = 0.6  # of the JSON around it: else it is data
 _PATCH: Final = "*** Begin Patch"  # whose lines are those of a diff, signs and all
 _FRESH: Final = 2  # requests
 _LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
 # Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
-_A_RESULT, _TEXTS, _A_TAKEN, _AN_ATOM = 900, 6, 800, 250
-_WITH_ITS_NAMES: Final = bytes((0, NAMED)) + bytes(254)
-_MOST_CALLS: Final = 512  # of which it is remembered how much is gone
-_MOST_ATOMS: Final = 4_096  # that are remembered with their words
+_RESULT_BYTES, _TEXT_BYTES, _MENTION_BYTES, _IDENTIFIER_BYTES = 900, 6, 800, 250
+_WITH_ITS_NAMES: Final = bytes((0, NAME_REMOVED)) + bytes(254)
+_MAX_CALLS: Final = 512  # of which it is remembered how much is gone
+_MAX_IDENTIFIERS: Final = 4_096  # that are remembered with their words
 
 
-class TakenUp(Struct, frozen=True, gc=False):
+class ResultMentions(Struct, frozen=True, gc=False):
     """The lines of a result that later calls, or later talk, took words from."""
 
     calls: set[int]
@@ -60,37 +72,49 @@ class TakenUp(Struct, frozen=True, gc=False):
     units: list[int]  # those in which a call took up something new
 
 
-_NOTHING: Final = TakenUp(set(), set(), [])
+_NOTHING: Final = ResultMentions(set(), set(), [])
 
 
 class Mentions:
     """An index of identifiers and lines over the parts of one conversation."""
 
     def __init__(self) -> None:
-        self.results: dict[int, Words] = {}  # by position among the parts
-        self.taken: dict[int, TakenUp] = {}  # by number of result, where anything was
+        self.results: dict[int, ResultWords] = {}  # by position among the parts
+        self.taken: dict[int, ResultMentions] = {}  # by number of result, where anything was
         self.asked: list[int] = []  # the units in which a user spoke
         self.patched = False  # whether a call wrote by a patch
         self.late = 0  # times that a call took up something of a result that was not fresh
-        self.said = Said()
-        self.recent = Recent()
+        self.said = WordIndex()
+        self.recent = LineCache()
         self.lock = RLock()  # to be held while an evaluation reads it: it must not grow meanwhile
-        self._numbers = Numbers()  # of identifiers, of hashes of lines
+        self._numbers = HashNumbers()  # of identifiers, of hashes of lines
         self._atoms: dict[str, tuple[int, ...]] = {}  # the words in what may be an identifier
         self._plain: set[str] = set()  # what is none
-        self._owned: dict[int, Owned] = {}  # by number of result
+        self._owned: dict[int, ResultState] = {}  # by number of result
         self._gone_of_calls: dict[tuple[int, int], int] = {}  # by hashes of arguments and text
         self._born = array("I")  # the unit of each result
         self._firsts = array("I")  # and its first line
         self._noted = 0  # parts
 
     @property
-    def held(self) -> int:
+    def size_bytes(self) -> int:
         """Bytes that all this takes, about."""
         lines = len(self.said.changed)
-        results = _A_RESULT * len(self._owned) + _TEXTS * lines + _A_TAKEN * len(self.taken)
-        remembered = _AN_ATOM * (len(self._atoms) + len(self._plain) + len(self._gone_of_calls))
-        return self.said.held + self._numbers.held + self.recent.held + results + remembered
+        results = (
+            _RESULT_BYTES * len(self._owned)
+            + _TEXT_BYTES * lines
+            + _MENTION_BYTES * len(self.taken)
+        )
+        remembered = _IDENTIFIER_BYTES * (
+            len(self._atoms) + len(self._plain) + len(self._gone_of_calls)
+        )
+        return (
+            self.said.size_bytes
+            + self._numbers.size_bytes
+            + self.recent.size_bytes
+            + results
+            + remembered
+        )
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
         """Note the units from number `first` on; False when others were noted already."""
@@ -104,70 +128,70 @@ class Mentions:
                 self._noted = end
             return not units or self._noted == units[-1].parts[1]
 
-    def said_last(self, path: str) -> int:
+    def last_mention(self, path: str) -> int:
         """The last unit in which a call or a talk named a file, by its path or name; -1: none."""
-        return self.said.told[self._numbers.get(hash(path.rpartition("/")[2]))]
+        return self.said.mentioned[self._numbers.get(hash(path.rpartition("/")[2]))]
 
-    def taken_from(self, words: Words) -> TakenUp:
+    def mentions_of(self, words: ResultWords) -> ResultMentions:
         """What was taken up of a result."""
         return self.taken.get(words.number, _NOTHING)
 
-    def owned(self, words: Words) -> tuple[Owned, bool]:
+    def owned(self, words: ResultWords) -> tuple[ResultState, bool]:
         """What is remembered of a result, and whether a line has something else for itself now."""
         said, found, changed = self.said, self._owned.get(words.number), True
         if found is None:
-            found = self._owned[words.number] = Owned()
-            said.look(words)
+            found = self._owned[words.number] = ResultState()
+            said.encode(words)
         else:
-            changed = said.look_again(words, found.looked)
-        found.looked = len(said.events)
+            changed = said.refresh(words, found.seen_events)
+        found.seen_events = len(said.events)
         return found, changed
 
-    def missing(self, words: Words, original: str, text: str) -> Missing:
+    def missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
         """Which lines of a result are gone, and which with a name, where it says `text`."""
         owned = self._owned.get(words.number) or self.owned(words)[0]
-        return owned.find(hash(text)) or owned.keep(self._missing(words, original, text))
+        return owned.find(hash(text)) or owned.store(self._missing(words, original, text))
 
-    def _missing(self, words: Words, original: str, text: str) -> Missing:
-        text, original = uncoloured(text), uncoloured(original)  # as other passes leave it
+    def _missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
+        text, original = strip_color(text), strip_color(original)  # as other passes leave it
         lines, before = text.split("\n"), original.split("\n")
-        stays, were = set(bare_lines(text, lines)), bare_lines(original, before)
+        stays, were = set(strip_prefixes(text, lines)), strip_prefixes(original, before)
         shown = stays.union(map(str.strip, lines))  # without its number one may begin like a place
         gone = bytes([line not in shown for line in were])
-        if _has_long(text, lines) or _has_long(original, before):
+        if _has_long_line(text, lines) or _has_long_line(original, before):
             named = {word for line in lines for word in self._atoms_of(line)}
         else:
             named = set(self._atoms_of("\n".join(stays.difference(were))))
-            named.update(*self.said.of_runs(words, gone))
+            named.update(*self.said.words_of_runs(words, gone))
         lacks = bytearray(gone.translate(_WITH_ITS_NAMES))
         for line in compress(range(len(gone)), gone) if self.said.has_any(words, named) else ():
-            own = self.said.of(words.first + line)
+            own = self.said.words_of_line(words.first + line)
             if own and named.issuperset(own):
-                lacks[line] = LINE
-        return Missing(hash(text), bytes(lacks))
+                lacks[line] = LINE_REMOVED
+        return RemovedLines(hash(text), bytes(lacks))
 
-    def gone_of_call(self, arguments: str, text: str) -> int:
+    def removed_call_lines(self, arguments: str, text: str) -> int:
         """How many lines of a call's arguments are gone where it says `text`."""
         key = hash(arguments), hash(text)
         gone = self._gone_of_calls.get(key)
         if gone is None:
-            if len(self._gone_of_calls) >= _MOST_CALLS:
+            if len(self._gone_of_calls) >= _MAX_CALLS:
                 self._gone_of_calls.clear()
-            stays = set(spoken(text).split("\n"))
-            gone = sum(line not in stays for line in spoken(arguments).split("\n"))
+            stays = set(argument_text(text).split("\n"))
+            gone = sum(line not in stays for line in argument_text(arguments).split("\n"))
             self._gone_of_calls[key] = gone
         return gone
 
-    def own_names(self, words: Words, line: int) -> dict[int, int]:
+    def own_names(self, words: ResultWords, line: int) -> dict[int, int]:
         """The names of a line that nobody has said and no newer result says: how long each is.
 
         With what parts it from the next one; a timing is no name.
         """
         said, place = self.said, words.first + line
-        home, told, sizes = said.home, said.told, said.sizes
+        home, told, sizes = said.home, said.mentioned, said.sizes
         return {
             word: sizes[word]
-            for word in said.of(place)
+            for word in said.words_of_line(place)
             if home[word] == place and told[word] < 0 and sizes[word]
         }
 
@@ -175,14 +199,14 @@ class Mentions:
         """These names as a line says them; one that stands in another is told with it."""
         found: list[str] = []
         least = min(own.values(), default=2) - 2
-        for raw in _ATOM.findall(said, 0, _LONGEST_LINE) if own else ():
+        for raw in _IDENTIFIER.findall(said, 0, _MAX_LINE_CHARS) if own else ():
             if len(raw) < least:
                 continue
             atoms = self._words_in(raw)
             if not atoms or own.keys().isdisjoint(atoms):
                 continue
-            for word, atom in zip(atoms, atoms_of(raw), strict=True):
-                if word in own and not _in_any(atom, found):
+            for word, atom in zip(atoms, identifiers_of(raw), strict=True):
+                if word in own and not _is_in_any(atom, found):
                     found.append(atom)
         return found
 
@@ -190,7 +214,7 @@ class Mentions:
         if part.kind == "result":
             self._note_result(position, part.text, unit)
         elif part.kind == "call":
-            self._take_up(spoken(part.text), unit, called=True)
+            self._take_up(argument_text(part.text), unit, called=True)
             self.patched = self.patched or _PATCH in part.text
         elif part.kind in ("text", "reasoning") and part.text:
             self._take_up(part.text, unit, called=False)
@@ -199,13 +223,13 @@ class Mentions:
 
     def _note_result(self, position: int, text: str, unit: int) -> None:
         lines = text.split("\n")
-        several = lines_folded(text)
-        wholes = bare_lines(text, lines)
-        looks = bytes(map(look_of, lines, wholes))
+        several = count_folded_lines(text)
+        wholes = strip_prefixes(text, lines)
+        looks = bytes(map(encode_format, lines, wholes))
         if several:
             lines = [text.replace("\\n", "\n")]
         first = self.said.add(list(map(self._words_of, lines, wholes)))
-        self.results[position] = Words(
+        self.results[position] = ResultWords(
             len(self._born), unit, first, looks, {0: several} if several else {}
         )
         self._born.append(unit)
@@ -213,14 +237,14 @@ class Mentions:
 
     def _words_of(self, line: str, whole: str) -> list[int]:
         """A line as a whole, then its identifiers, by number."""
-        found = [NONE if len(whole) < _SHORTEST_LINE else self._number_of_line(whole)]
-        self._add_atoms(found, _ATOM.findall(line, 0, _end_of(line)))
+        found = [UNNUMBERED if len(whole) < _MIN_LINE_CHARS else self._number_of_line(whole)]
+        self._add_atoms(found, _IDENTIFIER.findall(line, 0, _searched_length(line)))
         return found
 
     def _atoms_of(self, line: str) -> list[int]:
         """The identifiers of a line, or of many short ones, by number."""
         found: list[int] = []
-        self._add_atoms(found, _ATOM.findall(line, 0, _end_of(line)))
+        self._add_atoms(found, _IDENTIFIER.findall(line, 0, _searched_length(line)))
         return found
 
     def _add_atoms(self, found: list[int], raws: Sequence[str]) -> None:
@@ -235,9 +259,9 @@ class Mentions:
 
     def _learn(self, raw: str) -> tuple[int, ...]:
         """The words in what may be an identifier, which is remembered for a while."""
-        found = tuple(map(self._number_of, atoms_of(raw)))
+        found = tuple(map(self._number_of, identifiers_of(raw)))
         known = self._atoms if found else self._plain
-        if len(known) >= _MOST_ATOMS:
+        if len(known) >= _MAX_IDENTIFIERS:
             known.clear()
         if found:
             self._atoms[raw] = found
@@ -247,14 +271,16 @@ class Mentions:
 
     def _number_of(self, atom: str) -> int:
         known = len(self._numbers)
-        number = self._numbers.of(hash(atom))
+        number = self._numbers.number_of(hash(atom))
         if number == known:
-            self.said.number(number, _sort(atom), 0 if _is_timing(atom) else len(atom) + 2)
+            self.said.number(
+                number, _identifier_sort(atom), 0 if _is_timing(atom) else len(atom) + 2
+            )
         return number
 
     def _number_of_line(self, whole: str) -> int:
         known = len(self._numbers)
-        number = self._numbers.of(hash(whole) ^ _LINES)
+        number = self._numbers.number_of(hash(whole) ^ _LINES)
         if number == known:
             self.said.number(number, WHOLE, 0)
         return number
@@ -263,26 +289,26 @@ class Mentions:
         """Note what a call or a talk is made of, and the results that it had it from."""
         said = self.said
         lines = text.split("\n")
-        for line, whole in zip(lines, bare_lines(text, lines), strict=True):
+        for line, whole in zip(lines, strip_prefixes(text, lines), strict=True):
             for word in self._words_of(line, whole):
-                if word != NONE:
+                if word != UNNUMBERED:
                     self._taken_from(word, unit, called)
-                    said.tell(word, unit)
+                    said.mention(word, unit)
             if "/" in whole:
                 for name in _FILE.findall(whole):  # a file is named by its name alone, too
-                    said.tell(self._number_of(name), unit)
+                    said.mention(self._number_of(name), unit)
 
     def _taken_from(self, word: int, unit: int, called: bool) -> None:
         """Note which line a word was taken from, if any result says it."""
         said = self.said
-        place, new = said.home[word], said.told[word] < 0
-        if place < 0 or not (new or said.count[word] <= RARE):
+        place, new = said.home[word], said.mentioned[word] < 0
+        if place < 0 or not (new or said.count[word] <= MAX_RARE_COUNT):
             return
         result = bisect_right(self._firsts, place) - 1
         line = place - self._firsts[result]
         taken = self.taken.get(result)
         if taken is None:
-            taken = self.taken[result] = TakenUp(set(), set(), [])
+            taken = self.taken[result] = ResultMentions(set(), set(), [])
         if not called:
             taken.talk.add(line)
             return
@@ -292,13 +318,13 @@ class Mentions:
             self.late += unit - self._born[result] > _FRESH
 
 
-def lines_folded(text: str) -> int:
+def count_folded_lines(text: str) -> int:
     """How many lines an output has that stands in one string of a JSON object; 0: it does not.
 
     >>> lines_folded('{"returncode": 0, "output": "' + 40 * "one line\\\\n" + '"}')
     41
     """
-    if not text.startswith("{") or "\n" in text or text.count("\\n") < _FEWEST_FOLDED:
+    if not text.startswith("{") or "\n" in text or text.count("\\n") < _MIN_FOLDED_LINES:
         return 0
     try:
         fields = _OBJECT.decode(text)
@@ -308,75 +334,75 @@ def lines_folded(text: str) -> int:
     return said.count("\n") + 1 if len(said) > _MOST_OF_IT * len(text) else 0
 
 
-def _end_of(line: str) -> int:
+def _searched_length(line: str) -> int:
     """How many characters of a line, or of many short ones, are looked at."""
-    return len(line) if len(line) <= _LONGEST_LINE or "\n" in line else _LONGEST_LINE
+    return len(line) if len(line) <= _MAX_LINE_CHARS or "\n" in line else _MAX_LINE_CHARS
 
 
 def _is_timing(atom: str) -> bool:
     return atom[0].isdigit() and _TIMING.fullmatch(atom) is not None
 
 
-def _in_any(name: str, longer: Sequence[str]) -> bool:
+def _is_in_any(name: str, longer: Sequence[str]) -> bool:
     return any(name in one for one in longer) if longer else False
 
 
-def atoms_in(line: str) -> Iterator[str]:
+def identifiers_in(line: str) -> Iterator[str]:
     """The identifiers of a line (names, paths, numbers; not plain words), and those inside them.
 
     >>> list(atoms_in("see pkg/io.go:12: calls text.ReadAllLines"))
     ['pkg/io.go:12', 'pkg/io.go', 'text.ReadAllLines', 'ReadAllLines']
     """
-    for raw in _ATOM.findall(line, 0, _LONGEST_LINE):
-        yield from atoms_of(raw)
+    for raw in _IDENTIFIER.findall(line, 0, _MAX_LINE_CHARS):
+        yield from identifiers_of(raw)
 
 
-def atoms_of(raw: str) -> Sequence[str]:
+def identifiers_of(raw: str) -> Sequence[str]:
     """The identifiers in what may be one."""
     if raw.isalpha() and (raw.islower() or raw[1:].islower()):
         return ()  # most of them: plain words
     atom = raw.strip(_EDGES)
-    if len(atom) < _SHORTEST_ATOM or not _TELLING.search(atom):
+    if len(atom) < _MIN_IDENTIFIER_CHARS or not _TELLING.search(atom):
         return ()
     if ":" not in atom and "." not in atom:
         return (atom,)
     found = [atom]
-    for inner in atom.split(":") if ":" in atom else _last_of(atom):
+    for inner in atom.split(":") if ":" in atom else _last_name(atom):
         piece = inner.strip(_EDGES)
-        if len(piece) >= _SHORTEST_ATOM and piece != atom and _TELLING.search(piece):
+        if len(piece) >= _MIN_IDENTIFIER_CHARS and piece != atom and _TELLING.search(piece):
             found.append(piece)
     return found
 
 
-def _last_of(atom: str) -> tuple[str, ...]:
+def _last_name(atom: str) -> tuple[str, ...]:
     """The last of several names that dots join."""
     return () if "/" in atom or "." not in atom else (atom.rpartition(".")[2],)
 
 
-def bare(line: str) -> str:
+def strip_prefix(line: str) -> str:
     """A line without the number or place that a tool put before it, and without its blanks.
 
     >>> bare("   12→  return x"), bare("src/a.py:7:import os")
     ('return x', 'import os')
     """
-    line = line[:_LONGEST_LINE]
+    line = line[:_MAX_LINE_CHARS]
     found = _PLACED.match(line)
     return (line if found is None else line[found.end() :]).strip()
 
 
-def bare_lines(text: str, lines: Sequence[str]) -> list[str]:
+def strip_prefixes(text: str, lines: Sequence[str]) -> list[str]:
     """The same for all lines of a text."""
-    if _has_long(text, lines):
-        return [bare(line) for line in lines]
+    if _has_long_line(text, lines):
+        return [strip_prefix(line) for line in lines]
     return list(map(str.strip, _PLACED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")))
 
 
-def _has_long(text: str, lines: Sequence[str]) -> bool:
+def _has_long_line(text: str, lines: Sequence[str]) -> bool:
     """Whether a line of a text is too long to be looked at to its end."""
-    return len(text) > _LONGEST_LINE and len(max(lines, key=len)) > _LONGEST_LINE
+    return len(text) > _MAX_LINE_CHARS and len(max(lines, key=len)) > _MAX_LINE_CHARS
 
 
-def _sort(atom: str) -> int:
+def _identifier_sort(atom: str) -> int:
     if atom.isdecimal() or _FIGURE.match(atom):
         return FIGURE
     return PATH if _PATH.search(atom) else NAME

@@ -1,13 +1,19 @@
-"""Where an agent goes in circles: calls that are made again and again and bring nothing new."""
+"""Loops of an agent: repeated calls that bring nothing new."""
 
 from __future__ import annotations
 
-from .circle import KINDS, Kind, Level, Limits, Round
-from .detector import LoopDetector, Verdict
-from .found import Circle, circles_in
-from .walk import advice
+from .detector import Loop, LoopDetector, Verdict, advice, find_loops
+from .patterns import LOOP_KINDS, LoopCall, LoopKind, LoopLevel, LoopLimits
 
 __all__ = [
-    "Circle", "KINDS", "Kind", "Level", "Limits", "LoopDetector", "Round", "Verdict", "advice",
-    "circles_in",
-]  # fmt: skip
+    "Loop",
+    "LOOP_KINDS",
+    "LoopKind",
+    "LoopLevel",
+    "LoopLimits",
+    "LoopDetector",
+    "LoopCall",
+    "Verdict",
+    "advice",
+    "find_loops",
+]

@@ -1,25 +1,192 @@
-"""The loop detector for a host's own loop: asked before a call, told what came of it."""
+"""Loop detector, for a whole history and for a host's own calls."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import Struct
 
-from ..ranges import refusal
+from ..errors import invalid_value
+from ..history.ledger import Ledger
+from ..providers.base import split_steps
 from ..tools import Tools
-from .circle import Kind, Level, Limits, Round
-from .seen import Asked, answered, asked
-from .watch import Watch
-from .words import warning_for
+from ..transcript import Exchange, Part, ReadOnlyTranscript, TranscriptIndex
+from ..wire.base import Codec
+from ..wire.json import JSON
+from .messages import describe_loop, warning_text
+from .observations import PendingCall, observe_call, pending_call
+from .patterns import LoopCall, LoopKind, LoopLevel, LoopLimits, LoopTracker
+
+_LEDGER_KEY: Final = "loops"  # under which they are kept beside a ledger
+
+
+class HistoryScan:
+    """Append-only, like the ledger it goes along with: what it says of an exchange stays."""
+
+    def __init__(self, limits: LoopLimits) -> None:
+        self.loop_calls: dict[int, LoopCall] = {}  # by exchange, where it is a part of a circle
+        self._watch = LoopTracker(limits)
+        self._done = 0  # exchanges that were looked at
+        self._place = 0  # the first part behind the last of them
+        self._lock = Lock()
+
+    def extend(self, history: ReadOnlyTranscript, ledger: Ledger) -> None:
+        """Look at the exchanges that the ledger has and that were not looked at yet.
+
+        The ledger may have more of the same conversation than this history.
+        """
+        known = min(len(ledger.uses), len(history.exchanges))
+        with self._lock:
+            for ordinal in range(self._done, known):
+                exchange = history.exchanges[ordinal]
+                if has_user_input(history, self._place, exchange.call):
+                    self._watch.reset()
+                self._place = exchange.call + 1
+                self._note(history, ledger, exchange)
+            self._done = max(self._done, known)
+
+    def _note(self, history: ReadOnlyTranscript, ledger: Ledger, exchange: Exchange) -> None:
+        result = _timely_result(history, exchange)
+        if result is None or exchange.server:
+            return
+        call = history.parts[exchange.call]
+        seen = observe_call(
+            pending_call(call.name, call.text, ledger.uses[exchange.ordinal]),
+            result.text,
+            result.error,
+        )
+        if seen is not None:
+            found = self._watch.note(seen, exchange.ordinal, exchange.unit)
+            if found is not None:
+                self.loop_calls[exchange.ordinal] = found
+
+
+def loop_calls(history: ReadOnlyTranscript, ledger: Ledger) -> Mapping[int, LoopCall]:
+    """By exchange: the circle it is a part of, for all exchanges that the ledger has."""
+    if _LEDGER_KEY not in ledger.extensions:
+        ledger.extensions.setdefault(
+            _LEDGER_KEY, HistoryScan(LoopLimits())
+        )  # of two at once, one is kept
+    walk: HistoryScan = ledger.extensions[_LEDGER_KEY]
+    walk.extend(history, ledger)
+    return walk.loop_calls
+
+
+def advice(history: ReadOnlyTranscript, ledger: Ledger, unseen_from: int) -> Mapping[int, str]:
+    """What to append to results that just came, by their positions; most often nothing.
+
+    The same for the same history, whoever asks and how often: what is said of an exchange depends
+    on what stands before it, and on nothing else.
+    """
+    rounds = loop_calls(history, ledger)
+    fresh = history.results[bisect_left(history.results, unseen_from) :]
+    found = ((at, rounds.get(history.exchange_of[at])) for at in fresh)
+    return {at: describe_loop(one) for at, one in found if one is not None and one.should_speak}
+
+
+def _timely_result(history: ReadOnlyTranscript, exchange: Exchange) -> Part | None:
+    """The result, if it came before the model spoke again: a later one was not there to be seen."""
+    at = exchange.result
+    if at is None or at >= history.units[exchange.unit].parts[1]:
+        return None
+    return history.parts[at]
+
+
+def has_user_input(history: ReadOnlyTranscript, start: int, end: int) -> bool:
+    """Whether the user said something among these parts: words in a message without results."""
+    parts = history.parts
+    answering = {parts[at].ref.row for at in range(start, end) if parts[at].kind == "result"}
+    return any(
+        parts[at].speaker == "user"
+        and parts[at].kind in ("text", "media")
+        and parts[at].ref.row not in answering
+        for at in range(start, end)
+    )
+
+
+class Loop(Struct, frozen=True, kw_only=True):
+    """Calls that went round in a circle, of which the detector would have spoken."""
+
+    kind: LoopKind
+    tool: str
+    operation: str
+    target: str | None
+    calls: tuple[int, ...]  # the exchanges, in their order
+    repeated: tuple[int, ...]  # of them, those behind the first lap: what was for nothing
+    advised: tuple[int, ...]  # the exchanges at whose results it would have spoken
+    level: LoopLevel  # how far it came
+    count: int  # calls, or laps of a cycle, as it was last told
+    message: str  # what was said last
+
+    @property
+    def advised_after(self) -> int:
+        """After how many of the calls the detector would first have spoken."""
+        return sum(one <= self.advised[0] for one in self.calls)
+
+
+def find_loops(
+    history: ReadOnlyTranscript, ledger: Ledger, limits: LoopLimits | None = None
+) -> list[Loop]:
+    """The circles of a history that the ledger has been told of, in the order they began."""
+    walk = HistoryScan(limits or LoopLimits())
+    walk.extend(history, ledger)
+    return group_loops(walk.loop_calls)
+
+
+def group_loops(rounds: Mapping[int, LoopCall]) -> list[Loop]:
+    """Rounds put together to the circles that they are parts of; only those that are told."""
+    by_circle: dict[tuple[str, int], dict[int, LoopCall]] = {}
+    for ordinal, one in sorted(rounds.items()):
+        by_circle.setdefault((one.kind, one.loop), {})[ordinal] = one
+    circles = [
+        _build_loop(of) for of in by_circle.values() if any(one.should_speak for one in of.values())
+    ]
+    return sorted(circles, key=lambda one: one.calls)
+
+
+def _build_loop(rounds: Mapping[int, LoopCall]) -> Loop:
+    spoke = [ordinal for ordinal, one in rounds.items() if one.should_speak]
+    last = rounds[spoke[-1]]
+    calls = sorted({ordinal for one in rounds.values() for ordinal in one.members})
+    return Loop(
+        kind=last.kind,
+        tool=last.tool,
+        operation=last.operation,
+        target=last.target,
+        calls=tuple(calls),
+        repeated=tuple(calls[max(1, len(last.lap)) :]),
+        advised=tuple(spoke),
+        level=last.level or "advise",
+        count=last.count,
+        message=describe_loop(last),
+    )
+
+
+def index_history(
+    codec: Codec, messages: Sequence[JSON], tools: Tools, definitions: Mapping[str, Any]
+) -> tuple[TranscriptIndex, Ledger]:
+    """Messages as they were sent; nothing in them is mended."""
+    index, ledger = TranscriptIndex(), Ledger()
+    for step in split_steps(codec, messages):
+        model: list[Part] = []
+        answers: list[Part] = []
+        for row, message in enumerate(step.messages, step.at):
+            made = codec.is_model_made(message)
+            (model if made else answers).extend(codec.decode(row, message))
+        index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
+    ledger.extend(0, index.exchanges, index.parts, tools, definitions)
+    return index, ledger
+
 
 Action = Literal["allow", "advise", "refuse"]
 
-_TOOLS = "a respool.Tools, or None"
-_UNWRITABLE = (TypeError, ValueError, RecursionError, OverflowError, UnicodeError)
+_ALLOWED_TOOLS = "a respool.Tools, or None"
+_ENCODE_ERRORS = (TypeError, ValueError, RecursionError, OverflowError, UnicodeError)
 
 
 class Verdict(Struct, frozen=True):
@@ -31,8 +198,10 @@ class Verdict(Struct, frozen=True):
 
     action: Action = "allow"
     message: str = ""
-    kind: Kind | None = None  # of the circle that the call is a part of, also while nothing is said
-    level: Level | None = None  # how bad it is
+    kind: LoopKind | None = (
+        None  # of the circle that the call is a part of, also while nothing is said
+    )
+    level: LoopLevel | None = None  # how bad it is
     operation: str = ""
     target: str | None = None
     count: int = 0  # how often it would have been with this call; of errors, how often it was
@@ -62,13 +231,13 @@ class LoopDetector:
         leeway: int = 2,
         patience: int = 4,
     ) -> None:
-        _refuse_other(tools)
-        self.limits: Final = Limits(advise, insist, stop, leeway, patience)
+        _validate_tools(tools)
+        self.limits: Final = LoopLimits(advise, insist, stop, leeway, patience)
         self._tools = tools or Tools()
-        self._watch = Watch(self.limits)
+        self._watch = LoopTracker(self.limits)
         self._calls = 0
         self._batch = 0  # of the last call
-        self._told: object = None  # what the host calls that batch
+        self._host_batch: object = None  # what the host calls that batch
 
     def ask(
         self, name: str, arguments: Mapping[str, Any] | str, *, batch: object = None
@@ -78,42 +247,47 @@ class LoopDetector:
         `batch` is the same for calls that the model asked for at once, be they made one by one: a
         number, or the id of its answer. Without one, each call has seen what came of the last.
         """
-        found = self._watch.foresee(self._asked(name, arguments), self._batch_of(batch))
+        found = self._watch.predict(self._pending_call(name, arguments), self._batch_of(batch))
         return ALLOWED if found is None else _verdict(found)
 
     def tell(
-        self, name: str, arguments: Mapping[str, Any] | str, result: object, error: bool = False,
-        *, batch: object = None,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | str,
+        result: object,
+        error: bool = False,
+        *,
+        batch: object = None,
+    ) -> None:
         """Take in what came of a call that was made; one that was refused is not told."""
-        seen = answered(self._asked(name, arguments), _text(result), bool(error))
+        seen = observe_call(self._pending_call(name, arguments), _text(result), bool(error))
         if seen is not None:
             self._calls += 1
-            self._batch, self._told = self._batch_of(batch), batch
+            self._batch, self._host_batch = self._batch_of(batch), batch
             self._watch.note(seen, self._calls, self._batch, ahead=True)
 
     def heard(self) -> None:
         """The user said something: whatever is called now has another reason."""
-        self._watch.heard()
+        self._watch.reset()
 
-    def _batch_of(self, told: object) -> int:
+    def _batch_of(self, host_batch: object) -> int:
         """The number of a batch: the last call's, or one more."""
-        return self._batch + (told is None or told != self._told)
+        return self._batch + (host_batch is None or host_batch != self._host_batch)
 
-    def _asked(self, name: str, arguments: Mapping[str, Any] | str) -> Asked:
+    def _pending_call(self, name: str, arguments: Mapping[str, Any] | str) -> PendingCall:
         text = _text(arguments)
-        return asked(str(name), text, self._tools.use_of(str(name), text))
+        return pending_call(str(name), text, self._tools.use_of(str(name), text))
 
 
-def _refuse_other(tools: object) -> None:
+def _validate_tools(tools: object) -> None:
     if tools is not None and not isinstance(tools, Tools):
-        raise refusal("LoopDetector: ", "tools", tools, _TOOLS)
+        raise invalid_value("LoopDetector: ", "tools", tools, _ALLOWED_TOOLS)
 
 
-def _verdict(found: Round) -> Verdict:
-    refused = found.level == "stop" and found.exact and not found.waits
-    action: Action = "refuse" if refused else "advise" if found.speaks else "allow"
-    message = "" if action == "allow" else warning_for(found, refused=refused)
+def _verdict(found: LoopCall) -> Verdict:
+    refused = found.level == "stop" and found.is_exact and not found.is_waiting
+    action: Action = "refuse" if refused else "advise" if found.should_speak else "allow"
+    message = "" if action == "allow" else warning_text(found, refused=refused)
     return Verdict(
         action, message, found.kind, found.level, found.operation, found.target, found.count
     )
@@ -127,7 +301,7 @@ def _text(value: object) -> str:
         return value.decode("utf-8", "replace")
     try:
         return msgspec.json.encode(value, order="sorted").decode()
-    except _UNWRITABLE:
+    except _ENCODE_ERRORS:
         pass
     try:
         return json.dumps(value, sort_keys=True, default=str)

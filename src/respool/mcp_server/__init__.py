@@ -1,1 +1,1 @@
-"""What agents may ask of the store over the Model Context Protocol."""
+"""Model Context Protocol server: an agent's read access to the store."""

@@ -1,4 +1,4 @@
-"""The server of the Model Context Protocol: two tools that read the store and change nothing."""
+"""MCP server with two tools that read the store and change nothing."""
 
 from __future__ import annotations
 
@@ -21,22 +21,20 @@ from mcp_types import (
 
 from ..errors import RespoolError
 from ..store import Store
-from .answer import Answer, Unanswerable
-from .expanding import expanded
-from .history import told
+from .handlers import ToolAnswer, ToolCallError, answer_expand, answer_history
 
-NAME: Final = "respool"
-EXPAND: Final = (
-    "respool_expand"  # a name that respool.tools.fetching knows, whatever is put before it
+SERVER_NAME: Final = "respool"
+EXPAND_TOOL: Final = (
+    "respool_expand"  # a name that respool.tools.identity knows, whatever is put before it
 )
-HISTORY: Final = "respool_history"
+HISTORY_TOOL: Final = "respool_history"
 
 _log = logging.getLogger(__name__)
 _INSTRUCTIONS: Final = (
     "Old tool results in this conversation may have been shortened. Where one says [respool: … ref "
     "REF], respool_expand gives the original back, exactly, by that REF. Fetch only what is needed."
 )
-_SKIP: Final = {
+_SKIP_INPUT: Final = {
     "type": "integer",
     "minimum": 0,
     "description": "Characters to leave out first, as the last answer said; for long answers.",
@@ -53,7 +51,7 @@ _EXPAND_INPUT: Final = {
             "type": "string",
             "description": "Only lines in which this regular expression is found.",
         },
-        "skip": _SKIP,
+        "skip": _SKIP_INPUT,
     },
     "required": ["ref"],
 }
@@ -65,13 +63,13 @@ _HISTORY_INPUT: Final = {
             "description": 'The name of one, or "latest"; without it, all are listed.',
         },
         "limit": {"type": "integer", "minimum": 1, "description": "How many to list."},
-        "skip": _SKIP,
+        "skip": _SKIP_INPUT,
     },
 }
-_TOOLS: Final = {EXPAND: expanded, HISTORY: told}
+_HANDLERS: Final = {EXPAND_TOOL: answer_expand, HISTORY_TOOL: answer_history}
 
 
-def _reads(title: str) -> ToolAnnotations:
+def _read_only(title: str) -> ToolAnnotations:
     """That a tool changes nothing, and looks at nothing but the store."""
     return ToolAnnotations(
         title=title,
@@ -82,27 +80,27 @@ def _reads(title: str) -> ToolAnnotations:
     )
 
 
-DEFINITIONS: Final = (
+TOOL_DEFINITIONS: Final = (
     Tool(
-        name=EXPAND,
+        name=EXPAND_TOOL,
         description="Get back what respool took out of this conversation: the original behind a "
         "marker [respool: … ref REF], whole, by lines, or by a pattern.",
         input_schema=_EXPAND_INPUT,
-        annotations=_reads("Get an original back"),
+        annotations=_read_only("Get an original back"),
     ),
     Tool(
-        name=HISTORY,
+        name=HISTORY_TOOL,
         description="See which conversations respool has recorded, or what it did in one of them: "
         "each request with its tokens and its edits, and the reference of each original.",
         input_schema=_HISTORY_INPUT,
-        annotations=_reads("See what was compacted"),
+        annotations=_read_only("See what was compacted"),
     ),
 )
 
 
 def serve_stdio(store: Store, version: str) -> None:
     """Answer over standard input and output until that ends."""
-    asyncio.run(_serve(server_of(store, version)))
+    asyncio.run(_serve(build_server(store, version)))
 
 
 async def _serve(server: Server[Any]) -> None:
@@ -110,20 +108,22 @@ async def _serve(server: Server[Any]) -> None:
         await server.run(reading, writing, server.create_initialization_options())
 
 
-def server_of(store: Store, version: str) -> Server[Any]:
+def build_server(store: Store, version: str) -> Server[Any]:
     """A server whose tools read this store, as its owner."""
 
     async def listed(_context: object, _params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=list(DEFINITIONS))
+        return ListToolsResult(tools=list(TOOL_DEFINITIONS))
 
     async def called(_context: object, params: CallToolRequestParams) -> CallToolResult:
-        tool, asked = _TOOLS.get(params.name), params.arguments or {}
+        tool, asked = _HANDLERS.get(params.name), params.arguments or {}
         if tool is None:
-            return _failed(f"There is no tool {params.name!r:.60}; there are {', '.join(_TOOLS)}.")
-        return await asyncio.to_thread(_result, tool, store, asked)
+            return _error_result(
+                f"There is no tool {params.name!r:.60}; there are {', '.join(_HANDLERS)}."
+            )
+        return await asyncio.to_thread(_call_tool, tool, store, asked)
 
     return Server(
-        NAME,
+        SERVER_NAME,
         version=version,
         title="respool",
         instructions=_INSTRUCTIONS,
@@ -132,28 +132,30 @@ def server_of(store: Store, version: str) -> Server[Any]:
     )
 
 
-def _result(
-    tool: Callable[[Store, Mapping[str, Any]], Answer], store: Store, asked: Mapping[str, Any]
+def _call_tool(
+    handler: Callable[[Store, Mapping[str, Any]], ToolAnswer],
+    store: Store,
+    arguments: Mapping[str, Any],
 ) -> CallToolResult:
     """What a tool answers; what is wrong is said to the model, in a sentence."""
     try:
-        answer = tool(store, asked)
-    except Unanswerable as error:
-        return _failed(str(error))
+        answer = handler(store, arguments)
+    except ToolCallError as error:
+        return _error_result(str(error))
     except RespoolError as error:
-        return _failed(f"{error} Run the tool again whose result is needed.")
+        return _error_result(f"{error} Run the tool again whose result is needed.")
     except Exception:  # noqa: BLE001 - the model is told, and the server goes on
         _log.exception("A tool failed")
-        return _failed("respool failed at this, and wrote down why on its standard error.")
+        return _error_result("respool failed at this, and wrote down why on its standard error.")
     said = [text for text in (answer.text, answer.remark) if text]
-    return CallToolResult(content=[_text(text) for text in said or ["(It is empty.)"]])
+    return CallToolResult(content=[_text_block(text) for text in said or ["(It is empty.)"]])
 
 
-def _failed(sentence: str) -> CallToolResult:
-    return CallToolResult(content=[_text(sentence)], is_error=True)
+def _error_result(sentence: str) -> CallToolResult:
+    return CallToolResult(content=[_text_block(sentence)], is_error=True)
 
 
-def _text(text: str) -> TextContent:
+def _text_block(text: str) -> TextContent:
     """A block of text; half a character, which JSON cannot carry, is a replacement character."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return TextContent(type="text", text=whole)

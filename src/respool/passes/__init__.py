@@ -1,4 +1,4 @@
-"""One offer a file; the order is a tuple you can read."""
+"""The passes, one a file, in the order in which they run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ..edits import Offer
 from ..policy import Policy
+from .base import View
 from .cap_results import cap_results
 from .contained_results import contained_results
 from .covered_reads import covered_reads
@@ -23,7 +24,6 @@ from .stub_results import stub_results
 from .superseded_writes import superseded_writes
 from .tidy_results import tidy_results
 from .trim_results import trim_results
-from .view import View
 
 Pass = Callable[[View, Policy], Iterator[Offer]]
 

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import telling_line, uncoloured, went_wrong
-from ..marker import MOST, Marker, find_marker, reference
+from ..history.failures import error_line, is_failed_call, strip_color
+from ..markers import MAX_MARKER_CHARS, ClipMarker, find_marker, reference
 from ..policy import Policy
-from ..shapes.cutting import clip
+from ..shapes.excerpt import clip_line
 from ..transcript import Part
-from .view import View
+from .base import View
 
-_FAILURE = re.compile(
+_FAILURE_PATTERN = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|cannot|abort", re.IGNORECASE
 )
-_LONGEST_LINE_READ = 2_000  # characters of a line that are searched for a failure
-_LEAST_OF_ERROR = 136  # characters of the line that tells an error, which stay in any case
+_MAX_SEARCHED_LINE_CHARS = 2_000  # characters of a line that are searched for a failure
+_MIN_ERROR_CHARS = 136  # characters of the line that tells an error, which stay in any case
 
 
 def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
@@ -32,8 +32,8 @@ def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
         part = parts[position]
         if len(part.text) <= least or not view.is_tidy(position):
             continue
-        cap = policy.tools.cap_for(view.tool_of(position), policy.cap)
-        if cap is None or len(part.text) <= cap or not view.may_rewrite(position):
+        cap = policy.tools.cap_for(view.tool_of(position), policy.cap_chars)
+        if cap is None or len(part.text) <= cap or not view.can_rewrite(position):
             continue
         offer = _clip_offer(view, policy, position, part, cap)
         if offer is not None:
@@ -42,7 +42,10 @@ def cap_results(view: View, policy: Policy) -> Iterator[Offer]:
 
 def _smallest_cap(policy: Policy) -> float:
     """No result up to this length is over any cap."""
-    caps = [policy.cap, *(policy.tools.cap_for(tool.name, policy.cap) for tool in policy.tools)]
+    caps = [
+        policy.cap_chars,
+        *(policy.tools.cap_for(tool.name, policy.cap_chars) for tool in policy.tools),
+    ]
     return min((cap for cap in caps if cap is not None), default=math.inf)
 
 
@@ -56,11 +59,11 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
         tool or "unnamed",
         (call.id if call else part.id) or f"no. {view.transcript.exchange_of[position] + 1}",
         cap,
-        _may_rerun(view, position),
+        _is_rerun_safe(view, position),
         ref,
-        view.fetch,
+        view.fetch_tool,
     )
-    text = clip.of(part.text, _went_wrong(view, position, part))
+    text = clip.apply(part.text, _has_failed(view, position, part))
     saved = view.saved_by(position, text)
     if saved <= 0:
         return None
@@ -68,19 +71,21 @@ def _clip_offer(view: View, policy: Policy, position: int, part: Part, cap: int)
     return Offer("trim", Replace(position, part.ref, text, ref, "over_cap", evidence, saved))
 
 
-def _went_wrong(view: View, position: int, part: Part) -> bool:
+def _has_failed(view: View, position: int, part: Part) -> bool:
     """Whether a result is that of a failed call, as far as it tells."""
     ordinal = view.transcript.exchange_of[position]
-    return went_wrong(part.text, part.error, view.use(ordinal).ends_as if ordinal >= 0 else "other")
+    return is_failed_call(
+        part.text, part.error, view.use(ordinal).outcome_kind if ordinal >= 0 else "other"
+    )
 
 
-def _may_rerun(view: View, position: int) -> bool:
+def _is_rerun_safe(view: View, position: int) -> bool:
     """Whether running the call again is safe, as far as that is known of it."""
     ordinal = view.transcript.exchange_of[position]
     return ordinal >= 0 and view.use(ordinal).rerun
 
 
-class _Kept(Struct, frozen=True, gc=False):
+class _KeptRange(Struct, frozen=True, gc=False):
     """What is kept of a text: up to `head`, from `tail` on, and these lines from between."""
 
     head: int
@@ -94,37 +99,46 @@ class _Clip(Struct, frozen=True, gc=False):
     tool: str
     call: str
     cap: int
-    rerun: bool
+    is_rerun_safe: bool
     ref: str
-    fetch: str | None = None  # the tool of this request that gives originals back
+    fetch_tool: str | None = None  # the tool of this request that gives originals back
 
-    def of(self, text: str, failed: bool) -> str:
+    def apply(self, text: str, failed: bool) -> str:
         """The text with its middle replaced by a marker; where no more fits, that and the error."""
-        kept = _keep(text, max(0, self.cap - MOST - 2), failed)
+        kept = _choose_range(text, max(0, self.cap - MAX_MARKER_CHARS - 2), failed)
         marker = str(self._marker(text, kept))
         head, tail = text[: kept.head].removesuffix("\n"), text[kept.tail :]
         said = [*([head] if kept.head else []), marker, *kept.lines, *([tail] if tail else [])]
         return "\n".join(said)
 
-    def _marker(self, text: str, kept: _Kept) -> Marker:
-        gone, all, unit = _left_out(text, kept)
-        return Marker(
-            self.tool, len(text), self.cap, gone, all, unit, len(kept.lines), self.call,
-            self.rerun, self.ref, self.fetch,
-        )  # fmt: skip
+    def _marker(self, text: str, kept: _KeptRange) -> ClipMarker:
+        gone, all, unit = _count_omitted(text, kept)
+        return ClipMarker(
+            self.tool,
+            len(text),
+            self.cap,
+            gone,
+            all,
+            unit,
+            len(kept.lines),
+            self.call,
+            self.is_rerun_safe,
+            self.ref,
+            self.fetch_tool,
+        )
 
 
-def _keep(text: str, room: int, failed: bool) -> _Kept:
+def _choose_range(text: str, budget: int, failed: bool) -> _KeptRange:
     """The head and the tail that fit, and for a failed call the lines between that tell why."""
-    for_lines = room // 4 if failed else 0
-    half = (room - for_lines) // 2
+    for_lines = budget // 4 if failed else 0
+    half = (budget - for_lines) // 2
     head = _end_of_line(text, half) if half else 0
     tail = _start_of_line(text, len(text) - half) if half else len(text)
     if not failed:
-        return _Kept(head, tail)
-    main = telling_line(text)
-    told = main in uncoloured(text[:head]) or main in uncoloured(text[tail:])
-    return _Kept(head, tail, _failures(text[head:tail], for_lines, "" if told else main))
+        return _KeptRange(head, tail)
+    main = error_line(text)
+    told = main in strip_color(text[:head]) or main in strip_color(text[tail:])
+    return _KeptRange(head, tail, _failure_lines(text[head:tail], for_lines, "" if told else main))
 
 
 def _end_of_line(text: str, at: int) -> int:
@@ -151,7 +165,7 @@ def _character_border(text: str, at: int) -> int:
     return at
 
 
-def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
+def _failure_lines(text: str, budget: int, main: str) -> tuple[str, ...]:
     """The lines that tell of a failure, the last ones first chosen, in their order.
 
     The main one stays in any case, if need be without its end, and then says so.
@@ -159,23 +173,23 @@ def _failures(text: str, room: int, main: str) -> tuple[str, ...]:
     lines = text.split("\n")
     chosen: dict[int, str] = {}
     if main:
-        at = next((at for at, line in enumerate(lines) if main in uncoloured(line)), -1)
-        whole = at >= 0 and len(lines[at]) < room
-        chosen[at] = lines[at] if whole else "".join(clip(main, _LEAST_OF_ERROR))
-        room -= len(chosen[at]) + 1
+        at = next((at for at, line in enumerate(lines) if main in strip_color(line)), -1)
+        whole = at >= 0 and len(lines[at]) < budget
+        chosen[at] = lines[at] if whole else "".join(clip_line(main, _MIN_ERROR_CHARS))
+        budget -= len(chosen[at]) + 1
     for at in range(len(lines) - 1, -1, -1):
         line = lines[at]
-        fits = len(line) < min(room, _LONGEST_LINE_READ)
-        if fits and at not in chosen and _FAILURE.search(line):
+        fits = len(line) < min(budget, _MAX_SEARCHED_LINE_CHARS)
+        if fits and at not in chosen and _FAILURE_PATTERN.search(line):
             chosen[at] = line
-            room -= len(line) + 1
+            budget -= len(line) + 1
     return tuple(chosen[at] for at in sorted(chosen))
 
 
-def _left_out(text: str, kept: _Kept) -> tuple[int, int, str]:
+def _count_omitted(text: str, kept: _KeptRange) -> tuple[int, int, str]:
     """How much is left out, of how much, in lines where whole lines went, else in characters."""
     lines = text.count("\n") + (not text.endswith("\n"))
-    whole = _is_border(text, kept.head) and _is_border(text, kept.tail)
+    whole = _is_line_border(text, kept.head) and _is_line_border(text, kept.tail)
     if not whole or lines < 2:
         return kept.tail - kept.head, len(text), "chars"
     gone = text.count("\n", kept.head, kept.tail)
@@ -184,5 +198,5 @@ def _left_out(text: str, kept: _Kept) -> tuple[int, int, str]:
     return gone, lines, "lines"
 
 
-def _is_border(text: str, at: int) -> bool:
+def _is_line_border(text: str, at: int) -> bool:
     return at in (0, len(text)) or text[at - 1] == "\n"

@@ -1,4 +1,4 @@
-"""Put a reference in place of an old read whose lines all stand in a later one of the file."""
+"""Replace an old read whose lines all stand in a later read of the file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from ..edits import Offer
 from ..policy import Policy
-from .containing import offers_in
-from .view import View
+from .base import View
+from .contained_results import containment_offers
 
 
 def covered_reads(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer a reference to the later read that shows it all."""
-    return offers_in(view, policy, new=False)
+    return containment_offers(view, policy, new=False)

@@ -1,15 +1,520 @@
-"""Fold old exchanges into summaries when the history is over its budget."""
+"""Fold batches of old exchanges into summaries when the budget demands it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Final
 
-from ..edits import Offer
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..edits import (
+    DropExchange,
+    DropReasoning,
+    Edit,
+    Offer,
+    Replace,
+    exchange_closure,
+    touched_parts,
+)
+from ..limits import RequestLimits
+from ..markers import OmissionMarker, find_marker, reference, reference_of_pieces
 from ..policy import Policy
-from .folding import fold, tiers_of
-from .view import View
+from ..summaries.batch import (
+    describe_batch,
+    describe_with_summary,
+    is_inseparable,
+    min_batch_tokens,
+    render_exchanges,
+)
+from ..summaries.call_summary import CallSummary
+from ..summaries.outcome import count_lines
+from ..transcript import Exchange, Unit
+from .base import View
+from .exchanges import deed_in_view
+from .protections import FETCHED_AGAIN, Protections
+
+_FOLDED_REASON: Final = "folded"
+_NO_LIMITS: Final = RequestLimits()
+_KEEP_RECENT: Final = 6  # what most agents look back at step by step
+_MIN_TURN_CALLS: Final = 8  # calls after which a word of the user ends a batch
+
+
+class FoldThresholds(Struct, frozen=True):
+    """When old exchanges fold, and into how much."""
+
+    budget: int | None = None  # tokens that the projection may have; over them exchanges fold
+    target_ratio: float = 0.6  # the share of the budget that a fold aims at
+    waiver_ratio: float = (
+        0.8  # the share over which also old reads of files that were edited since fold
+    )
+    threshold_chars: int | None = (
+        None  # characters of calls and results over which all old ones fold
+    )
+    max_summary_tokens: int = (
+        500  # tokens of a summary at most, but for names and errors that must be told
+    )
+    max_batch_calls: int = 40  # calls that one summary tells of at most, until summaries merge
+    max_summaries: int = 6  # summaries that may stand beside one another before they merge
+    min_saved_tokens: int = 1_000  # tokens that a batch must save
+    keep_recent: int = 0  # of the latest exchanges, how many never fold
+
+
+def fold_thresholds(policy: Policy, limits: RequestLimits = _NO_LIMITS) -> FoldThresholds:
+    """What the policy and the window of the request's model say of folding."""
+    high = policy.budget if limits.tokens is None else limits.tokens
+    if policy.fold_over_chars is None:
+        return FoldThresholds(high, keep_recent=_KEEP_RECENT)
+    return FoldThresholds(
+        high, threshold_chars=policy.fold_over_chars, min_saved_tokens=1
+    )  # what stays is the policy's to say
+
+
+def fold_offers(view: View, tiers: FoldThresholds) -> Iterator[Offer]:
+    """The offers of one evaluation, the oldest exchanges first, until enough is saved."""
+    if view.arrival or (tiers.threshold_chars is None and not _is_over_budget(view, tiers)):
+        return
+    keep = max(view.recent_count, tiers.keep_recent)
+    old = max(0, view.seen_exchanges() - keep)  # the exchanges before it are old
+    first = _after_last_summary(view, old)
+    wanted = _tokens_to_save(view, tiers, first)
+    if wanted <= 0:
+        return
+    standing = _standing_groups(view, first)
+    groups, gained = _grow_groups(view, tiers, standing, (first, old), wanted, ProtectionWaiver())
+    if (
+        tiers.budget is not None
+        and view.projected_tokens - gained > tiers.waiver_ratio * tiers.budget
+    ):
+        groups, _ = _grow_groups(
+            view, tiers, standing, (first, old), wanted, ProtectionWaiver(reads=True)
+        )
+    for group in _merge_groups(groups, tiers.max_summaries):
+        if (
+            group.new
+            and _net_saving(view, offer := _fold_offer(view, tiers, group))
+            >= tiers.min_saved_tokens
+        ):
+            yield offer
+
+
+def _is_over_budget(view: View, tiers: FoldThresholds) -> bool:
+    return tiers.budget is not None and view.projected_tokens > tiers.budget
+
+
+def _tokens_to_save(view: View, tiers: FoldThresholds, first: int) -> float:
+    """How many tokens are to be saved: enough for the budget, or all that can be."""
+    if (
+        tiers.threshold_chars is not None
+        and _unsummarized_chars(view, first) > tiers.threshold_chars
+    ):
+        return math.inf
+    if tiers.budget is None or not _is_over_budget(view, tiers):
+        return 0
+    return view.projected_tokens - tiers.target_ratio * tiers.budget
+
+
+def _unsummarized_chars(view: View, first: int) -> int:
+    """How much the calls and results say that no summary tells of."""
+    total = 0
+    for exchange in view.transcript.exchanges[first:]:
+        for position in (exchange.call, exchange.result):
+            if position is not None:
+                edit = view.in_force.get(position)
+                said = edit if isinstance(edit, Replace) else view.transcript.parts[position]
+                total += len(said.text)
+    return total
+
+
+# Groups: each summary tells of all that folded since the one before it, and of nothing else.
+
+
+class FoldGroup(Struct, frozen=True):
+    """Neighbouring exchanges that one summary tells of; the last one's result is the summary."""
+
+    first: int  # where they begin; what stays may stand between them
+    summarized: Sequence[int] = ()  # those that a summary in force tells of already
+    new: tuple[int, ...] = ()  # those that are to fold now
+
+    @property
+    def members(self) -> list[int]:
+        """All of them, in order."""
+        return sorted((*self.summarized, *self.new))
+
+    @property
+    def calls(self) -> int:
+        """How many they are."""
+        return len(self.summarized) + len(self.new)
+
+
+def _summarized_calls(view: View, ordinal: int) -> int | None:
+    """How many calls the summary in this exchange tells of; None: there is none in force."""
+    result = view.transcript.exchanges[ordinal].result
+    edit = None if result is None else view.in_force.get(result)
+    if not isinstance(edit, Replace) or edit.reason != _FOLDED_REASON:
+        return None
+    return _calls_in_summary(edit.text)
+
+
+def _calls_in_summary(text: str) -> int | None:
+    """How many calls a text tells of, if it is a summary."""
+    marker = find_marker(text)
+    if not isinstance(marker, OmissionMarker) or marker.unit != "calls":
+        return None
+    return marker.omitted + 1
+
+
+def _after_last_summary(view: View, old: int) -> int:
+    """Where the exchanges begin that are to be looked at; a client may send summaries back."""
+    parts = view.transcript.parts
+    for ordinal in range(old - 1, -1, -1):
+        exchange = view.transcript.exchanges[ordinal]
+        if exchange.result is None:
+            continue
+        edit = view.in_force.get(exchange.result)
+        said = edit if isinstance(edit, Replace) else parts[exchange.result]
+        if _calls_in_summary(said.text) is not None:
+            return exchange.ordinal + 1
+    return 0
+
+
+def _standing_groups(view: View, first: int) -> list[FoldGroup]:
+    """What the summaries in force tell of, the oldest first; most of each is jumped over."""
+    ends: list[tuple[int, int]] = []  # where each summary stands, and how many calls it tells of
+    ordinal = first - 1
+    while ordinal >= 0:
+        calls = _summarized_calls(view, ordinal)
+        if calls is not None:
+            ends.append((ordinal, calls))
+        ordinal -= calls or 1
+    ends.reverse()
+    begins = [0, *(end + 1 for end, _ in ends)]
+    return [
+        FoldGroup(begin, _summarized_up_to(view, begin, end, calls))
+        for begin, (end, calls) in zip(begins, ends, strict=False)
+    ]
+
+
+def _summarized_up_to(view: View, first: int, last: int, calls: int) -> Sequence[int]:
+    """The exchanges from one to another that a summary of so many calls, in the last one, tells of.
+
+    Where these are all that there are, all but those beside the summary are gone for good.
+    """
+    beside = view.transcript.units[view.transcript.exchanges[last].unit].exchanges
+    if calls == last - first + 1 and all(
+        _is_summarized(view, o) for o in beside if first <= o <= last
+    ):
+        return range(first, last + 1)
+    return _summarized_among(view, first, last + 1)
+
+
+def _summarized_among(view: View, first: int, end: int) -> tuple[int, ...]:
+    """Those of the exchanges from one to before another that a summary tells of."""
+    claimed, in_force = view.claimed, view.in_force
+    results = [exchange.result for exchange in view.transcript.exchanges[first:end]]
+    edits = [None if result is None else in_force.get(result) for result in results]
+    told = zip(range(first, end), results, edits, strict=True)
+    return tuple(
+        [
+            o
+            for o, at, edit in told
+            if (at in claimed if edit is None else edit.reason == _FOLDED_REASON)
+        ]
+    )
+
+
+def _is_summarized(view: View, ordinal: int) -> bool:
+    result = view.transcript.exchanges[ordinal].result
+    edit = None if result is None else view.in_force.get(result)
+    return edit.reason == _FOLDED_REASON if edit is not None else result in view.claimed
+
+
+def _grow_groups(
+    view: View,
+    tiers: FoldThresholds,
+    standing: Sequence[FoldGroup],
+    span: tuple[int, int],
+    wanted: float,
+    waiver: ProtectionWaiver,
+) -> tuple[list[FoldGroup], int]:
+    """The groups with all that folds now, until so much is saved; and how much that is."""
+    groups: list[FoldGroup] = []
+    gained = 0
+    new = _batches(view, *span, tiers, waiver)
+    for group in chain((_with_leftovers(view, one, waiver) for one in standing), new):
+        gain = sum(_remaining_tokens(view, ordinal) for ordinal in group.new)
+        if gain < tiers.min_saved_tokens or gained >= wanted:
+            groups += [replace(group, new=())] if group.summarized else []
+            continue
+        groups.append(group)
+        gained += gain
+    return groups, gained
+
+
+def _remaining_tokens(view: View, ordinal: int) -> int:
+    """The tokens that an exchange still has."""
+    exchange = view.transcript.exchanges[ordinal]
+    total = 0
+    for position in (exchange.call, exchange.result):
+        if position is not None:
+            edit = view.in_force.get(position)
+            total += view.tokens_of(position) - (edit.saved if edit is not None else 0)
+    return total
+
+
+def _merge_groups(groups: Sequence[FoldGroup], max_groups: int) -> list[FoldGroup]:
+    """The groups, the newest ones as one where they are too many and something is new.
+
+    Those go together that tell of no more than what comes after them. So each call is told again
+    only when what it is told with has about doubled.
+    """
+    left = list(groups)
+    while len(left) > max_groups and any(group.new for group in left):
+        last = left.pop()
+        while left and (left[-1].calls <= last.calls or len(left) >= max_groups):
+            before = left.pop()
+            new = (*before.members, *last.members)
+            last = FoldGroup(before.first, (), new)
+        left.append(last)
+    return left
+
+
+# What may fold.
+
+
+class ProtectionWaiver(Struct, frozen=True):
+    """Which protections give way."""
+
+    reads: bool = False  # of the latest reads of files edited since, and what was read again
+
+
+def _with_leftovers(view: View, group: FoldGroup, waiver: ProtectionWaiver) -> FoldGroup:
+    """A group with what had to stay when its neighbours folded, and may go now."""
+    first, last = group.first, group.summarized[-1]
+    if last - first + 1 == len(group.summarized):
+        return group
+    exchanges, units = view.transcript.exchanges, view.transcript.units
+    numbers = range(exchanges[first].unit, exchanges[last].unit + 1)
+    left = [o for number in numbers for o in _foldable_exchanges(view, units[number], waiver)]
+    return replace(
+        group,
+        new=_without_dependencies(view, [o for o in left if first <= o < last], group.summarized),
+    )
+
+
+def _batches(
+    view: View, first: int, old: int, tiers: FoldThresholds, waiver: ProtectionWaiver
+) -> Iterator[FoldGroup]:
+    """Neighbouring old exchanges that may fold, whole units only, the last one able to stay."""
+    exchanges, units = view.transcript.exchanges, view.transcript.units
+    batch: list[int] = []
+    barren = 0  # how many of the batch were looked at, and none of them can tell of it
+    number = exchanges[first].unit if first < old else len(units)
+    while number < len(units) and _is_old(units[number], old):
+        unit = units[number]
+        batch += [o for o in _foldable_exchanges(view, unit, waiver) if o >= first]
+        if len(batch) >= tiers.max_batch_calls or (
+            len(batch) >= _MIN_TURN_CALLS and _has_user_text(view, unit)
+        ):
+            members = _up_to_keeper(view, batch, barren)
+            barren = len(batch)
+            if len(members) > 1:
+                yield FoldGroup(first, (), members)
+                batch, barren = batch[batch.index(members[-1]) + 1 :], 0
+                first = members[-1] + 1
+        number += 1
+    members = _up_to_keeper(view, batch, barren)
+    if len(members) > 1:
+        yield FoldGroup(first, (), members)
+
+
+def _is_old(unit: Unit, old: int) -> bool:
+    return all(ordinal < old for ordinal in unit.exchanges)
+
+
+def _has_user_text(view: View, unit: Unit) -> bool:
+    parts = view.transcript.parts[unit.answers_from : unit.parts[1]]
+    return any(part.kind == "text" and part.speaker == "user" for part in parts)
+
+
+def _foldable_exchanges(view: View, unit: Unit, waiver: ProtectionWaiver) -> list[int]:
+    """The exchanges of a unit that may go; of a locked one all or none."""
+    found = [ordinal for ordinal in unit.exchanges if _can_fold(view, ordinal, waiver)]
+    return found if len(found) == len(unit.exchanges) or not unit.locked else []
+
+
+def _can_fold(view: View, ordinal: int, waiver: ProtectionWaiver) -> bool:
+    exchange = view.transcript.exchanges[ordinal]
+    if exchange.result is None or exchange.server or _is_summarized(view, ordinal):
+        return False
+    parts = exchange_closure(view.transcript, ordinal)
+    if not all(_can_remove(view, part, waiver) for part in parts):
+        return False
+    return find_marker(view.transcript.parts[exchange.result].text) is None
+
+
+def _can_remove(view: View, position: int, waiver: ProtectionWaiver) -> bool:
+    """Whether a part can still go: nothing took it out yet, unless all reasoning of its unit."""
+    if view.is_protected(position) and not (waiver.reads and _can_waive(view, position)):
+        return False
+    if position not in view.claimed:
+        return True
+    edit = view.in_force.get(position)
+    if edit is None and view.transcript.parts[position].kind == "reasoning":
+        before = position
+        while before not in view.in_force and view.transcript.parts[before].kind == "reasoning":
+            before -= 1
+        edit = view.in_force.get(before)
+    return isinstance(edit, Replace | DropReasoning)
+
+
+def _can_waive(view: View, position: int) -> bool:
+    """Whether a part of an old exchange stays only for what it shows: nobody pinned it."""
+    why = view.pinned.reason_for(position) if isinstance(view.pinned, Protections) else None
+    return why is not None and why.startswith(("latest read of ", FETCHED_AGAIN))
+
+
+def _up_to_keeper(view: View, batch: Sequence[int], barren: int) -> tuple[int, ...]:
+    """The batch up to the last exchange whose result can tell of it: one that did not fail.
+
+    Of the first ones none can: as many as failed in a row would be looked at for each of them.
+    """
+    for count in range(len(batch), max(1, barren), -1):
+        result = view.transcript.exchanges[batch[count - 1]].result
+        if result is None or not view.can_rewrite(result) or _splits_unit(view, batch, count):
+            continue
+        part = view.transcript.parts[result]
+        if part.text and not part.error:  # what has no text, as a screenshot, may take none
+            members = _without_dependencies(view, batch[:count])
+            return members if members[-1:] == (batch[count - 1],) else ()
+    return ()
+
+
+def _without_dependencies(
+    view: View, batch: Sequence[int], beside: Sequence[int] = ()
+) -> tuple[int, ...]:
+    """The batch without what an edit outside of it, and of those beside it, needs whole."""
+    exchanges = view.transcript.exchanges
+    inside = {
+        part for ordinal in (*batch, *beside) for part in exchange_closure(view.transcript, ordinal)
+    }
+    needed = {part for at, parts in view.dependencies.items() if at not in inside for part in parts}
+    left = {o for o in batch if needed.intersection(exchange_closure(view.transcript, o))}
+    units = {exchanges[o].unit for o in left if view.transcript.units[exchanges[o].unit].locked}
+    return tuple(o for o in batch if o not in left and exchanges[o].unit not in units)
+
+
+def _splits_unit(view: View, batch: Sequence[int], count: int) -> bool:
+    """Whether the exchange behind this place belongs to the same unit."""
+    exchanges = view.transcript.exchanges
+    return count < len(batch) and exchanges[batch[count]].unit == exchanges[batch[count - 1]].unit
+
+
+# What is offered.
+
+
+def _net_saving(view: View, offer: Offer) -> int:
+    """What an offer saves beyond the edits that it takes the place of."""
+    parts = {part for edit in offer.edits for part in touched_parts(edit, view.transcript)}
+    return offer.saved - sum(view.in_force[part].saved for part in parts if part in view.in_force)
+
+
+def _fold_offer(view: View, tiers: FoldThresholds, group: FoldGroup) -> Offer:
+    """The last member's result becomes the summary, and the others go."""
+    members = tuple(group.members)
+    keeper = view.transcript.exchanges[members[-1]]
+    assert keeper.result is not None
+    deeds = _deeds(view, members)
+    original = view.transcript.parts[keeper.result]
+    ref = reference_of_pieces(render_exchanges(view.transcript, members, view.media))
+    marker = OmissionMarker(
+        len(members) - 1, "calls", ref, reason="told above", fetch_tool=view.fetch_tool
+    )
+    count = view.counter.count
+    room = max(
+        tiers.max_summary_tokens - count(f"\n{marker}"),
+        min_batch_tokens(deeds, count) + tiers.max_summary_tokens // 2,
+    )
+    words = dict(view.summaries).get(ref, "").strip()
+    said = (
+        describe_with_summary(words, deeds, room, count)
+        if words
+        else describe_batch(deeds, room, count)
+    )
+    text = f"{said}\n{marker}"
+    evidence = f"{len(members):,} calls told in one result"
+    saved = view.saved_by(keeper.result, text)
+    edit = Replace(keeper.result, original.ref, text, ref, _FOLDED_REASON, evidence, saved, members)
+    others = tuple(_other_edits(view, members, keeper))
+    return Offer("drop", edit, also=others)
+
+
+def _deeds(view: View, members: Sequence[int]) -> list[CallSummary]:
+    exchanges = view.transcript.exchanges
+    whys = _stated_reasons(view, exchanges[members[0]].unit, exchanges[members[-1]].unit)
+    found = (deed_in_view(view, exchanges[ordinal], whys.get(ordinal, "")) for ordinal in members)
+    return [deed for deed in found if deed is not None]
+
+
+def _stated_reasons(view: View, first: int, last: int) -> dict[int, str]:
+    """What the assistant said last before each call, since the user spoke."""
+    parts, exchange_of = view.transcript.parts, view.transcript.exchange_of
+    said, whys = "", dict[int, str]()
+    for unit in view.transcript.units[first : last + 1]:
+        for position in range(*unit.parts):
+            part = parts[position]
+            if part.kind == "text" and part.speaker == "model":
+                said = part.text
+            elif part.kind == "text" and not part.text.startswith("<"):  # a reminder is no word
+                said = ""
+            elif part.kind == "call":
+                whys[exchange_of[position]] = said
+    return whys
+
+
+def _other_edits(view: View, members: Sequence[int], keeper: Exchange) -> Iterator[Edit]:
+    """What becomes of the other members: they go; beside the keeper they may have to stay."""
+    transcript = view.transcript
+    home = transcript.units[keeper.unit]
+    beside = is_inseparable(home)
+    counted: set[int] = set()  # parts that an edit before takes along
+    call = transcript.parts[keeper.call].id or f"no. {keeper.ordinal + 1}"
+    evidence = f"told in the result of call {call}"
+    for ordinal in members[:-1]:
+        exchange = transcript.exchanges[ordinal]
+        if exchange.unit == keeper.unit and beside:
+            yield from _pointer_edit(view, exchange, evidence)
+        elif exchange.call not in counted and not _is_gone(view, exchange.call):
+            parts = [p for p in exchange_closure(transcript, ordinal) if p not in counted]
+            counted.update(parts)
+            saved = sum(view.tokens_of(part) for part in parts)
+            ref = transcript.parts[exchange.call].ref
+            yield DropExchange(ordinal, ref, _FOLDED_REASON, evidence, saved)
+
+
+def _is_gone(view: View, position: int) -> bool:
+    return position in view.claimed and not isinstance(view.in_force.get(position), Replace)
+
+
+def _pointer_edit(view: View, exchange: Exchange, evidence: str) -> Iterator[Edit]:
+    """A result beside the summary, in a unit that can only go as a whole."""
+    position = exchange.result
+    if position is None or not view.can_rewrite(position):
+        return
+    part = view.transcript.parts[position]
+    ref = reference(part.text)
+    lines = count_lines(part.text)
+    gone, unit = (lines, "lines") if lines > 1 else (len(part.text), "chars")
+    text = str(
+        OmissionMarker(gone, unit, ref, reason="told in a result below", fetch_tool=view.fetch_tool)
+    )
+    saved = view.saved_by(position, text)
+    if saved > 0:
+        yield Replace(position, part.ref, text, ref, _FOLDED_REASON, evidence, saved)
 
 
 def fold_exchanges(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to fold old exchanges when the history is over its budget, or over its threshold."""
-    return fold(view, tiers_of(policy, view.limits))
+    return fold_offers(view, fold_thresholds(policy, view.limits))

@@ -1,4 +1,4 @@
-"""Keep of a result the lines that will probably be needed, and the names in the others."""
+"""Keep the lines of a result that will probably be needed, and the names in the others."""
 
 from __future__ import annotations
 
@@ -7,28 +7,26 @@ from collections.abc import Iterator
 from itertools import compress
 from typing import Final
 
-from ..edits import KEPT_LINES, TIDIED, Offer, Replace
-from ..forecast.features import Known
-from ..forecast.keeping import Kept, kept_of
-from ..forecast.model import forecast
-from ..forecast.owned import Owned
-from ..forecast.risks import missed_of_lines
-from ..ledger.failures import VERBATIM, telling_line, uncoloured
-from ..marker import Short, has_gaps, reference
+from ..edits import TIDIED, UNLIKELY_NEEDED, Offer, Replace
+from ..forecast.features import ResultFeatures
+from ..forecast.line_codes import ResultState
+from ..forecast.line_selection import SelectedLines, select_lines
+from ..forecast.model import forecast_lines, line_calibration
+from ..history.failures import MAX_OPEN_ERROR_CHARS, error_line, strip_color
+from ..markers import OmissionMarker, has_gaps, reference
 from ..policy import Policy
-from ..shapes.frame import framed
-from ..summaries.outcomes import ending_of
+from ..shapes.frame import split_frame
+from ..summaries.outcome import parse_outcome
 from ..tools.use import Use
 from ..transcript import Part, Unit
-from .moments import acts, doubled
-from .view import View
+from .base import View, acts, units_at_doubled_age
 
-LEAST: Final = 800  # characters; of shorter results nothing worth having can go
-_LEAST_SAVED: Final = 20  # tokens
+MIN_CHARS: Final = 800  # characters; of shorter results nothing worth having can go
+_MIN_SAVED_TOKENS: Final = 20  # tokens
 # Of what arrives: by replay of recorded sessions (docs/presets.md).
-_LEAST_FILE: Final = 2_000  # characters of a file that was read whole
-_LEAST_PART: Final = 12_000  # of some lines of one, or a diff: shorter, it comes as asked for
-_UNSEEN: Final = 1.5  # times as much is feared for what the model has never seen
+_MIN_FILE_CHARS: Final = 2_000  # characters of a file that was read whole
+_MIN_RANGE_CHARS: Final = 12_000  # of some lines of one, or a diff: shorter, it comes as asked for
+_UNSEEN_RISK_FACTOR: Final = 1.5  # times as much is feared for what the model has never seen
 
 
 @acts(at_arrival=True, at_epochs=True)
@@ -37,98 +35,104 @@ def keep_lines(view: View, policy: Policy) -> Iterator[Offer]:
 
     Where the policy asks for that, also what runs, searches and long reads bring, at arrival.
     """
-    if view.arrival and not policy.shape_arrivals:
+    if view.arrival and not policy.trim_on_arrival:
         return
-    fair = view.fair_risk / (_UNSEEN if view.arrival else 1.0)
-    for position in _arriving(view) if view.arrival else _due(view):
+    fair = view.fair_risk / (_UNSEEN_RISK_FACTOR if view.arrival else 1.0)
+    for position in _arriving_results(view) if view.arrival else _due_results(view):
         text = view.transcript.parts[position].text
-        if len(text) < LEAST or not view.may_lose_lines(position) or has_gaps(text):
+        if len(text) < MIN_CHARS or not view.can_lose_lines(position) or has_gaps(text):
             continue
-        known = view.risks.result(position)
+        known = view.risks.result_features(position)
         offer = None if known is None else _offer(view, position, known[0], fair)
         if offer is not None:
             yield offer
 
 
-def _arriving(view: View) -> Iterator[int]:
+def _arriving_results(view: View) -> Iterator[int]:
     """The results that just came of which lines may go before the model has seen them."""
     for exchange in view.fresh_exchanges():
         use = view.use(exchange.ordinal)
-        least = _least_of(use)
+        least = _min_chars_for(use)
         if exchange.result is None or least is None:
             continue
         part = view.transcript.parts[exchange.result]
         if len(part.text) < least:
             continue
-        failed = ending_of(part.text, part.error, use.ends_as).failed
-        if not failed or len(part.text) > VERBATIM:
+        failed = parse_outcome(part.text, part.error, use.outcome_kind).failed
+        if not failed or len(part.text) > MAX_OPEN_ERROR_CHARS:
             yield exchange.result
 
 
-def _least_of(use: Use) -> int | None:
+def _min_chars_for(use: Use) -> int | None:
     """From how many characters on what a call brings may be cut at arrival; None: it stays."""
     if use.kind in ("run", "search"):
-        return LEAST
+        return MIN_CHARS
     if use.kind != "read":
         return None
     is_part = use.content == "diff" or any(span.lines is not None for span in use.reads)
-    return _LEAST_PART if is_part else _LEAST_FILE
+    return _MIN_RANGE_CHARS if is_part else _MIN_FILE_CHARS
 
 
-def _due(view: View) -> Iterator[int]:
+def _due_results(view: View) -> Iterator[int]:
     """The seen results whose age has come to a power of two since the last evaluation."""
     units, results = view.transcript.units, view.transcript.results
-    last = bisect_right(units, view.fresh_from, key=_answers) - 1
-    for first, end in doubled(last, len(units) - 1):
+    last = bisect_right(units, view.fresh_from, key=_answers_from) - 1
+    for first, end in units_at_doubled_age(last, len(units) - 1):
         start, stop = units[first].parts[0], min(units[end - 1].parts[1], view.unseen_from)
         due = results[bisect_left(results, start) : bisect_left(results, stop)]
         yield from (at for at in due if at in view.mentions.results and not view.is_gone(at))
 
 
-def _answers(unit: Unit) -> int:
-    return unit.answers
+def _answers_from(unit: Unit) -> int:
+    return unit.answers_from
 
 
-def _offer(view: View, position: int, found: Known, fair: float) -> Offer | None:
+def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) -> Offer | None:
     """A result without the lines that cost more to carry than missing them would."""
     part = view.transcript.parts[position]
     use = view.use(view.transcript.exchange_of[position])
-    gone, rate = _gone(view, position, found), fair / missed_of_lines(use.content)
-    inner = gone and gone.difference(_framing(part.text))
-    kept = kept_of(part.text, found, forecast(found), view.mentions, rate, gone_before=inner)
-    if kept is None or len(gone) >= kept.all or not _tells_why(part, use, found, kept):
+    gone, rate = _removed_lines(view, position, found), max_risk / line_calibration(use.content)
+    inner = gone and gone.difference(_frame_lines(part.text))
+    kept = select_lines(
+        part.text, found, forecast_lines(found), view.mentions, rate, gone_before=inner
+    )
+    if kept is None or len(gone) >= kept.total or not _has_cause(part, use, found, kept):
         return None  # where all lines went before, what stands there says more than a hole
     ref, rerun = reference(part.text), use.rerun
-    marker = Short(kept.gone, "lines", ref, kept.all, rerun=rerun, fetch=view.fetch)
+    marker = OmissionMarker(
+        kept.removed, "lines", ref, kept.total, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
+    )
     text = f"{kept.text}\n{marker}"
-    saved = view.saved_by(position, text) if len(text) <= len(part.text) - _LEAST_SAVED else 0
-    if saved < _LEAST_SAVED:
+    saved = view.saved_by(position, text) if len(text) <= len(part.text) - _MIN_SAVED_TOKENS else 0
+    if saved < _MIN_SAVED_TOKENS:
         return None
-    evidence = f"{kept.gone:,} of {kept.all:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
-    return Offer("trim", Replace(position, part.ref, text, ref, KEPT_LINES, evidence, saved))
+    evidence = (
+        f"{kept.removed:,} of {kept.total:,} lines, {max(kept.risk, 0.0):.3f} turns may miss one"
+    )
+    return Offer("trim", Replace(position, part.ref, text, ref, UNLIKELY_NEEDED, evidence, saved))
 
 
-def _framing(text: str) -> range:
+def _frame_lines(text: str) -> range:
     """The lines before an output: of these tidying took some out, no cut did."""
-    return range(framed(text).head.count("\n"))
+    return range(split_frame(text).head.count("\n"))
 
 
-def _tells_why(part: Part, use: Use, found: Known, kept: Kept) -> bool:
+def _has_cause(part: Part, use: Use, found: ResultFeatures, kept: SelectedLines) -> bool:
     """Whether what remains of a failure still says what went wrong."""
-    return _telling(part, use, found.owned) in uncoloured(kept.text)
+    return _cause_line(part, use, found.owned) in strip_color(kept.text)
 
 
-def _telling(part: Part, use: Use, owned: Owned) -> str:
+def _cause_line(part: Part, use: Use, owned: ResultState) -> str:
     """The line that says what went wrong, looked for once; empty where nothing did."""
-    known = owned.telling
-    if known is None or known[0] != use.ends_as:
-        ending = ending_of(part.text, part.error, use.ends_as)
-        line = telling_line(ending.body) if ending.failed else ""
-        known = owned.telling = use.ends_as, line
+    known = owned.failure
+    if known is None or known[0] != use.outcome_kind:
+        ending = parse_outcome(part.text, part.error, use.outcome_kind)
+        line = error_line(ending.body) if ending.failed else ""
+        known = owned.failure = use.outcome_kind, line
     return known[1]
 
 
-def _gone(view: View, position: int, found: Known) -> frozenset[int]:
+def _removed_lines(view: View, position: int, found: ResultFeatures) -> frozenset[int]:
     """The lines that an edit in force has taken out of a result."""
     edit = view.in_force.get(position)
     if not isinstance(edit, Replace) or edit.reason == TIDIED:

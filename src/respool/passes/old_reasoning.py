@@ -1,4 +1,4 @@
-"""Take out the reasoning of units that left the recent window, where the provider allows it."""
+"""Drop the reasoning of units that left the recent exchanges, where allowed."""
 
 from __future__ import annotations
 
@@ -7,30 +7,43 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ..binding import Binding, binding_of, opens_turn
 from ..edits import DropReasoning, Offer
 from ..policy import Policy
-from ..recent import start_of_messages
-from .reasoning import droppable_until
-from .view import View
+from ..providers.bound_reasoning import Binding, binding_of, is_turn_start
+from .base import View
+from .protections import start_of_messages
+
+
+def droppable_until(view: View, binding: Binding, start: int) -> int:
+    """The first unit, from `start` on, whose reasoning must stay."""
+    units = view.transcript.units
+    last = len(units) - 1  # the latest turn of the model stays as it came (A9)
+    if binding.droppable == "none":
+        return start
+    if binding.droppable == "all":
+        return max(start, last)
+    for number in range(last, start, -1):
+        if is_turn_start(view.transcript, number):
+            return number
+    return start
 
 
 def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to drop the reasoning of old units, each as a whole, the oldest first."""
     binding = binding_of(view.format, view.fields)
-    if policy.keep_reasoning is None:
+    if policy.keep_reasoning_messages is None:
         start, stop = _aged_units(view)
     else:
-        at = start_of_messages(view.transcript, policy.keep_reasoning)
+        at = start_of_messages(view.transcript, policy.keep_reasoning_messages)
         view = replace(view, kept_from=at)
         start, stop = _aged_units(view)[0], _units_before(view, at)
-    if start >= stop or binding.reach == "none":
+    if start >= stop or binding.droppable == "none":
         return
-    if binding.reach == "turns":
-        start = _start_of_wait(view, start)
+    if binding.droppable == "turns":
+        start = _start_of_open_turn(view, start)
     stop = min(stop, droppable_until(view, binding, start))
     drops = list(_drops(view, binding, start, stop))
-    if binding.together and drops:
+    if binding.oldest_first and drops:
         yield Offer("drop", drops[0], also=tuple(drops[1:]))
     else:
         yield from (Offer("drop", drop) for drop in drops)
@@ -39,7 +52,7 @@ def old_reasoning(view: View, policy: Policy) -> Iterator[Offer]:
 def _aged_units(view: View) -> tuple[int, int]:
     """The units that may have left the recent window since the last evaluation."""
     exchanges = view.transcript.exchanges
-    old = max(0, view.seen_exchanges() - view.keep)
+    old = max(0, view.seen_exchanges() - view.recent_count)
     stop = exchanges[old].unit if old < len(exchanges) else len(view.transcript.units) - 1
     start = exchanges[view.aged_from - 1].unit if view.aged_from else 0
     return start, stop
@@ -51,9 +64,9 @@ def _units_before(view: View, at: int) -> int:
     return min(len(units) - 1, bisect_left(units, at, key=lambda unit: unit.parts[0]))
 
 
-def _start_of_wait(view: View, start: int) -> int:
+def _start_of_open_turn(view: View, start: int) -> int:
     """Where the turn that was not over at the last evaluation begins: its units have waited."""
-    while start > 0 and not _is_gone(view, start) and not opens_turn(view.transcript, start):
+    while start > 0 and not _is_gone(view, start) and not is_turn_start(view.transcript, start):
         start -= 1
     return start
 
@@ -70,11 +83,11 @@ def _drops(view: View, binding: Binding, start: int, stop: int) -> Iterator[Drop
         if not reasoning or not all(map(view.is_whole, reasoning)):
             continue
         if any(map(view.is_protected, reasoning)):
-            if binding.together:
+            if binding.oldest_first:
                 return
             continue
         saved = sum(map(view.tokens_of, reasoning))
-        if saved > 0 or binding.together:
+        if saved > 0 or binding.oldest_first:
             ref = view.transcript.parts[reasoning[0]].ref
             blocks = f"{len(reasoning)} block{'s' if len(reasoning) > 1 else ''}"
             evidence = f"{blocks}, {len(view.transcript.units) - 1 - number} turns ago"

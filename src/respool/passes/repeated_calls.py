@@ -1,4 +1,4 @@
-"""Put a reference to the first in place of the arguments of a call that was made before."""
+"""Replace the arguments of a repeated call by a reference to the first call."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import msgspec
 
 from ..edits import Offer, Replace
-from ..marker import reference
+from ..markers import reference
 from ..policy import Policy
-from ..tools.identity import arguments_of, canonical
+from ..tools.identity import canonical_text, parse_arguments
 from ..transcript import Exchange
-from .view import View
+from .base import View
 
-_LEAST = 64  # bytes; shorter arguments are left alone
-_SHORTENED = "repeat_of"
+_MIN_BYTES = 64  # bytes; shorter arguments are left alone
+_REPEAT_KEY = "repeat_of"
 
 
 def repeated_calls(view: View, policy: Policy) -> Iterator[Offer]:
@@ -24,34 +24,34 @@ def repeated_calls(view: View, policy: Policy) -> Iterator[Offer]:
     Only what reads, runs or searches: a placeholder in the arguments of a call that writes would
     find its way into files.
     """
-    least = _LEAST if policy.least is None else policy.least
+    least = _MIN_BYTES if policy.min_chars is None else policy.min_chars
     for exchange in view.aged_exchanges():
         call = view.transcript.parts[exchange.call]
-        if len(call.text) * 4 < least or not _may_shrink(view, exchange):
+        if len(call.text) * 4 < least or not _can_shorten(view, exchange):
             continue
-        first = _first(view, exchange)
+        first = _first_call(view, exchange)
         if first is not None:
             yield from _offers(view, exchange, first, least)
 
 
-def _may_shrink(view: View, exchange: Exchange) -> bool:
+def _can_shorten(view: View, exchange: Exchange) -> bool:
     use = view.use(exchange.ordinal)
     return (
         use.kind in ("read", "run", "search")
-        and not use.may_write
+        and not use.can_write
         and not exchange.server
         and exchange.call not in view.in_force
-        and view.may_rewrite(exchange.call)
+        and view.can_rewrite(exchange.call)
     )
 
 
-def _first(view: View, exchange: Exchange) -> Exchange | None:
+def _first_call(view: View, exchange: Exchange) -> Exchange | None:
     """The first of the same calls since anything was written; its arguments must still stand."""
     call = view.transcript.parts[exchange.call]
     use = view.use(exchange.ordinal)
     same = view.ledger.repeats(call.name, use, exchange.ordinal)
     at = bisect_left(
-        same, True, key=lambda one: not view.ledger.anything_written(one, exchange.ordinal)
+        same, True, key=lambda one: not view.ledger.has_any_write(one, exchange.ordinal)
     )
     if at == len(same):
         return None
@@ -59,15 +59,15 @@ def _first(view: View, exchange: Exchange) -> Exchange | None:
     return first if view.is_whole(first.call) else None
 
 
-def _offers(view: View, exchange: Exchange, first: Exchange, least: int) -> Iterator[Offer]:
+def _offers(view: View, exchange: Exchange, first: Exchange, min_bytes: int) -> Iterator[Offer]:
     call, original = view.transcript.parts[exchange.call], view.transcript.parts[first.call]
     size = len(call.text.encode("utf-8", "surrogatepass"))
-    if size < least or not _say_the_same(call.text, original.text):
+    if size < min_bytes or not _has_same_arguments(call.text, original.text):
         return
     told_apart = original.id and original.id != call.id
     id = original.id if told_apart else f"call no. {first.ordinal + 1}"
     ref = reference(call.text)
-    text = msgspec.json.encode({_SHORTENED: id, "bytes": size, "ref": ref}).decode()
+    text = msgspec.json.encode({_REPEAT_KEY: id, "bytes": size, "ref": ref}).decode()
     if len(text) >= size:
         return
     saved = view.saved_by(exchange.call, text)
@@ -77,11 +77,11 @@ def _offers(view: View, exchange: Exchange, first: Exchange, least: int) -> Iter
         yield Offer("trim", edit, (first.call,))
 
 
-def _say_the_same(one: str, other: str) -> bool:
+def _has_same_arguments(one: str, other: str) -> bool:
     """Whether both are JSON objects of the same content, and no references themselves."""
     if not one.lstrip().startswith("{"):
         return False
-    arguments = arguments_of(one)
-    if _SHORTENED in arguments:
+    arguments = parse_arguments(one)
+    if _REPEAT_KEY in arguments:
         return False
-    return one == other or canonical(arguments) == canonical(arguments_of(other))
+    return one == other or canonical_text(arguments) == canonical_text(parse_arguments(other))

@@ -1,34 +1,34 @@
-"""Shorten an old error, once the same operation on the same target has succeeded."""
+"""Shorten an old error once the same operation on the same target has succeeded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
-from ..ledger.failures import (
-    clipped,
-    counts_failures,
-    ends_in_failure,
-    failed,
-    is_refusal,
-    left_running,
-    telling_line,
-    tells_success,
+from ..history.failures import (
+    clip_error_line,
+    error_line,
+    has_failed_ending,
+    has_failure_count,
+    is_failed,
+    is_success,
+    is_user_refusal,
+    running_session,
 )
-from ..marker import Short, find_marker, reference
+from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
 from ..tools.use import Use
 from ..transcript import Exchange, Part
-from .leaning import name_of_call
-from .view import View
+from .base import View
+from .exchanges import call_label
 
-_LEAST = 300  # characters; a line and a marker in place of fewer save nothing
-_REACH = 20  # outcomes of one operation on one target that are looked at
+_MIN_CHARS = 300  # characters; a line and a marker in place of fewer save nothing
+_MAX_OUTCOMES = 20  # outcomes of one operation on one target that are looked at
 
 
 def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to keep of old errors that are resolved only the line that says what was wrong."""
-    judge = _Judge(view, _LEAST if policy.least is None else policy.least)
+    judge = _OutcomeJudge(view, _MIN_CHARS if policy.min_chars is None else policy.min_chars)
     for exchange in view.aged_exchanges():
         later = judge.resolved_by(exchange)
         if later is not None:
@@ -41,12 +41,12 @@ def resolved_errors(view: View, policy: Policy) -> Iterator[Offer]:
             yield from _offers(view, earlier, exchange)
 
 
-class _Judge:
+class _OutcomeJudge:
     """How the calls of a view ended, each of them judged once."""
 
-    def __init__(self, view: View, least: int) -> None:
+    def __init__(self, view: View, min_chars: int) -> None:
         self._view = view
-        self._least = least  # characters of an error that is worth a stub
+        self._least = min_chars  # characters of an error that is worth a stub
         self._failed: dict[int, bool] = {}
 
     def resolved_by(self, exchange: Exchange) -> Exchange | None:
@@ -58,7 +58,7 @@ class _Judge:
         if not self._is_long_error(exchange):
             return None
         later = [one.ordinal for one in outcomes if one.ordinal > exchange.ordinal]
-        for ordinal in later[:_REACH]:
+        for ordinal in later[:_MAX_OUTCOMES]:
             other = view.transcript.exchanges[ordinal]
             if view.use(ordinal).kind == use.kind and self._resolves(other, exchange):
                 return other
@@ -67,7 +67,7 @@ class _Judge:
     def resolved_now(self, exchange: Exchange) -> Iterator[Exchange]:
         """The old errors, since the success before it, that this exchange shows to be gone."""
         view, use = self._view, self._view.use(exchange.ordinal)
-        for outcome in reversed(view.ledger.outcomes(use, exchange.ordinal)[-_REACH:]):
+        for outcome in reversed(view.ledger.outcomes(use, exchange.ordinal)[-_MAX_OUTCOMES:]):
             if view.use(outcome.ordinal).kind != use.kind:
                 continue
             earlier = view.transcript.exchanges[outcome.ordinal]
@@ -80,7 +80,7 @@ class _Judge:
     def is_left_running(self, exchange: Exchange) -> bool:
         """Whether a call came back before it was done."""
         part = self._result(exchange)
-        return part is not None and left_running(part.text) is not None
+        return part is not None and running_session(part.text) is not None
 
     def _resolves(self, later: Exchange, error: Exchange) -> bool:
         """Whether a call shows that an error is gone; what a filter lets through shows little."""
@@ -91,7 +91,7 @@ class _Judge:
             return True
         part = self._ended(later)
         arguments = view.transcript.parts[later.call].text.replace("||", "")
-        return "|" not in arguments or (part is not None and tells_success(part.text))
+        return "|" not in arguments or (part is not None and is_success(part.text))
 
     def _is_long_error(self, exchange: Exchange) -> bool:
         """Whether a result is an error worth a stub.
@@ -99,25 +99,25 @@ class _Judge:
         What a failed read did show is none, nor is it what a person said who refused a call.
         """
         part = self._result(exchange)
-        kind = self._view.use(exchange.ordinal).ends_as
+        kind = self._view.use(exchange.ordinal).outcome_kind
         if part is None or len(part.text) < self._least or kind in ("read", "search"):
             return False
-        return _is_error(part, kind) and not is_refusal(part.text)
+        return _is_error(part, kind) and not is_user_refusal(part.text)
 
     def _may_have_failed(self, exchange: Exchange) -> bool:
         """Whether a call failed, or it is not known how it ended."""
         known = self._failed.get(exchange.ordinal)
         if known is None:
             part = self._ended(exchange)
-            kind = self._view.use(exchange.ordinal).ends_as
-            known = part is None or _is_error(part, kind) or _ends_badly(part, kind)
+            kind = self._view.use(exchange.ordinal).outcome_kind
+            known = part is None or _is_error(part, kind) or _has_bad_end(part, kind)
             self._failed[exchange.ordinal] = known
         return known
 
     def _ended(self, exchange: Exchange) -> Part | None:
         """The result that tells how a call ended: its own, or of the last look at its process."""
         part = self._result(exchange)
-        process = None if part is None else left_running(part.text)
+        process = None if part is None else running_session(part.text)
         if process is None:
             return part
         view = self._view
@@ -125,7 +125,7 @@ class _Judge:
         if not process or not looks or looks[-1].ordinal <= exchange.ordinal:
             return None
         last = self._result(view.transcript.exchanges[looks[-1].ordinal])
-        return None if last is None or left_running(last.text) is not None else last
+        return None if last is None or running_session(last.text) is not None else last
 
     def _result(self, exchange: Exchange) -> Part | None:
         return None if exchange.result is None else self._view.transcript.parts[exchange.result]
@@ -133,38 +133,40 @@ class _Judge:
 
 def _is_error(part: Part, kind: str) -> bool:
     """Whether a result is an error; a pipe may have hidden how a run ended."""
-    return failed(part.text, part.error) or (kind == "run" and counts_failures(part.text))
+    return is_failed(part.text, part.error) or (kind == "run" and has_failure_count(part.text))
 
 
-def _ends_badly(part: Part, kind: str) -> bool:
+def _has_bad_end(part: Part, kind: str) -> bool:
     """Whether what a run printed last is no success, whoever may have hidden its exit code."""
-    return kind == "run" and ends_in_failure(part.text)
+    return kind == "run" and has_failed_ending(part.text)
 
 
 def _offers(view: View, exchange: Exchange, later: Exchange) -> Iterator[Offer]:
     at = exchange.result
-    if at is None or not view.may_rewrite(at):
+    if at is None or not view.can_rewrite(at):
         return
     part = view.transcript.parts[at]
     if find_marker(part.text) is not None:
         return
-    by = f"resolved by {name_of_call(view, later.ordinal, exchange.ordinal)}"
+    by = f"resolved by {call_label(view, later.ordinal, exchange.ordinal)}"
     ref = reference(part.text)
-    text = _stub(part.text, ref, by, view)
+    text = _stub_text(part.text, ref, by, view)
     saved = view.saved_by(at, text)
     if saved > 0:
-        evidence = f"{by}, {_lines(part.text):,} lines"
+        evidence = f"{by}, {_count_lines(part.text):,} lines"
         yield Offer("stub", Replace(at, part.ref, text, ref, "resolved", evidence, saved))
 
 
-def _stub(text: str, ref: str, by: str, view: View) -> str:
+def _stub_text(text: str, ref: str, by: str, view: View) -> str:
     """The telling line, and a marker that says where the rest is."""
-    line = telling_line(text)
-    kept = clipped(line)
-    all = _lines(text)
+    line = error_line(text)
+    kept = clip_error_line(line)
+    all = _count_lines(text)
     gone = all - 1 if kept == line else all
-    return f"{kept}\n{Short(gone, 'lines', ref, all, why=by, fetch=view.fetch)}"
+    return (
+        f"{kept}\n{OmissionMarker(gone, 'lines', ref, all, reason=by, fetch_tool=view.fetch_tool)}"
+    )
 
 
-def _lines(text: str) -> int:
+def _count_lines(text: str) -> int:
     return text.count("\n") + (not text.endswith("\n"))

@@ -1,4 +1,4 @@
-"""Take needless white space out of what the model wrote a while ago; code stays as it is."""
+"""Remove needless white space from old assistant text; code stays as it is."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ import re
 from collections.abc import Iterator
 
 from ..edits import Offer, Replace
-from ..marker import find_marker, reference
+from ..markers import find_marker, reference
 from ..policy import Policy
 from ..transcript import Unit
-from .view import View
+from .base import View
 
-_FENCE = re.compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
-_LEAD = re.compile(r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?")  # an indent, a quote, a list's mark
-_NOT_PROSE = re.compile(r"`|\t|\||   |[\u2500-\u257f]")  # inline code, tables, columns, drawings
+_FENCE_PATTERN = re.compile(r"[ \t>]*+(`{3,}|~{3,})(.*)")
+_LEAD_PATTERN = re.compile(
+    r"[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)?"
+)  # an indent, a quote, a list's mark
+_NOT_PROSE_PATTERN = re.compile(
+    r"`|\t|\||   |[\u2500-\u257f]"
+)  # inline code, tables, columns, drawings
 _INDENTED = (" " * 4, "\t")
 
 
@@ -22,7 +26,7 @@ def squeeze_prose(view: View, policy: Policy) -> Iterator[Offer]:
     transcript = view.transcript
     before, now = (_old_units(view, count) for count in _old_exchanges(view))
     for unit in transcript.units[before:now]:
-        for position in _texts(view, unit):
+        for position in _model_texts(view, unit):
             offer = _offer(view, position)
             if offer is not None:
                 yield offer
@@ -42,19 +46,19 @@ def _old_units(view: View, exchanges: int) -> int:
     return last.unit + (unit.exchanges[-1] == last.ordinal)
 
 
-def _texts(view: View, unit: Unit) -> Iterator[int]:
+def _model_texts(view: View, unit: Unit) -> Iterator[int]:
     """What the model said in a unit, where nothing is bound to it."""
     if unit.locked:
         return
-    for position in range(unit.parts[0], unit.answers):
+    for position in range(unit.parts[0], unit.answers_from):
         part = view.transcript.parts[position]
-        if part.kind == "text" and part.speaker == "model" and view.may_rewrite(position):
+        if part.kind == "text" and part.speaker == "model" and view.can_rewrite(position):
             yield position
 
 
 def _offer(view: View, position: int) -> Offer | None:
     part = view.transcript.parts[position]
-    text = _squeezed(part.text)
+    text = _squeeze(part.text)
     if len(text) >= len(part.text) or not text.strip() or find_marker(part.text) is not None:
         return None
     saved = view.saved_by(position, text)
@@ -65,7 +69,7 @@ def _offer(view: View, position: int) -> Offer | None:
     return Offer("trim", Replace(position, part.ref, text, ref, "blanks", evidence, saved))
 
 
-def _squeezed(text: str) -> str:
+def _squeeze(text: str) -> str:
     """Prose without needless white space; fenced and indented code, tables and lists keep theirs.
 
     >>> _squeezed("One.  Two.   \\n\\n\\n\\n```\\na  b\\n```")
@@ -80,10 +84,10 @@ def _squeezed(text: str) -> str:
         if not fence and not line.strip():
             blank.append(line)
             continue
-        edge, indented = _FENCE.match(line), line.startswith(_INDENTED)
+        edge, indented = _FENCE_PATTERN.match(line), line.startswith(_INDENTED)
         kept += blank if code and indented else [""] * bool(blank and kept)
         blank, code = [], indented and not fence
-        kept.append(line if fence or edge or indented else _single_spaced(line.rstrip(" \t")))
+        kept.append(line if fence or edge or indented else _collapse_spaces(line.rstrip(" \t")))
         fence = _fence_after(fence, edge)
     return "\n".join((*kept, *[""] * bool(blank)))
 
@@ -98,13 +102,13 @@ def _fence_after(fence: str, edge: re.Match[str] | None) -> str:
     return "" if closes else fence
 
 
-def _single_spaced(line: str) -> str:
+def _collapse_spaces(line: str) -> str:
     """A line of prose with single spaces between its words; its indent stays."""
     if "  " not in line:
         return line
-    lead = _LEAD.match(line)
+    lead = _LEAD_PATTERN.match(line)
     start = lead.end() if lead else 0
     said = line[start:]
-    if "  " not in said or _NOT_PROSE.search(said):
+    if "  " not in said or _NOT_PROSE_PATTERN.search(said):
         return line
     return line[:start] + said.replace("  ", " ")

@@ -1,4 +1,4 @@
-"""Put aside a read of a file that was read again, or written anew, since."""
+"""Replace a read of a file that was read again or rewritten since."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from ..edits import Offer, Replace
-from ..ledger.failures import failed, went_wrong
-from ..ledger.ledger import Event
-from ..marker import Short, find_marker, reference
+from ..history.failures import is_failed, is_failed_call
+from ..history.ledger import FileEvent
+from ..markers import OmissionMarker, find_marker, reference
 from ..policy import Policy
-from ..shapes.frame import in_part
-from ..tools.use import TO_THE_END, Span
+from ..shapes.frame import is_truncated
+from ..tools.use import END_OF_FILE, Span
 from ..transcript import Exchange, Part
-from .leaning import name_of_call, stands
-from .view import View
+from .base import View
+from .exchanges import call_label, is_intact
 
-_LEAST = 300  # characters; a marker in place of fewer saves nothing
-_REACH = 50  # dealings with one file that are looked back at
-_OTHER_SHAPE = ("listing", "hits", "diff", "test")  # not a file's own lines
-_SAMPLES = 6  # lines by which one text is looked for in another
-_NUMBERED = re.compile(r"\s{0,12}\d{1,9}[\t→|: ] ?")  # how tools number lines
-_LEAST_LINE = 12  # characters; shorter lines stand in every file
+_MIN_CHARS = 300  # characters; a marker in place of fewer saves nothing
+_MAX_FILE_EVENTS = 50  # dealings with one file that are looked back at
+_DERIVED_CONTENTS = ("listing", "hits", "diff", "test")  # not a file's own lines
+_SAMPLE_COUNT = 6  # lines by which one text is looked for in another
+_LINE_NUMBER = re.compile(r"\s{0,12}\d{1,9}[\t→|: ] ?")  # how tools number lines
+_MIN_LINE_CHARS = 12  # characters; shorter lines stand in every file
 
 
-class _Later(Struct, frozen=True, gc=False):
+class _LaterEvent(Struct, frozen=True, gc=False):
     """What made a read stale: a write of the whole file, or a read that shows it again."""
 
     ordinal: int
@@ -37,44 +37,48 @@ def stale_reads(view: View, policy: Policy) -> Iterator[Offer]:
     """Offer to put aside reads that a later read shows again, or a later write replaced."""
     offered: set[int] = set()
     for exchange in view.fresh_exchanges():
-        for ordinal in _read_before(view, exchange):
-            if ordinal not in offered and _may_go(view, ordinal):
+        for ordinal in _earlier_reads(view, exchange):
+            if ordinal not in offered and _can_replace(view, ordinal):
                 offer = _offer(view, policy, ordinal)
                 if offer is not None:
                     offered.add(ordinal)
                     yield offer
 
 
-def _read_before(view: View, exchange: Exchange) -> Iterator[int]:
+def _earlier_reads(view: View, exchange: Exchange) -> Iterator[int]:
     """The earlier reads of what this exchange shows or replaces."""
     use = view.use(exchange.ordinal)
     shown = [span for span in use.reads if not span.part]
     replaced = [span for span in use.writes if use.replaces and not span.part]
     for now in (*shown, *replaced):
-        for event in view.ledger.events(now.path, exchange.ordinal)[-_REACH:]:
-            if not event.wrote and not event.span.part and _meet(now.lines, event.span.lines):
+        for event in view.ledger.events(now.path, exchange.ordinal)[-_MAX_FILE_EVENTS:]:
+            if (
+                not event.is_write
+                and not event.span.part
+                and _overlaps(now.lines, event.span.lines)
+            ):
                 yield event.ordinal
 
 
-def _meet(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
+def _overlaps(one: tuple[int, int] | None, other: tuple[int, int] | None) -> bool:
     """Whether two ranges have a line in common; None is the whole file."""
     return one is None or other is None or (one[0] <= other[1] and other[0] <= one[1])
 
 
-def _may_go(view: View, ordinal: int) -> bool:
+def _can_replace(view: View, ordinal: int) -> bool:
     """Whether an exchange only read files, and its result can be put aside at all."""
     use = view.use(ordinal)
-    if use.kind != "read" or use.may_write or use.content in _OTHER_SHAPE:
+    if use.kind != "read" or use.can_write or use.content in _DERIVED_CONTENTS:
         return False
     result = view.transcript.exchanges[ordinal].result
-    if result is None or not view.may_rewrite(result):
+    if result is None or not view.can_rewrite(result):
         return False
     part = view.transcript.parts[result]
     before = view.in_force.get(result)
     return (
-        len(part.text) >= _LEAST
+        len(part.text) >= _MIN_CHARS
         and (before is None or before.reason != "stale")
-        and not failed(part.text, part.error)
+        and not is_failed(part.text, part.error)
         and find_marker(part.text) is None
     )
 
@@ -82,23 +86,27 @@ def _may_go(view: View, ordinal: int) -> bool:
 def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
     """The offer for one read, if all that it shows is stale."""
     spans = view.use(ordinal).reads
-    reasons = [_made_stale(view, policy, ordinal, span) for span in spans]
+    reasons = [_find_later_event(view, policy, ordinal, span) for span in spans]
     known = [one for one in reasons if one is not None]
     if not known or len(known) < len(reasons):
         return None
-    if len(known) > 1 and not _show_together(view, ordinal, known):
+    if len(known) > 1 and not _is_shown_together(view, ordinal, known):
         return None
     last = max(known, key=lambda one: one.ordinal)
     at = view.transcript.exchanges[ordinal].result
     assert at is not None  # asked in _may_go
     part = view.transcript.parts[at]
-    by = f"by {name_of_call(view, last.ordinal, ordinal)}"
+    by = f"by {call_label(view, last.ordinal, ordinal)}"
     # A call that wrote may go itself, when the file is written once more: it is not named.
     why = "the file was written as a whole since" if last.wrote else f"read again {by}"
     lines = part.text.count("\n") + (not part.text.endswith("\n"))
     ref = reference(part.text)
     rerun = view.use(ordinal).rerun and not last.wrote
-    text = str(Short(lines, "lines", ref, why=why, rerun=rerun, fetch=view.fetch))
+    text = str(
+        OmissionMarker(
+            lines, "lines", ref, reason=why, is_rerun_safe=rerun, fetch_tool=view.fetch_tool
+        )
+    )
     saved = view.saved_by(at, text)
     if saved <= 0:
         return None
@@ -106,59 +114,66 @@ def _offer(view: View, policy: Policy, ordinal: int) -> Offer | None:
     return Offer("stub", Replace(at, part.ref, text, ref, "stale", evidence, saved))
 
 
-def _show_together(view: View, ordinal: int, reasons: Sequence[_Later]) -> bool:
+def _is_shown_together(view: View, ordinal: int, reasons: Sequence[_LaterEvent]) -> bool:
     """Whether several later reads show together what one call showed of several files."""
     if any(one.wrote for one in reasons):
         return False
-    shown = [_result(view, view.transcript.exchanges[one.ordinal]) for one in reasons]
-    earlier = _result(view, view.transcript.exchanges[ordinal])
-    samples = _samples(earlier.text) if earlier is not None else []
+    shown = [_result_part(view, view.transcript.exchanges[one.ordinal]) for one in reasons]
+    earlier = _result_part(view, view.transcript.exchanges[ordinal])
+    samples = _sample_lines(earlier.text) if earlier is not None else []
     found = [any(part and line in part.text for part in shown) for line in samples]
-    return bool(found) and found.count(False) <= len(found) // _SAMPLES
+    return bool(found) and found.count(False) <= len(found) // _SAMPLE_COUNT
 
 
-def _made_stale(view: View, policy: Policy, ordinal: int, span: Span) -> _Later | None:
+def _find_later_event(view: View, policy: Policy, ordinal: int, span: Span) -> _LaterEvent | None:
     """The last dealing with a file that makes an earlier read of it stale."""
-    events = view.ledger.events(span.path, view.seen_exchanges())[-_REACH:]
+    events = view.ledger.events(span.path, view.seen_exchanges())[-_MAX_FILE_EVENTS:]
     for event in reversed(events):
         if event.ordinal <= ordinal:
             break
-        later = _judged(view, policy, ordinal, span, event)
+        later = _judge_event(view, policy, ordinal, span, event)
         if later is not None:
             return later
     return None
 
 
-def _judged(view: View, policy: Policy, ordinal: int, span: Span, event: Event) -> _Later | None:
+def _judge_event(
+    view: View, policy: Policy, ordinal: int, span: Span, event: FileEvent
+) -> _LaterEvent | None:
     """Whether this event makes that read stale."""
-    if span.part or event.span.part or not _meet(event.span.lines, span.lines):
+    if span.part or event.span.part or not _overlaps(event.span.lines, span.lines):
         return None
-    if event.wrote and not event.replaced:
+    if event.is_write and not event.replaced:
         return None  # an edit builds on what was read
     exchange = view.transcript.exchanges[event.ordinal]
-    shown, earlier = _result(view, exchange), _result(view, view.transcript.exchanges[ordinal])
-    ends_as = view.use(event.ordinal).ends_as
-    if shown is None or earlier is None or went_wrong(shown.text, shown.error, ends_as):
+    shown, earlier = (
+        _result_part(view, exchange),
+        _result_part(view, view.transcript.exchanges[ordinal]),
+    )
+    ends_as = view.use(event.ordinal).outcome_kind
+    if shown is None or earlier is None or is_failed_call(shown.text, shown.error, ends_as):
         return None
     same = view.ledger.is_same_path(span.path, ordinal, event.ordinal)
-    if event.wrote and not same:
+    if event.is_write and not same:
         return None
-    if event.wrote:
+    if event.is_write:
         arguments = view.transcript.parts[exchange.call].text
-        holds_text = len(arguments) >= max(_LEAST, len(earlier.text) // 2)
-        return _Later(event.ordinal, True) if holds_text else None
-    if exchange.result is None or not stands(view, policy, exchange.result):
+        holds_text = len(arguments) >= max(_MIN_CHARS, len(earlier.text) // 2)
+        return _LaterEvent(event.ordinal, True) if holds_text else None
+    if exchange.result is None or not is_intact(view, policy, exchange.result):
         return None
-    if view.use(event.ordinal).content in _OTHER_SHAPE or not _covers(event.span, span, earlier):
+    if view.use(event.ordinal).content in _DERIVED_CONTENTS or not _covers(
+        event.span, span, earlier
+    ):
         return None
     alone = len(view.use(ordinal).reads) == 1
-    written = view.ledger.may_be_written(span.path, ordinal, event.ordinal)
-    if (alone or not same) and not _shows(event.span, shown, earlier, written and same):
+    written = view.ledger.can_be_written(span.path, ordinal, event.ordinal)
+    if (alone or not same) and not _is_shown_again(event.span, shown, earlier, written and same):
         return None
-    return _Later(event.ordinal, False)
+    return _LaterEvent(event.ordinal, False)
 
 
-def _result(view: View, exchange: Exchange) -> Part | None:
+def _result_part(view: View, exchange: Exchange) -> Part | None:
     return None if exchange.result is None else view.transcript.parts[exchange.result]
 
 
@@ -166,29 +181,29 @@ def _covers(later: Span, earlier: Span, shown: Part) -> bool:
     """Whether one span of a file holds the other; what was read has no more lines than its text."""
     if later.lines is None:
         return True
-    first, last = earlier.lines or (1, TO_THE_END)
+    first, last = earlier.lines or (1, END_OF_FILE)
     return later.lines[0] <= first and min(last, first + shown.text.count("\n")) <= later.lines[1]
 
 
-def _shows(span: Span, later: Part, earlier: Part, written: bool) -> bool:
+def _is_shown_again(span: Span, later: Part, earlier: Part, written: bool) -> bool:
     """Whether the later text really shows the earlier one again, as far as the file is the same.
 
     A tool may answer "unchanged since the last read", or with less than was asked for.
     """
-    written = written and not in_part(later.text)
-    samples = _samples(earlier.text)
+    written = written and not is_truncated(later.text)
+    samples = _sample_lines(earlier.text)
     missed = sum(line not in later.text for line in samples)
-    if samples and missed <= len(samples) // (2 if written else _SAMPLES):
+    if samples and missed <= len(samples) // (2 if written else _SAMPLE_COUNT):
         return True
     from_start = span.lines is None or span.lines[0] == 1
     url = "://" in span.path
     return written and from_start and not url and 2 * len(later.text) >= len(earlier.text)
 
 
-def _samples(text: str) -> list[str]:
+def _sample_lines(text: str) -> list[str]:
     """A few lines from all over a text, without their numbers."""
     start = text.find("\nOutput:\n", 0, 400)  # what stands before tells of the process
-    lines = [line for line in text[start + 1 :].split("\n") if len(line) >= _LEAST_LINE]
-    step = max(1, len(lines) // _SAMPLES)
-    chosen = lines[step // 2 :: step][:_SAMPLES]
-    return [said for line in chosen if (said := _NUMBERED.sub("", line, count=1).strip())]
+    lines = [line for line in text[start + 1 :].split("\n") if len(line) >= _MIN_LINE_CHARS]
+    step = max(1, len(lines) // _SAMPLE_COUNT)
+    chosen = lines[step // 2 :: step][:_SAMPLE_COUNT]
+    return [said for line in chosen if (said := _LINE_NUMBER.sub("", line, count=1).strip())]

@@ -1,19 +1,18 @@
-"""Take out an old write of a whole file that was wholly written again since."""
+"""Drop an old write of a whole file that was wholly written again since."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..binding import binding_of
-from ..edits import DropExchange, Offer
-from ..ledger.failures import went_wrong
+from ..edits import DropExchange, Offer, exchange_closure
+from ..history.failures import is_failed_call
 from ..policy import Policy
-from ..touching import closure
+from ..providers.bound_reasoning import binding_of
 from ..transcript import Exchange, Unit
-from .leaning import name_of_call
-from .view import View
+from .base import View
+from .exchanges import call_label
 
-_LEAST = 300  # characters of arguments: smaller ones hardly hold a file
+_MIN_CHARS = 300  # characters of arguments: smaller ones hardly hold a file
 
 
 def superseded_writes(view: View, policy: Policy) -> Iterator[Offer]:
@@ -22,18 +21,18 @@ def superseded_writes(view: View, policy: Policy) -> Iterator[Offer]:
     An edit is no such write: it builds on what was there. No placeholder may stand in the
     arguments of a call that writes, so the exchange goes as a whole, or not at all.
     """
-    least = _LEAST if policy.least is None else policy.least
+    least = _MIN_CHARS if policy.min_chars is None else policy.min_chars
     offered: set[int] = set()
     for exchange in view.aged_exchanges():
         yield from _offers(view, exchange, offered, least)
     for exchange in view.newly_seen():
-        for earlier in _written_before(view, exchange, least):
+        for earlier in _earlier_writes(view, exchange, least):
             yield from _offers(view, earlier, offered, least)
 
 
-def _written_before(view: View, exchange: Exchange, least: int) -> Iterator[Exchange]:
+def _earlier_writes(view: View, exchange: Exchange, min_chars: int) -> Iterator[Exchange]:
     """The last old whole write of each file that this exchange writes as a whole."""
-    if not _writes_wholly(view, exchange, least):
+    if not _is_whole_write(view, exchange, min_chars):
         return
     for span in view.use(exchange.ordinal).writes:
         for event in reversed(view.ledger.events(span.path, exchange.ordinal)):
@@ -43,11 +42,11 @@ def _written_before(view: View, exchange: Exchange, least: int) -> Iterator[Exch
                 break
 
 
-def _offers(view: View, exchange: Exchange, offered: set[int], least: int) -> Iterator[Offer]:
-    if exchange.ordinal in offered or not _may_go(view, exchange, least):
+def _offers(view: View, exchange: Exchange, offered: set[int], min_chars: int) -> Iterator[Offer]:
+    if exchange.ordinal in offered or not _can_drop(view, exchange, min_chars):
         return
-    later = _superseded_by(view, exchange, least)
-    parts = closure(view.transcript, exchange.ordinal)
+    later = _superseded_by(view, exchange, min_chars)
+    parts = exchange_closure(view.transcript, exchange.ordinal)
     if later is None or any(map(view.is_protected, parts)) or not all(map(view.is_whole, parts)):
         return
     offered.add(exchange.ordinal)
@@ -58,36 +57,36 @@ def _offers(view: View, exchange: Exchange, offered: set[int], least: int) -> It
     yield Offer("drop", DropExchange(exchange.ordinal, call.ref, "superseded", evidence, saved))
 
 
-def _may_go(view: View, exchange: Exchange, least: int) -> bool:
+def _can_drop(view: View, exchange: Exchange, min_chars: int) -> bool:
     """Whether an exchange did nothing but write whole files, and can go without others."""
-    if not _writes_wholly(view, exchange, least) or exchange.server:
+    if not _is_whole_write(view, exchange, min_chars) or exchange.server:
         return False
     unit = view.transcript.units[exchange.unit]
-    return (len(unit.exchanges) == 1 or not unit.locked) and _may_lose_reasoning(view, unit)
+    return (len(unit.exchanges) == 1 or not unit.locked) and _can_lose_reasoning(view, unit)
 
 
-def _may_lose_reasoning(view: View, unit: Unit) -> bool:
+def _can_lose_reasoning(view: View, unit: Unit) -> bool:
     """Whether the unit has no reasoning, or only this exchange's, which the provider lets go."""
     if not unit.reasoning:
         return True
     release = binding_of(view.format, view.fields)
-    return len(unit.exchanges) == 1 and release.reach == "all" and not release.together
+    return len(unit.exchanges) == 1 and release.droppable == "all" and not release.oldest_first
 
 
-def _writes_wholly(view: View, exchange: Exchange, least: int) -> bool:
+def _is_whole_write(view: View, exchange: Exchange, min_chars: int) -> bool:
     """Whether a call gave the whole text of files, succeeded, and did nothing else."""
     use = view.use(exchange.ordinal)
     if not use.replaces or not use.writes or use.barrier or use.reads:
         return False
     if use.content not in (None, "edit") or any(span.part for span in use.writes):
         return False
-    if exchange.result is None or len(view.transcript.parts[exchange.call].text) < least:
+    if exchange.result is None or len(view.transcript.parts[exchange.call].text) < min_chars:
         return False
     result = view.transcript.parts[exchange.result]
-    return not went_wrong(result.text, result.error, use.ends_as)
+    return not is_failed_call(result.text, result.error, use.outcome_kind)
 
 
-def _superseded_by(view: View, exchange: Exchange, least: int) -> str | None:
+def _superseded_by(view: View, exchange: Exchange, min_chars: int) -> str | None:
     """The call that last wrote what this one wrote, if all of it was written again."""
     seen = view.seen_exchanges()
     last = -1
@@ -97,11 +96,11 @@ def _superseded_by(view: View, exchange: Exchange, least: int) -> str | None:
                 return None
             later = view.transcript.exchanges[event.ordinal]
             same = view.ledger.is_same_path(span.path, exchange.ordinal, event.ordinal)
-            if event.replaced and same and _writes_wholly(view, later, least):
+            if event.replaced and same and _is_whole_write(view, later, min_chars):
                 last = max(last, event.ordinal)
                 break
         else:
             return None
     if last < 0:
         return None
-    return name_of_call(view, last, exchange.ordinal)
+    return call_label(view, last, exchange.ordinal)

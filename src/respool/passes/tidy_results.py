@@ -1,4 +1,4 @@
-"""Take out of results that just came what no reader misses: colours, redraws, repeats, blanks.
+"""Remove colours, redraws, repeats and blanks from results on arrival.
 
 Nothing else than the signs of a terminal goes, and what is said twice.
 """
@@ -11,24 +11,25 @@ from itertools import islice
 from operator import eq
 
 from ..edits import TIDIED, Offer, Replace
-from ..marker import find_marker, hole, reference
+from ..markers import find_marker, gap_line, reference
 from ..policy import Policy
-from ..shapes.grouped import by_file
+from ..shapes.decoration import ESCAPE_CODE, is_exact_file, strip_decoration
+from ..shapes.search_results import group_by_file
 from ..tools.use import Use
-from .moments import acts
-from .plain import CODE, is_exact, plainer
-from .view import View
+from .base import View, acts
 
-_LEAST = 16  # characters; what takes out less is not counted any further
-_WORTH = 8  # tokens; what saves less is not worth another spelling of the message
-_PRINTED = frozenset(("log", "test", "listing", "table"))  # made by a program, to be looked at
-_RUN = 4  # so many identical lines and more are counted
-_HOLE_OPEN = "[… "
+_MIN_CHARS = 16  # characters; what takes out less is not counted any further
+_MIN_SAVED_TOKENS = 8  # tokens; what saves less is not worth another spelling of the message
+_PRINTED_CONTENTS = frozenset(
+    ("log", "test", "listing", "table")
+)  # made by a program, to be looked at
+_MIN_REPEATS = 4  # so many identical lines and more are counted
+_GAP_START = "[… "
 
-_ERASES = re.compile(r"\x1b\[0?K")  # from here to the end of the line
-_ERASES_ALL = re.compile(r"\x1b\[2K")
-_TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\r?(?:\n|\Z))")
-_BLANK_LINES = re.compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
+_ERASE_TO_END = re.compile(r"\x1b\[0?K")  # from here to the end of the line
+_ERASE_LINE = re.compile(r"\x1b\[2K")
+_TRAILING_BLANKS = re.compile(r"(?<![ \t])[ \t]++(?=\r?(?:\n|\Z))")
+_EXCESS_BLANK_LINES = re.compile(r"(?<!\n)\n{4,}+")  # more than two blank lines
 
 
 @acts(at_arrival=True, at_epochs=False)
@@ -37,82 +38,84 @@ def tidy_results(view: View, policy: Policy) -> Iterator[Offer]:
     transcript = view.transcript
     for position in view.fresh_results():
         part, ordinal = transcript.parts[position], transcript.exchange_of[position]
-        if len(part.text) < _LEAST or ordinal < 0:
+        if len(part.text) < _MIN_CHARS or ordinal < 0:
             continue
-        text, done = _tidied(part.text, view.use(ordinal), policy.number_every)
-        if len(part.text) - len(text) < _LEAST or not text.strip():
+        text, done = _tidy(part.text, view.use(ordinal), policy.line_number_interval)
+        if len(part.text) - len(text) < _MIN_CHARS or not text.strip():
             continue
-        if not view.may_rewrite(position) or find_marker(part.text) or find_marker(text):
+        if not view.can_rewrite(position) or find_marker(part.text) or find_marker(text):
             continue  # nor may a line become a marker by that
         saved = view.saved_by(position, text)
-        if saved >= _WORTH:
+        if saved >= _MIN_SAVED_TOKENS:
             ref, evidence = reference(part.text), ", ".join(done)
             yield Offer("trim", Replace(position, part.ref, text, ref, TIDIED, evidence, saved))
 
 
-def _tidied(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
+def _tidy(text: str, use: Use, number_every: int) -> tuple[str, list[str]]:
     """A result without what nobody misses in it, and what that was."""
     done: list[str] = []
-    text = _noted(text, plainer(text, use, number_every), "numbering and notes", done)
-    if is_exact(use):
+    text = _record_change(
+        text, strip_decoration(text, use, number_every), "numbering and notes", done
+    )
+    if is_exact_file(use):
         return text, done
     if use.content == "hits":
-        text = _noted(text, by_file(text), "paths that come again", done)
+        text = _record_change(text, group_by_file(text), "paths that come again", done)
     printed = _is_printed(use)
     if printed and "\r" in text and text.count("\r") > text.count("\r\n"):
-        text = _noted(text, _redrawn(text), "redrawn lines", done)
+        text = _record_change(text, _resolve_redraws(text), "redrawn lines", done)
     if "\x1b" in text:
-        text = _noted(text, CODE.sub("", text), "escape codes", done)
+        text = _record_change(text, ESCAPE_CODE.sub("", text), "escape codes", done)
     if printed:
-        text = _noted(text, _without_trailing(text), "trailing blanks", done)
-        text = _counted(text, done)
-        text = _noted(text, _with_fewer_blank_lines(text), "blank lines", done)
+        text = _record_change(text, _strip_trailing_blanks(text), "trailing blanks", done)
+        text = _count_repeats(text, done)
+        text = _record_change(text, _collapse_blank_lines(text), "blank lines", done)
     return text, done
 
 
 def _is_printed(use: Use) -> bool:
     """Whether a result is what a program says, and shows no file."""
-    return use.content in _PRINTED and use.kind != "read" and not use.reads
+    return use.content in _PRINTED_CONTENTS and use.kind != "read" and not use.reads
 
 
-def _noted(before: str, after: str, what: str, done: list[str]) -> str:
+def _record_change(before: str, after: str, what: str, done: list[str]) -> str:
     gone = len(before) - len(after)
     if gone:
         done.append(f"{gone:,} chars of {what}")
     return after
 
 
-def _redrawn(text: str) -> str:
+def _resolve_redraws(text: str) -> str:
     """Lines that were drawn over as a whole, as they were left; the end of one may be CR LF."""
-    return "\n".join(_shown(line) if "\r" in line else line for line in text.split("\n"))
+    return "\n".join(_final_line(line) if "\r" in line else line for line in text.split("\n"))
 
 
-def _shown(line: str) -> str:
+def _final_line(line: str) -> str:
     drawn = line.rstrip("\r")
     if "\r" not in drawn:
         return drawn + "\r" * (len(drawn) < len(line))
     shown = ""
     for over in drawn.split("\r"):
-        *erased, left = _ERASES_ALL.split(over)
-        plain = CODE.sub("", left)
-        if not erased and not _ERASES.search(left) and len(plain) < len(shown):
+        *erased, left = _ERASE_LINE.split(over)
+        plain = ESCAPE_CODE.sub("", left)
+        if not erased and not _ERASE_TO_END.search(left) and len(plain) < len(shown):
             return line  # drawn over in part: data that holds the sign, and no progress
         shown = plain
     return shown + "\r" * (len(drawn) < len(line))
 
 
-def _without_trailing(text: str) -> str:
+def _strip_trailing_blanks(text: str) -> str:
     if " \n" in text or "\t\n" in text or " \r\n" in text or "\t\r\n" in text:
-        return _TRAILING.sub("", text)
+        return _TRAILING_BLANKS.sub("", text)
     return text.rstrip(" \t")
 
 
-def _counted(text: str, done: list[str]) -> str:
+def _count_repeats(text: str, done: list[str]) -> str:
     """The text with each run of identical lines as one of them, and how often it came again."""
     lines = text.split("\n")
     same = bytes(map(eq, lines, islice(lines, 1, None)))  # 1: the next line is the same
-    at = same.find(b"\1" * (_RUN - 1))
-    if at < 0 or _HOLE_OPEN in text:  # it would not be clear whose holes they are
+    at = same.find(b"\1" * (_MIN_REPEATS - 1))
+    if at < 0 or _GAP_START in text:  # it would not be clear whose holes they are
         return text
     kept: list[str] = []
     start = repeats = 0
@@ -120,20 +123,20 @@ def _counted(text: str, done: list[str]) -> str:
         end = same.find(b"\0", at)
         more = (end if end >= 0 else len(same)) - at
         if _is_worth_counting(lines[at], more):
-            kept += (*lines[start : at + 1], hole(more, "repeats"))
+            kept += (*lines[start : at + 1], gap_line(more, "repeats"))
             start, repeats = at + more + 1, repeats + more
-        at = same.find(b"\1" * (_RUN - 1), at + more)
+        at = same.find(b"\1" * (_MIN_REPEATS - 1), at + more)
     if repeats:
         done.append(f"{repeats:,} repeated lines")
     return "\n".join((*kept, *lines[start:]))
 
 
 def _is_worth_counting(line: str, more: int) -> bool:
-    return bool(line.strip()) and more * (len(line) + 1) >= 2 * len(hole(more, "repeats"))
+    return bool(line.strip()) and more * (len(line) + 1) >= 2 * len(gap_line(more, "repeats"))
 
 
-def _with_fewer_blank_lines(text: str) -> str:
+def _collapse_blank_lines(text: str) -> str:
     """At most two blank lines in a row, and none at the end."""
     if "\n\n\n\n" in text:
-        text = _BLANK_LINES.sub("\n\n\n", text)
+        text = _EXCESS_BLANK_LINES.sub("\n\n\n", text)
     return text.rstrip("\n") + "\n" if text.endswith("\n\n") else text

@@ -10,8 +10,8 @@ import sys
 
 from msgspec import Struct
 
-from ..dashboard.around import Around, Breaker, Calibrated
-from ..dashboard.serving import Dashboard
+from ..dashboard.http_api import Dashboard
+from ..dashboard.queries import BreakerStatus, CalibrationStatus, ProxyStatus
 from ..store import Retention, SQLiteStore, StoreUnavailable, store_path
 from .app import App
 from .compacting.board import Board, Memory, memory_for
@@ -58,9 +58,14 @@ def shared_by(processes: int) -> Shared:
 
 
 def compacting_app(
-    config: Config, options: Options, log: Log, shared: Shared | None = None, worker: int = 0,
-    store: SQLiteStore | None = None, heard: Heard | None = None,
-) -> App:  # fmt: skip
+    config: Config,
+    options: Options,
+    log: Log,
+    shared: Shared | None = None,
+    worker: int = 0,
+    store: SQLiteStore | None = None,
+    heard: Heard | None = None,
+) -> App:
     """A proxy that compacts, with a store of its own; to be made in the process that serves.
 
     Of several processes, `worker` is this one's number, from 1 on.
@@ -71,22 +76,26 @@ def compacting_app(
     row = max(0, worker - 1)
     store = store or SQLiteStore(store_path(), retention=Retention.from_env(), salt=shared.salt)
     deciding = Deciding(
-        options.policy, store, observe=options.observe, shared=options.shared,
+        options.policy,
+        store,
+        observe=options.observe,
+        shared=options.shared,
         board=Board(shared.memory, row) if options.shared else None,
-        journal=Journal(shared.ring, row) if options.shared else None, texts=options.texts,
-    )  # fmt: skip
+        journal=Journal(shared.ring, row) if options.shared else None,
+        texts=options.texts,
+    )
     recording = Recording(store, heard)
     _open(store)
-    compacting = Compacting(deciding, recording, options, store.salt_so_far)
+    compacting = Compacting(deciding, recording, options, store.provisional_salt)
     metrics = Metrics(shared.cells, row)
     watch = Watch(store, compacting.breaker.standing, observe=options.observe, worker=worker)
     spans = spans_of(os.environ)
     dashboard = Dashboard(store, around(compacting, recording, options))
     own = {
-        **dashboard.own,
+        **dashboard.routes,
         HEALTH: watch.health,
         METRICS: Scrape(metrics, watch),
-        FOLDER: GivenBack(store, store.salt_so_far),
+        FOLDER: GivenBack(store, store.provisional_salt),
     }
 
     def count(record: Record) -> None:
@@ -112,18 +121,23 @@ def _numbered(worker: int) -> Log:
     return number
 
 
-def around(compacting: Compacting, recording: Recording, options: Options) -> Around:
+def around(compacting: Compacting, recording: Recording, options: Options) -> ProxyStatus:
     """What the dashboard is told of a proxy."""
 
-    def breaker() -> Breaker:
+    def breaker() -> BreakerStatus:
         standing = compacting.breaker.standing()
-        return Breaker(standing.phase, standing.why)
+        return BreakerStatus(standing.phase, standing.why)
 
-    def calibrations() -> tuple[Calibrated, ...]:
+    def calibrations() -> tuple[CalibrationStatus, ...]:
         found = sorted(recording.calibrations.all().items())
-        return tuple(Calibrated(*key, round(one.factor, 4), one.requests) for key, one in found)
+        return tuple(
+            CalibrationStatus(*key, round(one.factor, 4), one.requests) for key, one in found
+        )
 
-    return Around(
-        version=installed(), policy=options.policy, observe=options.observe, breaker=breaker,
+    return ProxyStatus(
+        version=installed(),
+        policy=options.policy,
+        observe=options.observe,
+        breaker=breaker,
         calibrations=calibrations,
-    )  # fmt: skip
+    )

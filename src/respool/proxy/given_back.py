@@ -38,7 +38,7 @@ class GivenBack:
         try:
             text = await asyncio.to_thread(self._store.original, ref, owner)
         except StoreUnavailable as error:
-            raise Refusal(503, "store", f"the store cannot be read now ({error.why}).") from None
+            raise Refusal(503, "store", f"the store cannot be read now ({error.reason}).") from None
         if text is None:  # malformed, unknown, or another's: nobody is told which
             raise Refusal(404, "unknown", "no original of this key is kept under that reference.")
         await answer(send, 200, text.encode("utf-8", "surrogatepass"), *_AS_TEXT)

@@ -57,8 +57,9 @@ def serve_in_processes(
             for number in dead:
                 _log.warning(
                     "Worker %d ended with status %s, and another takes its place.",
-                    number, processes[number].exitcode,
-                )  # fmt: skip
+                    number,
+                    processes[number].exitcode,
+                )
             losses += [time.monotonic()] * len(dead)
             losses = [moment for moment in losses if time.monotonic() - moment < 60]
             if len(losses) > max(_LOSSES, 2 * count):  # all of them may be killed at once

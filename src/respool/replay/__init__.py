@@ -1,1 +1,1 @@
-"""Recorded sessions replayed request by request: what they cost, and what a policy would do."""
+"""Recorded sessions billed again, request by request, under a policy."""

@@ -1,4 +1,4 @@
-"""How many tokens a model really counts, by the usage that its provider reported.
+"""Token calibration: scale of a model's tokenizer, inferred from reported usage.
 
 A prompt grows from one request to the next by the answer to the first, as it is sent again, and by
 what followed it. Where both prompts are reported and all of that is in the record, the growth tells
@@ -14,33 +14,36 @@ from typing import cast
 
 from msgspec import Struct
 
-from ..codecs.codec import Codec
-from ..codecs.formats import CODECS
-from ..codecs.json_tree import JSON, Object, get
-from ..models import model_of
-from ..sessions.session import Sent, Session
+from ..model_names import parse_model_name
+from ..providers.registry import CODECS
+from ..sessions.session import RecordedRequest, RecordedSession
 from ..tokens import (
     PERMILLE,
-    Counter,
     EstimateCounter,
     ExactCounter,
-    Family,
-    family_of,
+    TokenCounter,
+    TokenizerFamily,
     part_tokens,
+    tokenizer_family,
 )
 from ..transcript import Part
+from ..wire.base import Codec
+from ..wire.json import JSON, Object, get
 from .result import Calibration, Growth
 
-ENOUGH = 5  # growths of a session's own, before its factor is taken in place of its family's
-LONG = 300  # tokens: of a shorter growth most is framing
-_MOST = 64  # growths of a session that are kept
-_SANE = (0.5, 3.0)  # a factor outside is no tokenizer's: the record and the usage do not belong
+MIN_GROWTHS = 5  # growths of a session's own, before its factor is taken in place of its family's
+MIN_GROWTH_TOKENS = 300  # tokens: of a shorter growth most is framing
+_MAX_SAMPLES = 64  # growths of a session that are kept
+_FACTOR_RANGE = (
+    0.5,
+    3.0,
+)  # a factor outside is no tokenizer's: the record and the usage do not belong
 
 # Tokens of a thought for each character of its signature, fitted by bench/reconcile.py where the
 # thought itself is hidden. A signature is 6 to 8 times as many characters as a thought that is
 # shown whole has tokens: one that is longer seals more than is shown.
-SEALED = 0.26
-_SUMMARISED = 9
+TOKENS_PER_SIGNATURE_CHAR = 0.26
+_SUMMARY_RATIO = 9
 
 
 class Framing(Struct, frozen=True, gc=False):
@@ -51,39 +54,39 @@ class Framing(Struct, frozen=True, gc=False):
 
 
 # What growth leaves beside text, fitted to recorded sessions by bench/reconcile.py.
-FRAMING: dict[Family, Framing] = {
+FRAMING: dict[TokenizerFamily, Framing] = {
     "claude": Framing(70, 18),
     "claude-to-4.6": Framing(50, 30),
     "openai": Framing(12, 10),
 }
 
 
-class Scale(Struct, frozen=True):
+class TokenScale(Struct, frozen=True):
     """A model's tokens for a session's text, and for what is sent beside it."""
 
     factor: float  # for one of the counter's
     framing: Framing
-    thought: int  # for each piece of reasoning, beside what is shown of it
-    growths: int  # that the factor comes from; 0: it is the family's
+    tokens_per_thought: int  # for each piece of reasoning, beside what is shown of it
+    growth_count: int  # that the factor comes from; 0: it is the family's
 
 
-class Evidence(Struct, frozen=True):
+class UsageEvidence(Struct, frozen=True):
     """What a session's usage shows."""
 
-    scale: Scale
+    scale: TokenScale
     growths: tuple[Growth, ...]
     hidden: tuple[float, ...]  # tokens of hidden reasoning in each request's prompt
     thoughts: tuple[int, ...]  # pieces of reasoning in each request's prompt
 
 
-class Calibrated:
+class CalibratedMeasure:
     """A counter's tokens, on the scale of a session's own usage."""
 
-    def __init__(self, counter: Counter, scale: Scale) -> None:
+    def __init__(self, counter: TokenCounter, scale: TokenScale) -> None:
         self._counter = counter
         framing = scale.framing
         self._beside = {
-            "call": framing.call, "result": framing.result, "reasoning": scale.thought,
+            "call": framing.call, "result": framing.result, "reasoning": scale.tokens_per_thought,
         }  # fmt: skip
         self.name = f"{counter.name}, calibrated by the session's usage"
 
@@ -92,61 +95,63 @@ class Calibrated:
         return part_tokens(part, self._counter) + self._beside.get(part.kind, 0)
 
 
-def calibrated(evidence: Evidence, family: Family) -> Calibrated:
+def calibrated_measure(evidence: UsageEvidence, family: TokenizerFamily) -> CalibratedMeasure:
     """The measure for a session with usage; o200k is exact for OpenAI's models as it is."""
     scale = evidence.scale
     if family == "openai":
-        return Calibrated(ExactCounter(), scale)
-    return Calibrated(EstimateCounter(round(1000 * scale.factor)), scale)
+        return CalibratedMeasure(ExactCounter(), scale)
+    return CalibratedMeasure(EstimateCounter(round(1000 * scale.factor)), scale)
 
 
-def evidence_of(session: Session) -> Evidence | None:
+def infer_evidence(session: RecordedSession) -> UsageEvidence | None:
     """What a session's usage shows; None where none was reported."""
     if all(sent.usage is None for sent in session.requests):
         return None
-    family = _family(session)
-    steps = _steps(session, family)
+    family = _session_family(session)
+    steps = _request_steps(session, family)
     framing = FRAMING.get(family, Framing())
     growths = _growths(steps, framing)
-    factor = factor_of(growths)
-    known = family != "openai" and len(growths) >= ENOUGH and is_sane(factor)
-    bare = Scale(
+    factor = median_factor(growths)
+    known = family != "openai" and len(growths) >= MIN_GROWTHS and is_plausible_factor(factor)
+    bare = TokenScale(
         factor if known else PERMILLE[family] / 1000, framing, 0, len(growths) if known else 0
     )
-    hidden = _present(steps, bare)
+    hidden = _hidden_tokens_by_request(steps, bare)
     thoughts = tuple(accumulate((step.thoughts for step in steps[:-1]), initial=0))
-    scale = Scale(bare.factor, framing, _thought(steps, hidden, thoughts), bare.growths)
-    return Evidence(scale, _kept(growths), hidden, thoughts)
+    scale = TokenScale(
+        bare.factor, framing, _tokens_per_thought(steps, hidden, thoughts), bare.growth_count
+    )
+    return UsageEvidence(scale, _sampled_growths(growths), hidden, thoughts)
 
 
-def _family(session: Session) -> Family:
+def _session_family(session: RecordedSession) -> TokenizerFamily:
     named = (sent.model for sent in session.requests if sent.model)
-    return family_of(session.format, next(named, None))
+    return tokenizer_family(session.format, next(named, None))
 
 
-def is_sane(factor: float) -> bool:
+def is_plausible_factor(factor: float) -> bool:
     """Whether a tokenizer can have this factor."""
-    return _SANE[0] <= factor <= _SANE[1]
+    return _FACTOR_RANGE[0] <= factor <= _FACTOR_RANGE[1]
 
 
 # --- what stands between two requests ----------------------------------------------------------
 
 
-class _Step(Struct, frozen=True, gc=False):
+class _RequestStep(Struct, frozen=True, gc=False):
     """A request, its answer and what followed, up to the next request."""
 
-    sent: Sent
-    after: Sent | None
-    said: int  # counted tokens of the answer
+    sent: RecordedRequest
+    next_sent: RecordedRequest | None
+    answer_tokens: int  # counted tokens of the answer
     calls: int
     thoughts: int
-    thought: int  # counted tokens of the reasoning in the answer
-    sealed: int  # characters of signatures
-    came: int  # counted tokens of what followed
+    reasoning_tokens: int  # counted tokens of the reasoning in the answer
+    signature_chars: int  # characters of signatures
+    input_tokens: int  # counted tokens of what followed
     results: int
-    spoke: bool  # whether the user said something
-    clear: bool  # whether text is all there was
-    forgets: bool  # whether the model drops its reasoning when the user speaks
+    has_user_text: bool  # whether the user said something
+    is_text_only: bool  # whether text is all there was
+    drops_reasoning: bool  # whether the model drops its reasoning when the user speaks
 
     @property
     def output(self) -> int | None:
@@ -156,53 +161,60 @@ class _Step(Struct, frozen=True, gc=False):
         counts fewer than the counter does.
         """
         usage = self.sent.usage
-        least = self.said + 4 * self.calls
+        least = self.answer_tokens + 4 * self.calls
         return usage.output if usage is not None and usage.output >= max(least, 1) else None
 
     @property
-    def hides(self) -> bool:
+    def has_hidden_reasoning(self) -> bool:
         """Whether reasoning was sent along that the record does not show."""
-        unseen = self.sealed > _SUMMARISED * self.thought or not self.thought
+        unseen = (
+            self.signature_chars > _SUMMARY_RATIO * self.reasoning_tokens
+            or not self.reasoning_tokens
+        )
         return self.thoughts > 0 and unseen
 
 
-def _steps(session: Session, family: Family) -> list[_Step]:
+def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_RequestStep]:
     codec = CODECS[session.format]
     counter = ExactCounter() if family == "openai" else EstimateCounter()
     sent = session.requests
     ends = [one.cut for one in sent[1:]] + [len(session.messages)]
     after = [*sent[1:], None]
     return [
-        _step(codec, counter, one, then, session.messages[one.cut : end])
+        _request_step(codec, counter, one, then, session.messages[one.cut : end])
         for one, then, end in zip(sent, after, ends, strict=True)
     ]
 
 
-def _step(
-    codec: Codec, counter: Counter, sent: Sent, after: Sent | None, messages: Sequence[JSON]
-) -> _Step:
+def _request_step(
+    codec: Codec,
+    counter: TokenCounter,
+    sent: RecordedRequest,
+    after: RecordedRequest | None,
+    messages: Sequence[JSON],
+) -> _RequestStep:
     said: list[Part] = []
     came: list[Part] = []
     for message in messages:
-        (said if codec.model_made(message) else came).extend(codec.read(0, message))
+        (said if codec.is_model_made(message) else came).extend(codec.decode(0, message))
     thoughts = [part for part in said if part.kind == "reasoning"]
-    return _Step(
+    return _RequestStep(
         sent=sent,
-        after=after,
-        said=sum(part_tokens(part, counter) for part in said),
+        next_sent=after,
+        answer_tokens=sum(part_tokens(part, counter) for part in said),
         calls=sum(part.kind == "call" for part in said),
         thoughts=len(thoughts),
-        thought=sum(part_tokens(part, counter) for part in thoughts),
-        sealed=sum(sealed_in(message) for message in messages) if thoughts else 0,
-        came=sum(part_tokens(part, counter) for part in came),
+        reasoning_tokens=sum(part_tokens(part, counter) for part in thoughts),
+        signature_chars=sum(signature_chars(message) for message in messages) if thoughts else 0,
+        input_tokens=sum(part_tokens(part, counter) for part in came),
         results=sum(part.kind == "result" for part in came),
-        spoke=any(part.kind == "text" for part in came),
-        clear=not any(part.kind in ("media", "opaque") for part in (*said, *came)),
-        forgets=forgets(sent.model),
+        has_user_text=any(part.kind == "text" for part in came),
+        is_text_only=not any(part.kind in ("media", "opaque") for part in (*said, *came)),
+        drops_reasoning=drops_reasoning(sent.model),
     )
 
 
-def sealed_in(message: JSON) -> int:
+def signature_chars(message: JSON) -> int:
     """The characters of the signatures on a message's thoughts."""
     content = get(message, ("content",))
     blocks = cast(list[JSON], content) if isinstance(content, list) else []
@@ -210,48 +222,53 @@ def sealed_in(message: JSON) -> int:
     return sum(len(signature) for signature in found if isinstance(signature, str))
 
 
-_KEEPS = {"opus": (4, 5), "sonnet": (4, 6), "haiku": (5, 0), "gpt": (5, 6)}  # since these versions
+_KEEPS_REASONING_SINCE = {
+    "opus": (4, 5),
+    "sonnet": (4, 6),
+    "haiku": (5, 0),
+    "gpt": (5, 6),
+}  # since these versions
 
 
-def forgets(model: str | None) -> bool:
+def drops_reasoning(model: str | None) -> bool:
     """Whether a model is not shown its earlier reasoning once the user has spoken again.
 
     >>> forgets("claude-sonnet-4-5"), forgets("claude-opus-4-5"), forgets("gpt-5.4")
     (True, False, True)
     """
-    found = model_of(model)
+    found = parse_model_name(model)
     if found is None:  # named as one of OpenAI's, not only taken for one
-        return family_of("anthropic", model) == "openai"
-    return found.version < _KEEPS.get(found.family, (0, 0))
+        return tokenizer_family("anthropic", model) == "openai"
+    return found.version < _KEEPS_REASONING_SINCE.get(found.family, (0, 0))
 
 
 # --- growth ------------------------------------------------------------------------------------
 
 
-def _growths(steps: Iterable[_Step], framing: Framing) -> list[Growth]:
+def _growths(steps: Iterable[_RequestStep], framing: Framing) -> list[Growth]:
     return [growth for step in steps if (growth := _growth(step, framing)) is not None]
 
 
-def _growth(step: _Step, framing: Framing) -> Growth | None:
+def _growth(step: _RequestStep, framing: Framing) -> Growth | None:
     """How much longer the next prompt was, where the record shows all that made it so."""
-    usage, after = step.sent.usage, step.after
+    usage, after = step.sent.usage, step.next_sent
     if usage is None or after is None or after.usage is None or after.model != step.sent.model:
         return None
-    if not step.clear or (step.spoke and step.forgets):
+    if not step.is_text_only or (step.has_user_text and step.drops_reasoning):
         return None
     longer = after.usage.prompt - usage.prompt - framing.result * step.results
     if step.output is not None:
-        counted, longer = step.came, longer - step.output
-    elif step.hides:
+        counted, longer = step.input_tokens, longer - step.output
+    elif step.has_hidden_reasoning:
         return None
     else:
-        counted, longer = step.said + step.came, longer - framing.call * step.calls
-    if counted < LONG or longer <= 0:
+        counted, longer = step.answer_tokens + step.input_tokens, longer - framing.call * step.calls
+    if counted < MIN_GROWTH_TOKENS or longer <= 0:
         return None
     return Growth(step.sent.model or "", counted, longer)
 
 
-def factor_of(growths: Sequence[Growth]) -> float:
+def median_factor(growths: Sequence[Growth]) -> float:
     """The median ratio, each growth as weighty as it is long."""
     ordered = sorted(growths, key=lambda growth: growth.ratio)
     left = sum(growth.counted for growth in ordered) / 2
@@ -262,39 +279,50 @@ def factor_of(growths: Sequence[Growth]) -> float:
     return 0.0
 
 
-def _kept(growths: Sequence[Growth]) -> tuple[Growth, ...]:
+def _sampled_growths(growths: Sequence[Growth]) -> tuple[Growth, ...]:
     """A session's growths for others to learn from; of many some, evenly."""
-    if len(growths) <= _MOST:
+    if len(growths) <= _MAX_SAMPLES:
         return tuple(growths)
-    return tuple(growths[len(growths) * at // _MOST] for at in range(_MOST))
+    return tuple(growths[len(growths) * at // _MAX_SAMPLES] for at in range(_MAX_SAMPLES))
 
 
 # --- reasoning that is hidden ------------------------------------------------------------------
 
 
-def _present(steps: Sequence[_Step], scale: Scale) -> tuple[float, ...]:
+def _hidden_tokens_by_request(
+    steps: Sequence[_RequestStep], scale: TokenScale
+) -> tuple[float, ...]:
     """The tokens of hidden reasoning in each request's prompt."""
     present: list[float] = []
     held = 0.0
     for step in steps:
         present.append(held)
-        held += _hidden(step, scale)
-        if step.forgets and step.spoke:
+        held += _hidden_tokens(step, scale)
+        if step.drops_reasoning and step.has_user_text:
             held = 0.0
     return tuple(present)
 
 
-def _hidden(step: _Step, scale: Scale) -> float:
+def _hidden_tokens(step: _RequestStep, scale: TokenScale) -> float:
     """The tokens of an answer's reasoning beyond what is shown: never more than were reported."""
     if not step.thoughts:
         return 0.0
     if step.output is not None:
-        shown = scale.factor * step.said + scale.framing.call * step.calls
+        shown = scale.factor * step.answer_tokens + scale.framing.call * step.calls
         return max(0.0, step.output - shown)
-    return max(0.0, SEALED * step.sealed - scale.factor * step.thought) if step.hides else 0.0
+    return (
+        max(
+            0.0,
+            TOKENS_PER_SIGNATURE_CHAR * step.signature_chars - scale.factor * step.reasoning_tokens,
+        )
+        if step.has_hidden_reasoning
+        else 0.0
+    )
 
 
-def _thought(steps: Sequence[_Step], hidden: Sequence[float], thoughts: Sequence[int]) -> int:
+def _tokens_per_thought(
+    steps: Sequence[_RequestStep], hidden: Sequence[float], thoughts: Sequence[int]
+) -> int:
     """The tokens to count for each thought, so that all prompts together hold what was hidden."""
     told = [at for at, step in enumerate(steps) if step.sent.usage is not None]
     pieces = sum(thoughts[at] for at in told)
@@ -304,7 +332,7 @@ def _thought(steps: Sequence[_Step], hidden: Sequence[float], thoughts: Sequence
 # --- many sessions -----------------------------------------------------------------------------
 
 
-def calibrations(samples: Iterable[Growth]) -> tuple[Calibration, ...]:
+def calibrate_models(samples: Iterable[Growth]) -> tuple[Calibration, ...]:
     """Each model's factor from the growths of many sessions, the best known model first.
 
     A few growths bound nothing, so a model with fewer than a session needs has none.
@@ -313,17 +341,17 @@ def calibrations(samples: Iterable[Growth]) -> tuple[Calibration, ...]:
     for growth in samples:
         by_model[growth.model].append(growth)
     found = [
-        _calibration(model, growths)
+        _model_calibration(model, growths)
         for model, growths in by_model.items()
-        if len(growths) >= ENOUGH
+        if len(growths) >= MIN_GROWTHS
     ]
     return tuple(sorted(found, key=lambda one: (-one.requests, one.model)))
 
 
-def _calibration(model: str, growths: Sequence[Growth]) -> Calibration:
+def _model_calibration(model: str, growths: Sequence[Growth]) -> Calibration:
     ratios = sorted(growth.ratio for growth in growths)
     last = len(ratios) - 1
     low, high = ratios[round(0.05 * last)], ratios[round(0.95 * last)]
     return Calibration(
-        model, round(factor_of(growths), 3), round(low, 3), round(high, 3), len(ratios)
+        model, round(median_factor(growths), 3), round(low, 3), round(high, 3), len(ratios)
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from ..prices import Terms
+from ..pricing import CacheTerms
 
 if TYPE_CHECKING:
     from genai_prices.types import PriceCalculation, TieredPrices
@@ -34,7 +34,7 @@ _EDITION = re.compile(r"[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2})(?![\d-])|:[a-z]+$", 
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)+[a-z]")  # "us.anthropic.claude-…"
 
 
-def priced(terms: Terms, format: str, model: object, at: float | None) -> Terms:
+def priced(terms: CacheTerms, format: str, model: object, at: float | None) -> CacheTerms:
     """The terms with what was listed for the model at a time, in seconds since the epoch.
 
     Prices come from the snapshot in `genai-prices`, without any network; what it does not list
@@ -55,7 +55,7 @@ def _day(at: float | None) -> date:
 
 
 @lru_cache(maxsize=4_096)
-def _priced(terms: Terms, format: str, name: str, day: date) -> Terms:
+def _priced(terms: CacheTerms, format: str, name: str, day: date) -> CacheTerms:
     found = _found(format, name, day)
     plain = None if found is None else _base(found.model_price.input_mtok)
     if found is None or plain is None:

@@ -1,27 +1,467 @@
-"""The policies that a replay can try, by name."""
+"""Replay policies by name, and the senders that produce each policy's requests."""
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
+from typing import Protocol
 
-from ..errors import PolicyError
-from ..policy import PRESETS
+from msgspec import Struct
+
+from ..compaction.projection import project
+from ..compaction.state import State
+from ..edits import TIDIED, Advise
+from ..engine import FoldedRequest, edits_in_force, extend_fold, prefix_hash
+from ..errors import PolicyError, closest_match, join_names
+from ..facts import MAX_LOOKBACK_REQUESTS, Facts
+from ..policy import PRESETS, Policy
 from ..policy import Policy as Settings
-from ..ranges import listed, nearest
-from .bounds import Foreseen
-from .projected import Projected
-from .senders import AsSent, Cleared, Masked, Policy
+from ..providers.bound_reasoning import binding_of
+from ..transcript import Part
+from ..wire.base import SourceRun
+from ..wire.body import ObjectBody
+from ..wire.json import JSON
+from .prompt_cache import with_breakpoint
+from .recording import Recording
+from .result import RefetchCounts
+
+
+class ActiveEdit(Struct, frozen=True, gc=False):
+    """One edit that stands in a request: what it did, where, and the tokens it saved."""
+
+    reason: str
+    tool: str
+    saved: int
+
+
+class Sender(Protocol):
+    """A policy at work on one session, asked request by request, in order."""
+
+    def send(self, request: int) -> Sequence[JSON]:
+        """The messages that go out; one that is as it was before is the same object."""
+        ...
+
+    def change_reason(self, row: int) -> str:
+        """The reason for which a row of the last request is not the client's own."""
+        ...
+
+    def active_edits(self) -> Iterator[ActiveEdit]:
+        """The edits in the last request."""
+        ...
+
+    def failures(self) -> Sequence[str]:
+        """What went wrong in the policy itself."""
+        ...
+
+    def refetch_counts(self) -> RefetchCounts | None:
+        """What was asked for again, after a cut or while it stood; None: nobody looked."""
+        ...
+
+
+SenderFactory = Callable[[Recording], Sender]  # named where policies are listed
+
+
+class UnchangedSender:
+    """No compaction: what the client sent."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+
+    def send(self, request: int) -> Sequence[JSON]:
+        """The messages as they were."""
+        return self._recording.request(request)
+
+    def change_reason(self, row: int) -> str:
+        """The client's own doing."""
+        return "the client"
+
+    def active_edits(self) -> Iterator[ActiveEdit]:
+        """Nothing."""
+        return iter(())
+
+    def failures(self) -> Sequence[str]:
+        """Nothing can fail."""
+        return ()
+
+    def refetch_counts(self) -> RefetchCounts | None:
+        """Nobody looks."""
+        return None
+
+
+class ResultLocation(Struct, frozen=True, gc=False):
+    """A result in the history."""
+
+    row: int
+    block: int
+    part: Part
+
+
+class ReplacingSender(ABC):
+    """Results of the history with other texts in their place; the rest is as it was sent.
+
+    Shared by all policies that decide per result: `due` tells how many of the results, from the
+    first on, are replaced in a request, and `text` what by (None: it stays).
+    """
+
+    reason = ""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        self.results = list(_result_locations(recording))
+        self._messages = list(recording.session.messages)
+        self._replaced_count = 0
+        self._active: dict[int, ActiveEdit] = {}
+        self._names = {
+            block.call_id: block.name
+            for row in recording.rows
+            for block in row.blocks
+            if block.kind == "call"
+        }
+
+    @abstractmethod
+    def due_count(self, request: int) -> int:
+        """How many results are replaced by now; never fewer than before."""
+
+    @abstractmethod
+    def replacement(self, result: int) -> str | None:
+        """What stands in place of a result; None: itself."""
+
+    def send(self, request: int) -> Sequence[JSON]:
+        """The messages with the results that are due replaced."""
+        due = self.due_count(request)
+        for result in range(self._replaced_count, due):
+            self._replace(result)
+        self._replaced_count = max(self._replaced_count, due)
+        cut = self.recording.cuts[request]
+        last = self._messages[cut - 1]
+        if last is self.recording.session.messages[cut - 1]:
+            return [*self._messages[: cut - 1], self.recording.last_messages[request]]
+        lifetime = self.recording.conditions.lifetime
+        if self.recording.session.format == "anthropic" and lifetime:
+            last = with_breakpoint(last, lifetime)
+        return [*self._messages[: cut - 1], last]
+
+    def _replace(self, result: int) -> None:
+        place, text = self.results[result], self.replacement(result)
+        if text is None:
+            return
+        recording = self.recording
+        message = self._messages[place.row]
+        changed = recording.codec.replace(message, place.part, text)
+        before, after = recording.row(message), recording.row(changed)
+        self._messages[place.row] = changed
+        tool = self._names.get(before.blocks[place.block].call_id, "")
+        self._active[result] = ActiveEdit(self.reason, tool, before.tokens - after.tokens)
+
+    def change_reason(self, row: int) -> str:
+        """The policy's one reason."""
+        return self.reason
+
+    def active_edits(self) -> Iterator[ActiveEdit]:
+        """All that was replaced."""
+        return iter(self._active.values())
+
+    def failures(self) -> Sequence[str]:
+        """Nothing can fail."""
+        return ()
+
+    def refetch_counts(self) -> RefetchCounts | None:
+        """Nobody looks."""
+        return None
+
+
+def _result_locations(recording: Recording) -> Iterator[ResultLocation]:
+    for at, row in enumerate(recording.rows):
+        if not any(block.kind == "result" for block in row.blocks):
+            continue
+        parts = recording.codec.decode(at, row.message)
+        found = [part for part in parts if part.kind == "result" and not part.server]
+        numbers = [n for n, block in enumerate(row.blocks) if block.kind == "result"]
+        yield from (ResultLocation(at, n, part) for n, part in zip(numbers, found, strict=False))
+
+
+def result_count_before(sender: ReplacingSender, cut: int) -> int:
+    """How many of a session's results stand before a row."""
+    low, high = 0, len(sender.results)
+    while low < high:
+        middle = (low + high) // 2
+        if sender.results[middle].row < cut:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+class MaskingSender(ReplacingSender):
+    """Observation masking: all results but the last few are a placeholder."""
+
+    reason = "masked"
+
+    def __init__(self, recording: Recording, window: int) -> None:
+        super().__init__(recording)
+        self._window = window
+
+    def due_count(self, request: int) -> int:
+        """All but the last few."""
+        return result_count_before(self, self.recording.cuts[request]) - self._window
+
+    def replacement(self, result: int) -> str | None:
+        """The placeholder of the method's authors."""
+        return "Previous output omitted."
+
+
+class ClearingSender(ReplacingSender):
+    """Context editing: above a threshold all results but the last few are cleared."""
+
+    reason = "cleared"
+
+    def __init__(self, recording: Recording, trigger: int, keep: int) -> None:
+        super().__init__(recording)
+        self._trigger, self._keep = trigger, keep
+        self._sums = [0]
+        for row in recording.rows:
+            self._sums.append(self._sums[-1] + row.tokens)
+
+    def due_count(self, request: int) -> int:
+        """Nothing below the threshold, all but the last few above it."""
+        cut = self.recording.cuts[request]
+        if self._sums[cut] <= self._trigger:
+            return 0
+        return result_count_before(self, cut) - self._keep
+
+    def replacement(self, result: int) -> str | None:
+        """The placeholder of the method's authors."""
+        return "[cleared]"
+
+
+class OracleSender(ReplacingSender):
+    """Of each result only the lines that some later action used.
+
+    For each need the newest line that carries it is kept, so nothing is ever lost. The oracle cuts
+    a result once the model has answered to it; the floor cuts it as it arrives, so that no edit
+    ever breaks the cache.
+    """
+
+    reason = "not used later"
+
+    def __init__(self, recording: Recording, *, on_arrival: bool) -> None:
+        super().__init__(recording)
+        self._on_arrival = on_arrival
+        self.needed_lines = _needed_lines(self)
+        self._texts = [
+            _selected_lines(place.part.text, kept)
+            for place, kept in zip(self.results, self.needed_lines, strict=True)
+        ]
+
+    def due_count(self, request: int) -> int:
+        """All results, or all but those since the model's last answer."""
+        cuts = self.recording.cuts
+        if self._on_arrival:
+            return result_count_before(self, cuts[request])
+        return result_count_before(self, cuts[request - 1]) if request else 0
+
+    def replacement(self, result: int) -> str | None:
+        """The lines that are used later."""
+        return self._texts[result]
+
+    def unused_tokens(self) -> Iterator[tuple[ResultLocation, int]]:
+        """Each result that can be cut, and the tokens that no later action uses of it."""
+        for result, place in enumerate(self.results):
+            text = self.replacement(result)
+            if text is not None:
+                yield place, self.recording.tokens_saved(place.part, text)
+
+
+def _needed_lines(sender: ReplacingSender) -> list[set[int]]:
+    """For each result the numbers of the lines that some later action needed from it."""
+    recording = sender.recording
+    number_of = {(place.row, place.block): n for n, place in enumerate(sender.results)}
+    homes: dict[int, list[int]] = {}  # need -> the results in which it stands
+    for source in recording.sources:
+        result = number_of.get((source.row, source.block))
+        if result is not None:
+            for need in source.needs:
+                homes.setdefault(need, []).append(result)
+    kept: list[set[int]] = [set() for _ in sender.results]
+    starts: dict[int, list[int]] = {}
+    for request, needed in enumerate(recording.turn_needs):
+        before = result_count_before(sender, recording.cuts[request])
+        for need in {*needed.atoms, *needed.lines}:
+            at = bisect_right(homes.get(need, ()), before - 1)
+            if at:
+                result = homes[need][at - 1]
+                text = sender.results[result].part.text
+                lines = starts.setdefault(result, _line_starts(text))
+                found = text.find(recording.finder.needs[need])
+                kept[result].add(bisect_right(lines, found) - 1)
+    return kept
+
+
+def _line_starts(text: str) -> list[int]:
+    """Where each line of a text begins."""
+    lengths = [len(line) for line in text.splitlines(keepends=True)]
+    return [0, *accumulate(lengths)][: len(lengths)] or [0]
+
+
+def _selected_lines(text: str, kept: set[int]) -> str | None:
+    """The lines that are kept, or None when that is no shorter."""
+    lines: Sequence[str] = text.splitlines()
+    short = "\n".join(lines[number] for number in sorted(kept)) or "-"
+    return short if len(short) < len(text) else None
+
+
+_NO_FACTS = Facts()
+
+
+class ProjectionSender:
+    """What respool would have sent."""
+
+    def __init__(self, recording: Recording, policy: Policy) -> None:
+        self._recording = recording
+        self._policy = policy
+        self._folded: FoldedRequest | None = None
+        self.facts = _NO_FACTS  # all that was seen so far
+        self._changed: dict[int, JSON] = {}  # source message -> what stands for it
+        self._rows: list[int | None] = []  # the source of each message of the last request
+
+    def send(self, request: int) -> Sequence[JSON]:
+        """The projection of one request."""
+        messages = self._recording.request(request)
+        self._fold(request, messages)
+        assert self._folded is not None
+        pieces, _ = project(self._folded.body, self._folded.state, self._folded.context)
+        sent: list[JSON] = []
+        self._rows = []
+        for piece in pieces:
+            if isinstance(piece, SourceRun):
+                sent += messages[piece.start : piece.stop]
+                self._rows += range(piece.start, piece.stop)
+            else:
+                sent.append(self._reuse_message(piece.source, piece.message))
+                self._rows.append(piece.source)
+        return sent
+
+    def _fold(self, request: int, messages: list[JSON]) -> None:
+        session = self._recording.session
+        codec = self._recording.codec
+        last = len(messages) - 1
+        marked = [last] if messages[last] is not session.messages[last] else []
+        asked: dict[str, JSON] = {
+            "model": session.requests[request].model, codec.history_field: messages
+        }  # fmt: skip
+        body = ObjectBody(asked, marked, shares=True)
+        head = self._recording.conditions.head
+        self.facts = self.facts.merge(self._facts_at(request, body))
+        self._folded = extend_fold(body, codec.name, self._policy, self.facts, self._folded, head)
+
+    def _facts_at(self, request: int, body: ObjectBody) -> Facts:
+        """What a proxy would have noted at this request: a cold cache, or another model."""
+        requests = self._recording.session.requests
+        if request == 0:
+            return _NO_FACTS
+        now, before = requests[request], requests[request - 1]
+        lifetime = self._recording.conditions.cold_after
+        cold = _elapsed(before.time, now.time) > lifetime
+        changed = now.model != before.model and not self._is_model_warm(request, lifetime)
+        if not (cold or changed):
+            return _NO_FACTS
+        at = frozenset({prefix_hash(body, self._recording.codec.name, self._folded)})
+        return Facts(cold=at if cold else frozenset(), changed=at if changed else frozenset())
+
+    def _is_model_warm(self, request: int, lifetime: float) -> bool:
+        """Whether the model was asked not long ago, and still has that; as a proxy looks at it."""
+        requests, codec = self._recording.session.requests, self._recording.codec
+        now = requests[request]
+        if binding_of(codec.name, {"model": now.model}).is_bound:
+            return False
+        earlier = requests[max(0, request - MAX_LOOKBACK_REQUESTS) : request]
+        times = [one.time for one in earlier if one.model == now.model]
+        return bool(times) and _elapsed(times[-1], now.time) <= lifetime
+
+    def _reuse_message(self, source: int | None, message: JSON) -> JSON:
+        """A changed message, as the object that it was before if it says the same."""
+        if source is None:
+            return message
+        known = self._changed.get(source)
+        if known is not None and known == message:
+            return known
+        self._changed[source] = message
+        return message
+
+    def change_reason(self, row: int) -> str:
+        """The reasons of the edits on a row of the last request."""
+        assert self._folded is not None
+        source = self._rows[row] if row < len(self._rows) else None
+        state = self._folded.state
+        rows = [at for at, one in enumerate(state.sources) if one == source]
+        reasons = {edit.reason for edit in state.edits.values() if edit.ref.row in rows}
+        return ", ".join(sorted(reasons)) or "repair"
+
+    def active_edits(self) -> Iterator[ActiveEdit]:
+        """The edits in the last request."""
+        if self._folded is None:
+            return
+        index = self._folded.state.index
+        transcript = index.freeze()
+        by_place = {part.ref: at for at, part in enumerate(index.parts)}
+        for edit in edits_in_force(self._folded.state):
+            if isinstance(edit, Advise):
+                continue  # it took out nothing
+            at = by_place.get(edit.ref)
+            call = transcript.call_of(at) if at is not None else None
+            yield ActiveEdit(edit.reason, call.name if call is not None else "", edit.saved)
+
+    def failures(self) -> Sequence[str]:
+        """The passes that failed."""
+        failed = self._folded.state.failures if self._folded is not None else {}
+        return [f"{name}: {why}" for name, why in failed.items()]
+
+    def refetch_counts(self) -> RefetchCounts:
+        """What was asked for again, after a cut or while it stood."""
+        if self._folded is None:
+            return RefetchCounts()
+        state = self._folded.state
+        cut = sum(not _is_intact(state, position) for position in state.index.results)
+        return RefetchCounts(
+            after_cut=len(state.refetched),
+            tokens=sum(one.tokens for one in state.refetched),
+            standing=state.repeated_requests,
+            cut=cut,
+            whole=len(state.index.results) - cut,
+        )
+
+
+def _is_intact(state: State, position: int) -> bool:
+    """Whether a result says all that it said, here or in a copy that it points to."""
+    edit = state.edits.get(position)
+    tidied = edit is not None and edit.reason == TIDIED
+    return position not in state.claimed or tidied or position in state.leans
+
+
+def _elapsed(before: float | None, now: float | None) -> float:
+    """The seconds between two times; none where one is not known."""
+    return 0.0 if before is None or now is None else now - before
+
 
 NONE, ORACLE, FLOOR = "none", "oracle", "floor"
-USUAL = (NONE, "safe", "mask-10", "clear-100k", FLOOR)  # what is tried when nothing is asked for
-NAMES = (
-    f"none, a preset of respool's ({listed(PRESETS)}), mask-N (all results but the last N are "
+DEFAULT_POLICIES = (
+    NONE,
+    "safe",
+    "mask-10",
+    "clear-100k",
+    FLOOR,
+)  # what is tried when nothing is asked for
+POLICY_NAMES_HELP = (
+    f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
     "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
     "cleared; K is 3), oracle, floor, or a TOML file of settings"
 )
 
-_TOLD = {
+_DESCRIPTIONS = {
     NONE: "as it was sent",
     "safe": "respool itself",
     "lean": "respool, which also cuts what just came",
@@ -35,26 +475,26 @@ _TOLD = {
 }
 _MASK = re.compile(r"mask-(\d{1,6})")
 _CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
-_KEPT = 3
+_DEFAULT_KEEP = 3
 
 
-def policy_named(name: str) -> Policy:
+def sender_factory(name: str) -> SenderFactory:
     """The policy behind a name."""
     if name == NONE:
-        return AsSent
+        return UnchangedSender
     if name in (ORACLE, FLOOR):
-        return lambda recording: Foreseen(recording, at_arrival=name == FLOOR)
+        return lambda recording: OracleSender(recording, on_arrival=name == FLOOR)
     if found := _MASK.fullmatch(name):
         window = int(found[1])
-        return lambda recording: Masked(recording, window)
+        return lambda recording: MaskingSender(recording, window)
     if found := _CLEAR.fullmatch(name):
-        trigger, kept = int(found[1]) * 1000, int(found[2] or _KEPT)
-        return lambda recording: Cleared(recording, trigger, kept)
-    settings = _settings(name)
-    return lambda recording: Projected(recording, settings)
+        trigger, kept = int(found[1]) * 1000, int(found[2] or _DEFAULT_KEEP)
+        return lambda recording: ClearingSender(recording, trigger, kept)
+    settings = _policy_settings(name)
+    return lambda recording: ProjectionSender(recording, settings)
 
 
-def told(name: str) -> str:
+def describe_policy(name: str) -> str:
     """What a policy does, in a few words.
 
     >>> told("mask-10"), told("clear-100k")
@@ -63,15 +503,15 @@ def told(name: str) -> str:
     if found := _MASK.fullmatch(name):
         return f"keeps the last {int(found[1])} tool results"
     if found := _CLEAR.fullmatch(name):
-        return f"above {int(found[1])}k tokens keeps the last {int(found[2] or _KEPT)}"
-    return _TOLD.get(name, "respool with these settings")
+        return f"above {int(found[1])}k tokens keeps the last {int(found[2] or _DEFAULT_KEEP)}"
+    return _DESCRIPTIONS.get(name, "respool with these settings")
 
 
-def _settings(name: str) -> Settings:
+def _policy_settings(name: str) -> Settings:
     if name in PRESETS:
         return Settings.preset(name)
     if name.endswith(".toml"):
         return Settings.from_toml(Path(name))
-    near = nearest(name, (*PRESETS, *USUAL, ORACLE))
+    near = closest_match(name, (*PRESETS, *DEFAULT_POLICIES, ORACLE))
     hint = f" Did you mean {near}?" if near else ""
-    raise PolicyError(f"There is no policy {name!r}.{hint} A policy is {NAMES}.")
+    raise PolicyError(f"There is no policy {name!r}.{hint} A policy is {POLICY_NAMES_HELP}.")

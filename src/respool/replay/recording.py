@@ -1,34 +1,101 @@
-"""A session made ready for replay: read once, whatever the policies are."""
+"""A session prepared for replay: rows, billing conditions, and needs of each next turn."""
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
+from ahocorasick_rs import AhoCorasick
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..codecs.codec import Codec
-from ..codecs.formats import CODECS
-from ..codecs.json_tree import JSON
-from ..prices import Terms
-from ..sessions.session import Session
-from ..transcript import Part
-from .caches import NOTHING, Found
-from .needs import Finder, needs_in
-from .reading import HOUR, Measure, Row, read_row, with_mark
+from ..pricing import CacheTerms, terms_for
+from ..providers.registry import CODECS
+from ..sessions.session import RecordedRequest, RecordedSession
+from ..tokens import replace_surrogates
+from ..transcript import Part, Ref
+from ..wire.base import Codec
+from ..wire.json import JSON
+from .money import priced
+from .prompt_cache import (
+    HOUR,
+    MINUTES,
+    NO_WARM_PREFIX,
+    MessageRow,
+    TokenMeasure,
+    WarmPrefix,
+    read_row,
+    with_breakpoint,
+)
 
-_WIDTH = 100  # characters of a call that are told
+_ATOM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
+_IDENTIFIER = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")
+_MIN_ATOM_CHARS = 5
+_MIN_LINE_CHARS = 16
+_CHUNK_CHARS = 65_536  # characters looked through at once, so that matches never fill the memory
 
 
-class Conditions(Struct, frozen=True):
+def extract_needs(call_text: str) -> tuple[set[str], set[str]]:
+    """The identifiers (names, paths, numbers; not plain words) and the lines of a call."""
+    _, _, arguments = call_text.partition("\n")
+    atoms = {atom.strip(".:/-") for atom in _ATOM.findall(arguments)}
+    lines = {line.strip() for line in arguments.splitlines()}
+    return (
+        {atom for atom in atoms if len(atom) >= _MIN_ATOM_CHARS and _IDENTIFIER.search(atom)},
+        {line for line in lines if len(line) >= _MIN_LINE_CHARS},
+    )
+
+
+class NeedFinder:
+    """Finds all of a session's needs in a text at one go."""
+
+    def __init__(self, needs: Iterable[str]) -> None:
+        self.needs = sorted(needs)
+        self.numbers = {need: number for number, need in enumerate(self.needs)}
+        self._max_length = max(map(len, self.needs), default=0)
+        spelled = [_encodable(need) for need in self.needs]
+        self._automaton = AhoCorasick(spelled) if spelled else None
+
+    def find(self, text: str) -> set[int]:
+        """The numbers of the needs that stand in a text."""
+        if self._automaton is None or not text:
+            return set()
+        piece = max(_CHUNK_CHARS, 4 * self._max_length)
+        if len(text) <= piece:
+            return self._find_in_chunk(text)
+        found: set[int] = set()
+        for start in range(0, len(text), piece):
+            found |= self._find_in_chunk(text[start : start + piece + self._max_length - 1])
+        return found
+
+    def _find_in_chunk(self, text: str) -> set[int]:
+        assert self._automaton is not None
+        matches = self._automaton.find_matches_as_indexes(_encodable(text), overlapping=True)
+        return {match[0] for match in matches}
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates, which the automaton cannot take."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return replace_surrogates(text)
+    return text
+
+
+_MAX_LABEL_CHARS = 100  # characters of a call that are told
+
+
+class BillingConditions(Struct, frozen=True):
     """What a session's requests were sent under."""
 
-    terms: Terms
+    terms: CacheTerms
     head: int  # tokens of system prompt and tools
     lifetime: float = 0  # seconds that the client's cache marks ask for; 0: it sets none
     window: int | None = None
-    warm: Found = NOTHING  # what the first request finds in the cache
+    warm: WarmPrefix = NO_WARM_PREFIX  # what the first request finds in the cache
     prices: Mapping[str, float | None] = {}  # of other models, as in terms; None: none is listed
 
     @property
@@ -37,70 +104,79 @@ class Conditions(Struct, frozen=True):
         return self.terms.write_1h if self.lifetime == HOUR else self.terms.write
 
     @property
-    def gone(self) -> float:
+    def cold_after(self) -> float:
         """Seconds after which a cache has gone cold, as a proxy would take it."""
         marked = self.terms.cache == "marks" and self.lifetime > 0
         return self.lifetime if marked else self.terms.gone
 
-    def money(self, cost: float, model: str | None) -> float | None:
+    def dollars(self, cost: float, model: str | None) -> float | None:
         """What so many tokens of plain input come to in dollars, for the model they went to."""
         dollars = self.terms.dollars and self.prices.get(model or "", self.terms.dollars)
         return None if dollars is None else cost * dollars / 1e6
 
 
-class Needed(Struct, frozen=True, gc=False):
+class TurnNeeds(Struct, frozen=True, gc=False):
     """What the turn after one request needed and its history held, by number."""
 
     atoms: tuple[int, ...]
     lines: tuple[int, ...]
 
 
-class Source(Struct, frozen=True, gc=False):
+class NeedSource(Struct, frozen=True, gc=False):
     """A block of the history, as a place where needs stood."""
 
     row: int
     block: int
-    carries: frozenset[int]
+    needs: frozenset[int]
 
 
 class Recording:
     """A session's rows, its requests as they were sent, and what each next turn needed."""
 
-    def __init__(self, session: Session, measure: Measure, conditions: Conditions) -> None:
+    def __init__(
+        self, session: RecordedSession, measure: TokenMeasure, conditions: BillingConditions
+    ) -> None:
         self.session = session
         self.codec: Codec = CODECS[session.format]
         self.conditions = conditions
         self._measure = measure
-        self._known: dict[int, Row] = {}
-        self._carried: dict[int, frozenset[int]] = {}
+        self._row_cache: dict[int, MessageRow] = {}
+        self._need_cache: dict[int, frozenset[int]] = {}
         self.rows = [self.row(message) for message in session.messages]
         self.cuts = [sent.cut for sent in session.requests]
-        turns = [self._needs(number) for number in range(len(self.cuts))]
-        self.finder = Finder({need for atoms, lines in turns for need in atoms | lines})
-        self.sources = self._sources()
-        self.homes = self._homes()
-        self.needed = [self._held(number, *turn) for number, turn in enumerate(turns)]
-        self._calls = {
-            block.call: block for row in self.rows for block in row.blocks if block.kind == "call"
+        turns = [self._extract_turn_needs(number) for number in range(len(self.cuts))]
+        self.finder = NeedFinder({need for atoms, lines in turns for need in atoms | lines})
+        self.sources = self._find_sources()
+        self.sources_by_need = self._index_sources()
+        self.turn_needs = [
+            self._available_needs(number, *turn) for number, turn in enumerate(turns)
+        ]
+        self._call_blocks = {
+            block.call_id: block
+            for row in self.rows
+            for block in row.blocks
+            if block.kind == "call"
         }
-        self.last = [self._marked(cut) for cut in self.cuts]  # each request's last message
+        self.last_messages = [
+            self._with_client_breakpoint(cut) for cut in self.cuts
+        ]  # each request's last message
 
-    def row(self, message: JSON) -> Row:
+    def row(self, message: JSON) -> MessageRow:
         """A message's row, read once as long as the recording lives."""
-        known = self._known.get(id(message))
+        known = self._row_cache.get(id(message))
         if known is None:
-            known = self._known[id(message)] = read_row(self.codec, message, self._measure)
+            known = self._row_cache[id(message)] = read_row(self.codec, message, self._measure)
         return known
 
-    def carried(self, row: Row) -> frozenset[int]:
+    def needs_in_row(self, row: MessageRow) -> frozenset[int]:
         """The needs that stand in a row."""
-        known = self._carried.get(id(row.message))
+        known = self._need_cache.get(id(row.message))
         if known is None:
-            found = self.finder.found("\n".join(block.found for block in row.blocks))
-            known = self._carried[id(row.message)] = frozenset(found)
+            found = self.finder.find("\n".join(block.text for block in row.blocks))
+            known = self._need_cache[id(row.message)] = frozenset(found)
         return known
 
-    def saved_by(self, part: Part, text: str) -> int:
+    def tokens_saved(self, part: Part, text: str) -> int:
         """The tokens that a part saves when it says `text`."""
         shorter = replace(part, text=text)
         return self._measure(self.codec, part) - self._measure(self.codec, shorter)
@@ -108,31 +184,31 @@ class Recording:
     def request(self, number: int) -> list[JSON]:
         """The messages of one request, as the client sent them."""
         cut = self.cuts[number]
-        return [*self.session.messages[: cut - 1], self.last[number]]
+        return [*self.session.messages[: cut - 1], self.last_messages[number]]
 
-    def newest(self, need: int, before: int) -> int | None:
+    def newest_source(self, need: int, before: int) -> int | None:
         """The newest block before a row in which a need stands, by its number among the sources."""
-        homes = self.homes.get(need, ())
+        homes = self.sources_by_need.get(need, ())
         at = bisect_left(homes, self._first_source(before))
         return homes[at - 1] if at else None
 
     def _first_source(self, row: int) -> int:
         return self._source_starts[row]
 
-    def _marked(self, cut: int) -> JSON:
+    def _with_client_breakpoint(self, cut: int) -> JSON:
         """The last message before a cut, with the mark that the client sets."""
         message = self.session.messages[cut - 1]
         lifetime = self.conditions.lifetime
         if self.session.format != "anthropic" or not lifetime:
             return message
-        marked = with_mark(message, lifetime)
+        marked = with_breakpoint(message, lifetime)
         plain = self.row(message)
         if marked is not message and plain.blocks:
-            self._known[id(marked)] = plain.with_mark(marked, lifetime)
-            self._carried[id(marked)] = self.carried(plain)
+            self._row_cache[id(marked)] = plain.with_breakpoint(marked, lifetime)
+            self._need_cache[id(marked)] = self.needs_in_row(plain)
         return marked
 
-    def _needs(self, number: int) -> tuple[set[str], set[str]]:
+    def _extract_turn_needs(self, number: int) -> tuple[set[str], set[str]]:
         """What the calls after one request were made of."""
         end = self.cuts[number + 1] if number + 1 < len(self.cuts) else len(self.rows)
         atoms: set[str] = set()
@@ -140,50 +216,140 @@ class Recording:
         for row in self.rows[self.cuts[number] : end]:
             for block in row.blocks:
                 if block.kind == "call":
-                    more = needs_in(block.found)
+                    more = extract_needs(block.text)
                     atoms |= more[0]
                     lines |= more[1]
         return atoms, lines
 
-    def _sources(self) -> list[Source]:
-        sources: list[Source] = []
+    def _find_sources(self) -> list[NeedSource]:
+        sources: list[NeedSource] = []
         self._source_starts: list[int] = []
         for at, row in enumerate(self.rows):
             self._source_starts.append(len(sources))
-            found = [frozenset(self.finder.found(block.found)) for block in row.blocks]
-            sources += [Source(at, number, carries) for number, carries in enumerate(found)]
-            self._carried[id(row.message)] = frozenset().union(*found)
+            found = [frozenset(self.finder.find(block.text)) for block in row.blocks]
+            sources += [NeedSource(at, number, carries) for number, carries in enumerate(found)]
+            self._need_cache[id(row.message)] = frozenset().union(*found)
         self._source_starts.append(len(sources))
         return sources
 
-    def _homes(self) -> dict[int, Sequence[int]]:
+    def _index_sources(self) -> dict[int, Sequence[int]]:
         """For each need the sources in which it stands, in order."""
         homes: dict[int, list[int]] = {}
         for number, source in enumerate(self.sources):
-            for need in source.carries:
+            for need in source.needs:
                 homes.setdefault(need, []).append(number)
         return dict(homes)
 
-    def _held(self, number: int, atoms: set[str], lines: set[str]) -> Needed:
+    def _available_needs(self, number: int, atoms: set[str], lines: set[str]) -> TurnNeeds:
         """Of what a turn needed, all that stood in the history before it."""
         cut = self.cuts[number]
-        known = self.numbers
-        return Needed(
-            tuple(n for n in sorted(known[a] for a in atoms) if self.newest(n, cut) is not None),
-            tuple(n for n in sorted(known[a] for a in lines) if self.newest(n, cut) is not None),
+        known = self.need_numbers
+        return TurnNeeds(
+            tuple(
+                n for n in sorted(known[a] for a in atoms) if self.newest_source(n, cut) is not None
+            ),
+            tuple(
+                n for n in sorted(known[a] for a in lines) if self.newest_source(n, cut) is not None
+            ),
         )
 
     @property
-    def numbers(self) -> dict[str, int]:
+    def need_numbers(self) -> dict[str, int]:
         """The number of each need."""
         return self.finder.numbers
 
-    def told(self, source: int) -> str:
+    def describe_source(self, source: int) -> str:
         """A block of the history for a person: the tool and what it was called on, clipped."""
         place = self.sources[source]
         block = self.rows[place.row].blocks[place.block]
         if block.kind not in ("call", "result"):
             return f"{block.kind} in message {place.row}"
-        called = self._calls.get(block.call, block)
-        what = " ".join(called.found.split())
-        return f"{what[:_WIDTH]} ({block.kind}, message {place.row})"
+        called = self._call_blocks.get(block.call_id, block)
+        what = " ".join(called.text.split())
+        return f"{what[:_MAX_LABEL_CHARS]} ({block.kind}, message {place.row})"
+
+
+# System prompt and tools of agents whose record does not tell them, in tokens: the median of what
+# recorded usage shows for others of the same agent (110 sessions, 26,900 to 42,400 for eight in
+# ten of them; 19 sessions, 9,600 to 11,600).
+DEFAULT_HEAD_TOKENS = {"claude-code": 31_800, "codex": 9_800}
+_WRITE_FIELDS = ("cache_write", "cache_write_1h")
+_HOUR_CACHE_AGENTS = ("claude-code",)  # agents that ask for an hour where nothing else is known
+
+
+def main_model(session: RecordedSession) -> str | None:
+    """The model that most of a session's requests went to."""
+    named = Counter(sent.model for sent in session.requests if sent.model)
+    return named.most_common(1)[0][0] if named else None
+
+
+def infer_conditions(
+    session: RecordedSession, measure: TokenMeasure, window: int | None = None
+) -> BillingConditions:
+    """Terms, head and cache marks of a session."""
+    model = main_model(session)
+    time = next((sent.time for sent in session.requests if sent.time is not None), None)
+    terms = priced(terms_for(session.format, model), session.format, model, time)
+    if terms.cache == "marks" and session.format != "anthropic":
+        terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
+    listed = window if window is not None else terms.window
+    head = infer_head_tokens(session, measure)
+    others = {sent.model for sent in session.requests if sent.model} - {model}
+    prices = {one: _input_price(session, one, time) for one in others}
+    return BillingConditions(
+        terms, head, infer_cache_lifetime(session), listed, infer_warm_prefix(session, head), prices
+    )
+
+
+def _input_price(session: RecordedSession, model: str, time: float | None) -> float | None:
+    return priced(terms_for(session.format, model), session.format, model, time).dollars
+
+
+def infer_head_tokens(session: RecordedSession, measure: TokenMeasure) -> int:
+    """Tokens of system prompt and tools: what the first reported prompt had beside its history.
+
+    Where nothing was reported, what is recorded of them counts.
+    """
+    first = next((sent for sent in session.requests if sent.usage is not None), None)
+    if first is None or first.usage is None:
+        told = Part(Ref(0, ()), "text", "system", session.head)
+        recorded = measure(CODECS[session.format], told) if session.head else 0
+        return recorded or DEFAULT_HEAD_TOKENS.get(session.agent, 0)
+    return max(0, first.usage.prompt - _visible_tokens(session, first, measure))
+
+
+def infer_warm_prefix(session: RecordedSession, head: int) -> WarmPrefix:
+    """What was in the cache before the first request, as that reported.
+
+    Of the head, what any conversation of this agent may have written. Of the history only what
+    another one began with: a fork, or what was said before a rewind.
+    """
+    first = session.requests[0] if session.requests else None
+    if first is None or first.usage is None:
+        return NO_WARM_PREFIX
+    read, history = first.usage.cache_read, first.usage.prompt - head
+    if history <= 0 or not _is_continuation(session, first):
+        return WarmPrefix(min(head, read))
+    return WarmPrefix(min(head, read), max(0, read - head) / history)
+
+
+def _is_continuation(session: RecordedSession, first: RecordedRequest) -> bool:
+    """Whether the model had answered before the first request, in a request told elsewhere."""
+    made = CODECS[session.format].is_model_made
+    return any(made(message) for message in session.messages[: first.cut])
+
+
+def _visible_tokens(session: RecordedSession, sent: RecordedRequest, measure: TokenMeasure) -> int:
+    codec = CODECS[session.format]
+    return sum(read_row(codec, message, measure).tokens for message in session.messages[: sent.cut])
+
+
+def infer_cache_lifetime(session: RecordedSession) -> float:
+    """The seconds that the client's cache marks ask for, as the reported usage shows."""
+    usages = [sent.usage for sent in session.requests if sent.usage is not None]
+    if not usages:
+        return HOUR if session.agent in _HOUR_CACHE_AGENTS else MINUTES
+    written, lasting = (sum(getattr(usage, name) for usage in usages) for name in _WRITE_FIELDS)
+    if lasting and 2 * lasting >= written:  # a client may ask for less when its plan is used up
+        return HOUR
+    return MINUTES if any(usage.cache_read or usage.cache_write for usage in usages) else 0.0

@@ -1,11 +1,11 @@
-"""What a replay found, as plain data: what `--json` writes and the page draws."""
+"""Replay results as plain data: written by `--json`, drawn by the page."""
 
 from __future__ import annotations
 
 from msgspec import Struct
 
 
-class Bill(Struct, frozen=True):
+class ReplayBill(Struct, frozen=True):
     """The tokens of some prompts by how they are charged, and what they come to."""
 
     read: float = 0  # found in the provider's cache
@@ -21,7 +21,7 @@ class Bill(Struct, frozen=True):
         return self.read + self.write + self.write_1h + self.plain
 
 
-class Point(Struct, frozen=True, array_like=True):
+class RequestPoint(Struct, frozen=True, array_like=True):
     """One request of a session under one policy."""
 
     tokens: int  # of the whole prompt, head included
@@ -29,7 +29,7 @@ class Point(Struct, frozen=True, array_like=True):
     cost: float  # in tokens of plain input
 
 
-class Break(Struct, frozen=True):
+class PrefixBreak(Struct, frozen=True):
     """A request whose prompt no longer began with all of the one before it."""
 
     request: int
@@ -37,7 +37,7 @@ class Break(Struct, frozen=True):
     tokens: int  # of the last prompt, behind the change
 
 
-class Cut(Struct, frozen=True):
+class CutTotal(Struct, frozen=True):
     """What a policy took out for one reason from one tool's results, over a session."""
 
     reason: str
@@ -46,7 +46,7 @@ class Cut(Struct, frozen=True):
     tokens: int  # saved in the last request in which it was in force
 
 
-class Lost(Struct, frozen=True):
+class LostTurn(Struct, frozen=True):
     """A turn that needed something that the projection no longer held."""
 
     request: int
@@ -55,7 +55,7 @@ class Lost(Struct, frozen=True):
     sources: tuple[str, ...]  # where they had stood: the tool and what it was called on, clipped
 
 
-class ReadAgain(Struct, frozen=True):
+class RefetchCounts(Struct, frozen=True):
     """Reads and runs whose answer the history held already, with nothing written in between.
 
     The agent that was recorded saw all of its history, whatever a policy would have cut: it may
@@ -69,12 +69,12 @@ class ReadAgain(Struct, frozen=True):
     whole: int = 0  # results that were not
 
 
-class Score(Struct, frozen=True, kw_only=True):
+class PolicyScore(Struct, frozen=True, kw_only=True):
     """One session under one policy."""
 
     policy: str
     requests: int
-    bill: Bill
+    bill: ReplayBill
     all_in: float  # the bill, and what asking again for what was lost would cost
     lost_turns: int
     atoms: int  # names, paths and numbers that next actions needed and the history held
@@ -84,17 +84,17 @@ class Score(Struct, frozen=True, kw_only=True):
     peak: int  # tokens of the longest prompt, without its head
     full_at: int | None  # the first request that was larger than the window
     invalid: tuple[tuple[int, str], ...]  # request, and what the provider would say
-    breaks: tuple[Break, ...]
-    cuts: tuple[Cut, ...]
-    losses: tuple[Lost, ...]
+    breaks: tuple[PrefixBreak, ...]
+    cuts: tuple[CutTotal, ...]
+    losses: tuple[LostTurn, ...]
     seconds: float  # spent in the policy
     worst: float  # of it, on the slowest request
-    points: tuple[Point, ...]
+    points: tuple[RequestPoint, ...]
     failures: tuple[str, ...] = ()  # passes that failed, and how
-    again: ReadAgain | None = None  # None: the policy does not look for it
+    again: RefetchCounts | None = None  # None: the policy does not look for it
 
 
-class Share(Struct, frozen=True):
+class CostShare(Struct, frozen=True):
     """What one kind of content weighed in all requests of a session together."""
 
     name: str
@@ -103,20 +103,20 @@ class Share(Struct, frozen=True):
     unused: int = 0  # of the tokens, those of results that no later action used
 
 
-class Spent(Struct, frozen=True):
+class CostBreakdown(Struct, frozen=True):
     """Where a session's tokens went, without any compaction."""
 
-    kinds: tuple[Share, ...]  # head, what the user said, what the model said, calls, results, …
-    tools: tuple[Share, ...]  # calls and results by tool
-    ages: tuple[Share, ...]  # results, by how many requests ago they arrived
+    kinds: tuple[CostShare, ...]  # head, what the user said, what the model said, calls, results, …
+    tools: tuple[CostShare, ...]  # calls and results by tool
+    ages: tuple[CostShare, ...]  # results, by how many requests ago they arrived
 
 
-class Recorded(Struct, frozen=True):
+class ReportedUsage(Struct, frozen=True):
     """What the provider reported for a session, beside what the replay of it says."""
 
     requests: int  # that have a report
-    reported: Bill
-    replayed: Bill  # of the same requests, without compaction
+    reported: ReplayBill
+    replayed: ReplayBill  # of the same requests, without compaction
     output: int  # tokens that the model wrote, as reported
     head: int  # tokens of system prompt and tools, as inferred from the first request
     hidden: int  # tokens of prompts that no record explains
@@ -141,7 +141,7 @@ class Growth(Struct, frozen=True, array_like=True, gc=False):
         return self.reported / self.counted
 
 
-class Circled(Struct, frozen=True, kw_only=True):
+class LoopCost(Struct, frozen=True, kw_only=True):
     """Calls of a session that went round in a circle, and what that cost."""
 
     kind: str
@@ -156,7 +156,7 @@ class Circled(Struct, frozen=True, kw_only=True):
     message: str  # what was said last
 
 
-class Circles(Struct, frozen=True, kw_only=True):
+class LoopTotals(Struct, frozen=True, kw_only=True):
     """The circles of all sessions together."""
 
     count: int = 0
@@ -182,19 +182,19 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     ended: float | None
     requests: int
     window: int | None  # of its model, as listed
-    scores: tuple[Score, ...]  # the first is "none"
-    spent: Spent
-    recorded: Recorded | None
+    scores: tuple[PolicyScore, ...]  # the first is "none"
+    spent: CostBreakdown
+    recorded: ReportedUsage | None
     notes: tuple[str, ...] = ()
     samples: tuple[Growth, ...] = ()  # what its usage tells of its model's tokenizer
-    circles: tuple[Circled, ...] = ()  # where its agent went round
+    circles: tuple[LoopCost, ...] = ()  # where its agent went round
 
 
-class Total(Struct, frozen=True, kw_only=True):
+class PolicyTotal(Struct, frozen=True, kw_only=True):
     """All sessions together under one policy; ratios are to no compaction."""
 
     policy: str
-    bill: Bill
+    bill: ReplayBill
     bill_ratio: float
     all_in_ratio: float
     captured: float | None  # of what the floor could save
@@ -210,8 +210,8 @@ class Total(Struct, frozen=True, kw_only=True):
     worse: int  # sessions that cost over 1 % more than without
     ms: float  # a request
     worst_ms: float
-    cuts: tuple[Cut, ...]
-    again: ReadAgain | None = None  # of all sessions in which it was looked for
+    cuts: tuple[CutTotal, ...]
+    again: RefetchCounts | None = None  # of all sessions in which it was looked for
 
 
 class Calibration(Struct, frozen=True):
@@ -224,7 +224,7 @@ class Calibration(Struct, frozen=True):
     requests: int
 
 
-class Left(Struct, frozen=True):
+class SkippedSource(Struct, frozen=True):
     """A file or a part of one that was not replayed, and why."""
 
     source: str
@@ -239,10 +239,10 @@ class Replay(Struct, frozen=True, kw_only=True):
     counter: str  # how tokens were counted, for a person
     requests: int
     policies: tuple[str, ...]
-    totals: tuple[Total, ...]
-    spent: Spent
+    totals: tuple[PolicyTotal, ...]
+    spent: CostBreakdown
     calibrations: tuple[Calibration, ...]
     sessions: tuple[SessionResult, ...]
-    left: tuple[Left, ...]
-    circles: Circles = Circles()
+    left: tuple[SkippedSource, ...]
+    circles: LoopTotals = LoopTotals()
     twice: int = 0  # requests that several sessions tell, and that are counted once

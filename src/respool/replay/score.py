@@ -1,4 +1,4 @@
-"""A session under a policy, request by request: the bill, what was lost, what broke."""
+"""Score of a session under a policy: bill, losses, prefix breaks, invalid requests."""
 
 from __future__ import annotations
 
@@ -7,33 +7,174 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import compress, count
 from operator import is_not
+from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..codecs.json_tree import JSON
-from .caches import Billed, Caches, Prompt
-from .reading import Row
+from ..providers.base import Problem, RuleState, Step
+from ..providers.registry import RULES
+from ..wire.base import Codec
+from ..wire.json import JSON
+from .policies import Sender
+from .prompt_cache import BilledTokens, MessageRow, ModelCaches, Prompt
 from .recording import Recording
-from .result import Bill, Break, Cut, Lost, Point, Score
-from .senders import Sender
-from .validity import Judge
+from .result import CutTotal, LostTurn, PolicyScore, PrefixBreak, ReplayBill, RequestPoint
+
+MAX_BREAKPOINTS = 2  # beside the two that clients set in their head
+_CHECKPOINT_INTERVAL = 32  # steps between two places from which what was seen can be told again
+_MAX_CHECKPOINTS = 64  # such places; a longer session has them farther apart
+
+
+class _StepSpan(NamedTuple):
+    """Where a step stands among the rows, and the shape of all that is before it."""
+
+    start: int
+    split: int
+    end: int
+    before: int
+    after: int
+
+
+class ValidityChecker:
+    """Judges the requests of one session, each of which mostly repeats the one before it.
+
+    What a step's rules look back at are roles, kinds and ids. So a step's verdict holds as long as
+    its own messages and the shape of all before it are the same.
+    """
+
+    def __init__(self, codec: Codec) -> None:
+        self._rules = RULES[codec.name]
+        self._verdicts: dict[tuple[int, ...], str | None] = {}
+        self._spans: list[_StepSpan] = []
+        self._invalid_steps: list[tuple[int, str]] = []  # the steps that are wrong, by number
+        self._seen = RuleState()
+        self._seen_shape = 0
+        self._checkpoints: list[
+            tuple[int, int, RuleState]
+        ] = []  # step, the shape before it, what was seen
+        self._interval = _CHECKPOINT_INTERVAL
+        self._has_media = False  # whether any row so far held some
+
+    def first_problem(
+        self, rows: Sequence[MessageRow], same_rows: int, breakpoints: int = 0
+    ) -> str | None:
+        """The first thing wrong with a request whose first rows are as they were, or None."""
+        self._drop_changed(same_rows)
+        at = self._spans[-1].end if self._spans else 0
+        while at < len(rows):
+            span = self._next_span(rows, at)
+            verdict = self._verdict(rows, span)
+            if verdict is not None:
+                self._invalid_steps.append((len(self._spans), verdict))
+            self._spans.append(span)
+            at = span.end
+        return (
+            self._invalid_steps[0][1]
+            if self._invalid_steps
+            else self._check_whole(rows, breakpoints)
+        )
+
+    def _drop_changed(self, same_rows: int) -> None:
+        """Drop the steps that may have changed: all that end at the last kept row or behind it."""
+        while self._spans and self._spans[-1].end >= same_rows:
+            self._spans.pop()
+        while self._invalid_steps and self._invalid_steps[-1][0] >= len(self._spans):
+            self._invalid_steps.pop()
+
+    def _next_span(self, rows: Sequence[MessageRow], start: int) -> _StepSpan:
+        split = start
+        while split < len(rows) and rows[split].is_model_made:
+            split += 1
+        end = split
+        while end < len(rows) and not rows[end].is_model_made:
+            end += 1
+        before = after = self._spans[-1].after if self._spans else 0
+        for row in rows[start:end]:
+            after = hash((after, row.shape))
+            self._has_media = self._has_media or row.has_media
+        return _StepSpan(start, split, end, before, after)
+
+    def _verdict(self, rows: Sequence[MessageRow], span: _StepSpan) -> str | None:
+        key = (span.before, *(row.key for row in rows[span.start : span.end]))
+        if key not in self._verdicts:
+            self._restore_seen(rows, span.before)
+            found = self._rules.check_step(_rule_step(rows, span), self._seen, None)
+            self._verdicts[key] = _first_error(found)
+            self._advance(rows, span, len(self._spans))
+        return self._verdicts[key]
+
+    def _restore_seen(self, rows: Sequence[MessageRow], shape: int) -> None:
+        """See what the steps before this one leave behind, unless that is what was seen last."""
+        if self._seen_shape == shape:
+            return
+        first, self._seen_shape, seen = self._nearest_checkpoint()
+        self._seen = seen.copy()
+        for number in range(first, len(self._spans)):
+            self._advance(rows, self._spans[number], number)
+
+    def _nearest_checkpoint(self) -> tuple[int, int, RuleState]:
+        """The last place kept that all steps so far run through."""
+        while self._checkpoints:
+            number, shape, _ = self._checkpoints[-1]
+            if number <= len(self._spans) and self._spans[number - 1].after == shape:
+                return self._checkpoints[-1]
+            self._checkpoints.pop()
+        return 0, 0, RuleState()
+
+    def _advance(self, rows: Sequence[MessageRow], span: _StepSpan, number: int) -> None:
+        self._rules.advance(_rule_step(rows, span), self._seen)
+        self._seen_shape = span.after
+        last = self._checkpoints[-1][0] if self._checkpoints else 0
+        if number + 1 >= last + self._interval:
+            self._checkpoints.append((number + 1, span.after, self._seen.copy()))
+            if len(self._checkpoints) > _MAX_CHECKPOINTS:
+                self._checkpoints = self._checkpoints[1::2]
+                self._interval *= 2
+
+    def _check_whole(self, rows: Sequence[MessageRow], breakpoints: int) -> str | None:
+        """What is wrong with the end of the history, or with marks and images over all of it."""
+        self._restore_seen(rows, self._spans[-1].after if self._spans else 0)
+        found = self._rules.check_end(self._seen, len(rows), lambda at: rows[at].message, None)
+        if breakpoints > MAX_BREAKPOINTS:
+            return "A21: more than four cache marks with the head's two"
+        held = [row.message for row in rows if row.has_media] if self._has_media else []
+        return _first_error(found) or (
+            _first_error(self._rules.check_fields(held, None)) if held else None
+        )
+
+
+def _rule_step(rows: Sequence[MessageRow], span: _StepSpan) -> Step:
+    messages = [row.message for row in rows[span.start : span.end]]
+    return Step(messages, span.start, span.split - span.start)
+
+
+def _first_error(problems: Sequence[Problem]) -> str | None:
+    """The first problem for which a request is rejected."""
+    for problem in problems:
+        if problem.severity == "error":
+            return f"{problem.code}: {problem.message}"
+    return None
+
 
 # What asking again brings in, and what it costs to say.
-REFETCH_IN, REFETCH_OUT = 1_500, 150
-MOST_REFETCHED = 3  # sources that a lost turn asks for again
-_MOST_LOST = 50  # needs of a lost turn whose sources are looked for
-_SHOWN, _WIDTH = 5, 80  # how many losses of a turn are told, and how much of each
+REFETCH_INPUT_TOKENS, REFETCH_OUTPUT_TOKENS = 1_500, 150
+MAX_REFETCHED = 3  # sources that a lost turn asks for again
+_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are looked for
+_MAX_LOSSES_SHOWN, _MAX_LOSS_CHARS = (
+    5,
+    80,
+)  # how many losses of a turn are told, and how much of each
 
 
-def score(recording: Recording, sender: Sender, name: str) -> Score:
+def score_policy(recording: Recording, sender: Sender, name: str) -> PolicyScore:
     """The score of one policy on one session."""
-    run = _Run(recording, sender)
+    run = PolicyRun(recording, sender)
     for request in range(len(recording.cuts)):
         run.send(request)
     return run.score(name)
 
 
-class _Charged(Struct):
+class _ChargedTokens(Struct):
     """What the requests so far came to."""
 
     read: int = 0
@@ -41,14 +182,14 @@ class _Charged(Struct):
     write_1h: int = 0
     plain: int = 0
 
-    def add(self, billed: Billed) -> None:
+    def add(self, billed: BilledTokens) -> None:
         self.read += billed.read
         self.write += billed.write
         self.write_1h += billed.write_1h
         self.plain += billed.plain
 
 
-class _Run:
+class PolicyRun:
     """One policy on its way through one session."""
 
     def __init__(self, recording: Recording, sender: Sender) -> None:
@@ -58,21 +199,21 @@ class _Run:
             conditions.terms, conditions.head, conditions.window,
         )  # fmt: skip
         self._prompt = Prompt(conditions.head)
-        self._caches = Caches(conditions.terms, conditions.lifetime, conditions.warm)
-        self._judge = Judge(recording.codec)
-        self._rows: list[Row] = []
+        self._caches = ModelCaches(conditions.terms, conditions.lifetime, conditions.warm)
+        self._checker = ValidityChecker(recording.codec)
+        self._rows: list[MessageRow] = []
         self._messages: Sequence[JSON] = ()
-        self._carried: Counter[int] = Counter()  # need -> rows of the projection that carry it
-        self._charged = _Charged()
+        self._need_counts: Counter[int] = Counter()  # need -> rows of the projection that carry it
+        self._charged = _ChargedTokens()
         self._money: float | None = None
-        self._refetched = 0.0
-        self._kept = [0, 0]  # atoms, lines
+        self._refetch_total = 0.0
+        self._kept_needs = [0, 0]  # atoms, lines
         self._peak = 0
         self._full_at: int | None = None
-        self._seconds = self._worst = 0.0
-        self._points: list[Point] = []
-        self._breaks: list[Break] = []
-        self._losses: list[Lost] = []
+        self._seconds = self._max_seconds = 0.0
+        self._points: list[RequestPoint] = []
+        self._breaks: list[PrefixBreak] = []
+        self._losses: list[LostTurn] = []
         self._invalid: list[tuple[int, str]] = []
 
     def send(self, request: int) -> None:
@@ -81,122 +222,128 @@ class _Run:
         messages = self._sender.send(request)
         took = time.perf_counter() - started
         self._seconds += took
-        self._worst = max(self._worst, took)
-        same = _same(self._messages, messages)
+        self._max_seconds = max(self._max_seconds, took)
+        same = _identical_messages(self._messages, messages)
         rows = self._rows[:same] + [self._recording.row(message) for message in messages[same:]]
-        kept = _alike(self._rows, rows, same)
-        self._note_break(request, kept)
-        self._carry(rows, kept)
-        self._prompt.change(rows, kept, same)
+        kept = _common_rows(self._rows, rows, same)
+        self._record_break(request, kept)
+        self._update_needs(rows, kept)
+        self._prompt.update(rows, kept, same)
         self._rows, self._messages = rows, messages
         self._bill(request)
-        self._lose(request)
-        problem = self._judge.problem(rows, kept, len(self._prompt.marks))
+        self._record_losses(request)
+        problem = self._checker.first_problem(rows, kept, len(self._prompt.breakpoints))
         if problem is not None:
             self._invalid.append((request, problem))
 
-    def _note_break(self, request: int, kept: int) -> None:
-        if kept < len(self._rows):
-            gone = sum(row.tokens for row in self._rows[kept:])
-            self._breaks.append(Break(request, self._sender.why(kept), gone))
+    def _record_break(self, request: int, same_rows: int) -> None:
+        if same_rows < len(self._rows):
+            gone = sum(row.tokens for row in self._rows[same_rows:])
+            self._breaks.append(PrefixBreak(request, self._sender.change_reason(same_rows), gone))
 
-    def _carry(self, rows: Sequence[Row], kept: int) -> None:
+    def _update_needs(self, rows: Sequence[MessageRow], same_rows: int) -> None:
         """Count anew what the rows carry, where they changed."""
-        gone, come = self._rows[kept:], rows[kept:]
+        gone, come = self._rows[same_rows:], rows[same_rows:]
         if gone:
             stay = {id(row) for row in gone} & {id(row) for row in come}
             gone = [row for row in gone if id(row) not in stay]
             come = [row for row in come if id(row) not in stay]
         for row in gone:
-            self._carried.subtract(self._recording.carried(row))
+            self._need_counts.subtract(self._recording.needs_in_row(row))
         for row in come:
-            self._carried.update(self._recording.carried(row))
+            self._need_counts.update(self._recording.needs_in_row(row))
 
     def _bill(self, request: int) -> None:
         sent = self._recording.session.requests[request]
         billed = self._caches.bill(self._prompt, sent.time, sent.model)
         self._charged.add(billed)
         cost = billed.cost(self._terms)
-        money = self._recording.conditions.money(cost, sent.model)
+        money = self._recording.conditions.dollars(cost, sent.model)
         self._money = self._money if money is None else (self._money or 0.0) + money
         tokens = self._prompt.tokens
         self._peak = max(self._peak, tokens - self._head)
         if self._full_at is None and self._window is not None and tokens > self._window:
             self._full_at = request
-        self._points.append(Point(tokens, billed.read, round(cost, 1)))
+        self._points.append(RequestPoint(tokens, billed.read, round(cost, 1)))
 
-    def _lose(self, request: int) -> None:
+    def _record_losses(self, request: int) -> None:
         """What the next turn needed and no longer had, and what asking again would cost."""
-        needed, carried = self._recording.needed[request], self._carried
+        needed, carried = self._recording.turn_needs[request], self._need_counts
         lost = [need for need in needed.atoms if carried[need] <= 0]
-        self._kept[0] += len(needed.atoms) - len(lost)
+        self._kept_needs[0] += len(needed.atoms) - len(lost)
         lines = [need for need in needed.lines if carried[need] <= 0]
-        self._kept[1] += len(needed.lines) - len(lines)
+        self._kept_needs[1] += len(needed.lines) - len(lines)
         lost += lines
         if lost:
-            sources = self._where(lost, self._recording.cuts[request])
-            self._losses.append(self._loss(request, lost, sources))
-            asked = min(max(len(sources), 1), MOST_REFETCHED)
-            self._refetched += asked * self._refetch(len(self._recording.cuts) - request)
+            sources = self._lost_sources(lost, self._recording.cuts[request])
+            self._losses.append(self._lost_turn(request, lost, sources))
+            asked = min(max(len(sources), 1), MAX_REFETCHED)
+            self._refetch_total += asked * self._refetch_cost(len(self._recording.cuts) - request)
 
-    def _where(self, lost: Sequence[int], cut: int) -> list[int]:
+    def _lost_sources(self, lost: Sequence[int], cut: int) -> list[int]:
         """The sources in which these needs stood last."""
-        found = (self._recording.newest(need, cut) for need in lost[:_MOST_LOST])
+        found = (self._recording.newest_source(need, cut) for need in lost[:_MAX_LOST_NEEDS])
         return sorted({source for source in found if source is not None})
 
-    def _loss(self, request: int, lost: Sequence[int], sources: Sequence[int]) -> Lost:
+    def _lost_turn(self, request: int, lost: Sequence[int], sources: Sequence[int]) -> LostTurn:
         needs = self._recording.finder.needs
-        told = tuple(needs[need][:_WIDTH] for need in lost[:_SHOWN])
-        places = tuple(self._recording.told(source) for source in sources[:_SHOWN])
-        return Lost(request, told, len(lost), places)
+        told = tuple(needs[need][:_MAX_LOSS_CHARS] for need in lost[:_MAX_LOSSES_SHOWN])
+        places = tuple(
+            self._recording.describe_source(source) for source in sources[:_MAX_LOSSES_SHOWN]
+        )
+        return LostTurn(request, told, len(lost), places)
 
-    def _refetch(self, left: int) -> float:
+    def _refetch_cost(self, left: int) -> float:
         """One more request, its answer, and the answer carried from then on."""
         terms, write = self._terms, self._recording.conditions.write
-        again = terms.read * self._prompt.tokens + write * REFETCH_IN
-        return again + terms.output * REFETCH_OUT + terms.read * REFETCH_IN * left
+        again = terms.read * self._prompt.tokens + write * REFETCH_INPUT_TOKENS
+        return (
+            again + terms.output * REFETCH_OUTPUT_TOKENS + terms.read * REFETCH_INPUT_TOKENS * left
+        )
 
-    def score(self, name: str) -> Score:
+    def score(self, name: str) -> PolicyScore:
         """All of it together."""
-        needed = self._recording.needed
-        bill = self._total()
-        return Score(
+        needed = self._recording.turn_needs
+        bill = self._total_bill()
+        return PolicyScore(
             policy=name,
             requests=len(self._points),
             bill=bill,
-            all_in=bill.cost + self._refetched,
+            all_in=bill.cost + self._refetch_total,
             lost_turns=len(self._losses),
             atoms=sum(len(one.atoms) for one in needed),
-            atoms_kept=self._kept[0],
+            atoms_kept=self._kept_needs[0],
             lines=sum(len(one.lines) for one in needed),
-            lines_kept=self._kept[1],
+            lines_kept=self._kept_needs[1],
             peak=self._peak,
             full_at=self._full_at,
             invalid=tuple(self._invalid),
             breaks=tuple(self._breaks),
-            cuts=_cuts(self._sender),
+            cuts=_cut_totals(self._sender),
             losses=tuple(self._losses),
             seconds=self._seconds,
-            worst=self._worst,
+            worst=self._max_seconds,
             points=tuple(self._points),
             failures=tuple(self._sender.failures()),
-            again=self._sender.read_again(),
+            again=self._sender.refetch_counts(),
         )
 
-    def _total(self) -> Bill:
+    def _total_bill(self) -> ReplayBill:
         charged = self._charged
-        billed = Billed(charged.read, charged.write, charged.write_1h, charged.plain)
+        billed = BilledTokens(charged.read, charged.write, charged.write_1h, charged.plain)
         cost = billed.cost(self._terms)
-        return Bill(billed.read, billed.write, billed.write_1h, billed.plain, cost, self._money)
+        return ReplayBill(
+            billed.read, billed.write, billed.write_1h, billed.plain, cost, self._money
+        )
 
 
-def _same(before: Sequence[JSON], after: Sequence[JSON]) -> int:
+def _identical_messages(before: Sequence[JSON], after: Sequence[JSON]) -> int:
     """How many messages are the very objects of the request before."""
     changed = compress(count(), map(is_not, before, after))
     return next(changed, min(len(before), len(after)))
 
 
-def _alike(before: Sequence[Row], after: Sequence[Row], same: int) -> int:
+def _common_rows(before: Sequence[MessageRow], after: Sequence[MessageRow], same: int) -> int:
     """How many rows two requests begin with in common, marks aside; the first `same` are."""
     least = min(len(before), len(after))
     for at in range(same, least):
@@ -205,14 +352,14 @@ def _alike(before: Sequence[Row], after: Sequence[Row], same: int) -> int:
     return least
 
 
-def _cuts(sender: Sender) -> tuple[Cut, ...]:
+def _cut_totals(sender: Sender) -> tuple[CutTotal, ...]:
     """The edits in force at the end, by reason and tool, the largest first."""
     parts: Counter[tuple[str, str]] = Counter()
     saved: Counter[tuple[str, str]] = Counter()
-    for edit in sender.in_force():
+    for edit in sender.active_edits():
         parts[edit.reason, edit.tool] += 1
         saved[edit.reason, edit.tool] += edit.saved
     return tuple(
-        Cut(reason, tool, parts[reason, tool], tokens)
+        CutTotal(reason, tool, parts[reason, tool], tokens)
         for (reason, tool), tokens in saved.most_common()
     )

@@ -1,4 +1,4 @@
-"""All sessions of a replay together: sums, and ratios to no compaction."""
+"""Totals over all sessions of a replay: sums, and ratios to no compaction."""
 
 from __future__ import annotations
 
@@ -6,24 +6,33 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from .circling import circles_of
+from .cost_breakdown import merge_breakdowns, total_loops
 from .policies import FLOOR, NONE
-from .result import Bill, Calibration, Cut, Left, ReadAgain, Replay, Score, SessionResult, Total
-from .spending import merged
+from .result import (
+    Calibration,
+    CutTotal,
+    PolicyScore,
+    PolicyTotal,
+    RefetchCounts,
+    Replay,
+    ReplayBill,
+    SessionResult,
+    SkippedSource,
+)
 
-_WORSE = 1.01  # a session that costs more than this is worse off
-_MOST_CUTS = 40
+_WORSE_RATIO = 1.01  # a session that costs more than this is worse off
+_MAX_CUTS = 40
 
 
-def summed(
+def sum_up(
     sessions: Sequence[SessionResult],
-    left: Sequence[Left],
+    skipped: Sequence[SkippedSource],
     calibrations: Sequence[Calibration],
     *,
     counter: str,
     policies: Sequence[str],
     version: str,
-    twice: int = 0,
+    duplicates: int = 0,
 ) -> Replay:
     """The result of a whole run."""
     return Replay(
@@ -32,85 +41,104 @@ def summed(
         counter=counter,
         requests=sum(session.requests for session in sessions),
         policies=tuple(policies),
-        totals=tuple(_total(sessions, at, policies) for at in range(len(policies))),
-        spent=merged(session.spent for session in sessions),
+        totals=tuple(_policy_total(sessions, at, policies) for at in range(len(policies))),
+        spent=merge_breakdowns(session.spent for session in sessions),
         calibrations=tuple(calibrations),
         sessions=tuple(sessions),
-        left=tuple(left),
-        circles=circles_of(sessions),
-        twice=twice,
+        left=tuple(skipped),
+        circles=total_loops(sessions),
+        twice=duplicates,
     )
 
 
-def _total(sessions: Sequence[SessionResult], at: int, policies: Sequence[str]) -> Total:
+def _policy_total(
+    sessions: Sequence[SessionResult], at: int, policies: Sequence[str]
+) -> PolicyTotal:
     """One policy over all sessions."""
     scores = [session.scores[at] for session in sessions]
     base = [session.scores[policies.index(NONE)] for session in sessions]
-    all_in = ratio(scores, base, lambda score: score.all_in)
-    return Total(
+    all_in = ratio_to_baseline(scores, base, lambda score: score.all_in)
+    return PolicyTotal(
         policy=policies[at],
-        bill=total_bill([score.bill for score in scores]),
-        bill_ratio=ratio(scores, base, lambda score: score.bill.cost),
+        bill=sum_bills([score.bill for score in scores]),
+        bill_ratio=ratio_to_baseline(scores, base, lambda score: score.bill.cost),
         all_in_ratio=all_in,
-        captured=_captured(sessions, base, all_in, policies),
-        lost=_share(scores, lambda score: score.lost_turns, lambda score: score.requests, 0.0),
+        captured=_captured_share(sessions, base, all_in, policies),
+        lost=_sum_ratio(scores, lambda score: score.lost_turns, lambda score: score.requests, 0.0),
         lost_turns=sum(score.lost_turns for score in scores),
-        atoms_recall=_share(scores, lambda score: score.atoms_kept, lambda score: score.atoms, 1.0),
-        lines_recall=_share(scores, lambda score: score.lines_kept, lambda score: score.lines, 1.0),
-        peak_ratio=ratio(scores, base, lambda score: score.peak),
+        atoms_recall=_sum_ratio(
+            scores, lambda score: score.atoms_kept, lambda score: score.atoms, 1.0
+        ),
+        lines_recall=_sum_ratio(
+            scores, lambda score: score.lines_kept, lambda score: score.lines, 1.0
+        ),
+        peak_ratio=ratio_to_baseline(scores, base, lambda score: score.peak),
         full=sum(score.full_at is not None for score in scores),
-        lasts=_lasts(scores, base),
+        lasts=_session_length_ratio(scores, base),
         invalid=sum(len(score.invalid) for score in scores),
         breaks=dict(Counter(one.cause for score in scores for one in score.breaks).most_common()),
         worse=sum(
-            one.all_in > _WORSE * other.all_in for one, other in zip(scores, base, strict=True)
+            one.all_in > _WORSE_RATIO * other.all_in
+            for one, other in zip(scores, base, strict=True)
         ),
-        ms=1000 * _share(scores, lambda score: score.seconds, lambda score: score.requests, 0.0),
+        ms=1000
+        * _sum_ratio(scores, lambda score: score.seconds, lambda score: score.requests, 0.0),
         worst_ms=1000 * max((score.worst for score in scores), default=0.0),
-        cuts=_cuts(scores),
-        again=_again(scores),
+        cuts=_cut_totals(scores),
+        again=_refetch_total(scores),
     )
 
 
-def _again(scores: Sequence[Score]) -> ReadAgain | None:
+def _refetch_total(scores: Sequence[PolicyScore]) -> RefetchCounts | None:
     """What was asked for again in all sessions; None where nobody looked."""
     found = [score.again for score in scores if score.again is not None]
     if not found:
         return None
-    sums = {name: sum(getattr(one, name) for one in found) for name in ReadAgain.__struct_fields__}
-    return ReadAgain(**sums)
+    sums = {
+        name: sum(getattr(one, name) for one in found) for name in RefetchCounts.__struct_fields__
+    }
+    return RefetchCounts(**sums)
 
 
-def ratio(
-    scores: Sequence[Score], base: Sequence[Score], figure: Callable[[Score], float]
+def ratio_to_baseline(
+    scores: Sequence[PolicyScore],
+    base: Sequence[PolicyScore],
+    figure: Callable[[PolicyScore], float],
 ) -> float:
     """A figure of a policy, in all, to the same without it."""
     whole = sum(map(figure, base))
     return sum(map(figure, scores)) / whole if whole else 1.0
 
 
-def _share(
-    scores: Sequence[Score],
-    part: Callable[[Score], float],
-    whole: Callable[[Score], float],
+def _sum_ratio(
+    scores: Sequence[PolicyScore],
+    part: Callable[[PolicyScore], float],
+    whole: Callable[[PolicyScore], float],
     nothing: float,
 ) -> float:
     total = sum(map(whole, scores))
     return sum(map(part, scores)) / total if total else nothing
 
 
-def _captured(
-    sessions: Sequence[SessionResult], base: Sequence[Score], all_in: float, policies: Sequence[str]
+def _captured_share(
+    sessions: Sequence[SessionResult],
+    base: Sequence[PolicyScore],
+    all_in: float,
+    policies: Sequence[str],
 ) -> float | None:
     """Of what the floor would save, the share that this policy does."""
     if FLOOR not in policies:
         return None
     at = policies.index(FLOOR)
-    floor = ratio([session.scores[at] for session in sessions], base, lambda score: score.all_in)
+    floor = ratio_to_baseline(
+        [session.scores[at] for session in sessions], base, lambda score: score.all_in
+    )
     return (1 - all_in) / (1 - floor) if floor < 1 else None
 
 
-def _lasts(scores: Sequence[Score], base: Sequence[Score]) -> float | None:
+def _session_length_ratio(
+    scores: Sequence[PolicyScore], base: Sequence[PolicyScore]
+) -> float | None:
     """How many times longer sessions last that would have filled their window."""
     filled = [
         (one, other) for one, other in zip(scores, base, strict=True) if other.full_at is not None
@@ -120,10 +148,10 @@ def _lasts(scores: Sequence[Score], base: Sequence[Score]) -> float | None:
     return after / before if before else None
 
 
-def total_bill(bills: Sequence[Bill]) -> Bill:
+def sum_bills(bills: Sequence[ReplayBill]) -> ReplayBill:
     """Many bills as one; the money is that of the sessions whose price is known."""
     known = [bill.money for bill in bills if bill.money is not None]
-    return Bill(
+    return ReplayBill(
         sum(bill.read for bill in bills),
         sum(bill.write for bill in bills),
         sum(bill.write_1h for bill in bills),
@@ -133,7 +161,7 @@ def total_bill(bills: Sequence[Bill]) -> Bill:
     )
 
 
-def _cuts(scores: Sequence[Score]) -> tuple[Cut, ...]:
+def _cut_totals(scores: Sequence[PolicyScore]) -> tuple[CutTotal, ...]:
     """What was cut, by reason and tool, the most first."""
     parts: Counter[tuple[str, str]] = Counter()
     saved: Counter[tuple[str, str]] = Counter()
@@ -142,25 +170,25 @@ def _cuts(scores: Sequence[Score]) -> tuple[Cut, ...]:
             parts[cut.reason, cut.tool] += cut.parts
             saved[cut.reason, cut.tool] += cut.tokens
     return tuple(
-        Cut(reason, tool, parts[reason, tool], tokens)
-        for (reason, tool), tokens in saved.most_common(_MOST_CUTS)
+        CutTotal(reason, tool, parts[reason, tool], tokens)
+        for (reason, tool), tokens in saved.most_common(_MAX_CUTS)
     )
 
 
-def conversations(sessions: Sequence[SessionResult]) -> int:
+def conversation_count(sessions: Sequence[SessionResult]) -> int:
     """How many there are: sub-agents and what follows a compaction belong to theirs."""
     parents = {(one.agent, one.id): one.parent for one in sessions if one.parent is not None}
     named = {(one.agent, one.parent) for one in sessions if one.parent is not None}
     roots: set[tuple[str, ...]] = set()
     for session in sessions:
-        root = _root(session.agent, session.id, parents)
+        root = _root_id(session.agent, session.id, parents)
         alone = root == session.id and (session.agent, root) not in named
         # The ids of some agents are unique in one file only.
         roots.add((session.agent, root, session.source) if alone else (session.agent, root))
     return len(roots)
 
 
-def _root(agent: str, id: str, parents: Mapping[tuple[str, str], str]) -> str:
+def _root_id(agent: str, id: str, parents: Mapping[tuple[str, str], str]) -> str:
     seen = {id}
     while (parent := parents.get((agent, id))) is not None and parent not in seen:
         id = parent

@@ -1,1 +1,1 @@
-"""Agents' own transcripts, read from disk into the requests that were really sent."""
+"""Agents' transcripts on disk, read as the requests that were really sent."""

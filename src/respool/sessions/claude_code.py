@@ -1,4 +1,9 @@
-"""Claude Code's transcripts (`~/.claude/projects/**/*.jsonl`) as Anthropic requests.
+"""Claude Code transcripts and the requests that newer versions record.
+
+An `api-request` names the messages that were sent by their hashes: the first ones of the request
+before it (`base`, `keep`), and then others (`tail`). Those that no other record holds as they were
+sent, such as reminders, stand in `api-request-blob` records. So it can be told for certain whether
+the requests of a conversation are known word for word.
 
 A record is a piece of a message: the pieces of one answer share its id, and every result stands in
 a record of its own. A sub-agent's records are marked as a sidechain, in the main file or in one of
@@ -17,9 +22,12 @@ An answer that was interrupted while the model thought ends with its thinking, a
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from itertools import pairwise
 from pathlib import PurePath
 from typing import cast
 
@@ -27,92 +35,166 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..codecs.json_tree import JSON, Object, get
-from .claude_code_requests import Recorded
-from .history import kind_of, seconds, text_at
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
-from .usages import anthropic_usage
+from ..wire.json import JSON, Object, get
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    Skipped,
+    Usage,
+    anthropic_usage,
+    parse_timestamp,
+    record_type,
+    text_at,
+    token_count,
+)
+
+MessageHashes = tuple[str, ...]
+
+
+class ApiRequestRecords:
+    """The requests of one conversation while its records are read."""
+
+    def __init__(self) -> None:
+        self._blobs: dict[str, Object] = {}
+        self._sent: dict[str, MessageHashes] = {}  # a request's messages, by its id
+        self._last: str | None = None
+
+    def add(self, kind: str, record: Object) -> None:
+        """Reads a record about a request."""
+        message = record.get("message")
+        if kind == "api-request-blob" and isinstance(message, dict):
+            self._blobs[text_at(record, "hash")] = cast(Object, message)
+        elif kind == "api-request":
+            base = self._sent.get(text_at(record, "base"), ())
+            tail = record.get("tail")
+            names = [str(name) for name in cast(list[JSON], tail)] if isinstance(tail, list) else []
+            self._last = text_at(record, "id")
+            self._sent[self._last] = (*base[: token_count(record, "keep")], *names)
+
+    def pop_request(self) -> str | None:
+        """The request that the answer which comes now is for, if one was recorded."""
+        last, self._last = self._last, None
+        return last
+
+    def reconstruct(
+        self,
+        recorded: Sequence[Object],
+        rest: Sequence[Object],
+        requests: Sequence[RecordedRequest],
+        ids: Sequence[str | None],
+    ) -> tuple[list[Object], tuple[RecordedRequest, ...]] | None:
+        """The messages as they were sent, and the rest; None unless all is known for certain.
+
+        `recorded` are the messages of the transcript, `rest` what came with the last answer.
+        """
+        sent = [self._sent.get(id or "", ()) for id in ids]
+        if not sent or not all(sent) or not _is_growing(sent):
+            return None
+        known = {_message_hash(message): message for message in recorded} | self._blobs
+        if any(name not in known for name in sent[-1]):
+            return None
+        history = [known[name] for name in sent[-1]]
+        starts = [len(names) for names in sent]
+        if any(history[at].get("role") != "assistant" for at in starts[:-1]):
+            return None
+        cuts = zip(requests, starts, strict=True)
+        return [*history, *rest], tuple(replace(request, cut=at) for request, at in cuts)
+
+
+def _is_growing(sent: Sequence[MessageHashes]) -> bool:
+    """Whether each request begins with all of the one before it."""
+    return all(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(sent))
+
+
+def _message_hash(message: Object) -> str:
+    """A message's hash as Claude Code takes it: of its JSON with sorted keys."""
+    text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
 
 AGENT = "claude-code"
 
 # Records that are about the session, or that say again what others say.
-_BESIDE = frozenset(
+_BOOKKEEPING = frozenset(
     """
     ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
     cost-state custom-title file-history-snapshot last-prompt mode permission-mode pr-link progress
     queue-operation summary system tag tools-used
     """.split()  # noqa: SIM905 - reads better
 )
-_REQUESTS = frozenset({"api-request", "api-request-blob"})
-_REMINDERS = "reminders that were sent along"
-_CUT_SHORT = re.compile(
+_REQUEST_KINDS = frozenset({"api-request", "api-request-blob"})
+_REMINDER_NOTE = "reminders that were sent along"
+_TRUNCATED_RECORD = re.compile(
     rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
 )
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether a file that begins so is a transcript of Claude Code."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
-    return any(_is_ours(line) for line in head.splitlines()[:50])
+    return any(_is_record(line) for line in head.splitlines()[:50])
 
 
-def _is_ours(line: bytes) -> bool:
+def _is_record(line: bytes) -> bool:
     try:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _CUT_SHORT.match(line) is not None
+        return _TRUNCATED_RECORD.match(line) is not None
     if not isinstance(record, dict):
         return False
     holder = cast(Object, record)
-    kind = kind_of(holder)
+    kind = record_type(holder)
     if kind == "summary":
         return "leafUuid" in holder
     if kind == "file-history-snapshot":
         return "snapshot" in holder
-    known = kind in ("user", "assistant", "attachment") or kind in _BESIDE
+    known = kind in ("user", "assistant", "attachment") or kind in _BOOKKEEPING
     return known and isinstance(holder.get("sessionId"), str)
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The conversation in these records, split where it was compacted, then its sub-agents."""
-    chains = _Chains(source)
+    chains = _Conversations(source)
     found = False
     for record in records:
-        session = chains.take(record)
+        session = chains.add(record)
         if session is not None:
             found = True
             yield session
-    for session in chains.rest():
+    for session in chains.finish():
         found = True
         yield session
     if not found:
         yield Skipped(source, NO_REQUEST)
 
 
-class _Chains:
+class _Conversations:
     """The main conversation of a file and its sidechains, told apart record by record."""
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._main = _Chain(source)
-        self._sides: dict[str, _Chain] = {}
+        self._main = _Conversation(source)
+        self._sides: dict[str, _Conversation] = {}
         self._side_of: dict[str, str] = {}  # record of a sidechain -> the sidechain's key
 
-    def take(self, record: JSON) -> Session | None:
+    def add(self, record: JSON) -> RecordedSession | None:
         """Reads one record; the segment that it ends, if it ends one."""
         if not isinstance(record, dict):
             self._main.notes["records that are no objects"] += 1
             return None
         holder = cast(Object, record)
-        aside = holder.get("isSidechain") or (kind_of(holder) in _REQUESTS and "agentId" in holder)
+        aside = holder.get("isSidechain") or (
+            record_type(holder) in _REQUEST_KINDS and "agentId" in holder
+        )
         chain = self._sidechain(holder) if aside else self._main
         session = holder.get("sessionId")
         if not chain.session and isinstance(session, str):
             chain.session = session
-        return chain.take(holder)
+        return chain.add(holder)
 
-    def _sidechain(self, record: Object) -> _Chain:
+    def _sidechain(self, record: Object) -> _Conversation:
         """The sidechain a record belongs to: by its agent, or by the record it follows."""
         agent, own, before = (record.get(name) for name in ("agentId", "uuid", "parentUuid"))
         if isinstance(agent, str) and agent:
@@ -122,9 +204,9 @@ class _Chains:
             key = key or (own if isinstance(own, str) else "sidechain")
         if isinstance(own, str):
             self._side_of[own] = key
-        return self._sides.setdefault(key, _Chain(self._source, key))
+        return self._sides.setdefault(key, _Conversation(self._source, key))
 
-    def rest(self) -> Iterator[Session]:
+    def finish(self) -> Iterator[RecordedSession]:
         """What was still open when the file ended."""
         for chain in (self._main, *self._sides.values()):
             session = chain.finish()
@@ -132,7 +214,7 @@ class _Chains:
                 yield session
 
 
-class _Piece(Struct, frozen=True):
+class _RecordPiece(Struct, frozen=True):
     """What one record says of a message."""
 
     number: int  # of the record in its conversation
@@ -140,25 +222,25 @@ class _Piece(Struct, frozen=True):
     blocks: list[Object]
 
 
-class _Turn(Struct):
+class _Message(Struct):
     """One message, as far as its records have been read."""
 
     role: str
-    pieces: list[_Piece]
+    pieces: list[_RecordPiece]
     time: float | None = None
     usage: Usage | None = None
     model: str | None = None
     request: str | None = None  # the record of the request that it answers
     request_id: str = ""  # the provider's
     name: str | None = None  # of an answer, wherever it is told again
-    told: bool = False  # whether it stands in a session before this one already
+    is_repeated: bool = False  # whether it stands in a session before this one already
 
     @property
     def blocks(self) -> list[Object]:
         """All that it says."""
         return [block for piece in self.pieces for block in piece.blocks]
 
-    def is_of(self, request: str, usage: Usage | None) -> bool:
+    def is_same_answer(self, request: str, usage: Usage | None) -> bool:
         """Whether an answer of the same id is this one; gateways may give one id to all."""
         if request and self.request_id:
             return request == self.request_id
@@ -167,7 +249,7 @@ class _Turn(Struct):
         return not known or not told or known == told
 
 
-class _Chain:
+class _Conversation:
     """One conversation while its records are read."""
 
     def __init__(self, source: str, side: str | None = None) -> None:
@@ -181,42 +263,43 @@ class _Chain:
         self._number = 0  # of the record that is read
         self._latest = 0  # the last record that said something
         self._numbers: dict[str, int] = {}  # of the records since the last compaction
-        self._turns: list[_Turn] = []
-        self._answers: dict[str, _Turn] = {}
-        self._requests = Recorded()
-        self._kept: list[_Turn] = []  # what stays beside the summary that comes
+        self._turns: list[_Message] = []
+        self._answers: dict[str, _Message] = {}
+        self._requests = ApiRequestRecords()
+        self._preserved: list[_Message] = []  # what stays beside the summary that comes
 
-    def take(self, record: Object) -> Session | None:
+    def add(self, record: Object) -> RecordedSession | None:
         """Reads one record; the segment that it ends, if it ends one, or what it takes back."""
         self._number += 1
-        kind = kind_of(record)
-        done = self._taken_back(record) if kind == "user" else None
+        kind = record_type(record)
+        done = self._rewind(record) if kind == "user" else None
         if record.get("isCompactSummary") or (
             kind == "system" and record.get("subtype") == "compact_boundary"
         ):
-            done = self._compacted(record)
+            done = self._end_segment(record)
         if kind in ("user", "assistant"):
-            self._message(kind, record)
+            self._add_message(kind, record)
             if record.get("isCompactSummary"):
-                self._turns += self._kept
-                self._kept = []
+                self._turns += self._preserved
+                self._preserved = []
         elif kind == "attachment":
-            self.notes[_REMINDERS] += 1
-        elif kind in _REQUESTS:
-            self._requests.take(kind, record)
-        elif kind not in _BESIDE:
+            self.notes[_REMINDER_NOTE] += 1
+        elif kind in _REQUEST_KINDS:
+            self._requests.add(kind, record)
+        elif kind not in _BOOKKEEPING:
             self.notes[f"records of unknown kind {kind[:40]!r}"] += 1
         if own := text_at(record, "uuid"):
             self._numbers[own] = self._number
         return done
 
-    def _taken_back(self, record: Object) -> Session | None:
+    def _rewind(self, record: Object) -> RecordedSession | None:
         """What stands behind the record that a prompt follows, if the model answered in it."""
         last = self._numbers.get(text_at(record, "parentUuid"))
         if last is None or last >= self._latest or self._side or not _is_prompt(record):
             return None
         behind = [
-            replace(one, told=one.told or one.pieces[0].number <= last) for one in self._turns
+            replace(one, is_repeated=one.is_repeated or one.pieces[0].number <= last)
+            for one in self._turns
         ]
         session = self._session(behind, Counter(), f"/rewound-{self._rewound + 1}")
         if session is None:
@@ -231,35 +314,35 @@ class _Chain:
         self._latest = last
         return session
 
-    def _compacted(self, record: Object) -> Session | None:
+    def _end_segment(self, record: Object) -> RecordedSession | None:
         """One compaction leaves two records: its boundary, and the summary that follows it."""
         if not self._begun:
             return None
         named = get(record, ("compactMetadata", "preservedMessages", "uuids"))
         stays = {str(name) for name in cast(list[JSON], named)} if isinstance(named, list) else ()
         kept = [turn for turn in self._turns if any(one.uuid in stays for one in turn.pieces)]
-        self._kept = [_Turn(turn.role, turn.pieces, told=True) for turn in kept]
+        self._preserved = [_Message(turn.role, turn.pieces, is_repeated=True) for turn in kept]
         done = self.finish()
         self._segment += 1
         self._begun = False
         return done
 
-    def _message(self, kind: str, record: Object) -> None:
+    def _add_message(self, kind: str, record: Object) -> None:
         found = record.get("message")
         message = cast(Object, found) if isinstance(found, dict) else {}
         blocks = self._blocks(message.get("content"))
         if not blocks:
             return
         self._begun = True
-        piece = _Piece(self._number, text_at(record, "uuid"), blocks)
+        piece = _RecordPiece(self._number, text_at(record, "uuid"), blocks)
         if kind == "assistant":
-            self._answer(record, message, piece)
+            self._add_answer(record, message, piece)
             return
         self._latest = self._number
         if self._turns and self._turns[-1].role == "user":
             self._turns[-1].pieces.append(piece)
         else:
-            self._turns.append(_Turn("user", [piece]))
+            self._turns.append(_Message("user", [piece]))
 
     def _blocks(self, content: JSON) -> list[Object]:
         if isinstance(content, str):
@@ -270,15 +353,15 @@ class _Chain:
             self.notes["pieces of content that are no blocks"] += 1
         return blocks
 
-    def _answer(self, record: Object, message: Object, piece: _Piece) -> None:
+    def _add_answer(self, record: Object, message: Object, piece: _RecordPiece) -> None:
         if message.get("model") == "<synthetic>":
             self.notes["messages that the client made itself"] += 1
             return
         self._latest = self._number
-        usage, id = _usage(message.get("usage")), message.get("id")
+        usage, id = _parse_usage(message.get("usage")), message.get("id")
         request = text_at(record, "requestId")
         known = self._answers.get(id) if isinstance(id, str) and id else None
-        if known is not None and known.is_of(request, usage):
+        if known is not None and known.is_same_answer(request, usage):
             said = known.blocks
             new = [block for block in piece.blocks if block not in said]  # some are written twice
             known.pieces.append(replace(piece, blocks=new))
@@ -289,14 +372,14 @@ class _Chain:
             return
         model = message.get("model")
         told = model if isinstance(model, str) else None
-        time = seconds(record.get("timestamp"))
-        turn = _Turn("assistant", [piece], time, usage, told, self._requests.answered())
-        turn.name, turn.request_id = _name(id, record), request
+        time = parse_timestamp(record.get("timestamp"))
+        turn = _Message("assistant", [piece], time, usage, told, self._requests.pop_request())
+        turn.name, turn.request_id = _answer_name(id, record), request
         self._turns.append(turn)
         if isinstance(id, str):
             self._answers[id] = turn
 
-    def finish(self) -> Session | None:
+    def finish(self) -> RecordedSession | None:
         """What was read since the last compaction, if a request is in it."""
         session = self._session(self._turns, self.notes)
         self._turns, self._answers, self.notes = [], {}, Counter()
@@ -304,17 +387,17 @@ class _Chain:
         return session
 
     def _session(
-        self, turns: Sequence[_Turn], notes: Counter[str], suffix: str = ""
-    ) -> Session | None:
-        messages, requests, ids = _settled(turns, notes)
-        woven = self._woven(turns, messages, requests, ids) if any(ids) else None
+        self, turns: Sequence[_Message], notes: Counter[str], suffix: str = ""
+    ) -> RecordedSession | None:
+        messages, requests, ids = _assemble_messages(turns, notes)
+        woven = self._reconstruct(turns, messages, requests, ids) if any(ids) else None
         if woven is not None:
             messages, requests = woven
-            notes.pop(_REMINDERS, None)
+            notes.pop(_REMINDER_NOTE, None)
         if not requests:
             return None
         main = self.session or PurePath(self._source).stem
-        return Session(
+        return RecordedSession(
             id=(main if self._side is None else f"{main}/{self._side}") + suffix,
             agent=AGENT,
             format="anthropic",
@@ -326,39 +409,41 @@ class _Chain:
             notes=tuple(f"{count} {what} left out" for what, count in notes.items()),
         )
 
-    def _woven(
+    def _reconstruct(
         self,
-        turns: Sequence[_Turn],
+        turns: Sequence[_Message],
         messages: list[Object],
-        requests: Sequence[Sent],
+        requests: Sequence[RecordedRequest],
         ids: Sequence[str | None],
-    ) -> tuple[list[Object], tuple[Sent, ...]] | None:
+    ) -> tuple[list[Object], tuple[RecordedRequest, ...]] | None:
         recorded: list[Object] = [{"role": turn.role, "content": turn.blocks} for turn in turns]
-        return self._requests.woven(recorded, messages[requests[-1].cut :], requests, ids)
+        return self._requests.reconstruct(recorded, messages[requests[-1].cut :], requests, ids)
 
 
-def _settled(
-    turns: Sequence[_Turn], notes: Counter[str]
-) -> tuple[list[Object], tuple[Sent, ...], list[str | None]]:
+def _assemble_messages(
+    turns: Sequence[_Message], notes: Counter[str]
+) -> tuple[list[Object], tuple[RecordedRequest, ...], list[str | None]]:
     """The messages as they were sent: results right behind their calls, and first.
 
     Then the requests, and the names of their records.
     """
-    results = _results(turns)
+    results = _first_results(turns)
     messages: list[Object] = []
-    requests: list[Sent] = []
+    requests: list[RecordedRequest] = []
     ids: list[str | None] = []
     for turn in turns:
-        blocks = [block for block in turn.blocks if _stays(block, turn.role, results)]
+        blocks = [block for block in turn.blocks if _is_sendable(block, turn.role, results)]
         if turn.role == "assistant":
-            notes["calls without a result"] += _calls(turn.blocks) - _calls(blocks)
+            notes["calls without a result"] += _call_count(turn.blocks) - _call_count(blocks)
         if not blocks or (turn.role == "assistant" and not messages):
             continue
         if messages and messages[-1]["role"] == turn.role:
             messages[-1]["content"] += blocks
         else:
-            if turn.role == "assistant" and not turn.told:
-                requests.append(Sent(len(messages), turn.time, turn.usage, turn.model, turn.name))
+            if turn.role == "assistant" and not turn.is_repeated:
+                requests.append(
+                    RecordedRequest(len(messages), turn.time, turn.usage, turn.model, turn.name)
+                )
                 ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})
         answers = [results[block["id"]] for block in blocks if block.get("type") == "tool_use"]
@@ -368,7 +453,7 @@ def _settled(
     return messages, tuple(requests), ids
 
 
-def _results(turns: Sequence[_Turn]) -> dict[str, Object]:
+def _first_results(turns: Sequence[_Message]) -> dict[str, Object]:
     """The first result of each call."""
     found: dict[str, Object] = {}
     for turn in turns:
@@ -380,7 +465,7 @@ def _results(turns: Sequence[_Turn]) -> dict[str, Object]:
     return found
 
 
-def _stays(block: Object, role: str, results: dict[str, Object]) -> bool:
+def _is_sendable(block: Object, role: str, results: dict[str, Object]) -> bool:
     kind = block.get("type")
     if kind == "text":
         text = block.get("text")
@@ -399,15 +484,15 @@ def _is_prompt(record: Object) -> bool:
     return not answers and not record.get("isMeta") and not record.get("isCompactSummary")
 
 
-def _calls(blocks: Sequence[Object]) -> int:
+def _call_count(blocks: Sequence[Object]) -> int:
     return sum(block.get("type") == "tool_use" for block in blocks)
 
 
-def _name(id: JSON, record: Object) -> str | None:
+def _answer_name(id: JSON, record: Object) -> str | None:
     """What a copy of an answer has too; gateways give the same ids again, to other requests."""
     also = text_at(record, "requestId") or text_at(record, "timestamp")
     return f"{id} {also}" if isinstance(id, str) and id and also else None
 
 
-def _usage(usage: JSON) -> Usage | None:
+def _parse_usage(usage: JSON) -> Usage | None:
     return anthropic_usage(usage) if isinstance(usage, dict) else None

@@ -1,4 +1,4 @@
-"""Codex's rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as requests to the Responses API.
+"""Codex rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as Responses API requests.
 
 The payloads of its `response_item` records are the items of its requests. A `compacted` record ends
 a segment; the history that Codex put in its place, where it is told, begins the next one. Turns
@@ -20,25 +20,39 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..codecs.json_tree import JSON, Object, compact_text
-from .history import count, kind_of, objects, seconds, text_at
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
+from ..wire.json import JSON, Object, compact_json
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    Skipped,
+    Usage,
+    objects_in,
+    parse_timestamp,
+    record_type,
+    text_at,
+    token_count,
+)
 
 AGENT = "codex"
 
-_KINDS = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
+_RECORD_KINDS = frozenset(
+    {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
+)
 # How a record begins that is longer than what is looked at.
-_CUT_SHORT = re.compile(
+_TRUNCATED_RECORD = re.compile(
     rb'\{[^{}\[\]]*"type"\s*:\s*"(session_meta|response_item)"[^{}\[\]]*"payload"\s*:\s*\{'
 )
 _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call"})
 _OUTPUTS = frozenset({f"{call}_output" for call in _CALLS})
 _ITEMS = _CALLS | _OUTPUTS | {"message", "reasoning"}
-_OWN = "internal_chat_message_metadata_passthrough"  # which Codex notes on items for itself
-_COUNTS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
+_CLIENT_METADATA = (
+    "internal_chat_message_metadata_passthrough"  # which Codex notes on items for itself
+)
+_USAGE_FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_input_tokens", "output_tokens")
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether a file that begins so is a rollout of Codex."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
@@ -47,13 +61,13 @@ def recognises(head: bytes, name: str) -> bool:
         record = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # The first record holds the instructions, and may be longer than the head.
-        return _CUT_SHORT.match(line) is not None
+        return _TRUNCATED_RECORD.match(line) is not None
     if not isinstance(record, dict):
         return False
     holder = cast(Object, record)
     if _is_old_head(holder):
         return True
-    return kind_of(holder) in _KINDS and isinstance(holder.get("payload"), dict)
+    return record_type(holder) in _RECORD_KINDS and isinstance(holder.get("payload"), dict)
 
 
 def _is_old_head(record: Object) -> bool:
@@ -62,12 +76,12 @@ def _is_old_head(record: Object) -> bool:
     return named and "instructions" in record and "type" not in record
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The conversation in these records, split where it was compacted."""
     rollout = _Rollout(source)
     found = False
     for record in records:
-        session = rollout.take(record)
+        session = rollout.add(record)
         if session is not None:
             found = True
             yield session
@@ -78,13 +92,13 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
         yield Skipped(source, NO_REQUEST)
 
 
-class _Run(Struct):
+class _ModelRun(Struct):
     """What the model made without anything in between: the answer to one request."""
 
     model: str | None
-    after: str | None  # the latest call before it
+    previous_call: str | None  # the latest call before it
     usage: Usage | None = None
-    call: str | None = None  # its first
+    first_call: str | None = None  # its first
 
 
 class _Item(Struct):
@@ -92,9 +106,9 @@ class _Item(Struct):
 
     item: Object
     time: float | None
-    run: _Run | None
-    given: bool = False  # no request was sent for it, or another session tells that
-    asked: bool = False  # the user began a turn with it
+    run: _ModelRun | None
+    is_replayed: bool = False  # no request was sent for it, or another session tells that
+    starts_turn: bool = False  # the user began a turn with it
 
 
 class _Rollout:
@@ -112,84 +126,90 @@ class _Rollout:
         self._items: list[_Item] = []
         self._notes: Counter[str] = Counter()
 
-    def take(self, record: JSON) -> Session | None:
+    def add(self, record: JSON) -> RecordedSession | None:
         """Reads one record; the segment that it ends, if it ends one."""
         if not isinstance(record, dict):
             self._notes["records that are no objects"] += 1
             return None
         holder = cast(Object, record)
-        kind, found = kind_of(holder), holder.get("payload")
+        kind, found = record_type(holder), holder.get("payload")
         payload = cast(Object, found) if isinstance(found, dict) else {}
         if "payload" not in holder and (not kind or kind in _ITEMS):
-            self._bare(holder)
+            self._add_legacy(holder)
             return None
         match kind:
             case "compacted":
-                return self._compacted(payload)
+                return self._end_segment(payload)
             case "response_item":
-                self._item(payload, holder.get("timestamp"))
+                self._add_item(payload, holder.get("timestamp"))
             case "event_msg":
-                return self._event(payload)
+                return self._add_event(payload)
             case "session_meta" | "turn_context":
-                self._context(payload, meta=kind == "session_meta")
+                self._set_context(payload, meta=kind == "session_meta")
             case "token_usage_record" | "world_state":
                 pass  # about the session; the counts come again as events
             case _:
                 self._notes[f"records of unknown kind {kind[:40]!r}"] += 1
         return None
 
-    def _bare(self, record: Object) -> None:
+    def _add_legacy(self, record: Object) -> None:
         """A record of an older version: its head, a state that is no part of it, or an item."""
-        if kind_of(record):
-            self._item(record, record.get("timestamp"))
+        if record_type(record):
+            self._add_item(record, record.get("timestamp"))
         elif self._id is None and _is_old_head(record):
             self._id = text_at(record, "id")
         elif "record_type" not in record:
             self._notes["records of unknown kind ''"] += 1
 
-    def _compacted(self, payload: Object) -> Session | None:
+    def _end_segment(self, payload: Object) -> RecordedSession | None:
         """Ends a segment; the prompt for a summary is not recorded, so its answer is left out."""
         summary = text_at(payload, "message")
         last = self._items[-1].item if self._items else {}
-        said = "".join(text_at(part, "text") for part in objects(last.get("content")))
+        said = "".join(text_at(part, "text") for part in objects_in(last.get("content")))
         if said and last.get("role") == "assistant" and summary.endswith(said):
             self._items.pop()
             self._notes["answers with a summary"] += 1
         done = self.finish()
         self._segment += 1
-        for item in objects(payload.get("replacement_history")):
-            self._item(item, None)
+        for item in objects_in(payload.get("replacement_history")):
+            self._add_item(item, None)
         for one in self._items:
-            one.given, one.run = True, None
+            one.is_replayed, one.run = True, None
         return done
 
-    def _item(self, item: Object, stamp: JSON) -> None:
-        kind = kind_of(item)
+    def _add_item(self, item: Object, stamp: JSON) -> None:
+        kind = record_type(item)
         if kind not in _ITEMS:
             self._notes[f"items of kind {kind[:40]!r}"] += 1
             return
         last = self._items[-1] if self._items else None
         run = last.run if last else None
-        if _model_made(item) and (last is None or last.given or not _model_made(last.item)):
-            run = _Run(self._model, self._call)
+        if _is_model_made(item) and (
+            last is None or last.is_replayed or not _is_model_made(last.item)
+        ):
+            run = _ModelRun(self._model, self._call)
         if kind in _CALLS and run is not None and (call := _call_id(item)) is not None:
-            self._call, run.call = call, run.call or call
-        sent = {key: item[key] for key in item if key != _OWN} if _OWN in item else item
-        self._items.append(_Item(sent, seconds(stamp), run))
+            self._call, run.first_call = call, run.first_call or call
+        sent = (
+            {key: item[key] for key in item if key != _CLIENT_METADATA}
+            if _CLIENT_METADATA in item
+            else item
+        )
+        self._items.append(_Item(sent, parse_timestamp(stamp), run))
 
-    def _event(self, event: Object) -> Session | None:
+    def _add_event(self, event: Object) -> RecordedSession | None:
         match event.get("type"):
             case "token_count":
-                self._counted(event.get("info"))
+                self._add_usage(event.get("info"))
             case "user_message" if self._items:
-                self._items[-1].asked = True
+                self._items[-1].starts_turn = True
             case "thread_rolled_back":
-                return self._rolled_back(count(event, "num_turns"))
+                return self._rewind(token_count(event, "num_turns"))
             case _:
                 pass  # for the user; the model hears nothing of it
         return None
 
-    def _counted(self, info: JSON) -> None:
+    def _add_usage(self, info: JSON) -> None:
         """A count of tokens belongs to the run before it; one that only repeats, to none."""
         if not isinstance(info, dict):
             return
@@ -198,31 +218,31 @@ class _Rollout:
         self._totals = totals
         run = self._items[-1].run if self._items else None
         if run is not None and run.usage is None and (totals is None or totals != repeats):
-            run.usage = _usage(told.get("last_token_usage"))
+            run.usage = _parse_usage(told.get("last_token_usage"))
 
-    def _rolled_back(self, turns: int) -> Session | None:
+    def _rewind(self, turns: int) -> RecordedSession | None:
         """Take the last turns out of the history; what the model answered in them is told."""
-        asked = [at for at, one in enumerate(self._items) if one.asked]
+        asked = [at for at, one in enumerate(self._items) if one.starts_turn]
         if not turns or not asked:
             return None
         cut = asked[max(0, len(asked) - turns)]
-        before = [replace(one, given=True) for one in self._items[:cut]]
+        before = [replace(one, is_replayed=True) for one in self._items[:cut]]
         branch = [*before, *self._items[cut:]]
         self._items = self._items[:cut]
         session = self._session(branch, Counter(), f"/rewound-{self._rewound + 1}")
         self._rewound += session is not None
         return session
 
-    def _context(self, payload: Object, *, meta: bool) -> None:
+    def _set_context(self, payload: Object, *, meta: bool) -> None:
         model = payload.get("model")
         self._model = model if isinstance(model, str) else self._model
         id = payload.get("id")
         # A forked session repeats the heads of those it came from behind its own.
         if meta and self._id is None and isinstance(id, str):
             self._id = id
-            self._parent = _parent(payload)
+            self._parent = _parent_id(payload)
 
-    def finish(self) -> Session | None:
+    def finish(self) -> RecordedSession | None:
         """What was read since the last compaction, if a request is in it."""
         session = self._session(self._items, self._notes)
         self._items, self._notes = [], Counter()
@@ -230,12 +250,12 @@ class _Rollout:
 
     def _session(
         self, items: Sequence[_Item], notes: Counter[str], suffix: str = ""
-    ) -> Session | None:
-        kept = _settled(items, notes)
+    ) -> RecordedSession | None:
+        kept = _paired_items(items, notes)
         requests = tuple(_requests(kept))
         if not requests:
             return None
-        return Session(
+        return RecordedSession(
             id=(self._id or PurePath(self._source).stem) + suffix,
             agent=AGENT,
             format="openai-responses",
@@ -248,7 +268,7 @@ class _Rollout:
         )
 
 
-def _settled(items: Sequence[_Item], notes: Counter[str]) -> list[_Item]:
+def _paired_items(items: Sequence[_Item], notes: Counter[str]) -> list[_Item]:
     """The items without calls that were never answered, and answers to no call."""
     answered = {_call_id(one.item) for one in items if one.item["type"] in _OUTPUTS}
     called: set[str | None] = set()
@@ -269,36 +289,38 @@ def _settled(items: Sequence[_Item], notes: Counter[str]) -> list[_Item]:
     return kept
 
 
-def _requests(items: Sequence[_Item]) -> Iterator[Sent]:
+def _requests(items: Sequence[_Item]) -> Iterator[RecordedRequest]:
     for at in range(1, len(items)):
         one = items[at]
         before = items[at - 1]
-        if one.given or not _model_made(one.item):
+        if one.is_replayed or not _is_model_made(one.item):
             continue
-        if before.given or not _model_made(before.item):
-            yield _sent(at, one, before)
+        if before.is_replayed or not _is_model_made(before.item):
+            yield _request(at, one, before)
 
 
-def _sent(at: int, one: _Item, before: _Item) -> Sent:
+def _request(at: int, one: _Item, before: _Item) -> RecordedRequest:
     run = one.run
     if run is None:
-        return Sent(at, one.time)
-    return Sent(at, one.time, run.usage, run.model, _name(run, before.item, one.item))
+        return RecordedRequest(at, one.time)
+    return RecordedRequest(
+        at, one.time, run.usage, run.model, _answer_name(run, before.item, one.item)
+    )
 
 
-def _name(run: _Run, before: Object, first: Object) -> str | None:
+def _answer_name(run: _ModelRun, before: Object, first: Object) -> str | None:
     """What an answer has in a copy too: times are new there, ids of calls are not.
 
     There are servers that number their calls, so what is said around them counts as well.
     """
-    call = run.call or run.after
+    call = run.first_call or run.previous_call
     if call is None:
         return None
-    told = [call, compact_text(before), compact_text(first), repr(run.usage)]
+    told = [call, compact_json(before), compact_json(first), repr(run.usage)]
     return blake2b("\n".join(told).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def _model_made(item: Object) -> bool:
+def _is_model_made(item: Object) -> bool:
     kind = item["type"]
     if kind == "message":
         return item.get("role") == "assistant"
@@ -310,7 +332,7 @@ def _call_id(item: Object) -> str | None:
     return id if isinstance(id, str) else None
 
 
-def _parent(meta: Object) -> str | None:
+def _parent_id(meta: Object) -> str | None:
     """The thread that started this one, in the words of newer and older versions."""
     parent: JSON = meta.get("parent_thread_id")
     if not isinstance(parent, str):
@@ -320,11 +342,13 @@ def _parent(meta: Object) -> str | None:
     return parent if isinstance(parent, str) else None
 
 
-def _usage(usage: JSON) -> Usage | None:
+def _parse_usage(usage: JSON) -> Usage | None:
     """The input that is told includes what was read from the cache or written to it."""
     if not isinstance(usage, dict):
         return None
-    prompt, cached, written, output = (count(cast(JSON, usage), name) for name in _COUNTS)
+    prompt, cached, written, output = (
+        token_count(cast(JSON, usage), name) for name in _USAGE_FIELDS
+    )
     return Usage(
         input=max(prompt - cached - written, 0),
         cache_read=cached,

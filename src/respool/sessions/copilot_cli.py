@@ -1,4 +1,4 @@
-"""Copilot CLI's events as chat messages.
+"""Copilot CLI events as chat messages.
 
 Usage is told where a `session.usage_record` or `assistant.usage` was kept; older files hold no more
 than the tokens of each answer. A sub-agent's events name the call that started it, or an agent
@@ -12,29 +12,33 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec.structs import replace
 
-from ..codecs.json_tree import JSON, Object, compact_text, get
-from .history import (
-    History,
-    Piece,
+from ..wire.json import JSON, Object, compact_json, get
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    SessionBuilder,
+    Skipped,
+    TurnPiece,
+    Usage,
     chat_call,
     chat_result,
-    count,
-    objects,
-    reported,
-    seconds,
+    objects_in,
+    parse_timestamp,
     text_at,
+    token_count,
+    usage_or_none,
 )
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
 
 AGENT = "copilot-cli"
 
-_FAMILIES = frozenset(
+_EVENT_FAMILIES = frozenset(
     """abort assistant command elicitation external_tool hook mcp pending_messages permission
     session skill subagent system tool user user_input""".split()  # noqa: SIM905 - reads better
 )
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether the first event starts a session."""
     try:
         first = msgspec.json.decode(head.split(b"\n", 1)[0])
@@ -43,22 +47,22 @@ def recognises(head: bytes, name: str) -> bool:
     return text_at(first, "type").startswith("session.") and isinstance(get(first, ("data",)), dict)
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The conversation as segments, then those of its sub-agents."""
     found = False
-    events = _Events(source)
+    events = _EventStream(source)
     for record in records:
-        if session := events.take(record):
+        if session := events.add(record):
             found = True
             yield session
-    for session in events.rest():
+    for session in events.finish():
         found = True
         yield session
     if not found:
         yield Skipped(source, NO_REQUEST)
 
 
-class _Events:
+class _EventStream:
     """The conversations of one file as its events so far told them."""
 
     def __init__(self, source: str) -> None:
@@ -69,21 +73,21 @@ class _Events:
         self._rewound = 0
         self._before: dict[str, object] = {}  # event -> what was said last before it
         self._system: list[JSON] = []
-        self._main = History("openai-chat")
-        self._others: dict[str, History] = {}  # by the call that started the sub-agent
+        self._main = SessionBuilder("openai-chat")
+        self._others: dict[str, SessionBuilder] = {}  # by the call that started the sub-agent
         self._tasks: dict[str, str] = {}  # what each call asks a sub-agent to do
         self._starters: dict[str, str] = {}  # the call that started each sub-agent
         self._usage: dict[str, Usage] = {}  # for the answer that comes next, by conversation
 
-    def take(self, event: JSON) -> Session | None:
+    def add(self, event: JSON) -> RecordedSession | None:
         """Follow one event; a compaction ends a segment."""
         kind, data = text_at(event, "type"), get(event, ("data",))
         if id := text_at(event, "id"):
-            self._before[id] = self._main.latest()
+            self._before[id] = self._main.last_event()
         if not isinstance(data, dict):
-            self._main.unknown(kind)
+            self._main.count_unknown(kind)
         elif kind == "session.compaction_complete" and get(data, ("success",)) is not False:
-            return self._compacted(data)
+            return self._end_segment(data)
         elif kind == "session.start":
             self._id = text_at(data, "sessionId")
             self._model = text_at(data, "selectedModel") or self._model
@@ -92,57 +96,57 @@ class _Events:
         elif kind == "session.snapshot_rewind":
             return self._rewind(text_at(data, "upToEventId"))
         else:
-            self._follow(kind, data, event)
+            self._apply(kind, data, event)
         return None
 
-    def rest(self) -> Iterator[Session]:
+    def finish(self) -> Iterator[RecordedSession]:
         """What no compaction ended."""
-        if session := self._main.session(self._id, AGENT, self._source, self._segment):
+        if session := self._main.build(self._id, AGENT, self._source, self._segment):
             yield session
         for call, history in self._others.items():
             name = f"{self._id}/{call}"
-            if session := history.session(name, AGENT, self._source, parent=self._id):
+            if session := history.build(name, AGENT, self._source, parent=self._id):
                 yield session
 
-    def _rewind(self, event: str) -> Session | None:
+    def _rewind(self, event: str) -> RecordedSession | None:
         """Takes an event back, and all after it; what the model answered to them is told."""
         if event not in self._before:
             return None
-        branch = self._main.take_back(self._before[event])
+        branch = self._main.split_off(self._before[event])
         name = f"{self._id}/rewound-{self._rewound + 1}"
-        session = branch.session(name, AGENT, self._source, self._segment)
+        session = branch.build(name, AGENT, self._source, self._segment)
         self._rewound += session is not None
         return session
 
-    def _compacted(self, data: JSON) -> Session | None:
-        session = self._main.session(self._id, AGENT, self._source, self._segment)
+    def _end_segment(self, data: JSON) -> RecordedSession | None:
+        session = self._main.build(self._id, AGENT, self._source, self._segment)
         self._segment += 1
         self._before = {}
-        self._main = History("openai-chat")
-        self._main.hear(*self._system)
+        self._main = SessionBuilder("openai-chat")
+        self._main.add_input(*self._system)
         if summary := text_at(data, "summaryContent"):
-            self._main.hear({"role": "user", "content": summary})
+            self._main.add_input({"role": "user", "content": summary})
         return session
 
-    def _follow(self, kind: str, data: JSON, event: JSON) -> None:
+    def _apply(self, kind: str, data: JSON, event: JSON) -> None:
         starter = self._starter(kind, data, text_at(event, "agentId"))
         history = self._history(starter)
         if kind == "system.message":
-            self._prompt(history, starter, text_at(data, "content"))
+            self._set_prompt(history, starter, text_at(data, "content"))
         elif kind == "user.message":
             text = text_at(data, "transformedContent") or text_at(data, "content")
-            history.hear({"role": "user", "content": text})
+            history.add_input({"role": "user", "content": text})
         elif kind == "assistant.usage":
-            self._usage[starter] = _usage(data)
+            self._usage[starter] = _parse_usage(data)
         elif kind == "session.usage_record":
-            self._usage[starter] = _usage(get(data, ("usage",)))
+            self._usage[starter] = _parse_usage(get(data, ("usage",)))
         elif kind == "assistant.message":
-            self._answer(history, starter, data, event)
+            self._add_answer(history, starter, data, event)
         elif kind == "tool.execution_complete":
             call = text_at(data, "toolCallId")
-            history.result(call, chat_result(call, _result(data)))
-        elif kind.partition(".")[0] not in _FAMILIES:
-            history.unknown(kind)
+            history.add_result(call, chat_result(call, _result_text(data)))
+        elif kind.partition(".")[0] not in _EVENT_FAMILIES:
+            history.count_unknown(kind)
 
     def _starter(self, kind: str, data: JSON, agent: str) -> str:
         """The call that started the sub-agent whose event this is; none for the main one."""
@@ -150,64 +154,66 @@ class _Events:
             return text_at(data, "parentToolCallId")
         if kind == "subagent.started":
             self._starters[agent] = text_at(data, "toolCallId") or agent
-            self._others[self._starters[agent]] = History("openai-chat")  # its task is recorded
+            self._others[self._starters[agent]] = SessionBuilder(
+                "openai-chat"
+            )  # its task is recorded
         return self._starters.get(agent, agent)
 
-    def _history(self, starter: str) -> History:
+    def _history(self, starter: str) -> SessionBuilder:
         """The conversation an event belongs to."""
         if not starter:
             return self._main
         if starter not in self._others:
-            self._others[starter] = History("openai-chat")
+            self._others[starter] = SessionBuilder("openai-chat")
             if task := self._tasks.get(starter):
-                self._others[starter].hear({"role": "user", "content": task})
+                self._others[starter].add_input({"role": "user", "content": task})
         return self._others[starter]
 
-    def _prompt(self, history: History, starter: str, text: str) -> None:
+    def _set_prompt(self, history: SessionBuilder, starter: str, text: str) -> None:
         """The system prompt, which stands first although the task is recorded before it."""
         prompt: list[JSON] = [{"role": "system", "content": text}]
         if starter:
-            history.begin(*prompt)
+            history.add_first(*prompt)
         elif not self._system:
-            self._main.begin(*prompt)
+            self._main.add_first(*prompt)
             self._system = prompt
         elif self._system != prompt:
-            self._main.hear(*prompt)
+            self._main.add_input(*prompt)
             self._system = prompt
 
-    def _answer(self, history: History, starter: str, data: JSON, event: JSON) -> None:
-        requests = objects(get(data, ("toolRequests",)))
+    def _add_answer(self, history: SessionBuilder, starter: str, data: JSON, event: JSON) -> None:
+        requests = objects_in(get(data, ("toolRequests",)))
         for asked in requests:
             self._tasks[text_at(asked, "toolCallId")] = text_at(asked, "arguments", "prompt")
         fields: Object = {"content": text_at(data, "content") or None}
         if thought := text_at(data, "reasoningText"):
             fields["reasoning_content"] = thought
         model = text_at(data, "model") or self._model
-        sent = Sent(0, seconds(get(event, ("timestamp",))), model=model)
+        sent = RecordedRequest(0, parse_timestamp(get(event, ("timestamp",))), model=model)
         if usage := self._usage.pop(starter, None):
-            sent = replace(sent, usage=reported(usage))
-        history.answer([(None, fields), *(_call(asked) for asked in requests)], sent)
+            sent = replace(sent, usage=usage_or_none(usage))
+        history.add_answer([(None, fields), *(_call(asked) for asked in requests)], sent)
 
 
-def _usage(data: JSON) -> Usage:
+def _parse_usage(data: JSON) -> Usage:
     """The input holds what was read from the cache and written to it."""
-    read, written = count(data, "cacheReadTokens"), count(data, "cacheWriteTokens")
-    given = max(0, count(data, "inputTokens") - read - written)
-    return Usage(given, read, written, 0, count(data, "outputTokens"))
+    read, written = token_count(data, "cacheReadTokens"), token_count(data, "cacheWriteTokens")
+    given = max(0, token_count(data, "inputTokens") - read - written)
+    return Usage(given, read, written, 0, token_count(data, "outputTokens"))
 
 
-def _call(asked: Object) -> Piece:
-    id, name = text_at(asked, "toolCallId"), text_at(asked, "name")
-    if asked.get("type") != "custom":
-        return chat_call(id, name, asked.get("arguments"))
-    custom = {"name": name, "input": compact_text(asked.get("arguments"))}
+def _call(request: Object) -> TurnPiece:
+    id, name = text_at(request, "toolCallId"), text_at(request, "name")
+    if request.get("type") != "custom":
+        return chat_call(id, name, request.get("arguments"))
+    custom = {"name": name, "input": compact_json(request.get("arguments"))}
     return id, {"id": id, "type": "custom", "custom": custom}
 
 
-def _result(data: JSON) -> str:
+def _result_text(data: JSON) -> str:
     """What a tool said; for one that failed, its error."""
     said = text_at(data, "result", "content")
     if get(data, ("success",)) is not False:
         return said
     error = get(data, ("error",))
-    return text_at(error, "message") or said or compact_text("" if error is None else error)
+    return text_at(error, "message") or said or compact_json("" if error is None else error)

@@ -1,4 +1,4 @@
-"""Gemini CLI's chats: one JSON document, or since 2026 a log of changes to it.
+"""Gemini CLI chats as `generateContent` requests.
 
 In a log a message is written again whenever it changes; `$rewindTo` takes a message back with all
 that followed, and `$set` may replace the history: that is how a compaction shows. The older
@@ -15,30 +15,42 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import cast
 
-from ..codecs.json_tree import JSON, Object, get
-from .history import History, Piece, count, objects, reported, seconds, text_at
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
+from ..wire.json import JSON, Object, get
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    SessionBuilder,
+    Skipped,
+    TurnPiece,
+    Usage,
+    objects_in,
+    parse_timestamp,
+    text_at,
+    token_count,
+    usage_or_none,
+)
 
 AGENT = "gemini-cli"
 
-_CHAT = re.compile(rb'\s*\{\s*"sessionId"\s*:\s*"[^"]*"\s*,\s*"projectHash"\s*:')
+_CHAT_HEAD = re.compile(rb'\s*\{\s*"sessionId"\s*:\s*"[^"]*"\s*,\s*"projectHash"\s*:')
 _BOOKKEEPING = frozenset({"info", "warning", "error"})  # told to the user, not to the model
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether a file is a recorded chat."""
-    return bool(_CHAT.match(head))
+    return bool(_CHAT_HEAD.match(head))
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The chat as segments, and what was taken back as sessions of their own."""
     found = False
     chat = _Chat(source)
     for record in records:
-        for session in chat.take(record):
+        for session in chat.add(record):
             found = True
             yield session
-    if (session := chat.told()) is not None:
+    if (session := chat.session()) is not None:
         found = True
         yield session
     if not found:
@@ -56,24 +68,24 @@ class _Chat:
         self._segment = 0
         self._rewound = 0
 
-    def take(self, record: JSON) -> Iterator[Session]:
+    def add(self, record: JSON) -> Iterator[RecordedSession]:
         """Follow one record; what it makes unreachable is told first."""
         if not isinstance(record, dict):
             return
         change = cast(Object, record)
         if "$rewindTo" in change:
-            if session := self.told(f"/rewound-{self._rewound + 1}"):
+            if session := self.session(f"/rewound-{self._rewound + 1}"):
                 self._rewound += 1
                 yield session
             self._rewind(text_at(change, "$rewindTo"))
         elif "type" in change:
-            self._put(change)
+            self._upsert(change)
         else:
             about = change.get("$set", change)
             if isinstance(about, dict):
                 yield from self._describe(cast(Object, about))
 
-    def _put(self, message: Object) -> None:
+    def _upsert(self, message: Object) -> None:
         self._messages[text_at(message, "id") or f"#{len(self._messages)}"] = message
 
     def _rewind(self, target: str) -> None:
@@ -81,27 +93,27 @@ class _Chat:
         for id in ids[ids.index(target) if target in ids else 0 :]:
             del self._messages[id]
 
-    def _describe(self, about: Object) -> Iterator[Session]:
+    def _describe(self, about: Object) -> Iterator[RecordedSession]:
         self._about.update({key: value for key, value in about.items() if key != "messages"})
         if "messages" not in about:
             return
-        messages = objects(about["messages"])
+        messages = objects_in(about["messages"])
         ids = [text_at(message, "id") for message in messages]
         if not all(id in ids for id in self._messages):  # something is gone: a compaction
-            if session := self.told():
+            if session := self.session():
                 yield session
             self._segment += 1
         self._messages = {}
         for message in messages:
-            self._put(message)
+            self._upsert(message)
 
-    def told(self, suffix: str = "") -> Session | None:
+    def session(self, suffix: str = "") -> RecordedSession | None:
         """The session that the messages are now, with the requests that no session told yet."""
-        history = History("gemini")
+        history = SessionBuilder("gemini")
         for id, message in self._messages.items():
             _read_message(history, message, id in self._told)
         name = text_at(self._about, "sessionId") + suffix
-        session = history.session(name, AGENT, self._source, self._segment, self._parent())
+        session = history.build(name, AGENT, self._source, self._segment, self._parent())
         self._told.update(self._messages)
         return session
 
@@ -110,95 +122,101 @@ class _Chat:
         return PurePath(self._source).parent.name if self._about.get("kind") == "subagent" else None
 
 
-def _read_message(history: History, message: Object, told: bool) -> None:
+def _read_message(history: SessionBuilder, message: Object, is_repeated: bool) -> None:
     kind = text_at(message, "type")
     if kind == "user":
-        history.hear(*_heard(history, message.get("content")))
+        history.add_input(*_add_content(history, message.get("content")))
     elif kind == "gemini":
-        _read_answer(history, message, told)
+        _read_answer(history, message, is_repeated)
     elif kind not in _BOOKKEEPING:
-        history.unknown(kind)
+        history.count_unknown(kind)
 
 
-def _heard(history: History, content: JSON) -> list[JSON]:
+def _add_content(history: SessionBuilder, content: JSON) -> list[JSON]:
     """What was said; a result goes to its call, unless it stands there already."""
     said: list[JSON] = []
-    for part in _parts(content):
-        result = _named(part)
-        call = _answers(result)
+    for part in _content_parts(content):
+        result = _result_part(part)
+        call = _result_call(result)
         if not call:
             said.append(result)
-        elif history.awaits(call):
-            history.result(call, result)
+        elif history.is_pending(call):
+            history.add_result(call, result)
     return said
 
 
-def _named(part: JSON) -> JSON:
+def _result_part(part: JSON) -> JSON:
     """A result with the id of its call as it is sent."""
     response = get(part, ("functionResponse",))
     if not isinstance(response, dict) or not text_at(response, "id"):
         return part
-    return {**part, "functionResponse": {**cast(Object, response), "id": _id(response)}}
+    return {**part, "functionResponse": {**cast(Object, response), "id": _call_id(response)}}
 
 
-def _answers(part: JSON) -> str:
+def _result_call(part: JSON) -> str:
     """The call that a part is a result of, if it is one."""
     return text_at(part, "functionResponse", "id")
 
 
-def _id(call: JSON) -> str:
+def _call_id(call: JSON) -> str:
     return text_at(call, "id").removeprefix(f"{text_at(call, 'name')}__")
 
 
-def _parts(content: JSON) -> list[JSON]:
+def _content_parts(content: JSON) -> list[JSON]:
     """Content as parts; a part may be a plain string."""
     parts = cast(list[JSON], content) if isinstance(content, list) else [content]
     texts: list[JSON] = [{"text": part} if isinstance(part, str) else part for part in parts]
-    return [part for part in objects(texts) if part.get("text") != "" and not part.get("thought")]
+    return [
+        part for part in objects_in(texts) if part.get("text") != "" and not part.get("thought")
+    ]
 
 
-def _read_answer(history: History, message: Object, told: bool) -> None:
-    calls = objects(message.get("toolCalls"))
-    told_apart = {_id(call) for call in calls}  # which may stand in the content as well
-    said = map(_piece, _parts(message.get("content")))
-    pieces: list[Piece] = [piece for piece in said if piece[0] not in told_apart]
+def _read_answer(history: SessionBuilder, message: Object, is_repeated: bool) -> None:
+    calls = objects_in(message.get("toolCalls"))
+    told_apart = {_call_id(call) for call in calls}  # which may stand in the content as well
+    said = map(_answer_piece, _content_parts(message.get("content")))
+    pieces: list[TurnPiece] = [piece for piece in said if piece[0] not in told_apart]
     for call in calls:
         args = call.get("args")
-        asked: Object = {"id": _id(call), "name": text_at(call, "name")}
+        asked: Object = {"id": _call_id(call), "name": text_at(call, "name")}
         asked["args"] = args if isinstance(args, dict) else {}
         pieces.append((asked["id"], {"functionCall": asked}))
-    history.answer(pieces, None if told else _sent(message))
+    history.add_answer(pieces, None if is_repeated else _request(message))
     for call in calls:
-        if result := _result(call):
-            history.result(_id(call), *result)
+        if result := _result_parts(call):
+            history.add_result(_call_id(call), *result)
 
 
-def _piece(part: JSON) -> Piece:
+def _answer_piece(part: JSON) -> TurnPiece:
     """A part of an answer; a call has its id as it is sent."""
     call = get(part, ("functionCall",))
     if not isinstance(call, dict) or not text_at(call, "id"):
         return None, part
-    return _id(call), {**part, "functionCall": {**cast(Object, call), "id": _id(call)}}
+    return _call_id(call), {**part, "functionCall": {**cast(Object, call), "id": _call_id(call)}}
 
 
-def _result(call: Object) -> list[JSON]:
+def _result_parts(call: Object) -> list[JSON]:
     """What a call got, errors too; plain text is wrapped as Gemini CLI wraps it."""
     result = call.get("result")
-    parts: list[JSON] = [*objects(result if isinstance(result, list) else [result])]
+    parts: list[JSON] = [*objects_in(result if isinstance(result, list) else [result])]
     if any("functionResponse" in part for part in parts):
-        named = [_named(part) for part in parts]  # among them, maybe, those of calls beside it
-        return [part for part in named if _answers(part) in ("", _id(call))]
+        named = [
+            _result_part(part) for part in parts
+        ]  # among them, maybe, those of calls beside it
+        return [part for part in named if _result_call(part) in ("", _call_id(call))]
     if not isinstance(result, str):
         return []
-    about = {"id": _id(call), "name": text_at(call, "name")}
+    about = {"id": _call_id(call), "name": text_at(call, "name")}
     return [{"functionResponse": {**about, "response": {"output": result}}}]
 
 
-def _sent(message: Object) -> Sent:
+def _request(message: Object) -> RecordedRequest:
     """Gemini counts what it read from its cache in the input, and thoughts beside the output."""
     tokens = get(message, ("tokens",))
-    read = count(tokens, "cached")
-    given = max(0, count(tokens, "input") - read) + count(tokens, "tool")
-    usage = Usage(given, read, 0, 0, count(tokens, "output") + count(tokens, "thoughts"))
-    time = seconds(message.get("timestamp"))
-    return Sent(0, time, reported(usage), text_at(message, "model") or None)
+    read = token_count(tokens, "cached")
+    given = max(0, token_count(tokens, "input") - read) + token_count(tokens, "tool")
+    usage = Usage(
+        given, read, 0, 0, token_count(tokens, "output") + token_count(tokens, "thoughts")
+    )
+    time = parse_timestamp(message.get("timestamp"))
+    return RecordedRequest(0, time, usage_or_none(usage), text_at(message, "model") or None)

@@ -1,4 +1,4 @@
-"""Inspect's eval logs, as JSON or packed (`.eval`): each sample is a session of chat messages."""
+"""Inspect eval logs, packed or JSON: one session per sample."""
 
 from __future__ import annotations
 
@@ -10,54 +10,65 @@ from re import DOTALL
 from re import compile as pattern
 from typing import cast
 
-from ..codecs.json_tree import JSON, Object, compact_text, get
-from .history import (
-    History,
+from ..wire.json import JSON, Object, compact_json, get
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    SessionBuilder,
+    Skipped,
+    Usage,
     chat_call,
     chat_result,
-    count,
-    objects,
-    reported,
-    seconds,
+    objects_in,
+    parse_timestamp,
     text_at,
+    token_count,
+    usage_or_none,
 )
-from .records import LARGEST_DOCUMENT, decoded
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
+from .transcript_file import MAX_DOCUMENT_BYTES, decode_json
 
 AGENT = "inspect"
 
-_LOG = pattern(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')
-_SAMPLE = pattern(rb'\s*\{\s*"id"\s*:.{1,300}?"epoch"\s*:\s*\d', DOTALL)
-_ATTACHED = "attachment://"
+_LOG_HEAD = pattern(rb'\s*\{\s*"version"\s*:\s*\d+\s*,\s*"status"\s*:')
+_SAMPLE_HEAD = pattern(rb'\s*\{\s*"id"\s*:.{1,300}?"epoch"\s*:\s*\d', DOTALL)
+_ATTACHMENT = "attachment://"
 _HEADERS = ("header.json", "_journal/start.json")  # the second while it still runs
-_BROKEN = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError)
+_READ_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+    EOFError,
+    OSError,
+)
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether a file is an eval log, packed or as JSON, or one sample of it."""
     if name.endswith(".eval"):
         return head.startswith(b"PK")
-    if _LOG.match(head):
+    if _LOG_HEAD.match(head):
         return b'"eval"' in head
-    return bool(_SAMPLE.match(head)) and b'"target"' in head
+    return bool(_SAMPLE_HEAD.match(head)) and b'"target"' in head
 
 
-def stored(path: Path) -> Iterator[JSON | Skipped] | None:
+def stored_records(path: Path) -> Iterator[JSON | Skipped] | None:
     """A log for each sample of a packed one, so that one is held at a time."""
-    return _packed(path) if path.suffix == ".eval" else None
+    return _packed_samples(path) if path.suffix == ".eval" else None
 
 
-def _packed(path: Path) -> Iterator[JSON | Skipped]:
+def _packed_samples(path: Path) -> Iterator[JSON | Skipped]:
     with zipfile.ZipFile(path) as log:
         names = log.namelist()
-        header = next((_member(log, name) for name in _HEADERS if name in names), None)
+        header = next((_read_member(log, name) for name in _HEADERS if name in names), None)
         about = get(header, ("eval",))
         for name in names:
             if not (name.startswith("samples/") and name.endswith(".json")):
                 continue
             try:
-                sample = _member(log, name)
-            except _BROKEN as why:
+                sample = _read_member(log, name)
+            except _READ_ERRORS as why:
                 yield Skipped(str(path), f"{name}: {why}")
                 continue
             if sample is None:
@@ -66,22 +77,22 @@ def _packed(path: Path) -> Iterator[JSON | Skipped]:
                 yield {"eval": about, "samples": [sample]}
 
 
-def _member(log: zipfile.ZipFile, name: str) -> JSON:
+def _read_member(log: zipfile.ZipFile, name: str) -> JSON:
     """A member's value; None for one that is no JSON, or larger than can be held."""
     with log.open(name) as member:
-        body = member.read(LARGEST_DOCUMENT + 1)
-    return decoded(body) if len(body) <= LARGEST_DOCUMENT else None
+        body = member.read(MAX_DOCUMENT_BYTES + 1)
+    return decode_json(body) if len(body) <= MAX_DOCUMENT_BYTES else None
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """A session for each sample of the logs."""
     found = False
     for record in records:
         run = text_at(record, "eval", "run_id") or text_at(record, "eval", "task")
         model = text_at(record, "eval", "model") or None
         samples = get(record, ("samples",))
-        for sample in objects(samples if samples is not None else [record]):
-            session = _sample(sample, run, model, source)
+        for sample in objects_in(samples if samples is not None else [record]):
+            session = _sample_session(sample, run, model, source)
             found = found or session is not None
             if session is not None:
                 yield session
@@ -89,99 +100,106 @@ def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
         yield Skipped(source, NO_REQUEST)
 
 
-def _sample(sample: Object, run: str, model: str | None, source: str) -> Session | None:
-    history = History("openai-chat")
-    generated = _generated(sample, model)
+def _sample_session(
+    sample: Object, run: str, model: str | None, source: str
+) -> RecordedSession | None:
+    history = SessionBuilder("openai-chat")
+    generated = _requests_by_message(sample, model)
     aside = sample.get("attachments")
-    for message in objects(sample.get("messages")):
-        whole = _attached(message, aside) if aside else message
+    for message in objects_in(sample.get("messages")):
+        whole = _with_attachments(message, aside) if aside else message
         _read_message(history, whole, generated, model)
-    for event in objects(sample.get("events")):
+    for event in objects_in(sample.get("events")):
         if event.get("event") == "compaction":
-            history.leave("compaction", "that the messages do not show")
+            history.count_skipped("compaction", "that the messages do not show")
     name = "-".join(str(part) for key in ("id", "epoch") if (part := sample.get(key)) is not None)
-    return history.session(f"{run}/{name}" if run else name, AGENT, source)
+    return history.build(f"{run}/{name}" if run else name, AGENT, source)
 
 
-def _generated(sample: Object, model: str | None) -> dict[str, Sent]:
+def _requests_by_message(sample: Object, model: str | None) -> dict[str, RecordedRequest]:
     """What the model events tell of each message, by its id."""
-    told: dict[str, Sent] = {}
-    for event in objects(sample.get("events")):
+    told: dict[str, RecordedRequest] = {}
+    for event in objects_in(sample.get("events")):
         if event.get("event") != "model":
             continue
-        for choice in objects(get(event, ("output", "choices"))):
+        for choice in objects_in(get(event, ("output", "choices"))):
             if id := text_at(choice, "message", "id"):
-                time = seconds(event.get("completed") or event.get("timestamp"))
+                time = parse_timestamp(event.get("completed") or event.get("timestamp"))
                 name = text_at(event, "output", "model") or model
-                told[id] = Sent(0, time, _usage(get(event, ("output", "usage"))), name)
+                told[id] = RecordedRequest(
+                    0, time, _parse_usage(get(event, ("output", "usage"))), name
+                )
     return told
 
 
-def _usage(usage: JSON) -> Usage | None:
+def _parse_usage(usage: JSON) -> Usage | None:
     """Inspect's count of the input leaves out the cache, but for a few providers; totals tell."""
-    given, output = count(usage, "input_tokens"), count(usage, "output_tokens")
-    read = count(usage, "input_tokens_cache_read")
-    written = count(usage, "input_tokens_cache_write")
-    if read + written and count(usage, "total_tokens") == given + output:
+    given, output = token_count(usage, "input_tokens"), token_count(usage, "output_tokens")
+    read = token_count(usage, "input_tokens_cache_read")
+    written = token_count(usage, "input_tokens_cache_write")
+    if read + written and token_count(usage, "total_tokens") == given + output:
         given = max(0, given - read - written)
-    return reported(Usage(given, read, written, 0, output))
+    return usage_or_none(Usage(given, read, written, 0, output))
 
 
-def _attached(value: JSON, attachments: JSON) -> JSON:
+def _with_attachments(value: JSON, attachments: JSON) -> JSON:
     """The value with long texts back in place, which the log keeps aside."""
-    if isinstance(value, str) and value.startswith(_ATTACHED):
-        return get(attachments, (value.removeprefix(_ATTACHED),)) or value
+    if isinstance(value, str) and value.startswith(_ATTACHMENT):
+        return get(attachments, (value.removeprefix(_ATTACHMENT),)) or value
     if isinstance(value, dict):
         holder = cast(Object, value)
-        return {key: _attached(item, attachments) for key, item in holder.items()}
+        return {key: _with_attachments(item, attachments) for key, item in holder.items()}
     if isinstance(value, list):
-        return [_attached(item, attachments) for item in cast(list[JSON], value)]
+        return [_with_attachments(item, attachments) for item in cast(list[JSON], value)]
     return value
 
 
 def _read_message(
-    history: History, message: Object, generated: dict[str, Sent], model: str | None
+    history: SessionBuilder,
+    message: Object,
+    requests: dict[str, RecordedRequest],
+    model: str | None,
 ) -> None:
     role = message.get("role")
     content = message.get("content")
     if role in ("system", "user"):
-        if said := _content(history, content):
-            history.hear({"role": role, "content": said})
+        if said := _chat_parts(history, content):
+            history.add_input({"role": role, "content": said})
     elif role == "tool":
         error = text_at(message, "error", "message")
-        said: JSON = f"Error: {error}" if error else _content(history, content)
+        said: JSON = f"Error: {error}" if error else _chat_parts(history, content)
         call = text_at(message, "tool_call_id")
-        history.result(call, chat_result(call, said))
+        history.add_result(call, chat_result(call, said))
     elif role == "assistant":
         calls = [
             chat_call(text_at(call, "id"), text_at(call, "function"), call.get("arguments"))
-            for call in objects(message.get("tool_calls"))
+            for call in objects_in(message.get("tool_calls"))
         ]
-        sent = generated.get(text_at(message, "id"))
-        named = Sent(0, model=text_at(message, "model") or model)
-        history.answer([(None, _fields(history, content)), *calls], sent or named)
+        sent = requests.get(text_at(message, "id"))
+        named = RecordedRequest(0, model=text_at(message, "model") or model)
+        history.add_answer([(None, _answer_fields(history, content)), *calls], sent or named)
     else:
-        history.unknown(role)
+        history.count_unknown(role)
 
 
-def _content(history: History, content: JSON) -> JSON:
+def _chat_parts(history: SessionBuilder, content: JSON) -> JSON:
     """Content of Inspect's kinds as chat parts."""
     if not isinstance(content, list):
-        return compact_text("" if content is None else content)
+        return compact_json("" if content is None else content)
     parts: list[JSON] = []
-    for part in objects(cast(JSON, content)):
+    for part in objects_in(cast(JSON, content)):
         if part.get("type") == "text":
             parts.append({"type": "text", "text": text_at(part, "text")})
         elif part.get("type") == "image":
             parts.append({"type": "image_url", "image_url": {"url": text_at(part, "image")}})
         elif part.get("type") != "reasoning":
-            history.leave("part", f"of kind {str(part.get('type'))[:40]!r}")
+            history.count_skipped("part", f"of kind {str(part.get('type'))[:40]!r}")
     return parts
 
 
-def _fields(history: History, content: JSON) -> Object:
+def _answer_fields(history: SessionBuilder, content: JSON) -> Object:
     """What an answer says and thinks."""
-    fields: Object = {"content": _content(history, content) or None}
-    thoughts = [text_at(part, "reasoning") for part in objects(content)]
+    fields: Object = {"content": _chat_parts(history, content) or None}
+    thoughts = [text_at(part, "reasoning") for part in objects_in(content)]
     thought = "\n".join(text for text in thoughts if text)
     return {**fields, "reasoning_content": thought} if thought else fields

@@ -1,4 +1,4 @@
-"""pi's sessions: records that form a tree, of which every branch was a conversation.
+"""pi sessions: one session per branch of the record tree.
 
 Until version 1 the records are one line of conversation. From version 2 on each names its parent,
 and going back in the tree starts another branch: a Session of its own, whose requests are those
@@ -13,21 +13,35 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ..codecs.json_tree import JSON, Object, get
-from .history import History, Piece, count, objects, reported, seconds, text_at
-from .session import NO_REQUEST, Sent, Session, Skipped, Usage
+from ..wire.json import JSON, Object, get
+from .session import (
+    NO_REQUEST,
+    RecordedRequest,
+    RecordedSession,
+    SessionBuilder,
+    Skipped,
+    TurnPiece,
+    Usage,
+    objects_in,
+    parse_timestamp,
+    text_at,
+    token_count,
+    usage_or_none,
+)
 
 AGENT = "pi"
 
-_COMPACTED = "The conversation history before this point was compacted into the following summary:"
-_CAME_BACK = "The following is a summary of a branch that this conversation came back from:"
+_COMPACTION_INTRO = (
+    "The conversation history before this point was compacted into the following summary:"
+)
+_BRANCH_INTRO = "The following is a summary of a branch that this conversation came back from:"
 _BOOKKEEPING = frozenset(
     {"session", "thinking_level_change", "model_change", "label", "session_info", "custom"}
 )
-_NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
+_INVALID_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether the first record is the header of a session."""
     try:
         first = msgspec.json.decode(head.split(b"\n", 1)[0])
@@ -36,9 +50,9 @@ def recognises(head: bytes, name: str) -> bool:
     return get(first, ("type",)) == "session" and "cwd" in first and "id" in first
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """A session for each branch, in segments that end at pi's compactions."""
-    entries = objects(list(records))
+    entries = objects_in(list(records))
     header = next((entry for entry in entries if entry.get("type") == "session"), None)
     id = text_at(header, "id")
     told: set[int] = set()
@@ -67,10 +81,10 @@ def _branches(entries: Sequence[Object]) -> Iterator[list[Object]]:
     inner = set(parents)
     for leaf in place.values():
         if leaf not in inner:
-            yield _way(entries, parents, leaf)
+            yield _branch_to(entries, parents, leaf)
 
 
-def _way(entries: Sequence[Object], parents: Sequence[int | None], leaf: int) -> list[Object]:
+def _branch_to(entries: Sequence[Object], parents: Sequence[int | None], leaf: int) -> list[Object]:
     way: list[Object] = []
     at: int | None = leaf
     while at is not None:  # a parent always stands before its children
@@ -79,23 +93,29 @@ def _way(entries: Sequence[Object], parents: Sequence[int | None], leaf: int) ->
     return way[::-1]
 
 
-def _segments(branch: Sequence[Object], told: set[int], id: str, source: str) -> Iterator[Session]:
-    history, segment = History("anthropic"), 0
+def _segments(
+    branch: Sequence[Object], repeated: set[int], id: str, source: str
+) -> Iterator[RecordedSession]:
+    history, segment = SessionBuilder("anthropic"), 0
     for position, entry in enumerate(branch):
         if entry.get("type") != "compaction":
-            _read_entry(history, entry, told)
+            _read_entry(history, entry, repeated)
             continue
-        if session := history.session(id, AGENT, source, segment):
+        if session := history.build(id, AGENT, source, segment):
             yield session
-        history, segment = History("anthropic"), segment + 1
-        history.hear(_text(f"{_COMPACTED}\n\n<summary>\n{text_at(entry, 'summary')}\n</summary>"))
-        for kept in _kept(branch, position):
-            _read_entry(history, kept, told)
-    if session := history.session(id, AGENT, source, segment):
+        history, segment = SessionBuilder("anthropic"), segment + 1
+        history.add_input(
+            _text_block(
+                f"{_COMPACTION_INTRO}\n\n<summary>\n{text_at(entry, 'summary')}\n</summary>"
+            )
+        )
+        for kept in _preserved_entries(branch, position):
+            _read_entry(history, kept, repeated)
+    if session := history.build(id, AGENT, source, segment):
         yield session
 
 
-def _kept(branch: Sequence[Object], position: int) -> Sequence[Object]:
+def _preserved_entries(branch: Sequence[Object], position: int) -> Sequence[Object]:
     """The records before a compaction that stay beside its summary."""
     first = branch[position].get("firstKeptEntryIndex")
     if isinstance(first, int) and first >= 0:
@@ -107,113 +127,119 @@ def _kept(branch: Sequence[Object], position: int) -> Sequence[Object]:
     return ()
 
 
-def _read_entry(history: History, entry: Object, told: set[int]) -> None:
+def _read_entry(history: SessionBuilder, entry: Object, is_repeated: set[int]) -> None:
     kind = text_at(entry, "type")
     if kind == "message":
-        _read_message(history, entry, told)
+        _read_message(history, entry, is_repeated)
     elif kind == "custom_message":
-        history.hear(*_blocks(history, entry.get("content")))
+        history.add_input(*_content_blocks(history, entry.get("content")))
     elif kind == "branch_summary":
-        history.hear(_came_back(entry))
+        history.add_input(_branch_summary(entry))
     elif kind not in _BOOKKEEPING and kind != "compaction":
-        history.unknown(kind)
+        history.count_unknown(kind)
 
 
-def _read_message(history: History, entry: Object, told: set[int]) -> None:
+def _read_message(history: SessionBuilder, entry: Object, is_repeated: set[int]) -> None:
     message = entry.get("message")
     role, content = get(message, ("role",)), get(message, ("content",))
     if role == "assistant":
-        _read_answer(history, entry, told)
+        _read_answer(history, entry, is_repeated)
     elif role == "toolResult":
-        result: Object = {"type": "tool_result", "tool_use_id": _id(message, "toolCallId")}
-        result["content"] = _blocks(history, content)
-        history.result(_id(message, "toolCallId"), {**result, "is_error": _failed(message)})
+        result: Object = {"type": "tool_result", "tool_use_id": _call_id(message, "toolCallId")}
+        result["content"] = _content_blocks(history, content)
+        history.add_result(
+            _call_id(message, "toolCallId"), {**result, "is_error": _is_failed(message)}
+        )
     elif role in ("user", "custom", "hookMessage"):
-        history.hear(*_blocks(history, content))
+        history.add_input(*_content_blocks(history, content))
     elif role == "bashExecution":
         if not get(message, ("excludeFromContext",)):
-            history.hear(_text(_ran(message)))
+            history.add_input(_text_block(_command_text(message)))
     elif role == "branchSummary":
-        history.hear(_came_back(message))
+        history.add_input(_branch_summary(message))
     else:
-        history.unknown(role)
+        history.count_unknown(role)
 
 
-def _read_answer(history: History, entry: Object, told: set[int]) -> None:
+def _read_answer(history: SessionBuilder, entry: Object, is_repeated: set[int]) -> None:
     message = entry.get("message")
     if get(message, ("stopReason",)) == "error":  # pi asks again without it
-        history.leave("answer", "that ended in an error")
+        history.count_skipped("answer", "that ended in an error")
         return
-    sent = None if id(entry) in told else _sent(entry)
-    told.add(id(entry))
+    sent = None if id(entry) in is_repeated else _request(entry)
+    is_repeated.add(id(entry))
     signed = get(message, ("api",)) == "anthropic-messages"
-    pieces = (_piece(history, block, signed) for block in objects(get(message, ("content",))))
-    history.answer([piece for piece in pieces if piece is not None], sent)
+    pieces = (
+        _answer_piece(history, block, signed) for block in objects_in(get(message, ("content",)))
+    )
+    history.add_answer([piece for piece in pieces if piece is not None], sent)
 
 
-def _sent(entry: Object) -> Sent:
+def _request(entry: Object) -> RecordedRequest:
     message = entry.get("message")
-    time = seconds(entry.get("timestamp"))
+    time = parse_timestamp(entry.get("timestamp"))
     usage = get(message, ("usage",))
-    read, written = count(usage, "cacheRead"), count(usage, "cacheWrite")
-    billed = Usage(count(usage, "input"), read, written, 0, count(usage, "output"))
+    read, written = token_count(usage, "cacheRead"), token_count(usage, "cacheWrite")
+    billed = Usage(token_count(usage, "input"), read, written, 0, token_count(usage, "output"))
     if time is None:
-        time = seconds(get(message, ("timestamp",)))
-    return Sent(0, time, reported(billed), text_at(message, "model") or None)
+        time = parse_timestamp(get(message, ("timestamp",)))
+    return RecordedRequest(0, time, usage_or_none(billed), text_at(message, "model") or None)
 
 
-def _piece(history: History, block: Object, signed: bool) -> Piece | None:
+def _answer_piece(history: SessionBuilder, block: Object, signed: bool) -> TurnPiece | None:
     kind = block.get("type")
     if kind == "toolCall":
-        call = _id(block, "id")
-        given = objects([block.get("arguments")])  # half an answer may hold half of them, as text
+        call = _call_id(block, "id")
+        given = objects_in(
+            [block.get("arguments")]
+        )  # half an answer may hold half of them, as text
         tool: Object = {"type": "tool_use", "id": call, "name": text_at(block, "name")}
         return call, {**tool, "input": given[0] if given else {}}
     if kind == "thinking":
         signature = text_at(block, "thinkingSignature")
         if signed and signature:
-            return None, _thought(block, signature)
-        kind, block = "text", _text(text_at(block, "thinking"))
+            return None, _reasoning_block(block, signature)
+        kind, block = "text", _text_block(text_at(block, "thinking"))
     if kind != "text":
-        history.leave("block", f"of kind {str(kind)[:40]!r}")
+        history.count_skipped("block", f"of kind {str(kind)[:40]!r}")
         return None
     text = text_at(block, "text")
-    return (None, _text(text)) if text.strip() else None
+    return (None, _text_block(text)) if text.strip() else None
 
 
-def _thought(block: Object, signature: str) -> Object:
+def _reasoning_block(block: Object, signature: str) -> Object:
     if block.get("redacted"):
         return {"type": "redacted_thinking", "data": signature}
     said = {"thinking": text_at(block, "thinking"), "signature": signature}
     return {"type": "thinking", **said}
 
 
-def _blocks(history: History, content: JSON) -> list[JSON]:
+def _content_blocks(history: SessionBuilder, content: JSON) -> list[JSON]:
     """What a user or a tool said; blank text cannot be sent."""
     if isinstance(content, str):
-        return [_text(content)] if content.strip() else []
+        return [_text_block(content)] if content.strip() else []
     blocks: list[JSON] = []
-    for block in objects(content):
+    for block in objects_in(content):
         if block.get("type") == "text":
             if text_at(block, "text").strip():
-                blocks.append(_text(text_at(block, "text")))
+                blocks.append(_text_block(text_at(block, "text")))
         elif block.get("type") == "image":
             media = {"media_type": text_at(block, "mimeType"), "data": text_at(block, "data")}
             blocks.append({"type": "image", "source": {"type": "base64", **media}})
         else:
-            history.leave("block", f"of kind {str(block.get('type'))[:40]!r}")
+            history.count_skipped("block", f"of kind {str(block.get('type'))[:40]!r}")
     return blocks
 
 
-def _text(text: str) -> Object:
+def _text_block(text: str) -> Object:
     return {"type": "text", "text": text}
 
 
-def _came_back(holder: JSON) -> Object:
-    return _text(f"{_CAME_BACK}\n\n<summary>\n{text_at(holder, 'summary')}</summary>")
+def _branch_summary(holder: JSON) -> Object:
+    return _text_block(f"{_BRANCH_INTRO}\n\n<summary>\n{text_at(holder, 'summary')}</summary>")
 
 
-def _ran(message: JSON) -> str:
+def _command_text(message: JSON) -> str:
     """What pi tells the model of a command that the user ran."""
     output = text_at(message, "output")
     told = f"Ran `{text_at(message, 'command')}`\n"
@@ -227,10 +253,10 @@ def _ran(message: JSON) -> str:
     return f"{told}\n\n[Output truncated. Full output: {path}]" if cut else told
 
 
-def _id(holder: JSON, field: str) -> str:
+def _call_id(holder: JSON, field: str) -> str:
     """The id of a call; other providers' ids hold what Anthropic refuses."""
-    return _NOT_IN_AN_ID.sub("_", text_at(holder, field))[:64]
+    return _INVALID_ID_CHARS.sub("_", text_at(holder, field))[:64]
 
 
-def _failed(message: JSON) -> bool:
+def _is_failed(message: JSON) -> bool:
     return get(message, ("isError",)) is True

@@ -1,4 +1,4 @@
-"""Request logs: JSONL, one request body a line, in any of the formats that respool reads.
+"""Logs of request bodies: one session per run of requests that extend one another.
 
 A line may wrap the body, as an object or as text: `body`, `request`, or `request.body`; then the
 usage and the time that were logged beside it are read too.
@@ -18,21 +18,19 @@ from operator import eq
 from pathlib import PurePath
 from typing import cast
 
-from ..codecs.body import HISTORIES, Body
-from ..codecs.codec import FormatName
-from ..codecs.detect import detect
-from ..codecs.json_tree import JSON, Object, compact_text, get
-from ..codecs.marks import strip_marks
-from ..codecs.reading import read_body
 from ..errors import PassedThrough, UnreadableRequest
-from .heads import first_line, top_fields
-from .history import seconds
-from .records import decoded
-from .session import Sent, Session, Skipped
-from .usages import told_usage
+from ..wire.base import HISTORY_FIELDS, FormatName, RequestBody
+from ..wire.body import read_body
+from ..wire.detect import detect_format
+from ..wire.json import JSON, Object, compact_json, get
+from ..wire.message_identity import strip_breakpoints
+from .session import RecordedRequest, RecordedSession, Skipped, parse_timestamp, parse_usage
+from .transcript_file import decode_json, first_line, top_fields
 
 AGENT = "request-log"
-OPEN = 8  # conversations that may take turns before the one idle for longest counts as over
+MAX_OPEN_RUNS = (
+    8  # conversations that may take turns before the one idle for longest counts as over
+)
 
 # The fields of a request beside its history: what else a line may have and be one for certain.
 _FIELDS = frozenset(
@@ -45,20 +43,20 @@ _FIELDS = frozenset(
     generation_config toolConfig tool_config safetySettings safety_settings
     """.split()  # noqa: SIM905 - reads better
 )
-_HEAD = ("tools", "system", "instructions", "systemInstruction", "system_instruction")
-_WRAPS = (("request", "body"), ("body",), ("request",))
-_USAGES = (
+_HEAD_FIELDS = ("tools", "system", "instructions", "systemInstruction", "system_instruction")
+_BODY_PATHS = (("request", "body"), ("body",), ("request",))
+_USAGE_PATHS = (
     ("response", "body", "usage"),
     ("response", "body", "usageMetadata"),
     ("response", "usage"),
     ("response", "usageMetadata"),
     ("usage",),
 )
-_TIMES = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime")
-_AS_TEXT = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
+_TIME_FIELDS = ("timestamp", "time", "ts", "created_at", "created", "start_time", "startTime")
+_ENCODED_BODY = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
 
 
-def recognises(head: bytes, name: str) -> bool:
+def recognizes(head: bytes, name: str) -> bool:
     """Whether a file that begins so has a request body on its first line."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
@@ -66,85 +64,87 @@ def recognises(head: bytes, name: str) -> bool:
     fields = top_fields(line)
     if _is_body(fields, line != head.lstrip()):
         return True
-    return not _told_otherwise(fields) and any(_wraps(fields.get(w[0], b""), w) for w in _WRAPS)
+    return not _is_transcript(fields) and any(
+        _has_body(fields.get(w[0], b""), w) for w in _BODY_PATHS
+    )
 
 
 def _is_body(fields: dict[str, bytes], whole: bool) -> bool:
-    beside = fields.keys() - set(HISTORIES)
-    histories = [fields[name][:1] for name in HISTORIES if name in fields]
+    beside = fields.keys() - set(HISTORY_FIELDS)
+    histories = [fields[name][:1] for name in HISTORY_FIELDS if name in fields]
     if not histories:  # it may stand behind fields that fill the head
         return not whole and "model" in beside and beside <= _FIELDS
     if histories != [b"["]:
         return False
-    return beside <= _FIELDS or ("model" in beside and not _told_otherwise(fields))
+    return beside <= _FIELDS or ("model" in beside and not _is_transcript(fields))
 
 
-def _wraps(value: bytes, path: tuple[str, ...]) -> bool:
+def _has_body(value: bytes, path: tuple[str, ...]) -> bool:
     """Whether a field's value is a body, has one inside, or is one as text."""
     if value.startswith(b'"'):
-        return value[1:].lstrip().startswith(b"{") and _AS_TEXT.search(value) is not None
+        return value[1:].lstrip().startswith(b"{") and _ENCODED_BODY.search(value) is not None
     fields = top_fields(value)
     if len(path) > 1:
-        return _wraps(fields.get(path[1], b""), path[1:])
-    return any(fields.get(name, b"").startswith(b"[") for name in HISTORIES)
+        return _has_body(fields.get(path[1], b""), path[1:])
+    return any(fields.get(name, b"").startswith(b"[") for name in HISTORY_FIELDS)
 
 
-def _told_otherwise(fields: dict[str, bytes]) -> bool:
+def _is_transcript(fields: dict[str, bytes]) -> bool:
     """Whether it has what transcripts have and requests do not."""
     return any(name in fields for name in ("agent", "format", "sessionId", "sessionID", "info"))
 
 
-def read(records: Iterable[JSON], source: str) -> Iterator[Session | Skipped]:
+def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The conversations in a log, each when it is over; lines that are no request are named."""
-    runs: list[_Run] = []  # the one that went on last stands last
+    runs: list[_RequestRun] = []  # the one that went on last stands last
     for line, record in enumerate(records, 1):
         try:
-            body = read_body(_unwrapped(record))
-            history = _history(body)
+            body = read_body(_request_body(record))
+            history = _messages(body)
         except (PassedThrough, UnreadableRequest) as why:
             yield Skipped(source, f"request {line}: {why}")
             continue
-        bare = [_bare(message) for message in history]
-        run = _extended(runs, bare)
+        bare = [_without_breakpoints(message) for message in history]
+        run = _extended_run(runs, bare)
         if run is None:
-            if len(runs) == OPEN:
+            if len(runs) == MAX_OPEN_RUNS:
                 yield runs.pop(0).session()
-            run = _Run(source, line)
+            run = _RequestRun(source, line)
         else:
             runs.remove(run)
-        run.take(body, history, bare, record)
+        run.add(body, history, bare, record)
         runs.append(run)
     for run in runs:
         yield run.session()
 
 
-def _unwrapped(record: JSON) -> JSON:
+def _request_body(record: JSON) -> JSON:
     """The body on a line, which may stand in a field, and as text."""
-    if any(get(record, (name,)) is not None for name in HISTORIES):
+    if any(get(record, (name,)) is not None for name in HISTORY_FIELDS):
         return record
-    bodies: list[JSON] = [body for path in _WRAPS if (body := get(record, path)) is not None]
+    bodies: list[JSON] = [body for path in _BODY_PATHS if (body := get(record, path)) is not None]
     body = bodies[0] if bodies else record
-    return decoded(body.encode("utf-8", "replace")) if isinstance(body, str) else body
+    return decode_json(body.encode("utf-8", "replace")) if isinstance(body, str) else body
 
 
-def _beside(record: JSON, cut: int, model: JSON) -> Sent:
+def _request(record: JSON, cut: int, model: JSON) -> RecordedRequest:
     """A request with the usage and the time that were logged with it."""
-    usages: list[JSON] = [get(record, path) for path in _USAGES]
-    usage = told_usage(next((found for found in usages if found is not None), None))
-    times = (seconds(get(record, (name,))) for name in _TIMES)
+    usages: list[JSON] = [get(record, path) for path in _USAGE_PATHS]
+    usage = parse_usage(next((found for found in usages if found is not None), None))
+    times = (parse_timestamp(get(record, (name,))) for name in _TIME_FIELDS)
     time = next((found for found in times if found is not None), None)
-    return Sent(cut, time, usage, model if isinstance(model, str) else None)
+    return RecordedRequest(cut, time, usage, model if isinstance(model, str) else None)
 
 
-def _history(body: Body) -> list[JSON]:
+def _messages(body: RequestBody) -> list[JSON]:
     if not len(body):
         raise UnreadableRequest("Its history is empty.")
     return [body.message(at) for at in range(len(body))]
 
 
-def _bare(message: JSON) -> JSON:
+def _without_breakpoints(message: JSON) -> JSON:
     """The message without its marks; clients make a text a block only to put a mark on it."""
-    bare: JSON = strip_marks(message)
+    bare: JSON = strip_breakpoints(message)
     if not isinstance(bare, dict):
         return bare
     holder = cast(Object, bare)
@@ -154,13 +154,13 @@ def _bare(message: JSON) -> JSON:
     return {**holder, "content": block["text"]} if block.keys() == {"type", "text"} else holder
 
 
-def _extended(runs: Sequence[_Run], bare: Sequence[JSON]) -> _Run | None:
+def _extended_run(runs: Sequence[_RequestRun], bare: Sequence[JSON]) -> _RequestRun | None:
     """The conversation that this history goes on with; the longest where several do."""
-    fitting = [run for run in runs if run.begins(bare)]
+    fitting = [run for run in runs if run.is_prefix_of(bare)]
     return max(fitting, key=len, default=None)
 
 
-class _Run:
+class _RequestRun:
     """Requests that extend one another."""
 
     def __init__(self, source: str, line: int) -> None:
@@ -168,43 +168,43 @@ class _Run:
         self._line = line
         self._head = ""
         self._messages: list[JSON] = []
-        self._bare: list[JSON] = []
-        self._requests: list[Sent] = []
-        self._repeated = 0
+        self._normalized: list[JSON] = []
+        self._requests: list[RecordedRequest] = []
+        self._retries = 0
         self._format: FormatName | None = None
-        self._why = ""
+        self._error = ""
 
     def __len__(self) -> int:
-        return len(self._bare)
+        return len(self._normalized)
 
-    def begins(self, bare: Sequence[JSON]) -> bool:
+    def is_prefix_of(self, bare: Sequence[JSON]) -> bool:
         """Whether this history has all of the run's messages first."""
-        return len(self._bare) <= len(bare) and all(map(eq, self._bare, bare))
+        return len(self._normalized) <= len(bare) and all(map(eq, self._normalized, bare))
 
-    def take(self, body: Body, history: list[JSON], bare: list[JSON], record: JSON) -> None:
+    def add(self, body: RequestBody, history: list[JSON], bare: list[JSON], record: JSON) -> None:
         """Adds a request; one that repeats the last is a retry, which got no answer before."""
-        if self._requests and len(history) == len(self._bare):
-            self._repeated += 1
+        if self._requests and len(history) == len(self._normalized):
+            self._retries += 1
             return
-        self._messages, self._bare = history, bare
+        self._messages, self._normalized = history, bare
         fields = body.fields or {}
         model = fields.get("model")
         if not self._requests:
-            told = (compact_text(fields[name]) for name in _HEAD if fields.get(name))
+            told = (compact_json(fields[name]) for name in _HEAD_FIELDS if fields.get(name))
             self._head = "\n".join(told)
-        self._requests.append(_beside(record, len(history), model))
+        self._requests.append(_request(record, len(history), model))
         if self._format is None:
             try:
-                self._format = detect(body, None)
+                self._format = detect_format(body, None)
             except (PassedThrough, UnreadableRequest) as why:
-                self._why = str(why)  # a later request may tell
+                self._error = str(why)  # a later request may tell
 
-    def session(self) -> Session | Skipped:
+    def session(self) -> RecordedSession | Skipped:
         """The conversation, or why it is none."""
         if self._format is None:
-            return Skipped(self._source, f"request {self._line}: {self._why}")
-        repeated = f"{self._repeated} requests that repeat the one before left out"
-        return Session(
+            return Skipped(self._source, f"request {self._line}: {self._error}")
+        repeated = f"{self._retries} requests that repeat the one before left out"
+        return RecordedSession(
             id=f"{PurePath(self._source).name}:{self._line}",
             agent=AGENT,
             format=self._format,
@@ -212,5 +212,5 @@ class _Run:
             requests=tuple(self._requests),
             source=self._source,
             head=self._head,
-            notes=(repeated,) if self._repeated else (),
+            notes=(repeated,) if self._retries else (),
         )

@@ -1,30 +1,23 @@
-"""Texts cut to their shapes, by kind of content: pure functions, one file each."""
+"""Shapes of texts, by kind of content: pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from ..marker import has_gaps
-from .code import shape_code
-from .cutting import line_count
+from ..markers import has_gaps
+from .content_kind import ShapeKind, can_be, classify
 from .diff import shape_diff
-from .edit import shape_edit
-from .ends import shape_ends
-from .frame import framed
-from .hits import shape_hits
-from .json_value import shape_json
-from .kinds import Shape, kind_of, may_be
-from .listing import shape_listing
-from .log import shape_log
-from .page import shape_page
-from .shaped import Shaped
-from .table import shape_table
-from .test_output import shape_test_output
+from .excerpt import ShapedText, line_count
+from .frame import split_frame
+from .outline import shape_code, shape_page
+from .run_output import shape_edit, shape_ends, shape_log, shape_test_output
+from .search_results import shape_hits, shape_listing
+from .structured_data import shape_json, shape_table
 
-__all__ = ["SHAPES", "Shape", "Shaped", "kind_of", "may_be", "shape"]
+__all__ = ["SHAPES", "ShapeKind", "ShapedText", "classify", "can_be", "shape"]
 
-SHAPES: Final[Mapping[Shape, Callable[[str, int], Shaped | None]]] = {
+SHAPES: Final[Mapping[ShapeKind, Callable[[str, int], ShapedText | None]]] = {
     "code": shape_code,
     "listing": shape_listing,
     "hits": shape_hits,
@@ -39,21 +32,23 @@ SHAPES: Final[Mapping[Shape, Callable[[str, int], Shaped | None]]] = {
 }
 
 
-def shape(text: str, kind: Shape, room: int) -> Shaped | None:
+def shape(text: str, kind: ShapeKind, budget: int) -> ShapedText | None:
     """A text cut to its shape in about so many characters; None when that would not make it less.
 
     What an agent put around an output stays as it is.
     """
     if has_gaps(text):
         return None
-    frame = framed(text)
+    frame = split_frame(text)
     around = len(frame.head) + len(frame.note)
-    shaped = SHAPES[kind](frame.body, max(room - around, room // 2))
+    shaped = SHAPES[kind](frame.body, max(budget - around, budget // 2))
     if shaped is None and kind != "other":
-        shaped = shape_ends(frame.body, max(room - around, room // 2))
+        shaped = shape_ends(frame.body, max(budget - around, budget // 2))
     if shaped is None or len(shaped.text) >= len(frame.body):
         return None
     note = f"\n{frame.note}".removesuffix("\n")
     said = f"{frame.head}{shaped.text}{note}"
-    all = {"lines": line_count(text, 0, len(text)), "chars": len(text)}.get(shaped.unit, shaped.all)
-    return Shaped(said, shaped.gone, all, shaped.unit) if len(said) < len(text) else None
+    all = {"lines": line_count(text, 0, len(text)), "chars": len(text)}.get(
+        shaped.unit, shaped.total
+    )
+    return ShapedText(said, shaped.removed, all, shaped.unit) if len(said) < len(text) else None

@@ -1,4 +1,4 @@
-"""A diff: heads of files and hunks with their counts, and changed lines where they fit."""
+"""Shape of a diff: file and hunk heads with counts, changed lines that fit."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from .cutting import Span, cut, head_of, line_end, lines_in, pick
-from .shaped import Shaped
+from .excerpt import (
+    LineSpan,
+    ShapedText,
+    cut_to_spans,
+    head_of,
+    line_end,
+    select_spans,
+    split_lines,
+)
 
 _HEAD = re.compile(r"\n(?:diff --(?:git|cc|combined) |@@ -|--- (?=[^\n]*\n\+\+\+ ))")
 
@@ -16,7 +23,7 @@ _HEAD = re.compile(r"\n(?:diff --(?:git|cc|combined) |@@ -|--- (?=[^\n]*\n\+\+\+
 class _Head(Struct, gc=False):
     """The head of a file or of a hunk, how far it reaches, and what changed below it."""
 
-    line: Span
+    line: LineSpan
     end: int
     of_hunk: bool
     plus: int = 0
@@ -24,24 +31,24 @@ class _Head(Struct, gc=False):
     alone: bool = False  # the only hunk of its file, whose counts stand at the file's head
 
 
-def shape_diff(text: str, room: int) -> Shaped | None:
+def shape_diff(text: str, budget: int) -> ShapedText | None:
     """Heads of files, heads of hunks, then the changed lines of one hunk after the other."""
     heads = _heads(text)
     if not heads:
         return None
-    before = [head_of(text, min(room // 4, heads[0].line[0]))] if heads[0].line[0] else []
+    before = [head_of(text, min(budget // 4, heads[0].line[0]))] if heads[0].line[0] else []
     files = [head.line for head in heads if not head.of_hunk]
     hunks = [head for head in heads if head.of_hunk]
-    chosen, left = pick([before, files, [head.line for head in hunks]], room)
+    chosen, left = select_spans([before, files, [head.line for head in hunks]], budget)
     for hunk in hunks:
         if hunk.end - hunk.line[1] < 4 * left:
             changed = _changed(text, hunk)
-            more, less = pick([changed], left)
+            more, less = select_spans([changed], left)
             if len(more) == len(changed):
                 chosen, left = [*chosen, *more], less
     counted = [head for head in heads if not (head.of_hunk and head.alone)]
     notes = [(head.line[0], f" [+{head.plus} -{head.minus}]") for head in counted]
-    return cut(text, chosen, room, notes=notes)
+    return cut_to_spans(text, chosen, budget, notes=notes)
 
 
 def _heads(text: str) -> list[_Head]:
@@ -72,7 +79,7 @@ def _count(text: str, hunk: _Head, file: _Head) -> None:
     file.minus += hunk.minus
 
 
-def _changed(text: str, hunk: _Head) -> list[Span]:
+def _changed(text: str, hunk: _Head) -> list[LineSpan]:
     """The lines of a hunk that were added or taken away."""
-    lines = lines_in(text, [(hunk.line[1], hunk.end)])
+    lines = split_lines(text, [(hunk.line[1], hunk.end)])
     return [line for line in lines if text[line[0]] in "+-"]

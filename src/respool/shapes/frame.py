@@ -1,4 +1,4 @@
-"""What an agent's own tools put around an output: heads that tell how it went, notes at the end."""
+"""Frame that an agent puts around an output: status head, notes at the end."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _ENDED = re.compile(
     r"(?:\n(?:Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}|Signal: [^\n]{1,20}"
     r"|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}\s{0,4}\Z"
 )
-_FAR = 1_000  # characters before the end in which that stands
-_MOST = 2_000  # characters of a head or a note that stay as they are
+_SEARCHED_CHARS = 1_000  # characters before the end in which that stands
+_MAX_FRAME_LINES = 2_000  # characters of a head or a note that stay as they are
 
 
-class Frame(Struct, frozen=True, gc=False):
+class OutputFrame(Struct, frozen=True, gc=False):
     """A text in three: what stands before the output, the output, what stands behind it."""
 
     head: str
@@ -42,37 +42,41 @@ class Frame(Struct, frozen=True, gc=False):
     note: str
 
 
-def framed(text: str) -> Frame:
+def split_frame(text: str) -> OutputFrame:
     """Take an output out of its frame.
 
     >>> framed("Exit code: 0\\nOutput:\\nfine").body
     'fine'
     """
-    found = _HEAD.match(text, 0, _MOST) or _ABOVE.match(text, 0, _MOST)
+    found = _HEAD.match(text, 0, _MAX_FRAME_LINES) or _ABOVE.match(text, 0, _MAX_FRAME_LINES)
     start = found.end() if found is not None else 0
     end = len(text)
     if text.endswith((_NOTE_END, _NOTE_END + "\n")):
-        note = text.rfind(_NOTE, max(start, end - _MOST))
+        note = text.rfind(_NOTE, max(start, end - _MAX_FRAME_LINES))
         end = note + 1 if note >= 0 else end
-    elif text.startswith(_BEGUN) and (ended := _ENDED.search(text, max(start, end - _FAR))):
+    elif text.startswith(_BEGUN) and (
+        ended := _ENDED.search(text, max(start, end - _SEARCHED_CHARS))
+    ):
         end = ended.start() + 1
-    return Frame(text[:start], text[start:end], text[end:])
+    return OutputFrame(text[:start], text[start:end], text[end:])
 
 
-def in_part(text: str) -> bool:
+def is_truncated(text: str) -> bool:
     """Whether its agent shows only some of an output, and says so.
 
     >>> in_part("first\\n…6612 tokens truncated…\\nlast"), in_part("first\\nlast")
     (True, False)
     """
-    return _TRUNCATED.search(text) is not None or bool(kept_in(text))
+    return _TRUNCATED.search(text) is not None or bool(full_output_path(text))
 
 
-def kept_in(text: str) -> str:
+def full_output_path(text: str) -> str:
     """Where all of an output is that its agent shows only in part; "" if it says nothing of that.
 
     >>> kept_in("Output too large to read at once (9 KB). Saved to: /tmp/out.txt\\nfirst")
     '/tmp/out.txt'
     """
-    found = _ABOVE.match(text, 0, _MOST) or _BELOW.search(text, max(0, len(text) - _FAR))
+    found = _ABOVE.match(text, 0, _MAX_FRAME_LINES) or _BELOW.search(
+        text, max(0, len(text) - _SEARCHED_CHARS)
+    )
     return "" if found is None else found[1].strip()

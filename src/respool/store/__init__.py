@@ -1,43 +1,44 @@
-"""The store: originals, facts and records, kept on this machine and nowhere else."""
+"""The store: originals, facts and request records, kept on this machine only."""
 
-from .protocol import Store
-from .record import (
-    Conversation,
-    EditMade,
-    FetchedAgain,
-    Forgotten,
-    Latest,
-    Lineage,
-    Mode,
-    Record,
-    Reproduction,
-    Sent,
+from .base import (
+    ConversationSummary,
+    ForgetResult,
+    ParentRequest,
+    PeriodTotal,
+    PriorRequests,
+    RecordedEdit,
+    RefetchedResult,
+    RejectedRequest,
+    RequestLineage,
+    RequestMode,
+    RequestRecord,
     SentAs,
-    Total,
-    Usage,
+    Store,
+    StoredUsage,
+    StoreUnavailable,
+    UnavailableReason,
 )
-from .settings import Retention, store_path
+from .retention import Retention, store_path
 from .sqlite import SQLiteStore
-from .unavailable import StoreUnavailable, Why
 
 __all__ = [
-    "Conversation",
-    "EditMade",
-    "FetchedAgain",
-    "Forgotten",
-    "Latest",
-    "Lineage",
-    "Mode",
-    "Record",
-    "Reproduction",
+    "ConversationSummary",
+    "RecordedEdit",
+    "RefetchedResult",
+    "ForgetResult",
+    "ParentRequest",
+    "RequestLineage",
+    "RequestMode",
+    "RequestRecord",
+    "RejectedRequest",
     "Retention",
     "SQLiteStore",
-    "Sent",
+    "PriorRequests",
     "SentAs",
     "Store",
     "StoreUnavailable",
-    "Total",
-    "Usage",
-    "Why",
+    "PeriodTotal",
+    "StoredUsage",
+    "UnavailableReason",
     "store_path",
 ]

@@ -1,4 +1,4 @@
-"""What is too old, or too much, goes: the longest unused conversation first, in small steps.
+"""Retention settings, the sweep that applies them, and deletion on request.
 
 A conversation goes as a whole, when its last request is too long ago. While it goes on, all of its
 originals stay, however old they are: its history still holds their markers. The limit of size
@@ -8,38 +8,254 @@ takes conversations before their time, but none that went on in the last days.
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from .removal import remove_some
-from .settings import Retention
+from msgspec import Struct
 
-_ROWS = 200  # that one step deletes: milliseconds, for requests wait meanwhile
-_AGREEING = 100  # requests by which a clock is believed
-_PAGES = 500  # that one step gives back to the disk
+from ..config import STORE, STORE_DAYS, STORE_MEGABYTES
+from ..errors import PolicyError
+from .base import ForgetResult
+from .database_file import renew_stamp
+
+LIVE_DAYS = 3.0  # a conversation that went on this lately keeps all of its originals
+_MIN_VALUE = 1
+_MAX_DAYS = 36_500
+_MAX_MEGABYTES = 10_000_000
+_FILE_NAME = "respool.db"
 
 
-def step(connection: sqlite3.Connection, retention: Retention, now: float) -> bool:
+class Retention(Struct, frozen=True):
+    """How long a conversation stays after its last request, and how large all of them may be."""
+
+    days: float = 30.0  # agents resume sessions of last week; hardly one of last month
+    megabytes: float = 1_000.0  # a month of heavy use is a third of it
+
+    def __post_init__(self) -> None:
+        _check_range("days", self.days, _MAX_DAYS)
+        _check_range("megabytes", self.megabytes, _MAX_MEGABYTES)
+
+    @property
+    def seconds(self) -> float:
+        """The age at which a conversation goes."""
+        return self.days * 86_400
+
+    @property
+    def live_seconds(self) -> float:
+        """The age under which the limit of size cannot touch a conversation."""
+        return min(self.days, LIVE_DAYS) * 86_400
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Retention:
+        """What RESPOOL_STORE_DAYS and RESPOOL_STORE_MEGABYTES say; the defaults without them."""
+        given = os.environ if environ is None else environ
+        return cls(
+            _number_from_env(given, STORE_DAYS, cls().days, _MAX_DAYS),
+            _number_from_env(given, STORE_MEGABYTES, cls().megabytes, _MAX_MEGABYTES),
+        )
+
+
+def store_path(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Path:
+    """The file that RESPOOL_STORE names, or the usual one of this platform."""
+    given = os.environ if environ is None else environ
+    named = given.get(STORE, "").strip()
+    if not named:
+        return _state_folder(given, home or Path.home()) / "respool" / _FILE_NAME
+    path = Path(named).expanduser()
+    if not path.is_absolute():
+        raise PolicyError(
+            f"environment: {STORE}={named!r} is not allowed; allowed: the whole path of a file"
+        )
+    return path
+
+
+def _state_folder(environ: Mapping[str, str], home: Path) -> Path:
+    """Where programs of this platform keep their state."""
+    if sys.platform == "win32":
+        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return home / "Library" / "Application Support"
+    state = Path(environ.get("XDG_STATE_HOME", ""))
+    return state if state.is_absolute() else home / ".local" / "state"
+
+
+def _number_from_env(environ: Mapping[str, str], name: str, default: float, maximum: int) -> float:
+    text = environ.get(name, "").strip()
+    try:
+        value = float(text) if text else default
+    except ValueError:
+        value = float("nan")  # which is in no range
+    if not _MIN_VALUE <= value <= maximum:
+        raise _range_error(f"environment: {name}={text!r}", maximum)
+    return value
+
+
+def _check_range(name: str, value: float, maximum: int) -> None:
+    if not _MIN_VALUE <= value <= maximum:
+        raise _range_error(f"Retention: {name}={value!r}", maximum)
+
+
+def _range_error(what: str, maximum: int) -> PolicyError:
+    return PolicyError(f"{what} is not allowed; allowed: a number from {_MIN_VALUE} to {maximum:,}")
+
+
+NO_LIMIT = 2**31  # more rows than any conversation has
+
+
+def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -> bool:
+    """Delete some rows of a conversation, its originals first; whether it is gone altogether."""
+    if remove_original_links(connection, conversation, limit) == limit:
+        return False
+    for table in ("requests", "reproductions"):
+        done = connection.execute(
+            f"DELETE FROM {table} WHERE rowid IN"  # noqa: S608 - a name of our own
+            f" (SELECT rowid FROM {table} WHERE conversation = ? LIMIT ?)",
+            (conversation, limit),
+        )
+        if done.rowcount == limit:
+            return False
+    connection.execute(
+        """DELETE FROM facts WHERE conversation = (SELECT name FROM conversations WHERE id = ?1)
+        AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.name = facts.conversation
+            AND c.id <> ?1)""",
+        (conversation,),
+    )
+    connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
+    return True
+
+
+def remove_original_links(
+    connection: sqlite3.Connection, conversation: int, limit: int, before: float | None = None
+) -> int:
+    """Let a conversation go without some of its originals; those that no other has are deleted."""
+    renew_stamp(connection)
+    refs = connection.execute(
+        """SELECT ref FROM kept WHERE conversation = ?1 AND (?3 IS NULL OR time < ?3) LIMIT ?2""",
+        (conversation, limit, before),
+    ).fetchall()
+    connection.executemany(
+        "DELETE FROM kept WHERE conversation = ? AND ref = ?",
+        [(conversation, *row) for row in refs],
+    )
+    _remove_unreferenced(connection, [row[0] for row in refs])
+    return len(refs)
+
+
+def _remove_unreferenced(connection: sqlite3.Connection, refs: Iterable[str]) -> None:
+    connection.executemany(
+        """DELETE FROM originals WHERE ref = ?1
+        AND NOT EXISTS (SELECT 1 FROM kept WHERE kept.ref = ?1)""",
+        [(ref,) for ref in refs],
+    )
+
+
+_COUNTED_TABLES = ("conversations", "originals", "requests")
+
+
+def delete_matching(
+    connection: sqlite3.Connection,
+    owner: str | None,
+    conversation: str | None,
+    before: float | None,
+) -> ForgetResult:
+    """Delete all that fits: of this owner, of this conversation, from before this time."""
+    counted = _row_counts(connection)
+    rows = connection.execute(
+        """SELECT id, last FROM conversations
+        WHERE (?1 IS NULL OR owner = ?1) AND (?2 IS NULL OR name = ?2)""",
+        (owner, conversation),
+    ).fetchall()
+    for id, last in rows:
+        if before is None or last < before:
+            remove_rows(connection, id, NO_LIMIT)
+        else:
+            _remove_before(connection, id, before)
+    if owner is None:
+        _delete_facts(connection, conversation, before)
+    left = _row_counts(connection)
+    gone = [had - has for had, has in zip(counted, left, strict=True)]
+    return ForgetResult(*gone, erased=False)
+
+
+def vacuum(connection: sqlite3.Connection) -> bool:
+    """Write the file anew without what was deleted; whether no old byte is left in it or its log.
+
+    Deleted rows were overwritten already, but copies of small ones can remain in parts of pages
+    that are not in use, and older versions of pages in the log.
+    """
+    anew = _try_statement(
+        connection, "VACUUM"
+    )  # not without space for a second copy, or beside a writer
+    return _try_statement(connection, "PRAGMA wal_checkpoint(TRUNCATE)") and anew
+
+
+def _try_statement(connection: sqlite3.Connection, statement: str) -> bool:
+    """Whether a statement could be carried out; a checkpoint says of itself whether it was not."""
+    try:
+        rows = connection.execute(statement).fetchall()
+    except sqlite3.OperationalError:
+        return False
+    return not rows or not rows[0][0]
+
+
+def _remove_before(connection: sqlite3.Connection, conversation: int, before: float) -> None:
+    """Of a conversation that goes on, only what is older."""
+    remove_original_links(connection, conversation, NO_LIMIT, before)
+    for table in ("requests", "reproductions"):
+        connection.execute(
+            f"DELETE FROM {table} WHERE conversation = ? AND time < ?",  # noqa: S608 - our names
+            (conversation, before),
+        )
+
+
+def _delete_facts(
+    connection: sqlite3.Connection, conversation: str | None, before: float | None
+) -> None:
+    """Delete facts, those of conversations of which nothing else is known too."""
+    connection.execute(
+        """DELETE FROM facts WHERE (?1 IS NULL OR conversation = ?1)
+        AND (?2 IS NULL OR time < ?2)""",
+        (conversation, before),
+    )
+
+
+def _row_counts(connection: sqlite3.Connection) -> list[int]:
+    return [
+        connection.execute(f"SELECT count(*) FROM {table}").fetchall()[0][0]  # noqa: S608 - ours
+        for table in _COUNTED_TABLES
+    ]
+
+
+_ROWS_PER_STEP = 200  # that one step deletes: milliseconds, for requests wait meanwhile
+_CLOCK_AGREEMENT_REQUESTS = 100  # requests by which a clock is believed
+_PAGES_PER_STEP = 500  # that one step gives back to the disk
+
+
+def sweep_step(connection: sqlite3.Connection, retention: Retention, now: float) -> bool:
     """Delete a little of what is to go; whether there may be more."""
-    _bring_back(connection, now)
-    oldest = _oldest(connection)
-    if oldest is not None and _goes(connection, oldest[1], retention, now):
-        remove_some(connection, oldest[0], _ROWS)
+    _clamp_future_times(connection, now)
+    oldest = _oldest_conversation(connection)
+    if oldest is not None and _is_expired(connection, oldest[1], retention, now):
+        remove_rows(connection, oldest[0], _ROWS_PER_STEP)
         return True
-    return _remove_facts(connection, now - retention.seconds) == _ROWS or _shrink(connection)
+    return _expire_facts(connection, now - retention.seconds) == _ROWS_PER_STEP or _release_pages(
+        connection
+    )
 
 
-def _bring_back(connection: sqlite3.Connection, now: float) -> None:
+def _clamp_future_times(connection: sqlite3.Connection, now: float) -> None:
     """What a clock that was wrong has dated ahead is as old as this moment, and ages from here.
 
     Not before many requests in a row agree with the clock: perhaps it is wrong now, and behind.
     """
     ((latest, count),) = connection.execute(
         "SELECT max(time), count(*) FROM (SELECT time FROM requests ORDER BY rowid DESC LIMIT ?)",
-        (_AGREEING,),
+        (_CLOCK_AGREEMENT_REQUESTS,),
     ).fetchall()
-    if count < _AGREEING or latest > now:
+    if count < _CLOCK_AGREEMENT_REQUESTS or latest > now:
         return
     connection.execute("UPDATE conversations SET last = ?1 WHERE last > ?1", (now,))
     connection.execute("UPDATE facts SET time = ?1 WHERE time > ?1", (now,))
@@ -53,7 +269,7 @@ def remove_old_files(files: Iterable[Path], retention: Retention, now: float) ->
                 file.unlink()
 
 
-def size_of(connection: sqlite3.Connection) -> int:
+def used_bytes(connection: sqlite3.Connection) -> int:
     """The bytes in use, without free pages."""
     figures = [
         connection.execute(f"PRAGMA {name}").fetchall()[0][0]
@@ -62,37 +278,39 @@ def size_of(connection: sqlite3.Connection) -> int:
     return (figures[0] - figures[1]) * figures[2]
 
 
-def _oldest(connection: sqlite3.Connection) -> tuple[int, float] | None:
+def _oldest_conversation(connection: sqlite3.Connection) -> tuple[int, float] | None:
     rows = connection.execute(
         "SELECT id, last FROM conversations ORDER BY last, id LIMIT 1"
     ).fetchall()
     return rows[0] if rows else None
 
 
-def _goes(connection: sqlite3.Connection, last: float, retention: Retention, now: float) -> bool:
+def _is_expired(
+    connection: sqlite3.Connection, last: float, retention: Retention, now: float
+) -> bool:
     """Whether a conversation that was last used then is to go."""
     if last < now - retention.seconds:
         return True
     is_live = last >= now - retention.live_seconds
-    return not is_live and size_of(connection) > retention.megabytes * 1_000_000
+    return not is_live and used_bytes(connection) > retention.megabytes * 1_000_000
 
 
-def _remove_facts(connection: sqlite3.Connection, limit: float) -> int:
+def _expire_facts(connection: sqlite3.Connection, limit: float) -> int:
     """Delete old facts of conversations of which nothing else is known."""
     done = connection.execute(
         """DELETE FROM facts WHERE (conversation, kind, prefix) IN (
             SELECT conversation, kind, prefix FROM facts WHERE time < ?
             AND NOT EXISTS (SELECT 1 FROM conversations c WHERE c.name = facts.conversation)
             LIMIT ?)""",
-        (limit, _ROWS),
+        (limit, _ROWS_PER_STEP),
     )
     return done.rowcount
 
 
-def _shrink(connection: sqlite3.Connection) -> bool:
+def _release_pages(connection: sqlite3.Connection) -> bool:
     """Give free pages back to the disk, when they are many."""
     ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
-    if free <= _PAGES:
+    if free <= _PAGES_PER_STEP:
         return False
-    connection.execute(f"PRAGMA incremental_vacuum({_PAGES})").fetchall()
+    connection.execute(f"PRAGMA incremental_vacuum({_PAGES_PER_STEP})").fetchall()
     return True

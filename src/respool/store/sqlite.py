@@ -12,27 +12,33 @@ import msgspec
 from msgspec.structs import replace
 
 from ..facts import Facts
-from . import facts as known_facts
 from . import originals as texts
-from . import reproductions as cases
-from . import requests
+from . import record_tables
+from . import record_tables as cases
+from . import record_tables as known_facts
+from .base import (
+    ConversationSummary,
+    ForgetResult,
+    PeriodTotal,
+    PriorRequests,
+    RecordedEdit,
+    RejectedRequest,
+    RequestLineage,
+    RequestRecord,
+    StoreUnavailable,
+    UnavailableReason,
+)
 from .database import Connection, Database
-from .forgetting import erase, forget
-from .opening import quarantined
-from .packing import Damaged
-from .record import Conversation, EditMade, Forgotten, Lineage, Record, Reproduction, Sent, Total
-from .recorder import Recorder
-from .remembering import Remembered
-from .retention import remove_old_files, step
-from .schema import stamp_of
-from .settings import Retention
-from .unavailable import StoreUnavailable, Why
+from .database_file import quarantined_files, read_stamp
+from .originals import DamagedData, ReferenceCache
+from .record_queue import RecordQueue
+from .retention import Retention, delete_matching, remove_old_files, sweep_step, vacuum
 
-_REF = re.compile(r"[a-z2-7]{20}", re.ASCII)
-_WAIT = 2.0  # seconds: no request should wait longer for another process
-_CLOSING = 5.0
-_NEXT_STEP = 0.1  # seconds, for others want to write too
-_NEXT_ROUND = 600.0
+_REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
+_LOCK_TIMEOUT = 2.0  # seconds: no request should wait longer for another process
+_CLOSE_TIMEOUT = 5.0
+_STEP_INTERVAL = 0.1  # seconds, for others want to write too
+_ROUND_INTERVAL = 600.0
 
 
 class SQLiteStore:
@@ -47,7 +53,7 @@ class SQLiteStore:
         path: str | os.PathLike[str],
         *,
         retention: Retention | None = None,
-        wait: float = _WAIT,
+        wait: float = _LOCK_TIMEOUT,
         create: bool = True,
         salt: bytes | None = None,
         clock: Callable[[], float] = time.time,
@@ -56,16 +62,16 @@ class SQLiteStore:
         self._retention = retention or Retention()
         self._clock = clock
         self._database = Database(self.path, wait, create=create, salt=salt)
-        self._remembered = Remembered()
-        self._recorder = Recorder(self._write_records, self._tend)
+        self._reference_cache = ReferenceCache()
+        self._queue = RecordQueue(self._write_records, self._maintain)
 
     def salt(self) -> bytes:
         """What API keys are to be hashed with, before anything here hears of them."""
         return self._database.salt()
 
-    def salt_so_far(self) -> bytes:
+    def provisional_salt(self) -> bytes:
         """The same at once; until the file can be opened, what a new one would be given."""
-        return self._database.salt_so_far()
+        return self._database.provisional_salt()
 
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
         """Keep texts under their references; they are durable when this returns."""
@@ -73,106 +79,110 @@ class SQLiteStore:
             return
         now, key, refs = self._clock(), (owner, conversation), originals.keys()
         stamp = self._database.read(self._stamp)
-        if self._remembered.has_all(key, stamp, refs, now - texts.STALE):
+        if self._reference_cache.has_all(key, stamp, refs, now - texts.STALE_SECONDS):
             return
-        lacking = self._database.read(lambda c: texts.lacking(c, owner, conversation, refs, now))
+        lacking = self._database.read(
+            lambda c: texts.find_missing(c, owner, conversation, refs, now)
+        )
         if lacking.refs:
             stamp = self._keep(owner, conversation, originals, lacking, now)
-        self._remembered.add(key, stamp, refs, now if lacking.refs else lacking.last)
+        self._reference_cache.add(key, stamp, refs, now if lacking.refs else lacking.last_used)
 
     def _keep(
         self,
         owner: str,
         conversation: str,
         originals: Mapping[str, str],
-        lacking: texts.Lacking,
+        lacking: texts.MissingOriginals,
         now: float,
     ) -> bytes:
         """Write what a conversation lacks; the stamp under which it then has it."""
-        ready = {ref: texts.pack(ref, originals[ref]) for ref in lacking.nowhere}
+        ready = {ref: texts.pack_original(ref, originals[ref]) for ref in lacking.unstored}
         wanted = {ref: originals[ref] for ref in lacking.refs}
 
         def work(c: Connection) -> bytes:
-            row = texts.conversation_id(c, owner, conversation, now)
-            texts.keep(c, row, wanted, ready, now)
+            row = texts.ensure_conversation(c, owner, conversation, now)
+            texts.keep_originals(c, row, wanted, ready, now)
             return self._stamp(c)
 
         return self._database.write(work)
 
     def _stamp(self, c: Connection) -> bytes:
         """What stays the same while nothing is deleted, and the file is the one that was opened."""
-        return self._database.openings.to_bytes(8) + stamp_of(c)
+        return self._database.openings.to_bytes(8) + read_stamp(c)
 
     def original(self, ref: str, owner: str | None) -> str | None:
         """The text behind a reference; None if this owner has none."""
-        if not _REF.fullmatch(ref):
+        if not _REFERENCE.fullmatch(ref):
             return None
         try:
-            return self._database.read(lambda c: texts.original(c, ref, owner))
-        except Damaged:
-            self._database.write(lambda c: texts.discard(c, ref))
+            return self._database.read(lambda c: texts.read_original(c, ref, owner))
+        except DamagedData:
+            self._database.write(lambda c: texts.discard_original(c, ref))
             return None
 
-    def holds(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
+    def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
         """Those of the references that lead to a text for this owner."""
-        asked = [ref for ref in refs if _REF.fullmatch(ref)]
-        return self._database.read(lambda c: texts.readable(c, asked, owner))
+        asked = [ref for ref in refs if _REFERENCE.fullmatch(ref)]
+        return self._database.read(lambda c: texts.find_readable(c, asked, owner))
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
         """All that this owner may read, as `respool.expand` takes it; read when it is asked for."""
-        return _Originals(self, owner)
+        return _OriginalMapping(self, owner)
 
     def refs(self, owner: str | None) -> list[str]:
         """Every reference that leads to a text for this owner."""
-        return self._database.read(lambda c: texts.refs(c, owner))
+        return self._database.read(lambda c: texts.readable_refs(c, owner))
 
     def facts(self, conversation: str) -> Facts:
         """What is known of a conversation, by any process."""
-        return self._database.read(lambda c: known_facts.facts(c, conversation))
+        return self._database.read(lambda c: known_facts.read_facts(c, conversation))
 
-    def note(self, conversation: str, facts: Facts) -> None:
+    def add_facts(self, conversation: str, facts: Facts) -> None:
         """Write facts down for all processes; durable when this returns, the first writer wins."""
-        new = known_facts.unknown(facts, self.facts(conversation))
+        new = known_facts.new_fact_rows(facts, self.facts(conversation))
         if new:
             now = self._clock()
-            self._database.write(lambda c: known_facts.note(c, conversation, new, now))
+            self._database.write(lambda c: known_facts.write_facts(c, conversation, new, now))
 
-    def record(self, record: Record) -> bool:
+    def record(self, record: RequestRecord) -> bool:
         """Write a request down soon; never waits. False: too many wait already, and it is lost."""
-        return self._recorder.record(record)
+        return self._queue.record(record)
 
     @property
     def dropped(self) -> int:
         """How many records were lost because too many waited, or could not be written."""
-        return self._recorder.dropped
+        return self._queue.dropped
 
-    def reproduce(self, case: Reproduction) -> None:
+    def add_rejected(self, case: RejectedRequest) -> None:
         """Write down a request that the provider rejected once compacted."""
-        small = cases.bounded(case)
+        small = cases.bound_rejected(case)
         body = msgspec.json.encode(small)
-        self._database.write(lambda c: cases.reproduce(c, small, body))
+        self._database.write(lambda c: cases.write_rejected(c, small, body))
 
-    def reproductions(self, owner: str | None) -> list[Reproduction]:
+    def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Those cases, the latest first."""
-        return self._database.read(lambda c: cases.reproductions(c, owner))
+        return self._database.read(lambda c: cases.read_rejected(c, owner))
 
     def conversations(
         self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
-    ) -> list[Conversation]:
+    ) -> list[ConversationSummary]:
         """A page of conversations, the latest first, behind (last, id) of the page before."""
-        return self._database.read(lambda c: requests.conversations(c, owner, behind, limit))
+        return self._database.read(
+            lambda c: record_tables.read_conversations(c, owner, behind, limit)
+        )
 
     def requests(
         self, conversation: str, owner: str | None, *, after: float = 0.0, limit: int = 1_000
-    ) -> list[Record]:
+    ) -> list[RequestRecord]:
         """A conversation's requests in their order, without their edits."""
         return self._database.read(
-            lambda c: requests.requests(c, conversation, owner, after, limit)
+            lambda c: record_tables.read_requests(c, conversation, owner, after, limit)
         )
 
-    def lineage(self, conversation: str, owner: str | None) -> list[Lineage]:
+    def lineage(self, conversation: str, owner: str | None) -> list[RequestLineage]:
         """Where each request of a conversation stands in it, in their order."""
-        return self._database.read(lambda c: requests.lineage(c, conversation, owner))
+        return self._database.read(lambda c: record_tables.read_lineage(c, conversation, owner))
 
     def notable(
         self,
@@ -181,24 +191,34 @@ class SQLiteStore:
         since: float = 0.0,
         behind: float | None = None,
         limit: int = 100,
-    ) -> list[Record]:
+    ) -> list[RequestRecord]:
         """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
-        return self._database.read(lambda c: requests.notable(c, owner, since, behind, limit))
+        return self._database.read(
+            lambda c: record_tables.read_notable(c, owner, since, behind, limit)
+        )
 
-    def sent(self, conversation: str, prefixes: Collection[str], after: int = 0) -> Sent:
+    def prior_requests(
+        self, conversation: str, prefixes: Collection[str], after: int = 0
+    ) -> PriorRequests:
         """What is recorded of those requests of a conversation that ended these histories.
 
         And the edits of all that were recorded after the one with this number.
         """
-        return self._database.read(lambda c: requests.sent(c, conversation, prefixes, after))
+        return self._database.read(
+            lambda c: record_tables.read_prior_requests(c, conversation, prefixes, after)
+        )
 
-    def edits(self, request: str, owner: str | None) -> tuple[EditMade, ...] | None:
+    def edits(self, request: str, owner: str | None) -> tuple[RecordedEdit, ...] | None:
         """The edits of a request; None if this owner has no such request."""
-        return self._database.read(lambda c: requests.edits(c, request, owner))
+        return self._database.read(lambda c: record_tables.read_edits(c, request, owner))
 
-    def totals(self, owner: str | None, *, since: float, until: float, step: float) -> list[Total]:
+    def totals(
+        self, owner: str | None, *, since: float, until: float, step: float
+    ) -> list[PeriodTotal]:
         """Sums over each stretch of so many seconds in which there were requests."""
-        return self._database.read(lambda c: requests.totals(c, owner, since, until, step))
+        return self._database.read(
+            lambda c: record_tables.read_totals(c, owner, since, until, step)
+        )
 
     def forget(
         self,
@@ -206,56 +226,56 @@ class SQLiteStore:
         owner: str | None = None,
         conversation: str | None = None,
         before: float | None = None,
-    ) -> Forgotten:
+    ) -> ForgetResult:
         """Delete for good all that fits; with nothing named, everything."""
         self.flush()
-        gone = self._database.write(lambda c: forget(c, owner, conversation, before))
+        gone = self._database.write(lambda c: delete_matching(c, owner, conversation, before))
         if owner is conversation is before is None:
-            for file in self.moved_aside():
+            for file in self.quarantined_files():
                 file.unlink(missing_ok=True)
         try:
-            return replace(gone, erased=self._database.alone(erase))
+            return replace(gone, erased=self._database.run_exclusive(vacuum))
         except StoreUnavailable:
             return gone  # deleted, but not erased
 
-    def moved_aside(self) -> list[Path]:
+    def quarantined_files(self) -> list[Path]:
         """The damaged files in whose place new ones were begun."""
-        return quarantined(self.path)
+        return quarantined_files(self.path)
 
     def sweep(self) -> bool:
         """Delete a little of what is too old or too much; whether there may be more."""
         now = self._clock()
-        return self._database.write(lambda c: step(c, self._retention, now))
+        return self._database.write(lambda c: sweep_step(c, self._retention, now))
 
-    def trouble(self) -> Why | None:
+    def last_error(self) -> UnavailableReason | None:
         """Why the store cannot be read now, or could not be written to last; None: it is well."""
         try:
-            self._database.read(stamp_of)
+            self._database.read(read_stamp)
         except StoreUnavailable as error:
-            return error.why
-        return self._database.trouble
+            return error.reason
+        return self._database.last_error
 
-    def flush(self, timeout: float = _CLOSING) -> bool:
+    def flush(self, timeout: float = _CLOSE_TIMEOUT) -> bool:
         """Wait until all records are written; whether they are."""
-        return self._recorder.flush(timeout)
+        return self._queue.flush(timeout)
 
     def close(self) -> None:
         """Write what waits and let go of everything."""
-        self._recorder.close(_CLOSING)
+        self._queue.close(_CLOSE_TIMEOUT)
         self._database.close()
 
-    def _write_records(self, records: Sequence[Record]) -> None:
-        self._database.write(lambda c: requests.write(c, records))
+    def _write_records(self, records: Sequence[RequestRecord]) -> None:
+        self._database.write(lambda c: record_tables.write_records(c, records))
 
-    def _tend(self) -> float:
+    def _maintain(self) -> float:
         """One step of the sweep; says in how many seconds the next one is due."""
         if self.sweep():
-            return _NEXT_STEP
-        remove_old_files(self.moved_aside(), self._retention, self._clock())
-        return _NEXT_ROUND
+            return _STEP_INTERVAL
+        remove_old_files(self.quarantined_files(), self._retention, self._clock())
+        return _ROUND_INTERVAL
 
 
-class _Originals(Mapping[str, str]):
+class _OriginalMapping(Mapping[str, str]):
     """The texts that an owner may read, looked up one by one."""
 
     def __init__(self, store: SQLiteStore, owner: str | None) -> None:
@@ -269,7 +289,7 @@ class _Originals(Mapping[str, str]):
         return text
 
     def __contains__(self, ref: object) -> bool:
-        return isinstance(ref, str) and bool(self._store.holds((ref,), self._owner))
+        return isinstance(ref, str) and bool(self._store.readable_refs((ref,), self._owner))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._store.refs(self._owner))

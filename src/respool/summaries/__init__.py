@@ -1,1 +1,1 @@
-"""What old calls did, in a reader's words: a line for one result, a few lines for a batch."""
+"""Summaries of old calls: one line for a result, a few for a batch."""

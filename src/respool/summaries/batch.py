@@ -1,31 +1,33 @@
-"""A batch of old calls told in a few lines, by what they did: never longer than it may be."""
+"""Summary of a batch of old calls, and the original it stands for."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..ledger.failures import clipped, telling_line
+from ..edits import result_with_media
+from ..history.failures import clip_error_line, error_line
 from ..tokens import replace_surrogates
 from ..tools.use import Span
-from .deeds import Deed, first_sentences, lines_read
-from .outcomes import clip, errors_in, first_error, last_word, opening
+from ..transcript import Exchange, ReadOnlyTranscript, Unit
+from .call_summary import CallSummary, first_sentences, line_range_text
+from .outcome import clip_text, error_lines, final_line, first_error, opening_text
 
-Count = Callable[[str], int]
+CountTokens = Callable[[str], int]
 
 
 class Detail(Struct, frozen=True, gc=False):
     """How much is told: things in a list, characters of words, errors and lines of each."""
 
-    things: int
-    words: int
+    items: int
+    chars: int
     errors: int
     lines: int
-    whys: int  # reasons for the changes of the same files
+    reasons: int  # reasons for the changes of the same files
 
 
 DETAILS: Final = (
@@ -40,77 +42,79 @@ DETAILS: Final = (
 )
 
 
-def told(deeds: Sequence[Deed], at_most: int, count: Count) -> str:
+def describe_batch(calls: Sequence[CallSummary], max_tokens: int, count: CountTokens) -> str:
     """The batch in the most detail that fits into so many tokens."""
     text = ""
-    for text in _tellings(deeds, DETAILS):
-        if count(text) <= at_most:
+    for text in _descriptions(calls, DETAILS):
+        if count(text) <= max_tokens:
             return text
-    while count(text) > at_most and text:
-        text = clip(text, len(text) * 3 // 4)
+    while count(text) > max_tokens and text:
+        text = clip_text(text, len(text) * 3 // 4)
     return text
 
 
-def told_in(words: str, deeds: Sequence[Deed], at_most: int, count: Count) -> str:
+def describe_with_summary(
+    summary: str, calls: Sequence[CallSummary], max_tokens: int, count: CountTokens
+) -> str:
     """The batch in a model's words, as many as fit; what changed and what is broken stays told."""
-    below = _common_folder(deeds)
+    below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
-    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant"
-    joined, least = _joined(deeds), DETAILS[-1]
-    sure = [*_changed(joined, below, least), *_open_errors(joined, below, least)]
-    words, room = replace_surrogates(words), len(words)  # half a character cannot be written
+    head = f"Earlier in this session, {len(calls):,} tool calls of the assistant"
+    joined, least = _join_sessions(calls), DETAILS[-1]
+    sure = [*_changed_files(joined, below, least), *_open_errors(joined, below, least)]
+    summary, room = replace_surrogates(summary), len(summary)  # half a character cannot be written
     while True:
-        said = _unmarked(clip(words.strip(), room))
+        said = _without_markers(clip_text(summary.strip(), room))
         text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
-        if count(text) <= at_most or room < 40:
+        if count(text) <= max_tokens or room < 40:
             return text
         room = room * 3 // 4
 
 
-def _unmarked(words: str) -> str:
+def _without_markers(words: str) -> str:
     """The same words with no line that could be taken for one of respool's own markers."""
     lines = (f"({line[1:]}" if line[:1] == "[" else line for line in words.split("\n"))
     return "\n".join(lines)
 
 
-def least_told(deeds: Sequence[Deed], count: Count) -> int:
+def min_batch_tokens(calls: Sequence[CallSummary], count: CountTokens) -> int:
     """The tokens of the barest telling that names every changed file and every open error."""
-    return max(count(text) for text in _tellings(deeds, DETAILS[-1:]))
+    return max(count(text) for text in _descriptions(calls, DETAILS[-1:]))
 
 
-def _tellings(deeds: Sequence[Deed], details: Sequence[Detail]) -> Iterator[str]:
+def _descriptions(calls: Sequence[CallSummary], details: Sequence[Detail]) -> Iterator[str]:
     """The batch in each of these details."""
-    below = _common_folder(deeds)
+    below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
-    head = f"Earlier in this session, {len(deeds):,} tool calls of the assistant, in short{where}:"
-    joined = _joined(deeds)
+    head = f"Earlier in this session, {len(calls):,} tool calls of the assistant, in short{where}:"
+    joined = _join_sessions(calls)
     for detail in details:
-        yield "\n".join([head, *_lines(joined, below, detail)])
+        yield "\n".join([head, *_sections(joined, below, detail)])
 
 
-def _joined(deeds: Sequence[Deed]) -> list[Deed]:
+def _join_sessions(calls: Sequence[CallSummary]) -> list[CallSummary]:
     """The deeds with what went on running told once: as it was started, and as it ended."""
     started: dict[str, int] = {}
-    found: list[Deed] = []
-    for deed in deeds:
+    found: list[CallSummary] = []
+    for deed in calls:
         at = started.get(deed.session) if deed.session else None
         if at is not None:
-            found[at] = replace(found[at], ending=deed.ending, resolved=deed.resolved)
+            found[at] = replace(found[at], outcome=deed.outcome, resolved=deed.resolved)
             continue
-        if deed.ending.running:
-            started[deed.ending.running] = len(found)
+        if deed.outcome.running:
+            started[deed.outcome.running] = len(found)
         found.append(deed)
     return found
 
 
-def _lines(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _sections(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     sections = (
-        _changed(deeds, below, detail),
-        _open_errors(deeds, below, detail),
-        _ran(deeds, below, detail),
-        _read(deeds, below, detail),
-        _mended(deeds, below, detail),
-        _rest(deeds, below, detail),
+        _changed_files(calls, below, detail),
+        _open_errors(calls, below, detail),
+        _commands_run(calls, below, detail),
+        _files_read(calls, below, detail),
+        _resolved_errors(calls, below, detail),
+        _other_calls(calls, below, detail),
     )
     return [line for section in sections for line in section]
 
@@ -120,44 +124,46 @@ class _Changes(Struct):
 
     edits: int = 0
     failed: int = 0  # of them, by commands that failed, perhaps before
-    whys: dict[str, None] = {}
+    reasons: dict[str, None] = {}
 
 
-def _changed(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _changed_files(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """Which files were changed, and in the assistant's own words why."""
     changes: dict[str, _Changes] = {}
-    for deed in deeds:
-        failed = deed.ending.failed
+    for deed in calls:
+        failed = deed.outcome.failed
         for span in deed.writes if deed.in_shell or not failed else ():
             change = changes.setdefault(span.path, _Changes())
             change.edits, change.failed = change.edits + 1, change.failed + failed
-            if deed.why:
-                change.whys[first_sentences(deed.why, detail.words)] = None
+            if deed.reason:
+                change.reasons[first_sentences(deed.reason, detail.chars)] = None
     groups: dict[tuple[str, ...], list[str]] = {}
     for path, change in changes.items():
-        groups.setdefault(tuple(change.whys), []).append(_below(path, below) + _edited(change))
+        groups.setdefault(tuple(change.reasons), []).append(
+            _relative_path(path, below) + _edit_count(change)
+        )
     all = list(groups.items())
-    lines = list(_each_change(all[-detail.things :], detail))
-    left = [name for _, files in all[: -detail.things] for name in files]
+    lines = list(_change_lines(all[-detail.items :], detail))
+    left = [name for _, files in all[: -detail.items] for name in files]
     if left:
         lines.append(f"also {', '.join(left)}")
     return ["- changed:", *(f"  {line}" for line in lines)] if lines else []
 
 
-def _edited(change: _Changes) -> str:
+def _edit_count(change: _Changes) -> str:
     """How often, or that it may not have been."""
     if change.failed == change.edits:
         return " (by a command that failed)"
     return f" ({change.edits} edits)" if change.edits > 1 else ""
 
 
-def _each_change(
+def _change_lines(
     groups: Sequence[tuple[tuple[str, ...], list[str]]], detail: Detail
 ) -> Iterator[str]:
     """Files that were changed for the same reasons, and the last of these; each is said once."""
     told: set[str] = set()
     for whys, files in groups:
-        latest = whys[-detail.whys :]
+        latest = whys[-detail.reasons :]
         said = [why for why in latest if why not in told]
         told.update(said)
         earlier = "… " if len(latest) < len(whys) else ""
@@ -165,38 +171,38 @@ def _each_change(
         yield ", ".join(files) + (f": {earlier}{words}" if latest else "")
 
 
-def _open_errors(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _open_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The errors that nothing has mended since: the latest nearly as they stood, all by a line."""
-    failed: dict[tuple[str, str], list[Deed]] = {}
-    for deed in deeds:
-        if deed.ending.failed and not deed.resolved:
-            line = clipped(telling_line(deed.ending.body))
-            failed.setdefault((deed.what, line), []).append(deed)
+    failed: dict[tuple[str, str], list[CallSummary]] = {}
+    for deed in calls:
+        if deed.outcome.failed and not deed.resolved:
+            line = clip_error_line(error_line(deed.outcome.body))
+            failed.setdefault((deed.label, line), []).append(deed)
     lines: list[str] = []
     for number, ((_, line), same) in enumerate(reversed(failed.items())):
-        status = f", exit {same[-1].ending.status}" if same[-1].ending.status else ""
+        status = f", exit {same[-1].outcome.status}" if same[-1].outcome.status else ""
         times = f" ({len(same)} times)" if len(same) > 1 else ""
-        lines.append(f"- failed{status}: {_what(same[-1], below, detail)}{times}")
-        lines += _error(same[-1], line, detail) if number < detail.errors else [f"  {line}"]
+        lines.append(f"- failed{status}: {_label(same[-1], below, detail)}{times}")
+        lines += _error_details(same[-1], line, detail) if number < detail.errors else [f"  {line}"]
     return lines
 
 
-def _error(deed: Deed, main: str, detail: Detail) -> list[str]:
+def _error_details(call: CallSummary, main: str, detail: Detail) -> list[str]:
     """The lines that say what went wrong, the main one among them."""
-    lines = errors_in(deed.ending.body, detail.words * 2, detail.lines)
+    lines = error_lines(call.outcome.body, detail.chars * 2, detail.lines)
     said = any(main.removesuffix("…") in line for line in lines)
     return [f"  {line}" for line in ([] if said else [main])] + [f"  {line}" for line in lines]
 
 
-def _mended(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _resolved_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """The errors whose operation succeeded since, a line each."""
-    failed = [deed for deed in deeds if deed.ending.failed and deed.resolved]
+    failed = [deed for deed in calls if deed.outcome.failed and deed.resolved]
     if not failed:
         return []
     told: dict[str, None] = {}
     for deed in failed[-detail.errors :]:
-        said = first_error(deed.ending.body, detail.words)
-        told[f"{_what(deed, below, detail)}{said and f': {said}'}"] = None
+        said = first_error(deed.outcome.body, detail.chars)
+        told[f"{_label(deed, below, detail)}{said and f': {said}'}"] = None
     times = f" ({len(failed)} times)" if len(failed) > 1 else ""
     return [f"- failed at first, then succeeded{times}: {'; '.join(told)}"]
 
@@ -206,70 +212,73 @@ class _Runs(Struct):
 
     times: int = 0
     failed: int = 0
-    last: Deed | None = None
+    last: CallSummary | None = None
 
 
-def _ran(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _commands_run(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """What was run, how often, and how it ended the last time."""
     runs: dict[str, _Runs] = {}
-    for deed in deeds:
+    for deed in calls:
         if deed.kind == "run":
-            run = runs.setdefault(deed.what, _Runs())
-            run.times, run.failed, run.last = run.times + 1, run.failed + deed.ending.failed, deed
+            run = runs.setdefault(deed.label, _Runs())
+            run.times, run.failed, run.last = run.times + 1, run.failed + deed.outcome.failed, deed
     if not runs:
         return []
-    shown = list(runs.values())[-detail.things :]
-    items = [_run(run.last, run, below, detail) for run in shown if run.last]
+    shown = list(runs.values())[-detail.items :]
+    items = [_describe_command(run.last, run, below, detail) for run in shown if run.last]
     left = len(runs) - len(shown)
     more = f"{left} other commands; " if left else ""
     return [f"- ran: {more}{'; '.join(items)}"]
 
 
-def _run(last: Deed, run: _Runs, below: str, detail: Detail) -> str:
+def _describe_command(last: CallSummary, run: _Runs, below: str, detail: Detail) -> str:
     """One command, and of how it went what is known."""
-    what, went = _what(last, below, detail), _went(last, detail)
+    what, went = _label(last, below, detail), _run_result(last, detail)
     if run.times > 1:
         failed = f", {run.failed} failed" if run.failed else ""
         went = f"{run.times} times{failed}{went and f'; last {went}'}"
     return what + (went and f" ({went})")
 
 
-def _went(deed: Deed, detail: Detail) -> str:
+def _run_result(call: CallSummary, detail: Detail) -> str:
     """How a run went, as far as it says so."""
-    if deed.ending.failed:
+    if call.outcome.failed:
         return "failed"
-    if deed.content == "page":
-        return opening(deed.ending.body, 2 * detail.words)
-    said = last_word(deed.ending.body, detail.words // 2) if deed.content == "test" else ""
-    ended = "still running" if deed.ending.running else "ok" if deed.ending.well else ""
+    if call.content == "page":
+        return opening_text(call.outcome.body, 2 * detail.chars)
+    said = final_line(call.outcome.body, detail.chars // 2) if call.content == "test" else ""
+    ended = "still running" if call.outcome.running else "ok" if call.outcome.succeeded else ""
     return said or ended
 
 
-def _read(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _files_read(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """What was read, the ranges of one file together."""
     files: dict[str, list[str]] = {}
     others: dict[str, None] = {}
-    for deed in deeds:
-        if deed.kind == "read" and not deed.ending.failed:
+    for deed in calls:
+        if deed.kind == "read" and not deed.outcome.failed:
             for span in deed.reads:
-                files.setdefault(span.path, []).append(_range(span, deed))
+                files.setdefault(span.path, []).append(_range_text(span, deed))
             if not deed.reads:
-                others[_what(deed, below, detail)] = None
-    items = [*others, *(f"{_below(path, below)}{_ranges(at)}" for path, at in files.items())]
+                others[_label(deed, below, detail)] = None
+    items = [
+        *others,
+        *(f"{_relative_path(path, below)}{_join_ranges(at)}" for path, at in files.items()),
+    ]
     if not items:
         return []
-    left = len(items) - detail.things
+    left = len(items) - detail.items
     more = f"{left} other things, " if left > 0 else ""
-    return [f"- read: {more}{', '.join(items[-detail.things :])}"]
+    return [f"- read: {more}{', '.join(items[-detail.items :])}"]
 
 
-def _range(span: Span, deed: Deed) -> str:
-    if span.part or deed.ending.in_part:
+def _range_text(span: Span, call: CallSummary) -> str:
+    if span.part or call.outcome.is_truncated:
         return "in part"
-    return lines_read(span, deed.ending.lines)
+    return line_range_text(span, call.outcome.lines)
 
 
-def _ranges(found: Iterable[str]) -> str:
+def _join_ranges(found: Iterable[str]) -> str:
     """Ranges of lines, joined where they meet; nothing when all was read."""
     pairs: list[tuple[int, int]] = []
     given = set(found)
@@ -287,40 +296,40 @@ def _ranges(found: Iterable[str]) -> str:
     return " " + ", ".join(f"{first}-{last}" for first, last in joined) if joined else " (parts)"
 
 
-def _rest(deeds: Sequence[Deed], below: str, detail: Detail) -> list[str]:
+def _other_calls(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
     """Searches are only counted; of other calls the tools are named, or the commands."""
-    searches = sum(deed.kind == "search" for deed in deeds)
+    searches = sum(deed.kind == "search" for deed in calls)
     tools: dict[str, int] = {}
-    for deed in deeds:
+    for deed in calls:
         if deed.kind == "other" or (deed.kind == "write" and not deed.writes):
-            spoken = _what(deed, below, detail) if deed.known_by == "command" else ""
+            spoken = _label(deed, below, detail) if deed.label_source == "command" else ""
             name = spoken or deed.tool or "unnamed"
             tools[name] = tools.get(name, 0) + 1
-    lines = [f"- searched {_times(searches)}"] if searches else []
+    lines = [f"- searched {_count_text(searches)}"] if searches else []
     if tools:
-        named = [f"{name} {_times(n)}" if n > 1 else name for name, n in tools.items()]
-        left = len(named) - detail.things
+        named = [f"{name} {_count_text(n)}" if n > 1 else name for name, n in tools.items()]
+        left = len(named) - detail.items
         more = f" and {left} more" if left > 0 else ""
-        lines.append(f"- other calls: {', '.join(named[: detail.things])}{more}")
+        lines.append(f"- other calls: {', '.join(named[: detail.items])}{more}")
     return lines
 
 
-def _times(count: int) -> str:
+def _count_text(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _what(deed: Deed, below: str, detail: Detail) -> str:
-    return clip(_below(deed.what, below), max(60, detail.words // 2))
+def _label(call: CallSummary, below: str, detail: Detail) -> str:
+    return clip_text(_relative_path(call.label, below), max(60, detail.chars // 2))
 
 
-def _below(path: str, folder: str) -> str:
+def _relative_path(path: str, folder: str) -> str:
     """A path as it is told: from the folder that all share."""
     return path.replace(folder + "/", "…/") if folder else path
 
 
-def _common_folder(deeds: Sequence[Deed]) -> str:
+def _common_folder(calls: Sequence[CallSummary]) -> str:
     """The folder above most of a batch's absolute paths, if several; of equals the first."""
-    spans = [span for deed in deeds for span in (*deed.reads, *deed.writes)]
+    spans = [span for deed in calls for span in (*deed.reads, *deed.writes)]
     roots: dict[str, set[str]] = {}
     for path in dict.fromkeys(span.path for span in spans if span.path[:1] == "/"):
         folder = posixpath.dirname(path)
@@ -328,3 +337,68 @@ def _common_folder(deeds: Sequence[Deed]) -> str:
     most = max(roots.values(), key=len, default=set[str]())
     common = posixpath.commonpath(most) if most else ""
     return common if common.count("/") > 1 else ""
+
+
+class AttachedOriginal(Protocol):
+    """An image or a file that has an original of its own."""
+
+    @property
+    def unit(self) -> str:
+        """What it is."""
+        ...
+
+    @property
+    def ref(self) -> str:
+        """The reference of its original."""
+        ...
+
+
+def render_exchanges(
+    history: ReadOnlyTranscript, ordinals: Sequence[int], held: Mapping[int, AttachedOriginal]
+) -> Iterator[str]:
+    """The text of these exchanges, piece by piece, and where images in them are kept.
+
+    The last one stays, for the summary stands in it; so do its images and its unit's reasoning.
+    """
+    exchanges, units = history.exchanges, history.units
+    last, unit = exchanges[ordinals[-1]], -1
+    for number, ordinal in enumerate(ordinals, 1):
+        exchange = exchanges[ordinal]
+        yield f"=== {number:,} of {len(ordinals):,}: {_exchange_name(history, exchange)}\n"
+        if exchange.unit not in (unit, last.unit):
+            for position in units[exchange.unit].reasoning:
+                yield from _render_part(history, position, held)
+        unit = exchange.unit
+        yield f"{history.parts[exchange.call].text}\n"
+        stays = exchange is last or (unit == last.unit and is_inseparable(units[unit]))
+        for position in _result_parts(history, exchange, media=not stays):
+            yield from _render_part(history, position, held)
+
+
+def is_inseparable(unit: Unit) -> bool:
+    """Whether the other exchanges of a unit must stay when one of them does."""
+    return unit.locked or bool(unit.reasoning)
+
+
+def _result_parts(history: ReadOnlyTranscript, exchange: Exchange, *, media: bool) -> list[int]:
+    """The result of an exchange, and what it holds beside its text."""
+    if exchange.result is None:
+        return []
+    return result_with_media(history, exchange.result) if media else [exchange.result]
+
+
+def _exchange_name(history: ReadOnlyTranscript, exchange: Exchange) -> str:
+    call = history.parts[exchange.call]
+    return " ".join(f"{call.name or 'unnamed'} {call.id}".split())
+
+
+def _render_part(
+    history: ReadOnlyTranscript, position: int, held: Mapping[int, AttachedOriginal]
+) -> Iterator[str]:
+    part, attached = history.parts[position], held.get(position)
+    if attached is not None:
+        yield f"--- {attached.unit}; ref {attached.ref}\n"
+    elif part.text or part.kind == "result":
+        yield f"--- {part.kind}{', failed' if part.error else ''}\n"
+        yield part.text
+        yield "\n"

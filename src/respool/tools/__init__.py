@@ -1,12 +1,20 @@
-"""What is known of tools: what each one declares, in a registry that is itself a value."""
+"""Tools: declarations, the registry, and the effects of calls."""
 
 from __future__ import annotations
 
 from .declaration import TOOL_KEYS, UNLIMITED, Tool
 from .registry import Tools
-from .use import CONTENTS, Content, Identity, Kind, Span, Use
+from .use import CONTENTS, CallIdentity, Content, Span, ToolKind, Use
 
 __all__ = [
-    "CONTENTS", "Content", "Identity", "Kind", "Span", "TOOL_KEYS", "Tool", "Tools", "UNLIMITED",
+    "CONTENTS",
+    "Content",
+    "CallIdentity",
+    "ToolKind",
+    "Span",
+    "TOOL_KEYS",
+    "Tool",
+    "Tools",
+    "UNLIMITED",
     "Use",
-]  # fmt: skip
+]

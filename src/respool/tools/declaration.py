@@ -1,4 +1,4 @@
-"""What can be declared of one tool, next to its definition."""
+"""Declaration of one tool: its keys, their checks and defaults."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from typing import Any, Final, Self, cast
 
 from msgspec import UNSET, UnsetType
 
-from ..ranges import (
-    characters,
-    name_on_wire,
+from ..errors import (
+    boolean,
+    character_limit,
+    invalid_value,
     one_of,
-    refusal,
-    refuse_unknown,
-    shown,
-    switch,
-    whole,
+    quote_value,
+    reject_unknown_keys,
+    tool_name,
+    whole_number,
 )
-from .use import CONTENTS, KINDS, Content, Kind
+from .use import CONTENTS, TOOL_KINDS, Content, ToolKind
 
 UNLIMITED: Final = None  # the cap of a tool whose results stay verbatim
 
 TOOL_KEYS: Final = (
-    "cap", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
+    "cap_chars", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
     "replaces", "barrier", "content", "numbers", "command", "patch", "workdir",
 )  # fmt: skip
 
 Arguments = Mapping[str, Any]
-Told = Callable[[Arguments], str | None]
+ArgumentFunction = Callable[[Arguments], str | None]
 
 _NAME = "the name of an argument"
 _NAMES = "the name of an argument, or a list of them"
@@ -60,7 +60,7 @@ def _arguments(value: object) -> tuple[str, ...]:
     return cast(tuple[str, ...], given)
 
 
-def _told(value: object) -> object:
+def _argument_or_function(value: object) -> object:
     if callable(value):
         return value
     try:
@@ -69,34 +69,34 @@ def _told(value: object) -> object:
         raise ValueError(_NAME_OR_FUNCTION) from None
 
 
-def _key(value: object) -> object:
+def _key_or_function(value: object) -> object:
     if callable(value) or value in ("arguments", "target"):
         return value
     raise ValueError(_KEY)
 
 
-def _lines(value: object) -> str:
+def _line_arguments(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ValueError(_LINES)
     return value
 
 
 _CHECKS: Final[dict[str, Callable[[object], object]]] = {
-    "name": name_on_wire,
-    "cap": lambda value: value if value is UNSET else characters(value),
-    "rerun": switch,
-    "kind": _optional(lambda value: one_of(value, KINDS)),
+    "name": tool_name,
+    "cap_chars": lambda value: value if value is UNSET else character_limit(value),
+    "rerun": boolean,
+    "kind": _optional(lambda value: one_of(value, TOOL_KINDS)),
     "operation": _optional(_argument),
-    "target": _optional(_told),
-    "key": _optional(_key),
+    "target": _optional(_argument_or_function),
+    "key": _optional(_key_or_function),
     "reads": _arguments,
     "writes": _arguments,
-    "lines": _optional(_lines),
-    "page": _optional(lambda value: whole(value, 1, _PAGE)),
-    "replaces": switch,
-    "barrier": _optional(switch),
+    "lines": _optional(_line_arguments),
+    "page": _optional(lambda value: whole_number(value, 1, _PAGE)),
+    "replaces": boolean,
+    "barrier": _optional(boolean),
     "content": _optional(lambda value: one_of(value, CONTENTS)),
-    "numbers": switch,
+    "numbers": boolean,
     "command": _optional(_argument),
     "patch": _optional(_argument),
     "workdir": _optional(_argument),
@@ -107,25 +107,28 @@ _CHECKS: Final[dict[str, Callable[[object], object]]] = {
 class Tool:
     """What is declared of one tool; whatever is left out is taken from what else is known of it.
 
-    `cap` is the number of characters its results may have once they have been seen. It wins over
-    the policy's cap, larger or smaller; `UNLIMITED` leaves them verbatim; unset means the policy's.
+    `cap_chars` is the number of characters its results may have once they have been seen. It wins
+    over the policy's cap, larger or smaller; `UNLIMITED` leaves them verbatim; unset means the
+    policy's.
     `rerun=True` says that running it again is safe, so that a marker may advise it. The others say
     what a call does, by the names of its arguments.
 
-    >>> Tool("Read", cap=60_000, rerun=True)
-    Tool(name='Read', cap=60000, rerun=True)
+    >>> Tool("Read", cap_chars=60_000, rerun=True)
+    Tool(name='Read', cap_chars=60000, rerun=True)
     >>> Tool("view", kind="read", reads="path", lines="view_range")
     Tool(name='view', kind='read', reads=('path',), lines='view_range')
     """
 
     name: str
     _: KW_ONLY
-    cap: int | UnsetType | None = UNSET
+    cap_chars: int | UnsetType | None = UNSET
     rerun: bool = False
-    kind: Kind | None = None  # what it does
+    kind: ToolKind | None = None  # what it does
     operation: str | None = None  # the argument that names the operation
-    target: str | Told | None = None  # the argument that names the target, or a function
-    key: str | Told | None = (
+    target: str | ArgumentFunction | None = (
+        None  # the argument that names the target, or a function
+    )
+    key: str | ArgumentFunction | None = (
         None  # what makes two calls the same: "arguments", "target", a function
     )
     reads: str | Sequence[str] = ()  # the arguments that name what is read
@@ -142,19 +145,21 @@ class Tool:
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
         """Refuse a key that cannot be declared, with a hint."""
-        refuse_unknown("Tool: ", given.items(), ("name", *TOOL_KEYS))
+        reject_unknown_keys("Tool: ", given.items(), ("name", *TOOL_KEYS))
         return object.__new__(cls)
 
     def __post_init__(self) -> None:
         for key, check in _CHECKS.items():
-            self._settle(key, check)
+            self._validate(key, check)
 
-    def _settle(self, key: str, check: Callable[[object], object]) -> None:
+    def _validate(self, key: str, check: Callable[[object], object]) -> None:
         value = getattr(self, key)
         try:
             object.__setattr__(self, key, check(value))
         except ValueError as error:
-            raise refusal(f"tool {shown(self.name)}: ", key, value, str(error)) from None
+            raise invalid_value(
+                f"tool {quote_value(self.name)}: ", key, value, str(error)
+            ) from None
 
     def __repr__(self) -> str:
         given = ", ".join(f"{key}={value!r}" for key, value in self.declared().items())
@@ -170,13 +175,13 @@ class Tool:
         return [[key, _plain(value)] for key, value in self.declared().items()]
 
     @property
-    def tells_effects(self) -> bool:
+    def has_effects(self) -> bool:
         """Whether it says what a call does; its other keys are beside that."""
         told = self.kind or self.reads or self.writes or self.command or self.patch
         return bool(told) or self.barrier is not None
 
     @property
-    def tells_identity(self) -> bool:
+    def has_identity(self) -> bool:
         """Whether it says what calls are the same."""
         return not (self.operation is None and self.target is None and self.key is None)
 

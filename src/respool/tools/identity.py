@@ -1,25 +1,48 @@
-"""The identity of a call: which operation, on what, and which calls are the same call."""
+"""Identity of a call: operation, target, key; the name of the expand tool."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgspec
 
-from .declaration import Arguments, Told, Tool
-from .paths import normal
+from .declaration import ArgumentFunction, Arguments, Tool
+from .paths import normalize
 
-DEFAULT: Final = "default"  # the operation of a tool that has one
-RAW: Final = "input"  # what arguments that are no JSON object count as
-LONGEST_KEY: Final = 400  # characters; longer ones are hashed
+# `expand` of a server called respool, as clients spell it: respool_expand, mcp__respool__expand,
+# respool.expand, mcp__plugin_respool_respool__expand; the tool itself may be called respool_expand.
+_EXPAND_TOOL: Final = re.compile(
+    r"(?:mcp(?:__?|[.:/-]))?(?:plugin_[A-Za-z0-9-]+_)?respool(?:__?|[.:/-])(?:respool[_-])?expand"
+)
+
+
+def is_expand_tool(name: str) -> bool:
+    """Whether this is the name of the tool that gives originals back.
+
+    >>> fetches("mcp__respool__expand"), fetches("expand"), fetches("mcp__other__expand")
+    (True, False, False)
+    """
+    return _EXPAND_TOOL.fullmatch(name) is not None
+
+
+def find_expand_tool(names: Iterable[str]) -> str | None:
+    """The first of these tools that gives originals back; None if none does."""
+    return next((name for name in names if is_expand_tool(name)), None)
+
+
+DEFAULT_OPERATION: Final = "default"  # the operation of a tool that has one
+RAW_ARGUMENT: Final = "input"  # what arguments that are no JSON object count as
+MAX_KEY_CHARS: Final = 400  # characters; longer ones are hashed
 
 _DECODER = msgspec.json.Decoder()
-_FAILURES = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
+_DECODE_ERRORS = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
 
 
-def arguments_of(text: str) -> dict[str, Any]:
+def parse_arguments(text: str) -> dict[str, Any]:
     """A call's arguments; what is no JSON object is one argument, `input`.
 
     >>> arguments_of('{"path": "a"}'), arguments_of("*** Begin Patch")
@@ -27,46 +50,46 @@ def arguments_of(text: str) -> dict[str, Any]:
     """
     try:
         value: Any = _DECODER.decode(text)
-    except _FAILURES:
-        value = _leniently(text)
+    except _DECODE_ERRORS:
+        value = _decode_leniently(text)
     if isinstance(value, dict):
         return cast(dict[str, Any], value)
-    return {RAW: text if value is None else value} if text.strip() else {}
+    return {RAW_ARGUMENT: text if value is None else value} if text.strip() else {}
 
 
-def _leniently(text: str) -> Any:
+def _decode_leniently(text: str) -> Any:
     """What the standard library still reads: NaN, lone surrogates."""
     try:
         return json.loads(text)
-    except _FAILURES:
+    except _DECODE_ERRORS:
         return None
 
 
-def canonical(arguments: Arguments) -> str:
+def canonical_text(arguments: Arguments) -> str:
     """The same text for the same arguments, whatever their order and white space."""
     try:
         text = msgspec.json.encode(arguments, order="sorted").decode()
-    except _FAILURES:
-        text = _by_library(arguments)
-    if len(text) <= LONGEST_KEY:
+    except _DECODE_ERRORS:
+        text = _encode_leniently(arguments)
+    if len(text) <= MAX_KEY_CHARS:
         return text
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16)
     return f"blake2b:{digest.hexdigest()}"
 
 
-def _by_library(arguments: Arguments) -> str:
+def _encode_leniently(arguments: Arguments) -> str:
     try:
         return json.dumps(arguments, sort_keys=True, separators=(",", ":"))
-    except _FAILURES:
+    except _DECODE_ERRORS:
         return repr(arguments)
 
 
 def operation_of(tool: Tool | None, arguments: Arguments) -> str:
     """What the declared argument says, if it is a string; else `default`."""
     if tool is None or tool.operation is None:
-        return DEFAULT
+        return DEFAULT_OPERATION
     value = arguments.get(tool.operation)
-    return value if isinstance(value, str) else DEFAULT
+    return value if isinstance(value, str) else DEFAULT_OPERATION
 
 
 def target_of(tool: Tool | None, arguments: Arguments) -> tuple[str | None, str | None]:
@@ -74,14 +97,14 @@ def target_of(tool: Tool | None, arguments: Arguments) -> tuple[str | None, str 
     if tool is None or tool.target is None:
         return None, None
     if isinstance(tool.target, str):
-        return trimmed(arguments.get(tool.target)), None
-    return _asked(tool.target, arguments, f"{tool.name}: target")
+        return trim(arguments.get(tool.target)), None
+    return _call_function(tool.target, arguments, f"{tool.name}: target")
 
 
-def trimmed(value: object) -> str | None:
+def trim(value: object) -> str | None:
     """Text without white space around it; nothing left is nothing; URLs in one spelling."""
     text = value.strip() if isinstance(value, str) else ""
-    return (normal(text) if "://" in text else text) or None
+    return (normalize(text) if "://" in text else text) or None
 
 
 def key_of(
@@ -93,16 +116,16 @@ def key_of(
     arguments.
     """
     if tool is None or tool.key in (None, "arguments"):
-        return canonical(_telling(tool, arguments)), None
+        return canonical_text(_identifying_arguments(tool, arguments)), None
     problem = None
     if callable(tool.key):
-        key, problem = _asked(tool.key, arguments, f"{name}: key")
+        key, problem = _call_function(tool.key, arguments, f"{name}: key")
         if key is not None:
             return key, None
-    return (canonical(arguments) if target is None else f"target={name}:{target}"), problem
+    return (canonical_text(arguments) if target is None else f"target={name}:{target}"), problem
 
 
-def _telling(tool: Tool | None, arguments: Arguments) -> Arguments:
+def _identifying_arguments(tool: Tool | None, arguments: Arguments) -> Arguments:
     """The arguments that make a call another one: of a shell, not what is said beside its command.
 
     A command with another description, or more time, is the same command; and a file in another
@@ -111,7 +134,7 @@ def _telling(tool: Tool | None, arguments: Arguments) -> Arguments:
     if tool is None or tool.key is not None:
         return arguments
     if tool.command is None:
-        return _spelled(tool, arguments)
+        return _normalize_arguments(tool, arguments)
     command = tool.command.removesuffix("[]")
     if command not in arguments:
         return arguments
@@ -119,14 +142,16 @@ def _telling(tool: Tool | None, arguments: Arguments) -> Arguments:
     return {name: arguments[name] for name in telling if name in arguments}
 
 
-def _spelled(tool: Tool, arguments: Arguments) -> Arguments:
+def _normalize_arguments(tool: Tool, arguments: Arguments) -> Arguments:
     """The arguments with what they name in one spelling."""
     names = [name for name in (*tool.reads, *tool.writes) if isinstance(arguments.get(name), str)]
-    said = {name: normal(arguments[name].strip()) for name in names if arguments[name].strip()}
+    said = {name: normalize(arguments[name].strip()) for name in names if arguments[name].strip()}
     return {**arguments, **said} if said else arguments
 
 
-def _asked(function: Told, arguments: Arguments, what: str) -> tuple[str | None, str | None]:
+def _call_function(
+    function: ArgumentFunction, arguments: Arguments, what: str
+) -> tuple[str | None, str | None]:
     """What a declared function says; its failing is contained, and told."""
     try:
         value = function(arguments)

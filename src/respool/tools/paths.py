@@ -1,4 +1,4 @@
-"""Names of files and URLs, brought to one spelling."""
+"""File paths, URLs and the files a patch names, normalised."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import posixpath
 import re
 from typing import Final
 
-from .use import Content
+from .use import Content, Span
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{1,20})://([^/?#]*)([^#]*)")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
@@ -22,7 +22,7 @@ _BY_SUFFIX: Final[dict[str, Content]] = {
 }
 
 
-def normal(path: str, base: str | None = None) -> str:
+def normalize(path: str, base: str | None = None) -> str:
     """One spelling for each file: no `./`, `//` or `..`, joined to `base` where it is relative.
 
     >>> normal("./a//b/../c"), normal("c/", "/repo"), normal("HTTPS://Docs.Rs:443/x#top")
@@ -30,9 +30,9 @@ def normal(path: str, base: str | None = None) -> str:
     """
     url = _SCHEME.match(path)
     if url and url[1].lower() != "file":
-        return _url(url)
+        return _normalize_url(url)
     if url:
-        path = _ESCAPED.sub(_unescaped, url[3])
+        path = _ESCAPED.sub(_unescape, url[3])
     elif _DRIVE.match(path):
         path = path.replace("\\", "/")
     if base is not None and not is_absolute(path):
@@ -46,7 +46,7 @@ def is_absolute(path: str) -> bool:
     return path.startswith(("/", "~")) or _DRIVE.match(path) is not None or "://" in path[:24]
 
 
-def folder_before(pattern: str) -> str:
+def glob_root(pattern: str) -> str:
     """The folder that a glob pattern cannot leave."""
     found = _GLOB.search(pattern)
     before = pattern[: found.start()] if found else pattern
@@ -54,12 +54,12 @@ def folder_before(pattern: str) -> str:
     return folder or "."
 
 
-def content_of(path: str) -> Content:
+def content_by_suffix(path: str) -> Content:
     """What a file holds, by its ending."""
     return _BY_SUFFIX.get(posixpath.splitext(path)[1].lower(), "code")
 
 
-def may_reach(written: str, read: str) -> bool:
+def can_reach(written: str, read: str) -> bool:
     """Whether a write to one path may change what was read from the other.
 
     A folder reaches what is below it, and the other way round: a listing of it has changed. A path
@@ -71,10 +71,10 @@ def may_reach(written: str, read: str) -> bool:
     """
     if "://" in written or "://" in read:
         return written == read
-    return _below(written, read) or _below(read, written)
+    return _is_below(written, read) or _is_below(read, written)
 
 
-def _below(folder: str, path: str) -> bool:
+def _is_below(folder: str, path: str) -> bool:
     """Whether `path` may be `folder` or stand in it."""
     if folder in (".", path) or path.startswith(f"{folder.rstrip('/')}/"):
         return True
@@ -87,12 +87,54 @@ def _below(folder: str, path: str) -> bool:
     return not is_absolute(folder) and is_absolute(path) and f"/{folder}/" in f"{path}/"
 
 
-def _url(match: re.Match[str]) -> str:
+def _normalize_url(match: re.Match[str]) -> str:
     scheme = match[1].lower()
     user, at, host = match[2].rpartition("@")
     host = host.lower().removesuffix(_PORTS.get(scheme, ":"))
     return f"{scheme}://{user}{at}{host}{match[3] or '/'}"
 
 
-def _unescaped(match: re.Match[str]) -> str:
+def _unescape(match: re.Match[str]) -> str:
     return chr(int(match[0][1:], 16))
+
+
+MAX_PATCHED_FILES: Final = 500  # a patch that names more is not listed
+
+_ENVELOPE = re.compile(
+    r"^\*\*\* (Add File|Update File|Delete File|Move to): ?([^\r\n]{1,1000})", re.MULTILINE
+)
+_UNIFIED = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
+_BEGINS = "*** Begin Patch"
+
+
+def patched_files(text: str, base: str | None = None) -> tuple[tuple[Span, ...], bool] | None:
+    """The files that a patch writes, and whether it writes each whole; None if that is not clear.
+
+    >>> patched("*** Begin Patch\\n*** Add File: a.py\\n+x\\n*** End Patch")
+    ((Span(path='a.py', lines=None, part=False),), True)
+    """
+    if _BEGINS in text[:2_000]:
+        return _envelope_files(text, base)
+    return _unified_files(text, base)
+
+
+def _envelope_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool] | None:
+    """The form that `apply_patch` takes."""
+    found = [(match[1], match[2].strip()) for match in _ENVELOPE.finditer(text)]
+    if not found or len(found) > MAX_PATCHED_FILES or not all(path for _, path in found):
+        return None
+    whole = all(what in ("Add File", "Delete File") for what, _ in found)
+    return _spans([path for _, path in found], base), whole
+
+
+def _unified_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool] | None:
+    """A diff as `diff -u` and `git diff` write it."""
+    found = [match[1].strip() for match in _UNIFIED.finditer(text)]
+    paths = [path for path in found if path != "/dev/null"]
+    if not paths or len(paths) > MAX_PATCHED_FILES:
+        return None
+    return _spans(paths, base), False
+
+
+def _spans(paths: list[str], base: str | None) -> tuple[Span, ...]:
+    return tuple(Span(path) for path in dict.fromkeys(normalize(path, base) for path in paths))

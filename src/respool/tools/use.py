@@ -1,4 +1,4 @@
-"""What one call does, as far as it is known: its kind, what it reads and writes, its identity."""
+"""Effect of one call, as far as known: kind, reads, writes, identity."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-Kind = Literal["read", "write", "run", "search", "other"]
+ToolKind = Literal["read", "write", "run", "search", "other"]
 Content = Literal["code", "listing", "hits", "log", "test", "diff", "json", "table", "page", "edit"]
 
-KINDS: Final[tuple[Kind, ...]] = ("read", "write", "run", "search", "other")
+TOOL_KINDS: Final[tuple[ToolKind, ...]] = ("read", "write", "run", "search", "other")
 CONTENTS: Final[tuple[Content, ...]] = (
     "code", "listing", "hits", "log", "test", "diff", "json", "table", "page", "edit",
 )  # fmt: skip
 
-TO_THE_END: Final = 1_000_000_000  # the last line of a range that has no end
+END_OF_FILE: Final = 1_000_000_000  # the last line of a range that has no end
 
-_STRENGTH: Final[dict[Kind, int]] = {"other": 0, "search": 1, "read": 2, "run": 3, "write": 4}
+_STRENGTH: Final[dict[ToolKind, int]] = {"other": 0, "search": 1, "read": 2, "run": 3, "write": 4}
 
 
 class Span(Struct, frozen=True, gc=False):
@@ -34,7 +34,7 @@ class Span(Struct, frozen=True, gc=False):
             return self.lines is None
         return self.lines[0] <= other.lines[0] and other.lines[1] <= self.lines[1]
 
-    def meets(self, other: Span) -> bool:
+    def overlaps(self, other: Span) -> bool:
         """Whether two parts of the same thing surely have something in common."""
         if self.part or other.part:
             return False
@@ -46,7 +46,7 @@ class Span(Struct, frozen=True, gc=False):
 class Use(Struct, frozen=True):
     """What one call does, as far as it is known."""
 
-    kind: Kind  # the strongest thing it does: any write makes it "write"
+    kind: ToolKind  # the strongest thing it does: any write makes it "write"
     operation: str = "default"
     target: str | None = None  # what error counters go by; None: they go by the key
     key: str = ""  # the same for calls that repeat one another
@@ -62,17 +62,17 @@ class Use(Struct, frozen=True):
     in_shell: bool = False  # it runs a shell command
 
     @property
-    def may_write(self) -> bool:
+    def can_write(self) -> bool:
         """Whether any file may be another one after it."""
         return self.barrier or self.kind == "write" or bool(self.writes)
 
     @property
-    def ends_as(self) -> Kind:
+    def outcome_kind(self) -> ToolKind:
         """By which kind its result tells how it ended: what a shell writes ends as any run does."""
         return "run" if self.in_shell and self.kind == "write" else self.kind
 
 
-class Identity(Struct, frozen=True, gc=False):
+class CallIdentity(Struct, frozen=True, gc=False):
     """The three keys of a call: what it does, to what, and which calls are the same call."""
 
     operation: str
@@ -85,6 +85,6 @@ class Identity(Struct, frozen=True, gc=False):
         return self.key if self.target is None else self.target
 
 
-def stronger(one: Kind, other: Kind) -> Kind:
+def stronger_kind(one: ToolKind, other: ToolKind) -> ToolKind:
     """The kind that says more of what may have happened."""
     return one if _STRENGTH[one] >= _STRENGTH[other] else other

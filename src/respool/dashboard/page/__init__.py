@@ -1,4 +1,4 @@
-"""The dashboard's page: one text, with its style and script in it, and leave for nothing else."""
+"""The dashboard's page: one HTML text with its style, its script and its security policy."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from functools import cache
 from importlib.resources import files
 from string import Template
 
-from ...drawing import leave_for, script, style
+from ...pages import csp_hash, shared_script, shared_style
 
-__all__ = ["page", "policy"]
+__all__ = ["page", "content_security_policy"]
 
 # In this order: what runs at once uses only the names of those before it.
 _SCRIPTS = (
-    "words.js",
-    "asking.js",
+    "format.js",
+    "api_client.js",
     "charts.js",
     "overview.js",
-    "differing.js",
+    "diff.js",
     "edits.js",
     "conversation.js",
     "conversations.js",
-    "notable.js",
-    "standing.js",
+    "events.js",
+    "status.js",
     "page.js",
 )
 
@@ -33,7 +33,7 @@ def page() -> bytes:
 
 
 @cache
-def policy() -> bytes:
+def content_security_policy() -> bytes:
     """What the page may do: run this very script, and ask where it came from.
 
     By their hashes, and not by where they are: whatever else this port serves comes from a
@@ -41,8 +41,8 @@ def policy() -> bytes:
     """
     rules = (
         "default-src 'none'",
-        f"script-src {leave_for(_script())}",
-        f"style-src {leave_for(_style())}",
+        f"script-src {csp_hash(_script())}",
+        f"style-src {csp_hash(_style())}",
         "connect-src 'self'",
         "img-src data:",
         "base-uri 'none'",
@@ -56,12 +56,12 @@ def policy() -> bytes:
 
 @cache
 def _style() -> str:
-    return style() + _asset("page.css")
+    return shared_style() + _asset("page.css")
 
 
 @cache
 def _script() -> str:
-    return "\n".join((script(), *map(_asset, _SCRIPTS)))
+    return "\n".join((shared_script(), *map(_asset, _SCRIPTS)))
 
 
 def _asset(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...prices import Terms
+from ...pricing import CacheTerms
 from ...sessions.session import Usage
 
 _MILLION = 1e6
@@ -30,7 +30,7 @@ class Bill(Struct, frozen=True, gc=False):
     uncached: float  # what the very request that was sent would have cost without a cache
 
 
-def bill_of(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
+def bill_of(usage: Usage, sizes: Sizes, terms: CacheTerms) -> Bill | None:
     """The bill of one request; None where no price is listed, or nothing was reported.
 
     Without respool never less would have been read from the cache than was: what conversations
@@ -80,7 +80,7 @@ def _known(usage: Usage, sizes: Sizes, whole: float) -> float:
     return min(last, usage.cache_read + taken_out) if found >= _MOST_OF_IT * last else found
 
 
-def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
+def observed_bill(usage: Usage, sizes: Sizes, terms: CacheTerms) -> Bill | None:
     """The same of a request that went up as it came: `paid` is what it would have been, about.
 
     Where edits would have been put in force just now, nothing is taken to be read from the cache,
@@ -97,14 +97,14 @@ def observed_bill(usage: Usage, sizes: Sizes, terms: Terms) -> Bill | None:
     return Bill(would, real.paid, real.uncached) if share < 1 else real
 
 
-def _prompt(usage: Usage, terms: Terms) -> float:
+def _prompt(usage: Usage, terms: CacheTerms) -> float:
     """What the prompt cost, in tokens of plain input."""
     longer = usage.cache_write_1h
     written = (usage.cache_write - longer) * terms.write + longer * terms.write_1h
     return usage.input + usage.cache_read * terms.read + written
 
 
-def _write_rate(usage: Usage, terms: Terms) -> float:
+def _write_rate(usage: Usage, terms: CacheTerms) -> float:
     """What a token costs that the cache did not have: as much as it did in this very request."""
     fresh = usage.input + usage.cache_write
     if not fresh:

@@ -9,7 +9,7 @@ from collections import OrderedDict, deque
 from threading import Lock
 from typing import Final
 
-from ...replay.calibration import LONG, calibrations, is_sane
+from ...replay.calibration import MIN_GROWTH_TOKENS, calibrate_models, is_plausible_factor
 from ...replay.result import Calibration, Growth
 
 MOST_MODELS: Final = 256  # of which pairs are kept; the one not heard of for longest goes
@@ -31,7 +31,7 @@ class Calibrations:
         A short prompt is mostly framing, and a ratio that no tokenizer has comes of something
         else: a prompt that holds what the request does not, or a usage that does not belong.
         """
-        if counted < LONG or not is_sane(reported / counted):
+        if counted < MIN_GROWTH_TOKENS or not is_plausible_factor(reported / counted):
             return False
         with self._lock:
             pairs = self._pairs.setdefault((provider, model), deque(maxlen=MOST_PAIRS))
@@ -45,7 +45,7 @@ class Calibrations:
         """A model's factor: the median, each request as weighty as it is long; None: too few."""
         with self._lock:
             pairs = tuple(self._pairs.get((provider, model), ()))
-        return next(iter(calibrations(pairs)), None)
+        return next(iter(calibrate_models(pairs)), None)
 
     def scaled(self, provider: str, model: str, counted: int) -> int:
         """A count of respool's as this provider would count it, as far as that is known."""

@@ -9,7 +9,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Struct
 
-from ...codecs.json_tree import JSON, Object
+from ...wire.json import JSON, Object
 
 LONGEST_MEMBER: Final = 64 * 1024  # bytes of a member that is picked: usage has some hundred
 

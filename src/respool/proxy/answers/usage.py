@@ -13,12 +13,18 @@ from typing import Final, cast
 
 from msgspec import Struct
 
-from ...codecs.codec import FormatName
-from ...codecs.json_tree import JSON, Object
-from ...ranges import MOST
-from ...sessions.history import reported, text_at
-from ...sessions.session import Usage
-from ...sessions.usages import anthropic_usage, chat_usage, gemini_usage, responses_usage
+from ...errors import MAX_VALUE
+from ...sessions.session import (
+    Usage,
+    anthropic_usage,
+    chat_usage,
+    gemini_usage,
+    responses_usage,
+    text_at,
+    usage_or_none,
+)
+from ...wire.base import FormatName
+from ...wire.json import JSON, Object
 from .picking import Path, Values, Wanted
 from .unpacking import Unpacking
 
@@ -64,8 +70,8 @@ class UsageReader:
         elif self._body:
             self._values.whole(bytes(self._body))
         self._values.end()
-        usage = reported(self._words.usage(self._usage))
-        sane = usage is not None and usage.prompt <= MOST and usage.output <= MOST
+        usage = usage_or_none(self._words.usage(self._usage))
+        sane = usage is not None and usage.prompt <= MAX_VALUE and usage.output <= MAX_VALUE
         return Told(usage if sane else None, self._model, self._stop, self._error)
 
     def _read(self, piece: bytes) -> None:

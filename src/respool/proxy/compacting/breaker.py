@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from ...ranges import refusal
+from ...errors import invalid_value
 
 Phase = Literal["closed", "open", "trying"]
 
@@ -26,7 +26,7 @@ class Rules(Struct, frozen=True, kw_only=True):
         least = {"troubles": 1, "within": 0.001, "rest": 0.001, "longest": self.rest}
         for name, lowest in least.items():
             if not getattr(self, name) >= lowest:
-                raise refusal("breaker: ", name, getattr(self, name), f"{lowest} or more")
+                raise invalid_value("breaker: ", name, getattr(self, name), f"{lowest} or more")
 
 
 class Attempt(Struct, frozen=True):

@@ -60,9 +60,13 @@ class Compacting:
     reads = True
 
     def __init__(
-        self, deciding: Deciding, recording: Recording, options: Options,
-        salt: Callable[[], bytes], clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+        self,
+        deciding: Deciding,
+        recording: Recording,
+        options: Options,
+        salt: Callable[[], bytes],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._deciding = deciding
         self._recording = recording
         self._options = options
@@ -134,10 +138,14 @@ class Compacting:
     def _asked(self, incoming: Incoming) -> Asked:
         owner = owner_of(incoming.headers, incoming.query.encode(), self._salt())
         return Asked(
-            incoming.body, incoming.format, incoming.model, owner, self._clock(),
+            incoming.body,
+            incoming.format,
+            incoming.model,
+            owner,
+            self._clock(),
             counting=incoming.operation == "count",
             session=group_of(incoming.headers, None, owner),
-        )  # fmt: skip
+        )
 
     async def _decided(self, asked: Asked, attempt: Attempt) -> Decision:
         """The projection, if it can be had in time; else what is known."""
@@ -257,9 +265,14 @@ class Compacting:
         return replace(original, tried=sending.tried | {"invalid"})
 
     def _sending(
-        self, asked: Asked, decision: Decision, took: float, attempt: Attempt | None,
-        passed: Callable[[], None] | None = None, again: str = "",
-    ) -> Sending:  # fmt: skip
+        self,
+        asked: Asked,
+        decision: Decision,
+        took: float,
+        attempt: Attempt | None,
+        passed: Callable[[], None] | None = None,
+        again: str = "",
+    ) -> Sending:
         """What goes up, with who listens to its answer."""
         observe = self._options.observe
         about = _about(asked, decision, observe, took)
@@ -267,10 +280,15 @@ class Compacting:
         # The answer may take minutes, and nobody needs the bodies until its end.
         light = replace(decision, body=None, facts=NO_FACTS)
         doing = Doing(
-            asked=replace(asked, body=b""), decision=light, milliseconds=took, observed=observe,
-            untold=self._deciding.untold, owed=self._deciding.owed, about=about,
+            asked=replace(asked, body=b""),
+            decision=light,
+            milliseconds=took,
+            observed=observe,
+            untold=self._deciding.untold,
+            owed=self._deciding.owed,
+            about=about,
             heard=self._deciding.heard,
-        )  # fmt: skip
+        )
 
         def taken() -> None:
             self._deciding.sent(doing.asked, light)
@@ -284,8 +302,11 @@ class Compacting:
             headers=_told(about),
             tap=Listener(self._recording, doing, taken),
             judged=not observe and decision.kind != "untouched" and decision.why != LEFT_ALONE,
-            asked=asked, decision=decision, attempt=attempt, about=about,
-        )  # fmt: skip
+            asked=asked,
+            decision=decision,
+            attempt=attempt,
+            about=about,
+        )
 
     async def _run_spare(self, work: Callable[..., T], *given: Any) -> T:
         return await self._run(self._spare, work, *given)
@@ -307,9 +328,13 @@ def _about(asked: Asked, decision: Decision, observe: bool, took: float) -> Abou
     return About(
         sent="observed" if observe else decision.kind.replace(" ", "-"),
         operation="count" if asked.counting else "generate",
-        model=decision.model[:_LONGEST], conversation=decision.conversation, before=decision.before,
-        saved=max(0, decision.before - decision.after), why=_word(decision), ms=round(took, 2),
-    )  # fmt: skip
+        model=decision.model[:_LONGEST],
+        conversation=decision.conversation,
+        before=decision.before,
+        saved=max(0, decision.before - decision.after),
+        why=_word(decision),
+        ms=round(took, 2),
+    )
 
 
 def _word(decision: Decision) -> str:

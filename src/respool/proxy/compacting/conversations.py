@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ...edits import Edit
 from ...facts import Facts
-from ...store import Latest
+from ...store import ParentRequest
 
 T = TypeVar("T")
 Told = tuple[str, str, str]  # by what an edit is known that was told: place, reason, evidence
@@ -26,7 +26,7 @@ _MOST_SENT: Final = 128  # requests of one, twice each; the store knows those be
 class Last(Struct, frozen=True):
     """The request that another goes on from."""
 
-    latest: Latest = Latest()
+    latest: ParentRequest = ParentRequest()
     exact: bool = False  # it is that one; else one before it, for that one is not known
     asked: bool = True  # the store could be asked for it
 
@@ -45,7 +45,7 @@ class Conversation(Struct):
     edited: bool = False  # projections were sent that say less than the client holds
     cached_behind: bool = False  # by answers: its history is cached, though the client marks none
     # Requests that were taken, by the history that they ended: the last, and that on these terms.
-    sent: dict[bytes, Latest] = field(default_factory=dict[bytes, Latest])
+    sent: dict[bytes, ParentRequest] = field(default_factory=dict[bytes, ParentRequest])
     durable: set[str] = field(default_factory=set[str])  # references of originals that are kept
     shown: set[int] = field(default_factory=set[int])  # editions whose texts are kept, to be shown
     told: set[int] = field(default_factory=set[int])  # hashes of edits that are recorded
@@ -77,7 +77,7 @@ class Conversation(Struct):
         place = bytes.fromhex(prefix)
         _put(self.going_up, place, self.going_up.get(place, request), _MOST_ANSWERED)
 
-    def note_sent(self, prefix: str, latest: Latest, parent: str = "") -> None:
+    def note_sent(self, prefix: str, latest: ParentRequest, parent: str = "") -> None:
         """The provider took a request that ended this history, and reads its parent's anew."""
         if latest.sent_as == "projection":
             self.note_answered(prefix)
@@ -112,7 +112,7 @@ class Conversation(Struct):
                 return Last(found, back == 0)
         return Last()
 
-    def last_on(self, earlier: Sequence[bytes], terms: str) -> Latest | None:
+    def last_on(self, earlier: Sequence[bytes], terms: str) -> ParentRequest | None:
         """The latest request on these terms among those that ended these histories."""
         asked = (self.sent.get(prefix + terms.encode()) for prefix in reversed(earlier))
         return next((one for one in asked if one is not None), None)
@@ -123,7 +123,7 @@ def told_as(edit: Edit) -> Told:
     return str(edit.ref), edit.reason, edit.evidence
 
 
-def _is_later(latest: Latest, here: Latest) -> bool:
+def _is_later(latest: ParentRequest, here: ParentRequest) -> bool:
     """Whether it tells more than what is known; of the same request, a record tells less."""
     known = bool(here.output) and not latest.output
     return here.time < latest.time or (here.time == latest.time and not known)

@@ -13,28 +13,28 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...codecs.codec import FormatName
-from ...codecs.detect import detect
-from ...codecs.reading import read_body
-from ...edits import DropExchange, DropReasoning, Edit
+from ...compaction.memo import Memo
+from ...compaction.state import State
+from ...edits import DropExchange, DropReasoning, Edit, touched_parts
 from ...engine import (
-    Folded,
-    edits_of,
+    Fallback,
+    FoldedRequest,
+    all_repairs,
+    apply_known_edits,
+    collect_originals,
+    edits_in_force,
     fold_request,
-    originals_of,
-    projected,
-    repairs_of,
+    project_request,
 )
 from ...errors import RespoolError
 from ...facts import Facts
-from ...fallback import Fallback, with_known_edits
-from ...folding.memo import Memo
-from ...folding.state import State
-from ...marker import reference
+from ...markers import reference
 from ...policy import Policy
-from ...repair.mending import Repair
-from ...store import Latest, Store
-from ...touching import touched
+from ...providers.base import Repair
+from ...store import ParentRequest, Store
+from ...wire.base import FormatName
+from ...wire.body import read_body
+from ...wire.detect import detect_format
 from ..answers.usage import Told
 from .board import Board
 from .conversations import Conversation, Conversations, told_as
@@ -104,11 +104,11 @@ class Deciding:
         folded, seen = self._folded(read)
         if _is_settled(folded, seen):
             return self._fallen_back(read, "sent as it came before")
-        made = projected(folded, asked.body)
+        made = project_request(folded, asked.body)
         if not self._observe:
             try:
-                edits, edition = edits_of(folded.state), folded.state.outgoing.edition
-                originals = originals_of(folded)
+                edits, edition = edits_in_force(folded.state), folded.state.rendered.edition
+                originals = collect_originals(folded)
                 self._keeping.keep(known, originals, edition, lambda: shown_instead(edits))
             except RespoolError as error:
                 if late is not None and late.is_set():
@@ -121,7 +121,7 @@ class Deciding:
             if not self._goes_first(read, folded, seen.facts, late):
                 return self.decide(asked, late)
             self._note(known, seen.new)
-        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
+        return self._projection(read, folded, made.request, all_repairs(folded, made), seen)
 
     def decide_at_once(self, asked: Asked) -> Decision | None:
         """The projection, where that takes no look at the store; None: it would."""
@@ -137,13 +137,13 @@ class Deciding:
         folded, seen = self._folded(read, at_once=True)
         if not read.found:
             return None
-        made = projected(folded, asked.body)
-        sure = self._observe or self._is_sure(read, folded, originals_of(folded))
+        made = project_request(folded, asked.body)
+        sure = self._observe or self._is_sure(read, folded, collect_originals(folded))
         if seen.new != NO_FACTS or not sure or _is_settled(folded, seen):
             return None
         if not asked.counting and not self._goes_first(read, folded, seen.facts, None):
             return None
-        return self._projection(read, folded, made.request, repairs_of(folded, made), seen)
+        return self._projection(read, folded, made.request, all_repairs(folded, made), seen)
 
     def decide_without_new_edits(
         self, asked: Asked, why: str, *, must_fit: bool = False, late: Event | None = None
@@ -182,11 +182,14 @@ class Deciding:
             return
         # What is only observed counts as sent: so it shows what would be saved if it were.
         known.edited |= alters(decision.edits) and not self._observe
-        latest = Latest(
-            asked.time, decision.terms,
+        latest = ParentRequest(
+            asked.time,
+            decision.terms,
             "original" if decision.kind == "original" else "projection",
-            decision.before, decision.epochs, decision.output,
-        )  # fmt: skip
+            decision.before,
+            decision.epochs,
+            decision.output,
+        )
         if decision.prefix:
             self._keeping.took(known, decision.prefix, latest, decision.parent)
 
@@ -240,7 +243,7 @@ class Deciding:
 
     def _read(self, asked: Asked) -> Read:
         body = read_body(asked.body, self._memo.bodies)
-        format = detect(body, asked.format)
+        format = detect_format(body, asked.format)
         id = opening_of(body, format, asked.owner)
         known = self._conversations.get(id)
         if known is None:  # it is new, or there were many others since
@@ -255,11 +258,11 @@ class Deciding:
     def _read_known(self, asked: Asked) -> Read | None:
         """The same, if this process knows the conversation."""
         body = read_body(asked.body, self._memo.bodies)
-        format = detect(body, asked.format)
+        format = detect_format(body, asked.format)
         known = self._conversations.get(opening_of(body, format, asked.owner))
         return None if known is None else taken_apart(asked, body, format, known)
 
-    def _folded(self, read: Read, *, at_once: bool = False) -> tuple[Folded, _Seen]:
+    def _folded(self, read: Read, *, at_once: bool = False) -> tuple[FoldedRequest, _Seen]:
         """The request folded; where its reasoning was signed for something else, without that."""
         facts = read.conversation.facts
         folded = self._fold(read, facts)
@@ -275,7 +278,7 @@ class Deciding:
         seen = _Seen(seen.facts.merge(new), seen.new.merge(new), "changed")
         return self._fold(read, seen.facts), seen
 
-    def _seen_now(self, read: Read, folded: Folded) -> _Seen:
+    def _seen_now(self, read: Read, folded: FoldedRequest) -> _Seen:
         """What this request shows that no later one can: a free moment, how the client marks."""
         known, here = read.conversation, frozenset({folded.state.prefix.hex()})
         moment = self._moment(read, folded)
@@ -284,32 +287,37 @@ class Deciding:
             new = new.merge(Facts(cold=here) if moment == "cold" else Facts(changed=here))
         return _Seen(known.facts if new == NO_FACTS else known.facts.merge(new), new, moment)
 
-    def _moment(self, read: Read, folded: Folded) -> str:
+    def _moment(self, read: Read, folded: FoldedRequest) -> str:
         """Whether the provider's cache has gone cold, or is another model's; a retry tells none."""
         last = self._preceding.last(read, folded.state.boundaries)
         if read.asked.counting or not last.exact:
             return ""
-        moment = "cold" if is_cold(read, last.latest.time, folded.state.marks) else ""
+        moment = "cold" if is_cold(read, last.latest.time, folded.state.breakpoint_mode) else ""
         if last.latest.terms and last.latest.terms != read.terms():
             moment = "changed"
-            if not folded.setting.binding.bound and comes_back(read, folded.state.boundaries):
+            if not folded.context.binding.is_bound and comes_back(read, folded.state.boundaries):
                 moment = ""  # where it is bound, what another thought goes, and all behind it
         if asks_otherwise(folded, last.latest.output):
             moment = "changed"
         return "" if read.conversation.was_answered(folded.state.prefix.hex()) else moment
 
-    def _is_sure(self, read: Read, folded: Folded, originals: Mapping[str, str]) -> bool:
+    def _is_sure(self, read: Read, folded: FoldedRequest, originals: Mapping[str, str]) -> bool:
         """Whether there is nothing to keep, without a look at the store."""
-        edits_of(folded.state)  # numbers them
-        edition = folded.state.outgoing.edition
+        edits_in_force(folded.state)  # numbers them
+        edition = folded.state.rendered.edition
         return self._keeping.is_sure(read.conversation, originals, edition)
 
-    def _fold(self, read: Read, facts: Facts) -> Folded:
+    def _fold(self, read: Read, facts: Facts) -> FoldedRequest:
         policy, output = self.policy_for(read.format), self._output(read)
         return fold_request(
-            read.body, read.format, policy, facts, self._memo,
-            model=read.asked.model, output=output,
-        )  # fmt: skip
+            read.body,
+            read.format,
+            policy,
+            facts,
+            self._memo,
+            model=read.asked.model,
+            output=output,
+        )
 
     def _output(self, read: Read) -> int:
         """For how much output who only counts is answered: as much as the request before it.
@@ -320,18 +328,21 @@ class Deciding:
             return 0
         return self._preceding.before(read, read.boundaries()).output
 
-    def _contradicts(self, read: Read, folded: Folded, facts: Facts) -> bool:
+    def _contradicts(self, read: Read, folded: FoldedRequest, facts: Facts) -> bool:
         """Whether a projection says something else than what its reasoning was signed for.
 
         An original went up last, or what did is not known; both leave a boundary that is skipped
         and changed. Where the reasoning was dropped since, one that is only changed.
         """
         state = folded.state
-        if not folded.setting.binding.bound or state.prefix.hex() in facts.changed - facts.skipped:
+        if (
+            not folded.context.binding.is_bound
+            or state.prefix.hex() in facts.changed - facts.skipped
+        ):
             return False
         if not has_reasoning(folded):
             return False
-        last, altered = self._preceding.last(read, state.boundaries), alters(edits_of(state))
+        last, altered = self._preceding.last(read, state.boundaries), alters(edits_in_force(state))
         passed = (prefix.hex() for prefix in reversed(state.boundaries))
         reset = next((prefix for prefix in passed if prefix in facts.changed), "")
         if reset in facts.skipped:  # an original, which may have lost its reasoning
@@ -341,32 +352,50 @@ class Deciding:
         return altered and (not last.exact or last.latest.sent_as != "projection")
 
     def _projection(
-        self, read: Read, folded: Folded, request: bytes, repairs: tuple[Repair, ...], seen: _Seen
+        self,
+        read: Read,
+        folded: FoldedRequest,
+        request: bytes,
+        repairs: tuple[Repair, ...],
+        seen: _Seen,
     ) -> Decision:
         state = folded.state
-        before = folded.setting.head + state.size
+        before = folded.context.head + state.size
         read.conversation.bytes_a_token = len(read.asked.body) / max(1, before)
         return Decision(
-            kind="projection", body=None if request is read.asked.body else request,
-            conversation=read.conversation.id, session=read.session(),
-            prefix=state.prefix.hex(), facts=seen.facts,
-            model=read.model, before=before, after=before - state.saved,
-            own=own_cache(read, folded), epochs=state.epochs, moment=seen.moment, marks=state.marks,
+            kind="projection",
+            body=None if request is read.asked.body else request,
+            conversation=read.conversation.id,
+            session=read.session(),
+            prefix=state.prefix.hex(),
+            facts=seen.facts,
+            model=read.model,
+            before=before,
+            after=before - state.saved,
+            own=own_cache(read, folded),
+            epochs=state.epochs,
+            moment=seen.moment,
+            marks=state.breakpoint_mode,
             last=self._preceding.before(read, state.boundaries),
-            parent=parent_of(state.boundaries), edits=edits_of(state),
-            edition=state.outgoing.edition, repairs=repairs, failures=state.failures,
-            terms=read.terms(), output=folded.setting.output, noticed=noticed(state),
+            parent=parent_of(state.boundaries),
+            edits=edits_in_force(state),
+            edition=state.rendered.edition,
+            repairs=repairs,
+            failures=state.failures,
+            terms=read.terms(),
+            output=folded.context.output_tokens,
+            noticed=noticed(state),
             dropped=self._dropped(read, state),
-        )  # fmt: skip
+        )
 
     def _dropped(self, read: Read, state: State) -> dict[str, str]:
         """Where a new edit puts nothing in place of what it takes out: what that was."""
         parts = state.index.parts
         found: dict[str, str] = {}
-        edits = edits_of(state)
-        for edit in read.conversation.untold(edits, state.outgoing.edition):
+        edits = edits_in_force(state)
+        for edit in read.conversation.untold(edits, state.rendered.edition):
             if isinstance(edit, DropExchange | DropReasoning):
-                texts = [parts[part].text for part in touched(edit, state.index)]
+                texts = [parts[part].text for part in touched_parts(edit, state.index)]
                 found[str(edit.ref)] = reference(max(texts, key=len, default=""))
         return found
 
@@ -376,10 +405,15 @@ class Deciding:
         """The edits in force, if they are known and go with what went up before."""
         asked, known = read.asked, read.conversation
         held = facts if new == NO_FACTS else facts.merge(new)
-        found = with_known_edits(
-            asked.body, format=read.format, policy=self.policy_for(read.format), facts=held,
-            memo=self._memo, model=asked.model, output=self._output(read),
-        )  # fmt: skip
+        found = apply_known_edits(
+            asked.body,
+            format=read.format,
+            policy=self.policy_for(read.format),
+            facts=held,
+            memo=self._memo,
+            model=asked.model,
+            output=self._output(read),
+        )
         if found is None or not self._goes_on(read, found, held):
             return None
         new = new.merge(found.facts)
@@ -392,26 +426,30 @@ class Deciding:
         made = self._projection(read, found.folded, done.request, done.report.repairs, seen)
         return replace(made, kind="known edits", why=why)
 
-    def _goes_first(self, read: Read, folded: Folded, facts: Facts, request: Event | None) -> bool:
+    def _goes_first(
+        self, read: Read, folded: FoldedRequest, facts: Facts, request: Event | None
+    ) -> bool:
         """Let all know what goes up; False: what goes up beside it passes this history over.
 
         Where reasoning is bound, whoever goes on from either could not know for which it is signed.
         Each is told before the other is looked for: so one of two sees the other.
         """
         known, here = read.conversation, folded.state.prefix.hex()
-        if self._observe or not folded.setting.binding.bound or here in facts.skipped:
+        if self._observe or not folded.context.binding.is_bound or here in facts.skipped:
             return True
         self._keeping.goes_up(known, here, request)
         if self._shared:
             self._keeping.read_up(known)
         return here not in known.facts.skipped
 
-    def _goes_alone(self, read: Read, folded: Folded, seen: _Seen, request: Event | None) -> bool:
+    def _goes_alone(
+        self, read: Read, folded: FoldedRequest, seen: _Seen, request: Event | None
+    ) -> bool:
         """Whether nothing goes up beside this with what it passes over, or the other way round."""
         known, passed_over = read.conversation, seen.new.skipped
         if not passed_over:
             return self._goes_first(read, folded, seen.facts, request)
-        if self._observe or not folded.setting.binding.bound:
+        if self._observe or not folded.context.binding.is_bound:
             return True
         self._keeping.hear(known)
         return not any(known.is_going_up(prefix, request) for prefix in passed_over)
@@ -426,7 +464,7 @@ class Deciding:
         known, folded = read.conversation, found.folded
         if not self._observe and not self._keeping.has(known, found.compaction.originals):
             return False
-        if not folded.setting.binding.bound:
+        if not folded.context.binding.is_bound:
             return True
         if self._moment(read, folded) == "changed":
             return False  # known for this model and these tools; what is signed went to others
@@ -448,8 +486,8 @@ class Deciding:
             self._keeping.note(known, new)
 
 
-def _is_settled(folded: Folded, seen: _Seen) -> bool:
+def _is_settled(folded: FoldedRequest, seen: _Seen) -> bool:
     """Whether the original went up at this very boundary, and fitted: nothing can be changed."""
     here, facts = folded.state.prefix.hex(), seen.facts
     passed = here in facts.skipped & facts.changed and facts.window_at(here) is None
-    return folded.setting.binding.bound and passed
+    return folded.context.binding.is_bound and passed

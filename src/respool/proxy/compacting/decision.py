@@ -7,11 +7,11 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from ...edits import Edit, PlaceMark, Replace
-from ...facts import Facts, Marks
-from ...marker import reference
-from ...repair.mending import Repair
-from ...store import Latest
+from ...edits import Edit, PlaceBreakpoint, Replace
+from ...facts import BreakpointMode, Facts
+from ...markers import reference
+from ...providers.base import Repair
+from ...store import ParentRequest
 from .keeping import NO_FACTS
 from .noticing import Noticed
 
@@ -37,8 +37,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     own: int = 0  # of them, what the client may have cached itself, where it marks no new message
     epochs: int = 0
     moment: str = ""  # a free moment: "cold", "changed"
-    marks: Marks | None = None  # how the client marks, where that is known
-    last: Latest = Latest()  # the request before it
+    marks: BreakpointMode | None = None  # how the client marks, where that is known
+    last: ParentRequest = ParentRequest()  # the request before it
     edits: tuple[Edit, ...] = ()
     edition: int = 0  # the same for the very same edits; 0: not known
     repairs: tuple[Repair, ...] = ()
@@ -56,4 +56,4 @@ def shown_instead(edits: Iterable[Edit]) -> dict[str, str]:
 
 def alters(edits: Iterable[Edit]) -> bool:
     """Whether edits change what the model reads: cache marks do not."""
-    return any(not isinstance(edit, PlaceMark) for edit in edits)
+    return any(not isinstance(edit, PlaceBreakpoint) for edit in edits)

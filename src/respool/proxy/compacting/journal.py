@@ -18,7 +18,7 @@ import msgspec
 import xxhash
 from msgspec import Struct
 
-from ...store import Latest
+from ...store import ParentRequest
 
 _SLOTS: Final = 512  # requests of one process; those before are in the store, as a rule
 _SLOT: Final = 512  # bytes of one; what is longer, for the name of its model, the store tells
@@ -37,7 +37,7 @@ class Taken(Struct, frozen=True, array_like=True):
     conversation: str
     prefix: str  # the hash of the history that it ended
     parent: str  # of that which it goes on from
-    latest: Latest
+    latest: ParentRequest
     edited: bool = False  # projections were sent that say less than the client holds
     going_up: bool = False  # a projection of it is; nothing else is told of it yet
 

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from ...errors import RespoolError
 from ...facts import Facts
-from ...store import Latest, Store, StoreUnavailable
+from ...store import ParentRequest, Store, StoreUnavailable
 from .board import Board, Waiting
 from .conversations import Conversation
 from .journal import Journal, Taken
@@ -101,7 +101,7 @@ class Keeping:
         self.learn(known, facts)
         known.read_up = True
 
-    def took(self, known: Conversation, prefix: str, latest: Latest, parent: str) -> None:
+    def took(self, known: Conversation, prefix: str, latest: ParentRequest, parent: str) -> None:
         """A provider took the request that ended this history: all processes know at once."""
         known.note_sent(prefix, latest, parent)
         if self._journal is not None:
@@ -111,7 +111,7 @@ class Keeping:
         """A projection of this history goes up: all processes know before it is answered."""
         known.note_going_up(prefix, request)
         if self._journal is not None:
-            self._journal.note(Taken(known.id, prefix, "", Latest(), going_up=True))
+            self._journal.note(Taken(known.id, prefix, "", ParentRequest(), going_up=True))
 
     def look_up(self, known: Conversation, prefixes: Collection[str]) -> bool:
         """Learn what is known elsewhere of requests that ended these histories; if it all can be.
@@ -136,12 +136,14 @@ class Keeping:
 
     def _look_into_store(self, known: Conversation, prefixes: Collection[str]) -> bool:
         try:
-            found = self._asked(lambda store: store.sent(known.id, prefixes, known.told_until))
+            found = self._asked(
+                lambda store: store.prior_requests(known.id, prefixes, known.told_until)
+            )
         except RespoolError:
             return False
         known.edited |= found.edited
-        known.note_told((one.place, one.reason, one.evidence) for one in found.told)
-        known.told_until = found.until
+        known.note_told((one.place, one.reason, one.evidence) for one in found.edits)
+        known.told_until = found.last_id
         for prefix, latest in found.latest:
             known.note_sent(prefix, latest)
         return True
@@ -165,7 +167,7 @@ class Keeping:
         if owed == NO_FACTS:
             return
         try:
-            self._told(lambda store: store.note(known.id, owed))
+            self._told(lambda store: store.add_facts(known.id, owed))
         except RespoolError:
             self._owe(known)
             return
@@ -255,7 +257,7 @@ class Keeping:
         if not lacking:
             return True
         try:
-            held = self._asked(lambda store: store.holds(lacking, known.owner))
+            held = self._asked(lambda store: store.readable_refs(lacking, known.owner))
         except RespoolError:
             return False
         known.durable.update(held)
@@ -302,7 +304,9 @@ class Keeping:
 
     def _warn(self, error: RespoolError) -> None:
         """Say once that something is wrong; whoever is to act need not hear it each second."""
-        over = isinstance(error, StoreUnavailable) and error.why == "closed"  # what came too late
+        over = (
+            isinstance(error, StoreUnavailable) and error.reason == "closed"
+        )  # what came too late
         if not self._warned and not over:
             self._warned = True
             _log.warning("%s No new edit is made until it can be.", error)

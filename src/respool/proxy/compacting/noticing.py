@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from ...folding.advising import Unadvised
-from ...folding.refetching import Refetched
-from ...folding.state import State
+from ...compaction.advice import TranscriptWithoutAdvice
+from ...compaction.state import State
+from ...history.refetches import Refetch
 from ...loops import advice
-from ...store import FetchedAgain
+from ...store import RefetchedResult
 
 _LONGEST: Final = 200  # characters of a name, or of what was read again
 _MOST: Final = 50  # of each, at one request
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 class Noticed(Struct, frozen=True):
     """What the results show that just came."""
 
-    refetched: tuple[FetchedAgain, ...] = ()
+    refetched: tuple[RefetchedResult, ...] = ()
     loops: tuple[str, ...] = ()  # a sentence or two each
 
 
@@ -42,15 +42,15 @@ def _noticed(state: State) -> Noticed:
     units, results = state.index.units, state.index.results
     if not units:
         return _NOTHING
-    came = bool(results) and results[-1] >= units[-1].answers
+    came = bool(results) and results[-1] >= units[-1].answers_from
     if not came and not units[-1].exchanges:
         return _NOTHING
     last = frozenset(units[-1].exchanges)
     again = [_told(one) for one in state.refetched if one.exchange in last]
-    said = advice(Unadvised(state.index), state.ledger, units[-1].answers)
+    said = advice(TranscriptWithoutAdvice(state.index), state.ledger, units[-1].answers_from)
     return Noticed(tuple(again[:_MOST]), tuple(said[at] for at in sorted(said))[:_MOST])
 
 
-def _told(one: Refetched) -> FetchedAgain:
+def _told(one: Refetch) -> RefetchedResult:
     tool, target = one.tool[:_LONGEST], one.target[:_LONGEST]
-    return FetchedAgain(tool, target, one.reason, str(one.ref), str(one.earlier), one.tokens)
+    return RefetchedResult(tool, target, one.reason, str(one.ref), str(one.earlier), one.tokens)

@@ -14,9 +14,9 @@ from typing import Final, Literal, cast
 import msgspec
 from msgspec import Struct
 
-from ...codecs.json_tree import JSON, Object, get
-from ...ranges import MOST
-from ...replay.calibration import is_sane
+from ...errors import MAX_VALUE
+from ...replay.calibration import is_plausible_factor
+from ...wire.json import JSON, Object, get
 from ..answers.unpacking import Unpacking
 
 Kind = Literal["overflow", "invalid", "too_large", "rate", "auth", "overloaded", "other"]
@@ -51,7 +51,12 @@ class Objection(Struct, frozen=True):
     def fitting(self, counted: int) -> int | None:
         """The same by a counter of one's own, which made the refused prompt `counted` tokens."""
         room = self.room
-        if room is None or not self.count or counted <= 0 or not is_sane(self.count / counted):
+        if (
+            room is None
+            or not self.count
+            or counted <= 0
+            or not is_plausible_factor(self.count / counted)
+        ):
             return room
         return room * counted // self.count
 
@@ -333,7 +338,7 @@ def _fields(errors: list[Object]) -> tuple[int | None, int | None, int] | None:
     """What llama.cpp puts beside its message."""
     for error in errors:
         limit, count = error.get("n_ctx"), error.get("n_prompt_tokens")
-        if isinstance(limit, int) and isinstance(count, int) and 0 < limit <= MOST:
+        if isinstance(limit, int) and isinstance(count, int) and 0 < limit <= MAX_VALUE:
             return limit, count, 0
     return None
 
@@ -351,7 +356,7 @@ def _named(said: str) -> tuple[int | None, int | None, int]:
 
 def _number(text: str | None) -> int | None:
     number = int(text.replace(",", "")) if text else 0
-    return number if 0 < number <= MOST else None
+    return number if 0 < number <= MAX_VALUE else None
 
 
 def _most_bytes(said: str) -> int | None:

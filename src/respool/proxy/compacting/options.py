@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from ...codecs.codec import FormatName
 from ...policy import Policy
+from ...wire.base import FormatName
 
 
 class Options(Struct, frozen=True, kw_only=True):

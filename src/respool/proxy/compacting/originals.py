@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...engine import edits_of
+from ...engine import edits_in_force, restore_original
 from ...facts import Facts
-from ...fallback import as_it_came
-from ...prices import terms_for
+from ...pricing import terms_for
 from .conversations import Conversation
 from .decision import Decision
 from .preceding import Preceding
@@ -44,19 +43,30 @@ class Originals:
         doubted = known.edited or self._shared or last.is_lost or unsigned
         if doubted and read.is_bound():
             sent = Facts(left_alone=self._signed_until(read, facts, unsigned))
-            fallen = as_it_came(
+            fallen = restore_original(
                 read.asked.body, format=read.format, sent=sent, model=read.asked.model
             )
             changed = fallen.compaction.request
             body = None if changed is read.asked.body else changed
-            edits = edits_of(fallen.folded.state)
+            edits = edits_in_force(fallen.folded.state)
         about = int(len(read.asked.body if body is None else body) / known.bytes_a_token)
         return Decision(
-            kind="original", body=body, conversation=known.id, session=read.session(), why=why,
-            facts=facts, prefix=read.here(), before=about, after=about,
-            model=read.model, terms=read.terms(), last=before, epochs=before.epochs,
-            parent=parent_of(boundaries), edits=edits,
-        )  # fmt: skip
+            kind="original",
+            body=body,
+            conversation=known.id,
+            session=read.session(),
+            why=why,
+            facts=facts,
+            prefix=read.here(),
+            before=about,
+            after=about,
+            model=read.model,
+            terms=read.terms(),
+            last=before,
+            epochs=before.epochs,
+            parent=parent_of(boundaries),
+            edits=edits,
+        )
 
     def note(self, read: Read) -> None:
         """This boundary is passed over; what is signed behind it is signed for the original."""

@@ -15,12 +15,11 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import Struct
 
-from ...codecs.body import Body
-from ...codecs.codec import Fields, FormatName
-from ...codecs.formats import CODECS
-from ...codecs.json_tree import get
-from ...codecs.layout import once
-from ...folding.fold import first_prefix, next_prefix
+from ...compaction.fold import chain_prefix, initial_prefix
+from ...providers.registry import CODECS
+from ...wire.base import Fields, FormatName, RequestBody
+from ...wire.json import get
+from ...wire.layout import cached_on_fields
 
 ANONYMOUS: Final = "anonymous"
 
@@ -112,7 +111,7 @@ def group_of(headers: Headers, fields: Fields | None, owner: str) -> str | None:
 
 def _session_in(fields: Fields | None) -> str | None:
     """The session's id in the body, where a client puts it there."""
-    return once(fields, "session", lambda: _session_told(fields)) if fields else None
+    return cached_on_fields(fields, "session", lambda: _session_told(fields)) if fields else None
 
 
 def _session_told(fields: Fields) -> str | None:
@@ -138,29 +137,29 @@ def _json(text: str) -> object:
 # --- the conversation --------------------------------------------------------------------------
 
 
-def conversation_of(body: Body, format: FormatName, owner: str) -> Conversation:
+def conversation_of(body: RequestBody, format: FormatName, owner: str) -> Conversation:
     """The conversation of a request: what extends it, or forks from it later, has the same id."""
     prefix, first = _opened(body, format)
     opening = _hash(owner.encode(), "opening", prefix)
     if first == len(body):
         return Conversation(opening)
-    prefix = next_prefix(prefix, body.identities(first, first + 1))
+    prefix = chain_prefix(prefix, body.identities(first, first + 1))
     return Conversation(opening, _hash(owner.encode(), "conversation", prefix))
 
 
-def opening_of(body: Body, format: FormatName, owner: str) -> str:
+def opening_of(body: RequestBody, format: FormatName, owner: str) -> str:
     """The opening of a request's conversation alone."""
     return _hash(owner.encode(), "opening", _opened(body, format)[0])
 
 
-def _opened(body: Body, format: FormatName) -> tuple[bytes, int]:
+def _opened(body: RequestBody, format: FormatName) -> tuple[bytes, int]:
     """The hash of all that stands before the model's first output, and where that stands."""
     codec, count = CODECS[format], len(body)
     first = 0
-    while first < count and not codec.model_made(body.message(first)):
+    while first < count and not codec.is_model_made(body.message(first)):
         first += 1
-    prefix = first_prefix(format)
-    return (next_prefix(prefix, body.identities(0, first)) if first else prefix), first
+    prefix = initial_prefix(format)
+    return (chain_prefix(prefix, body.identities(0, first)) if first else prefix), first
 
 
 def _hash(salt: bytes, what: str, data: bytes) -> str:

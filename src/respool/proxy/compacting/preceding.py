@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ...facts import FAR_BACK
-from ...store import Latest
+from ...facts import MAX_LOOKBACK_REQUESTS
+from ...store import ParentRequest
 from .conversations import Conversation, Last
 from .keeping import Keeping
 from .reading import Read
@@ -21,7 +21,7 @@ class Preceding:
     def last(self, read: Read, boundaries: list[bytes]) -> Last:
         """The request that this one goes on from: by its history, for others may run beside it."""
         if not read.found:
-            known, earlier = read.conversation, boundaries[-1 - FAR_BACK : -1]
+            known, earlier = read.conversation, boundaries[-1 - MAX_LOOKBACK_REQUESTS : -1]
             asked = True
             if self._shared or not is_at_hand(known, boundaries):
                 prefixes = [prefix.hex() for prefix in (*earlier, *boundaries[-1:])]
@@ -29,7 +29,7 @@ class Preceding:
             read.found.append(replace(known.last(earlier, read.terms()), asked=asked))
         return read.found[0]
 
-    def before(self, read: Read, boundaries: list[bytes]) -> Latest:
+    def before(self, read: Read, boundaries: list[bytes]) -> ParentRequest:
         """The request before this one, for who counts: that which it repeats, or goes on from."""
         same = read.conversation.last(boundaries[-1:], read.terms())
         return same.latest if same.exact else self.last(read, boundaries).latest

@@ -7,15 +7,14 @@ from typing import Final
 import xxhash
 from msgspec import Struct
 
-from ...binding import binding_of
-from ...check.rules import steps_of
-from ...codecs.body import Body
-from ...codecs.codec import FormatName
-from ...codecs.formats import CODECS
-from ...codecs.layout import once
-from ...engine import fields_with
+from ...compaction.fold import chain_prefix, initial_prefix
+from ...engine import complete_fields
 from ...facts import Facts
-from ...folding.fold import first_prefix, next_prefix
+from ...providers.base import split_steps
+from ...providers.bound_reasoning import binding_of
+from ...providers.registry import CODECS
+from ...wire.base import FormatName, RequestBody
+from ...wire.layout import cached_on_fields
 from .conversations import Conversation, Last
 from .owners import group_of
 
@@ -38,7 +37,7 @@ class Read(Struct, frozen=True):
     """A request taken apart, and the conversation it belongs to."""
 
     asked: Asked
-    body: Body
+    body: RequestBody
     format: FormatName
     model: str
     conversation: Conversation
@@ -49,18 +48,18 @@ class Read(Struct, frozen=True):
     def boundaries(self) -> list[bytes]:
         """The hash of its history at each of its boundaries, worked out once."""
         if not self.passed:
-            body, prefix = self.body, first_prefix(self.format)
+            body, prefix = self.body, initial_prefix(self.format)
             messages = [body.message(at) for at in range(len(body))]
-            for step in steps_of(CODECS[self.format], messages):
+            for step in split_steps(CODECS[self.format], messages):
                 end = step.at + len(step.messages)
-                prefix = next_prefix(prefix, body.identities(step.at, end))
+                prefix = chain_prefix(prefix, body.identities(step.at, end))
                 self.passed.append(prefix)
         return self.passed
 
     def here(self) -> str:
         """The hash of its whole history."""
         boundaries = self.boundaries()
-        return (boundaries[-1] if boundaries else first_prefix(self.format)).hex()
+        return (boundaries[-1] if boundaries else initial_prefix(self.format)).hex()
 
     def is_left_alone(self, facts: Facts) -> bool:
         """Whether a fact says so of a prefix of this very history."""
@@ -70,17 +69,17 @@ class Read(Struct, frozen=True):
 
     def is_bound(self) -> bool:
         """Whether its model refuses signed reasoning in a history that is not the signed one."""
-        return binding_of(self.format, fields_with(self.body.fields, self.asked.model)).bound
+        return binding_of(self.format, complete_fields(self.body.fields, self.asked.model)).is_bound
 
     def terms(self) -> str:
         """Its model and its tools, in few characters."""
         if not self.named:
-            tools = once(self.body.fields or {}, "tools", self._tools)
+            tools = cached_on_fields(self.body.fields or {}, "tools", self._tools)
             self.named.append(f"{self.model} {tools}")
         return self.named[0]
 
     def _tools(self) -> str:
-        return xxhash.xxh3_64_hexdigest(self.body.head(_TOOLS))
+        return xxhash.xxh3_64_hexdigest(self.body.head_bytes(_TOOLS))
 
     def session(self) -> str:
         """The client's own name for what it belongs to, hashed; empty: it has none."""
@@ -88,9 +87,9 @@ class Read(Struct, frozen=True):
         return asked.session or group_of((), self.body.fields, asked.owner) or ""
 
 
-def taken_apart(asked: Asked, body: Body, format: FormatName, known: Conversation) -> Read:
+def taken_apart(asked: Asked, body: RequestBody, format: FormatName, known: Conversation) -> Read:
     """A request of a known conversation."""
-    named = (fields_with(body.fields, asked.model) or {}).get("model")
+    named = (complete_fields(body.fields, asked.model) or {}).get("model")
     return Read(asked, body, format, named if isinstance(named, str) else "", known)
 
 

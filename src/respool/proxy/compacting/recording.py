@@ -15,10 +15,10 @@ from msgspec import Struct
 from ...edits import Edit, Replace
 from ...errors import RespoolError
 from ...facts import Facts
-from ...marker import reference
-from ...prices import terms_for
+from ...markers import reference
+from ...pricing import terms_for
 from ...replay.money import priced
-from ...store import EditMade, Mode, Record, Reproduction, Store, Usage
+from ...store import RecordedEdit, RejectedRequest, RequestMode, RequestRecord, Store, StoredUsage
 from ..answers.billing import Bill, Sizes, bill_of, observed_bill
 from ..answers.calibration import Calibrations
 from ..answers.usage import Told, UsageReader
@@ -35,7 +35,7 @@ _MOST_WAITING: Final = 20_000  # answers; more in so short a time are not writte
 _ID, _DRAWN = 16, 256  # characters of a record's name, and how many are drawn at once
 _MOST_CASES: Final = 16  # each may hold two whole requests
 
-Heard = Callable[[Record], None]
+Heard = Callable[[RequestRecord], None]
 
 
 class Doing(Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class Recording:
         self._store = store
         self._heard = heard
         self._over: deque[tuple[Doing, tuple[Edit, ...], int, Told]] = deque(maxlen=_MOST_WAITING)
-        self._cases: deque[Reproduction] = deque(maxlen=_MOST_CASES)
+        self._cases: deque[RejectedRequest] = deque(maxlen=_MOST_CASES)
         self._lock = Lock()
         self._stopping = Event()
         self._thread: Thread | None = None
@@ -101,7 +101,7 @@ class Recording:
             self._over.append((doing, new, status if how != "unreachable" else 0, told))
             self._begin()
 
-    def refused(self, case: Reproduction) -> None:
+    def refused(self, case: RejectedRequest) -> None:
         """A projection was refused whose original passed: all that is needed to see it again."""
         self._cases.append(case)
         self._begin()
@@ -127,9 +127,9 @@ class Recording:
             while True:
                 self._write(*self._over.popleft())
 
-    def _reproduce(self, case: Reproduction) -> None:
+    def _reproduce(self, case: RejectedRequest) -> None:
         try:
-            self._store.reproduce(case)
+            self._store.add_rejected(case)
         except RespoolError as error:
             _log.warning("A refused projection could not be written down: %s", error)
         except Exception:  # noqa: BLE001 - the records of others are written by the same thread
@@ -144,10 +144,12 @@ class Recording:
         except Exception:  # noqa: BLE001 - it is over already, and nobody waits for this
             _log.exception("A request could not be written down")
 
-    def _record(self, doing: Doing, new: tuple[Edit, ...], status: int, told: Told) -> Record:
+    def _record(
+        self, doing: Doing, new: tuple[Edit, ...], status: int, told: Told
+    ) -> RequestRecord:
         asked, decision = doing.asked, doing.decision
         bill = self._bill(doing, told)
-        return Record(
+        return RequestRecord(
             id=next(self._ids),
             time=asked.time,
             owner=asked.owner,
@@ -233,15 +235,15 @@ class Listener:
             self._recording.over(self._doing, self._status, how, self._answer)
 
 
-def _made(edit: Edit, dropped: Mapping[str, str]) -> EditMade:
+def _made(edit: Edit, dropped: Mapping[str, str]) -> RecordedEdit:
     place = str(edit.ref)
     before = edit.original if isinstance(edit, Replace) else dropped.get(place, "")
     after = reference(edit.text) if isinstance(edit, Replace) else ""
     saved = getattr(edit, "saved", 0)
-    return EditMade(edit.reason, place, edit.evidence, saved, before, after)
+    return RecordedEdit(edit.reason, place, edit.evidence, saved, before, after)
 
 
-def _mode(doing: Doing) -> Mode:
+def _mode(doing: Doing) -> RequestMode:
     if doing.decision.why == BYPASSED:
         return "bypassed"
     return "observed" if doing.observed else "compacted"
@@ -256,8 +258,8 @@ def _break(decision: Decision, new: tuple[Edit, ...]) -> str:
     return ", ".join(sorted({edit.reason for edit in new})) or "edits"
 
 
-def _usage(told: Told) -> Usage | None:
+def _usage(told: Told) -> StoredUsage | None:
     found = told.usage
     if found is None:
         return None
-    return Usage(found.input, found.cache_read, found.cache_write, found.output)
+    return StoredUsage(found.input, found.cache_read, found.cache_write, found.output)

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 from msgspec import json
 
-from ...engine import compacted, fold_request
+from ...engine import build_compaction, fold_request
 from ...facts import Facts
+from ...plugins import pass_name
 from ...policy import NAMES, Policy
-from ...registered import name_of
-from ...store import Reproduction
+from ...store import RejectedRequest
 from ...tools import Tool, Tools
 from ..forwarding.handling import Answer
 from ..installed import installed
@@ -21,23 +21,30 @@ from .reading import Asked
 _LONGEST = 4_096  # bytes of what the provider said
 
 
-def case_of(asked: Asked, refused: Decision, answer: Answer, policy: Policy) -> Reproduction:
+def case_of(asked: Asked, refused: Decision, answer: Answer, policy: Policy) -> RejectedRequest:
     """All that the projection was made of, and what was said of it."""
-    return Reproduction(
-        time=asked.time, owner=asked.owner, conversation=refused.conversation,
-        format=asked.format, model=asked.model or "", status=answer.status, request=asked.body,
-        sent=refused.body or b"", policy=json.encode(settings_in(policy)).decode(),
+    return RejectedRequest(
+        time=asked.time,
+        owner=asked.owner,
+        conversation=refused.conversation,
+        format=asked.format,
+        model=asked.model or "",
+        status=answer.status,
+        request=asked.body,
+        sent=refused.body or b"",
+        policy=json.encode(settings_in(policy)).decode(),
         facts=json.encode(refused.facts.to_dict()).decode(),
-        error=answer.body[:_LONGEST].decode("utf-8", "replace"), version=installed(),
-    )  # fmt: skip
+        error=answer.body[:_LONGEST].decode("utf-8", "replace"),
+        version=installed(),
+    )
 
 
-def made_again(case: Reproduction) -> bytes:
+def made_again(case: RejectedRequest) -> bytes:
     """The projection of a case, made anew; users' own passes must be installed."""
     policy = policy_of(json.decode(case.policy))
     facts = Facts.from_dict(json.decode(case.facts))
     folded = fold_request(case.request, case.format, policy, facts, None, model=case.model or None)
-    return compacted(folded, case.request).request
+    return build_compaction(folded, case.request).request
 
 
 def settings_in(policy: Policy) -> dict[str, Any]:
@@ -58,4 +65,4 @@ def _plain(value: object) -> object:
         return [{key: _plain(told) for key, told in one.declared().items()} for one in value]
     if isinstance(value, tuple):
         return [_plain(one) for one in cast("tuple[object, ...]", value)]
-    return name_of(value) if callable(value) else value
+    return pass_name(value) if callable(value) else value

@@ -6,8 +6,8 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from ...codecs.codec import FormatName
-from ...store import Usage
+from ...store import StoredUsage
+from ...wire.base import FormatName
 from .asgi import Headers
 
 Operation = Literal["generate", "count"]
@@ -43,7 +43,7 @@ class About(msgspec.Struct, omit_defaults=True):
     ms: float = 0.0  # that respool took
     answered_by: str = ""  # the model that the answer names
     stop: str = ""  # how the answer ended, in the provider's word
-    usage: Usage | None = None  # what the provider reported
+    usage: StoredUsage | None = None  # what the provider reported
 
 
 class Outgoing(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from ...codecs.codec import FormatName
+from ...wire.base import FormatName
 from .asgi import Request
 from .handling import Operation
 from .upstreams import OWNERS, Provider, Upstream, Upstreams

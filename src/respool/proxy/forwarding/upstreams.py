@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...codecs.codec import FormatName
 from ...errors import RespoolError
+from ...wire.base import FormatName
 
 Provider = Literal["anthropic", "openai", "gemini"]
 Name = Literal["anthropic", "openai", "openai-chat", "openai-responses", "gemini"]

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from ...codecs.codec import FORMATS
+from ...wire.base import FORMATS
 from ..compacting.compacting import REASONS
 
 NONE: Final = "none"
@@ -46,9 +46,12 @@ class Family(Struct, frozen=True):
 
 
 REQUESTS: Final = Family(
-    "respool_requests_total", "counter", "Requests for providers, by format and status.",
-    ("format", "status"), (_FORMATS, _STATUS),
-)  # fmt: skip
+    "respool_requests_total",
+    "counter",
+    "Requests for providers, by format and status.",
+    ("format", "status"),
+    (_FORMATS, _STATUS),
+)
 ENDED: Final = Family(
     "respool_ended_total",
     "counter",
@@ -57,31 +60,48 @@ ENDED: Final = Family(
     (_ENDS,),
 )
 SENT: Final = Family(
-    "respool_sent_total", "counter", "Requests that were looked at, by what went up.",
-    ("sent",), (_SENT,),
-)  # fmt: skip
+    "respool_sent_total",
+    "counter",
+    "Requests that were looked at, by what went up.",
+    ("sent",),
+    (_SENT,),
+)
 FALLBACKS: Final = Family(
-    "respool_fallbacks_total", "counter",
+    "respool_fallbacks_total",
+    "counter",
     "Requests that went up as something else than a projection.",
-    ("why",), ((*REASONS, OTHER),),
-)  # fmt: skip
+    ("why",),
+    ((*REASONS, OTHER),),
+)
 AGAIN: Final = Family(
-    "respool_retries_total", "counter", "Requests that were sent a second time, by why.",
-    ("why",), (("overflow", "invalid", OTHER),),
-)  # fmt: skip
+    "respool_retries_total",
+    "counter",
+    "Requests that were sent a second time, by why.",
+    ("why",),
+    (("overflow", "invalid", OTHER),),
+)
 BEFORE: Final = Family(
-    "respool_prompt_tokens_total", "counter", "Tokens of requests as they came, about.",
-    ("format",), (_FORMATS,),
-)  # fmt: skip
+    "respool_prompt_tokens_total",
+    "counter",
+    "Tokens of requests as they came, about.",
+    ("format",),
+    (_FORMATS,),
+)
 SAVED: Final = Family(
-    "respool_saved_tokens_total", "counter", "Tokens that did not go up, or would not have; about.",
-    ("format",), (_FORMATS,),
-)  # fmt: skip
+    "respool_saved_tokens_total",
+    "counter",
+    "Tokens that did not go up, or would not have; about.",
+    ("format",),
+    (_FORMATS,),
+)
 EDITS: Final = Family("respool_edits_total", "counter", "Edits that were made.")
 USAGE: Final = Family(
-    "respool_usage_tokens_total", "counter", "Tokens that providers reported.",
-    ("type",), (("input", "cache_read", "cache_write", "output"),),
-)  # fmt: skip
+    "respool_usage_tokens_total",
+    "counter",
+    "Tokens that providers reported.",
+    ("type",),
+    (("input", "cache_read", "cache_write", "output"),),
+)
 BYTES: Final = Family(
     "respool_bytes_total", "counter", "Bytes of bodies.", ("direction",), (("up", "down"),)
 )

@@ -50,7 +50,7 @@ class Watch:
 
     def look(self) -> Health:
         """How the proxy stands now."""
-        trouble, standing = self._store.trouble(), self._standing()
+        trouble, standing = self._store.last_error(), self._standing()
         well = trouble is None and standing.phase == "closed"
         return Health(
             status="ok" if well else "degraded",

@@ -94,8 +94,9 @@ def spans_of(environ: Mapping[str, str]) -> Spans | None:
     except ImportError as error:
         _log.warning(
             "The environment asks for OpenTelemetry spans, but %s is not installed: "
-            "pip install '.[otel]' in a clone of respool's repository.", error.name,
-        )  # fmt: skip
+            "pip install '.[otel]' in a clone of respool's repository.",
+            error.name,
+        )
     except Exception as error:  # noqa: BLE001 - a wrong setting for spans must not stop the proxy
         _log.warning("OpenTelemetry spans cannot be sent: %s", error)
     return None
@@ -156,7 +157,7 @@ def _of_model(format: str, about: About) -> Iterator[tuple[str, Any]]:
 
 def _of_respool(about: About) -> Iterator[tuple[str, Any]]:
     yield "respool.sent", about.sent
-    yield "respool.fallback", about.why
+    yield "respool.engine", about.why
     yield "respool.retry", about.again
     yield "respool.tokens.before", about.before
     yield "respool.tokens.saved", about.saved

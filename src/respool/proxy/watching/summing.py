@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 
-from ...store import Record
+from ...store import RequestRecord
 
 
 class Sums:
@@ -22,7 +22,7 @@ class Sums:
         self.cost_after = 0.0
         self.fallbacks: Counter[str] = Counter()
 
-    def add(self, record: Record) -> None:
+    def add(self, record: RequestRecord) -> None:
         """Another request is over."""
         with self._lock:
             self.requests += 1

@@ -1,27 +1,27 @@
-"""A replay as one page that a browser opens from disk: its data, style and script in one file."""
+"""Replay page: one HTML file with data, style and script inlined."""
 
 from __future__ import annotations
 
 from importlib.resources import files
 from string import Template
 
-from ...drawing import leave_for, script, style
+from ...pages import csp_hash, shared_script, shared_style
 from ..result import Replay
-from .drawn import fitted
+from .page_data import encode_page_data
 
-__all__ = ["page"]
+__all__ = ["render_page"]
 
 # In this order: each uses only the names of those before it.
 _SCRIPTS = (
-    "words.js",
-    "shapes.js",
+    "format.js",
+    "chart_parts.js",
     "policy_charts.js",
     "charts.js",
     "headline.js",
     "policies.js",
-    "spent.js",
-    "time.js",
-    "trust.js",
+    "cost_breakdown.js",
+    "timeline.js",
+    "accuracy.js",
     "session.js",
     "sessions.js",
     "page.js",
@@ -40,14 +40,17 @@ _ESCAPES = str.maketrans(
 )
 
 
-def page(replay: Replay) -> str:
+def render_page(replay: Replay) -> str:
     """All of the page, ready to be written to a file."""
-    sheet, drawn = style() + _asset("page.css"), "\n".join((script(), *map(_asset, _SCRIPTS)))
+    sheet, drawn = (
+        shared_style() + _asset("page.css"),
+        "\n".join((shared_script(), *map(_asset, _SCRIPTS))),
+    )
     return Template(_asset("page.html")).substitute(
         style=sheet,
         script=drawn,
-        leave=f"script-src {leave_for(drawn)}; style-src {leave_for(sheet)}",
-        data=fitted(replay).decode("utf-8").translate(_ESCAPES),
+        leave=f"script-src {csp_hash(drawn)}; style-src {csp_hash(sheet)}",
+        data=encode_page_data(replay).decode("utf-8").translate(_ESCAPES),
     )
 
 

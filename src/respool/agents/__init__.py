@@ -1,0 +1,1 @@
+"""The known coding agents: how each is pointed at the proxy."""

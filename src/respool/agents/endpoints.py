@@ -1,0 +1,244 @@
+"""Providers and base URLs from the agents' own settings files, which are only read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ..proxy.forwarding.upstreams import Name
+from .settings_files import (
+    as_object,
+    as_text,
+    config_folder,
+    get_nested,
+    is_http_url,
+    is_present,
+    merge_settings,
+    parse_object,
+    read_object,
+    read_text,
+    read_toml,
+)
+
+_CODEX_BASE_URL_KEY: Final = "openai_base_url"  # the setting of Codex's own provider
+_CODEX_SYSTEM_CONFIG: Final = Path("/etc/codex/config.toml")  # for all users of a machine
+CODEX_LEGACY_VARIABLE: Final = (
+    "OPENAI_BASE_URL"  # by which older versions go, and newer ones do not
+)
+CHATGPT_URL: Final = (
+    "https://chatgpt.com/backend-api/codex"  # where Codex goes with ChatGPT's login
+)
+
+
+class AgentProvider(Struct, frozen=True):
+    """A provider as an agent knows it."""
+
+    id: str  # for Codex, the setting that holds its base URL
+    upstream: Name
+    url: str = ""  # where it is; empty: where the API's maker has it
+    has_version: bool = True  # its base URL has the API's version in it
+    is_located: bool = True  # where it is, is known
+
+
+# Codex
+
+
+def codex_provider(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentProvider:
+    """The provider that Codex will use."""
+    home = config_folder(environ, "CODEX_HOME", ".codex")
+    settings = merge_settings([read_toml(_CODEX_SYSTEM_CONFIG), read_toml(home / "config.toml")])
+    profile = flag_value(arguments, "--profile", "-p")
+    older = as_object(get_nested(settings, "profiles", profile or as_text(settings.get("profile"))))
+    settings = merge_settings([settings, older])
+    if profile:  # a file of its own; a table in versions before
+        settings = merge_settings([settings, read_toml(home / f"{profile}.config.toml")])
+    options = _config_overrides(arguments)
+    name = options.get("model_provider") or as_text(settings.get("model_provider")) or "openai"
+    if name == "openai":
+        key, known = _CODEX_BASE_URL_KEY, as_text(settings.get(_CODEX_BASE_URL_KEY))
+        known = known or (CHATGPT_URL if _has_chatgpt_login(home, environ) else "")
+        placed = not _has_hidden_login(home, environ, settings) and not environ.get(
+            CODEX_LEGACY_VARIABLE
+        )
+    else:
+        key, placed = f"model_providers.{name}.base_url", False
+        known = as_text(get_nested(settings, "model_providers", name, "base_url"))
+    url = options.get(key) or known
+    return AgentProvider(key, "openai", url, is_located=placed or bool(url))
+
+
+def _config_overrides(arguments: Sequence[str]) -> dict[str, str]:
+    """What is set with -c on a command line, as far as it is text."""
+    found: dict[str, str] = {}
+    for flag, word in pairwise(arguments):
+        key, equals, value = word.partition("=")
+        if flag in ("-c", "--config") and equals:
+            found[key.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def _has_chatgpt_login(home: Path, environ: Mapping[str, str]) -> bool:
+    """Whether Codex is logged in with ChatGPT, and not with a key."""
+    if environ.get("CODEX_API_KEY"):
+        return False
+    login = read_object(home / "auth.json")
+    return bool(login.get("tokens")) and not login.get("OPENAI_API_KEY")
+
+
+def _has_hidden_login(home: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
+    """Whether Codex may be logged in where nobody else can look: with ChatGPT, or with a key."""
+    kept = as_text(settings.get("cli_auth_credentials_store"))
+    in_file = is_present(home / "auth.json") or bool(environ.get("CODEX_API_KEY"))
+    return kept in ("keyring", "auto") and not in_file
+
+
+# opencode
+
+_OPENCODE_BY_PACKAGE: Final[dict[str, Name]] = {
+    "@ai-sdk/anthropic": "anthropic",
+    "@ai-sdk/openai": "openai-responses",
+    "@ai-sdk/openai-compatible": "openai-chat",
+    "@ai-sdk/google": "gemini",
+}
+_OPENCODE_BUILTIN: Final[dict[str, Name]] = {
+    "anthropic": "anthropic",
+    "openai": "openai-responses",
+    "google": "gemini",
+}
+_OPENCODE_VARIABLES: Final = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}
+_OPENCODE_ENV: Final = re.compile(r"\{env:([^}]+)\}")
+
+
+def opencode_providers(
+    environ: Mapping[str, str],
+    working_dir: Path,
+    arguments: Sequence[str],
+    content: Mapping[str, Any],
+) -> list[AgentProvider]:
+    """The providers that opencode knows, the one of the model in use first."""
+    texts = [
+        _expand_variables(read_text(path), environ)
+        for path in _opencode_files(environ, working_dir)
+    ]
+    settings = merge_settings([*(parse_object(text) or {} for text in texts), content])
+    named = as_object(settings.get("provider"))
+    every = [*named, *(id for id in _OPENCODE_BUILTIN if id not in named)]
+    found = (_opencode_provider(id, named.get(id), environ) for id in every)
+    model = flag_value(arguments, "--model", "-m") or as_text(settings.get("model"))
+    return _in_use_first({one.id: one for one in found if one is not None}, model.partition("/")[0])
+
+
+def _expand_variables(text: str, environ: Mapping[str, str]) -> str:
+    """A settings file of opencode's with what it names of the environment."""
+    return _OPENCODE_ENV.sub(lambda found: environ.get(found[1], ""), text)
+
+
+def _opencode_files(environ: Mapping[str, str], working_dir: Path) -> Iterator[Path]:
+    """Its settings, each over those before it: the user's, the project's, then `.opencode`."""
+    names = ("opencode.json", "opencode.jsonc")
+    folder = config_folder(environ, "XDG_CONFIG_HOME", ".config") / "opencode"
+    yield from (folder / name for name in ("config.json", *names))
+    if known := environ.get("OPENCODE_CONFIG"):
+        yield Path(known)
+    outward = _opencode_project(environ, working_dir)
+    yield from (one / name for one in reversed(outward) for name in names)
+    folders = [one / ".opencode" for one in (*outward, config_folder(environ, "", ""))]
+    if known := environ.get("OPENCODE_CONFIG_DIR"):
+        folders.append(Path(known))
+    yield from (one / name for one in dict.fromkeys(folders) for name in names)
+
+
+def _opencode_project(environ: Mapping[str, str], working_dir: Path) -> list[Path]:
+    """The folders of a project, from here to its root; none where they are not to be read."""
+    if environ.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() in ("1", "true"):
+        return []
+    above = [working_dir, *working_dir.parents]
+    root = next((at for at, one in enumerate(above) if is_present(one / ".git")), len(above) - 1)
+    return above[: root + 1]
+
+
+def opencode_remote_config(environ: Mapping[str, str]) -> str:
+    """From where opencode fetches settings that nobody can know here; empty: from nowhere."""
+    path = config_folder(environ, "XDG_DATA_HOME", str(Path(".local", "share"))) / "opencode"
+    login = parse_object(environ.get("OPENCODE_AUTH_CONTENT", "")) or read_object(
+        path / "auth.json"
+    )
+    return next((url for url, one in login.items() if get_nested(one, "type") == "wellknown"), "")
+
+
+def _opencode_provider(id: str, about: Any, environ: Mapping[str, str]) -> AgentProvider | None:
+    """A provider that can be served; None: its address is not known, or respool is not for it."""
+    package = as_text(get_nested(about, "npm"))
+    upstream = _OPENCODE_BY_PACKAGE.get(package) or _OPENCODE_BUILTIN.get(id)
+    url = as_text(get_nested(about, "options", "baseURL"))
+    url = url or environ.get(_OPENCODE_VARIABLES.get(id, ""), "").strip()
+    if upstream is None or (not url and id not in _OPENCODE_BUILTIN):
+        return None
+    return AgentProvider(id, upstream, url) if not url or is_http_url(url) else None
+
+
+# pi
+
+_PI_BY_API: Final[dict[str, tuple[Name, bool]]] = {
+    "anthropic-messages": ("anthropic", False),
+    "openai-responses": ("openai-responses", True),
+    "openai-completions": ("openai-chat", True),
+    "google-generative-ai": ("gemini", True),
+}
+_PI_BUILTIN: Final = {
+    "anthropic": "anthropic-messages",
+    "openai": "openai-responses",
+    "google": "google-generative-ai",
+}
+
+
+def pi_providers(environ: Mapping[str, str], arguments: Sequence[str]) -> list[AgentProvider]:
+    """The providers that pi knows, the one in use first."""
+    folder = config_folder(environ, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
+    known: dict[str, AgentProvider] = {}
+    for id, about in as_object(read_object(folder / "models.json").get("providers")).items():
+        api = as_text(get_nested(about, "api")) or _PI_BUILTIN.get(id, "")
+        url = as_text(get_nested(about, "baseUrl"))
+        if api in _PI_BY_API and (url or id in _PI_BUILTIN):
+            upstream, versioned = _PI_BY_API[api]
+            known[id] = AgentProvider(id, upstream, url, versioned)
+    for id, api in _PI_BUILTIN.items():
+        upstream, versioned = _PI_BY_API[api]
+        known.setdefault(id, AgentProvider(id, upstream, "", versioned))
+    used = flag_value(arguments, "--provider") or flag_value(arguments, "--model").partition("/")[0]
+    return _in_use_first(
+        known, used or as_text(read_object(folder / "settings.json").get("defaultProvider"))
+    )
+
+
+# Gemini CLI
+
+
+def has_gemini_key(environ: Mapping[str, str]) -> bool:
+    """Whether Gemini CLI was told to use an API key, which it may keep where nobody can look."""
+    settings = read_object(
+        config_folder(environ, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json"
+    )
+    chosen = as_text(get_nested(settings, "security", "auth", "selectedType"))
+    return chosen in ("gemini-api-key", "gateway")
+
+
+# What they share
+
+
+def _in_use_first(known: Mapping[str, AgentProvider], used: str) -> list[AgentProvider]:
+    return sorted(known.values(), key=lambda one: one.id != used)
+
+
+def flag_value(arguments: Sequence[str], *flags: str) -> str:
+    """The word behind one of these flags."""
+    for flag, word in pairwise([*arguments, ""]):
+        name, equals, value = flag.partition("=")
+        if name in flags:
+            return value if equals else word
+    return ""

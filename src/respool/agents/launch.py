@@ -1,0 +1,417 @@
+"""Launch of each known agent: variables, options and files that point it at a proxy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path, PurePath
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..proxy.forwarding.upstreams import Name, Upstream, upstream_at
+from .endpoints import (
+    CHATGPT_URL,
+    CODEX_LEGACY_VARIABLE,
+    AgentProvider,
+    codex_provider,
+    flag_value,
+    has_gemini_key,
+    opencode_providers,
+    opencode_remote_config,
+    pi_providers,
+)
+from .env_files import (
+    FileVariable,
+    Lookup,
+    dotenv_lookup,
+    gemini_lookup,
+    mini_lookup,
+    no_lookup,
+    qwen_lookup,
+)
+from .settings_files import as_object, parse_object
+
+# What base URLs look like that have the version in them.
+_VERSION_PATHS: Final[dict[Name, str]] = {"gemini": "/v1beta"}
+_LAUNCHERS: Final = frozenset({"npx", "bunx", "pnpx", "uvx"})
+_PI_COMMANDS: Final = frozenset({"install", "remove", "uninstall", "update", "list", "config"})
+_EXECUTABLE_SUFFIXES: Final = (".exe", ".cmd", ".bat", ".ps1", ".js", ".mjs")
+
+
+class BaseUrlVariable(Struct, frozen=True):
+    """A variable that holds a base URL: for which upstream, and whether with the version."""
+
+    upstream: Name
+    has_version: bool
+
+
+BASE_URL_VARIABLES: Final[dict[str, BaseUrlVariable]] = {
+    "ANTHROPIC_BASE_URL": BaseUrlVariable("anthropic", has_version=False),
+    "ANTHROPIC_API_BASE": BaseUrlVariable("anthropic", has_version=False),
+    "OPENAI_BASE_URL": BaseUrlVariable("openai", has_version=True),
+    "OPENAI_API_BASE": BaseUrlVariable("openai", has_version=True),
+    "GOOGLE_GEMINI_BASE_URL": BaseUrlVariable("gemini", has_version=False),
+}
+_AIDER_VARIABLE: Final = "AIDER_OPENAI_API_BASE"  # what it puts into OPENAI_API_BASE
+_AIDER_FLAG: Final = "--openai-api-base"  # and what it would rather put there
+_ALL_VARIABLES: Final = {
+    **BASE_URL_VARIABLES,
+    _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
+}
+
+
+class LaunchContext(Struct, frozen=True):
+    """Where a command is started, and where its requests are to go."""
+
+    proxy_url: str  # of the proxy
+    environ: Mapping[str, str]  # the environment
+    arguments: tuple[str, ...]  # behind the command's name
+    scratch_dir: Path  # for files of respool's own, gone when the command has ended
+    working_dir: Path  # the working folder
+
+
+class LaunchSetup(Struct, frozen=True, kw_only=True):
+    """What a command is started with so that its requests come to the proxy."""
+
+    agent: str | None  # the agent's name; None: it is not known
+    environment: dict[str, str] = {}
+    arguments: tuple[str, ...] = ()  # behind the command's name, the user's own among them
+    upstreams: dict[Name, Upstream] = {}  # where requests went before
+    applied: tuple[str, ...] = ()  # what was set
+    note: str = ""  # why it cannot be pointed at the proxy, or what else to know
+
+
+def plan_launch(
+    command: Sequence[str],
+    proxy_url: str,
+    environ: Mapping[str, str],
+    scratch_dir: Path,
+    working_dir: Path,
+) -> tuple[tuple[str, ...], LaunchSetup]:
+    """A command as it is to be started, and what is set for it."""
+    at, known = _identify_agent(command)
+    place = LaunchContext(proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir)
+    setup = _set_up_unknown(place) if known is None else _AGENTS[known](place)
+    return (*command[: at + 1], *setup.arguments), setup
+
+
+def _identify_agent(command: Sequence[str]) -> tuple[int, str | None]:
+    """Which word names the agent, and the agent it names."""
+    name = _command_name(command[0])
+    if name not in _LAUNCHERS:
+        return 0, _COMMANDS.get(name)
+    for at, word in enumerate(command[1:], 1):
+        if not word.startswith("-"):
+            package = word[0] + word[1:].partition("@")[0].partition("==")[0]
+            known = _PACKAGES.get(package)
+            return (at, known) if known else (0, None)
+    return 0, None
+
+
+def _command_name(word: str) -> str:
+    name = PurePath(word.replace("\\", "/")).name
+    ending = next((end for end in _EXECUTABLE_SUFFIXES if name.lower().endswith(end)), "")
+    return name[: len(name) - len(ending)]
+
+
+def proxy_base_url(url: str, upstream: Name, *, has_version: bool) -> str:
+    """The base URL of a proxy as a client wants it: with the API's version, or without."""
+    return f"{url}{_VERSION_PATHS.get(upstream, '/v1')}" if has_version else url
+
+
+class VariableGroup(Struct, frozen=True):
+    """Variables that hold the same, the one that is believed first at the front."""
+
+    names: tuple[str, ...]
+    default: tuple[str, ...]  # what is set where nobody has named one
+
+
+_ANTHROPIC_GROUP: Final = VariableGroup(("ANTHROPIC_BASE_URL",), ("ANTHROPIC_BASE_URL",))
+_OPENAI_GROUP: Final = VariableGroup(("OPENAI_BASE_URL",), ("OPENAI_BASE_URL",))
+_GEMINI_GROUP: Final = VariableGroup(("GOOGLE_GEMINI_BASE_URL",), ("GOOGLE_GEMINI_BASE_URL",))
+# Of LiteLLM's, the one is set that gives way to whatever else its user has said, in some file.
+_LITELLM_GROUPS: Final = (
+    VariableGroup(("OPENAI_BASE_URL", "OPENAI_API_BASE"), ("OPENAI_API_BASE",)),
+    VariableGroup(("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), ("ANTHROPIC_BASE_URL",)),
+)
+_AIDER_GROUPS: Final = (
+    VariableGroup(("OPENAI_BASE_URL", _AIDER_VARIABLE, "OPENAI_API_BASE"), ("OPENAI_API_BASE",)),
+    _LITELLM_GROUPS[1],
+)
+_COMMON_GROUPS: Final = (
+    *(VariableGroup(both, both) for both in (
+        ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"), ("OPENAI_BASE_URL", "OPENAI_API_BASE")
+    )),
+    _GEMINI_GROUP,
+)  # fmt: skip
+
+
+def _set_up_variables(
+    context: LaunchContext,
+    agent: str | None,
+    groups: Sequence[VariableGroup],
+    note: str = "",
+    lookup: Lookup = no_lookup,
+) -> LaunchSetup:
+    """Variables set to the proxy; what they were set to is where requests go on to.
+
+    No key may go where its user did not send it. So of several only those are set that named the
+    same place before, and none that a file of the folder names: the agent may trust that, or not.
+    """
+    environment: dict[str, str] = {}
+    upstreams: dict[Name, Upstream] = {}
+    notes = [note] if note else []
+    for group in groups:
+        set_before = _current_values(context, group, lookup)
+        if isinstance(set_before, FileVariable):
+            notes.append(f"what {set_before.file} says of its base URL is left as it is")
+            continue
+        for name in set_before or group.default:
+            variable = _ALL_VARIABLES[name]
+            environment[name] = proxy_base_url(
+                context.proxy_url, variable.upstream, has_version=variable.has_version
+            )
+        for name, url in list(set_before.items())[:1]:
+            variable = _ALL_VARIABLES[name]
+            upstreams[variable.upstream] = upstream_at(url, whole=variable.has_version, said=name)
+    return LaunchSetup(
+        agent=agent,
+        environment=environment,
+        arguments=context.arguments,
+        upstreams=upstreams,
+        applied=tuple(environment),
+        note="; ".join(notes),
+    )
+
+
+def _current_values(
+    context: LaunchContext, group: VariableGroup, lookup: Lookup
+) -> dict[str, str] | FileVariable:
+    """The variables of a group that say where requests go, and where; or what keeps respool out."""
+    found: dict[str, str] = {}
+    for name in group.names:
+        value = context.environ.get(name, "").strip()
+        filed = None if value else lookup(name)
+        if filed is not None:
+            if not filed.is_trusted:
+                return filed
+            value = filed.value
+        if value:
+            found[name] = value
+    first = next(iter(found.values()), "")
+    return {name: value for name, value in found.items() if value == first}
+
+
+def _set_up_unknown(context: LaunchContext) -> LaunchSetup:
+    return _set_up_variables(
+        context, None, _COMMON_GROUPS, lookup=dotenv_lookup(context.working_dir)
+    )
+
+
+def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
+    clouds = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
+    used = next((name for name in clouds if context.environ.get(name, "0") not in ("", "0")), None)
+    note = f"{used} is set, and that does not come through respool" if used else ""
+    return _set_up_variables(context, "Claude Code", [_ANTHROPIC_GROUP], note)
+
+
+def _set_up_gemini_cli(context: LaunchContext) -> LaunchSetup:
+    """With a key only: without one, a base URL would keep it from the login that it has."""
+    find = gemini_lookup(context.environ, context.working_dir)
+    keys = ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
+    has_key = any(context.environ.get(key) or find(key) for key in keys)
+    if not has_key and not has_gemini_key(context.environ):
+        note = "it comes through respool with an API key, not with a Google login"
+        return LaunchSetup(agent="Gemini CLI", arguments=context.arguments, note=note)
+    return _set_up_variables(context, "Gemini CLI", [_GEMINI_GROUP], lookup=find)
+
+
+def _set_up_qwen(context: LaunchContext) -> LaunchSetup:
+    return _set_up_variables(
+        context,
+        "Qwen Code",
+        [_OPENAI_GROUP],
+        lookup=qwen_lookup(context.environ, context.working_dir),
+    )
+
+
+def _set_up_aider(context: LaunchContext) -> LaunchSetup:
+    """By LiteLLM's variables, and what aider has in place of one: a variable, or an option."""
+    said = flag_value(context.arguments, _AIDER_FLAG)
+    world = {**context.environ, _AIDER_VARIABLE: said} if said else context.environ
+    setup = _set_up_variables(replace(context, environ=world), "aider", _AIDER_GROUPS)
+    url = setup.environment.get(_AIDER_VARIABLE, "")
+    words = (
+        _replace_flag_value(context.arguments, _AIDER_FLAG, url)
+        if said and url
+        else context.arguments
+    )
+    return replace(setup, arguments=words)
+
+
+def _replace_flag_value(arguments: tuple[str, ...], flag: str, url: str) -> tuple[str, ...]:
+    """The words, with another URL behind a flag."""
+    joined = f"{flag}="
+    return tuple(
+        url if before == flag else joined + url if word.startswith(joined) else word
+        for before, word in pairwise(("", *arguments))
+    )
+
+
+def _set_up_mini(context: LaunchContext) -> LaunchSetup:
+    return _set_up_variables(
+        context, "mini-swe-agent", _LITELLM_GROUPS, lookup=mini_lookup(context.environ)
+    )
+
+
+def _set_up_copilot(context: LaunchContext) -> LaunchSetup:
+    """Only with a provider of the user's own: GitHub's service cannot be reached otherwise."""
+    name = "COPILOT_PROVIDER_BASE_URL"
+    before = context.environ.get(name, "").strip()
+    kind = context.environ.get("COPILOT_PROVIDER_TYPE", "openai").strip() or "openai"
+    if not before or kind not in ("openai", "anthropic"):
+        what = f"{name} is not set" if not before else f"COPILOT_PROVIDER_TYPE is {kind}"
+        note = f"{what}: Copilot comes through respool with an OpenAI or Anthropic provider only"
+        return LaunchSetup(agent="Copilot", arguments=context.arguments, note=note)
+    upstream: Name = "anthropic" if kind == "anthropic" else "openai"
+    versioned = upstream == "openai"
+    return LaunchSetup(
+        agent="Copilot",
+        environment={name: proxy_base_url(context.proxy_url, upstream, has_version=versioned)},
+        arguments=context.arguments,
+        upstreams={upstream: upstream_at(before, whole=versioned, said=name)},
+        applied=(name,),
+    )
+
+
+def _set_up_codex(context: LaunchContext) -> LaunchSetup:
+    """By its own option -c: the base URL of the provider that it is told to use."""
+    provider = codex_provider(context.environ, context.arguments)
+    if not provider.is_located:
+        note = f"where its requests go, {provider.id} does not say"
+        if context.environ.get(CODEX_LEGACY_VARIABLE):
+            note += f", and not all versions go by {CODEX_LEGACY_VARIABLE}"
+        return LaunchSetup(agent="Codex", arguments=context.arguments, note=note)
+    setting = (
+        f"{provider.id}={json.dumps(proxy_base_url(context.proxy_url, 'openai', has_version=True))}"
+    )
+    upstreams: dict[Name, Upstream] = {}
+    if provider.url:
+        upstreams = {"openai": upstream_at(provider.url, whole=True, said=provider.id)}
+    note = "with the login of ChatGPT" if provider.url == CHATGPT_URL else ""
+    words = _replace_setting(context.arguments, provider.id, setting)
+    return LaunchSetup(
+        agent="Codex",
+        arguments=("-c", setting, *words),
+        upstreams=upstreams,
+        applied=(f"-c {provider.id}",),
+        note=note,
+    )
+
+
+def _replace_setting(arguments: tuple[str, ...], key: str, setting: str) -> tuple[str, ...]:
+    """The words, with what they say of this key put right: a later -c holds before an earlier."""
+    return tuple(setting if word.partition("=")[0].strip() == key else word for word in arguments)
+
+
+def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
+    """By a variable that is merged over all of its files."""
+    known = context.environ.get("OPENCODE_CONFIG_CONTENT", "")
+    content = parse_object(known) if known.strip() else {}
+    fetched = opencode_remote_config(context.environ)
+    if content is None or fetched:
+        note = f"what it fetches from {fetched} may say where its requests go"
+        if content is None:
+            note = "OPENCODE_CONFIG_CONTENT is set to what is no JSON object"
+        return LaunchSetup(agent="opencode", arguments=context.arguments, note=note)
+    taken, upstreams = _servable_providers(
+        opencode_providers(context.environ, context.working_dir, context.arguments, content)
+    )
+    providers = dict(as_object(content.get("provider")))
+    for one in taken:
+        before = as_object(providers.get(one.id))
+        url = proxy_base_url(context.proxy_url, one.upstream, has_version=one.has_version)
+        providers[one.id] = {
+            **before,
+            "options": {**as_object(before.get("options")), "baseURL": url},
+        }
+    return LaunchSetup(
+        agent="opencode",
+        environment={"OPENCODE_CONFIG_CONTENT": json.dumps({**content, "provider": providers})},
+        arguments=context.arguments,
+        upstreams=upstreams,
+        applied=("OPENCODE_CONFIG_CONTENT",),
+        note=f"for its providers {', '.join(one.id for one in taken)}",
+    )
+
+
+def _set_up_pi(context: LaunchContext) -> LaunchSetup:
+    """By an extension of respool's own, given with pi's option -e."""
+    if context.arguments[:1] and context.arguments[0] in _PI_COMMANDS:
+        return LaunchSetup(agent="pi", arguments=context.arguments)
+    taken, upstreams = _servable_providers(pi_providers(context.environ, context.arguments))
+    lines = ["export default function (pi) {"]
+    for one in taken:
+        url = proxy_base_url(context.proxy_url, one.upstream, has_version=one.has_version)
+        lines.append(
+            f"  pi.registerProvider({json.dumps(one.id)}, {json.dumps({'baseUrl': url})});"
+        )
+    extension = context.scratch_dir / "respool-run.ts"
+    extension.write_text("\n".join([*lines, "}", ""]), encoding="utf-8")
+    return LaunchSetup(
+        agent="pi",
+        arguments=("-e", str(extension), *context.arguments),
+        upstreams=upstreams,
+        applied=("-e",),
+        note=f"for its providers {', '.join(one.id for one in taken)}",
+    )
+
+
+def _servable_providers(
+    providers: Sequence[AgentProvider],
+) -> tuple[list[AgentProvider], dict[Name, Upstream]]:
+    """The providers that can be served together: one place for each format, the first wins."""
+    taken: list[AgentProvider] = []
+    upstreams: dict[Name, Upstream] = {}
+    held: dict[Name, str] = {}
+    for one in providers:
+        if held.setdefault(one.upstream, one.url) == one.url:
+            taken.append(one)
+            if one.url:
+                said = f"The base URL of {one.id}"
+                upstreams[one.upstream] = upstream_at(one.url, whole=one.has_version, said=said)
+    return taken, upstreams
+
+
+_AGENTS: Final[dict[str, Callable[[LaunchContext], LaunchSetup]]] = {
+    "claude": _set_up_claude_code,
+    "codex": _set_up_codex,
+    "opencode": _set_up_opencode,
+    "pi": _set_up_pi,
+    "gemini": _set_up_gemini_cli,
+    "qwen": _set_up_qwen,
+    "copilot": _set_up_copilot,
+    "aider": _set_up_aider,
+    "mini": _set_up_mini,
+}
+_COMMANDS: Final = {
+    **{name: name for name in _AGENTS},
+    "mini-swe-agent": "mini",
+    "mini-e": "mini",
+    "mini-extra": "mini",
+}
+_PACKAGES: Final = {
+    "@anthropic-ai/claude-code": "claude",
+    "@openai/codex": "codex",
+    "opencode-ai": "opencode",
+    "@mariozechner/pi-coding-agent": "pi",
+    "@google/gemini-cli": "gemini",
+    "@qwen-code/qwen-code": "qwen",
+    "@github/copilot": "copilot",
+    "aider-chat": "aider",
+    "aider": "aider",
+    "mini-swe-agent": "mini",
+}

@@ -1,1 +1,0 @@
-"""What a provider would reject in a request."""

@@ -1,0 +1,198 @@
+"""Line diff of each edited part, with long runs collapsed."""
+
+from __future__ import annotations
+
+import json
+import os
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+import click
+from msgspec import Struct
+
+from ..edits import Advise, Edit, PlaceBreakpoint, Replace, touched_parts
+from ..engine import FoldedRequest, edits_in_force
+from ..markers import append_advice
+from ..transcript import Part
+from .console import escape_unprintable, is_terminal
+
+DiffBlock = tuple[str, int, int, int, int]  # "equal" or not, from and to in the old, in the new
+DiffLine = tuple[str, str]  # a sign (" ", "-", "+", or "@" for what is not shown), and the line
+
+_CONTEXT_LINES = 3  # unchanged lines shown on each side of a change
+_HEAD, _TAIL = 6, 3  # lines shown of a long stretch that is taken out or put in
+_MAX_LINE_CHARS = 300  # characters of a line that are shown
+_MAX_PAIRS = 100_000  # of equal lines; beyond, all between counts as new
+_COLOURS = {"-": "red", "+": "green", "@": "cyan"}
+
+
+class PartChange(Struct, frozen=True):
+    """One edited part."""
+
+    place: str
+    part: str  # which kind of part it is
+    reason: str
+    evidence: str
+    before: str
+    after: str
+
+    @property
+    def title(self) -> str:
+        """What was done, and where."""
+        return f"{self.place}  {self.part}: {self.reason}, {self.evidence}"
+
+
+def list_changes(folded: FoldedRequest, history: str) -> Iterator[PartChange]:
+    """Every part that edits change or take out, in the order of the history."""
+    parts = folded.state.index.parts
+    for edit in edits_in_force(folded.state):
+        for position in sorted(touched_parts(edit, folded.state.index)):
+            part = parts[position]
+            before, after = part.text, _text_after(edit)
+            if isinstance(edit, Advise):
+                before = folded.state.text_of(position)
+                after = append_advice(before, edit.text)
+            if after is None or (not part.text and not after):
+                continue
+            yield PartChange(
+                f"{history}{part.ref}",
+                part.kind,
+                edit.reason,
+                edit.evidence,
+                _pretty_print(part, before),
+                _pretty_print(part, after),
+            )
+
+
+def _text_after(edit: Edit) -> str | None:
+    """What a part says after an edit; None if it says what it said."""
+    if isinstance(edit, PlaceBreakpoint):
+        return None
+    return edit.text if isinstance(edit, Replace) else ""
+
+
+def _pretty_print(part: Part, text: str) -> str:
+    """Arguments with a line for each; everything else as it is."""
+    if part.kind != "call" or not text:
+        return text
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return text
+
+
+def show_changes(changes: Iterator[PartChange]) -> None:
+    """Print each change under its title, in colours on a terminal."""
+    coloured = is_terminal() and not os.environ.get("NO_COLOR")
+    for change in changes:
+        click.echo()
+        title = escape_unprintable(change.title)
+        click.echo(click.style(title, bold=True) if coloured else title)
+        for sign, text in diff_lines(change.before, change.after):
+            line = escape_unprintable(f"{sign} {text}")
+            colour = _COLOURS.get(sign) if coloured else None
+            click.echo(click.style(line, fg=colour) if colour else line)
+
+
+def diff_lines(before: str, after: str) -> Iterator[DiffLine]:
+    """The lines that stay, go and come; what is long is folded, and says so.
+
+    >>> list(diff("a\\nb\\nc", "a\\nc"))
+    [(' ', 'a'), ('-', 'b'), (' ', 'c')]
+    """
+    old, new = _lines(before), _lines(after)
+    blocks = _blocks(old, new)
+    for number, (tag, first, last, start, end) in enumerate(blocks):
+        if tag == "equal":
+            yield from _context_lines(old[first:last], number > 0, number < len(blocks) - 1)
+        else:
+            yield from _collapse("-", old[first:last], "taken out")
+            yield from _collapse("+", new[start:end], "put in")
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffBlock]:
+    """Stretches of both, in order: what is equal, and what stands between."""
+    found: list[DiffBlock] = []
+    first, start = 0, 0
+    for here, there in (*_anchors(old, new), (len(old), len(new))):
+        for block in _match_between(old[first:here], new[start:there], first, start):
+            _append_block(found, block)
+        if here < len(old):
+            _append_block(found, ("equal", here, here + 1, there, there + 1))
+        first, start = here + 1, there + 1
+    return found
+
+
+def _append_block(found: list[DiffBlock], block: DiffBlock) -> None:
+    """Add a stretch; two equal ones that touch are one."""
+    if found and found[-1][0] == block[0] == "equal":
+        block = ("equal", found[-1][1], block[2], found.pop()[3], block[4])
+    found.append(block)
+
+
+def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Where lines stand that both have just once, as many as are in the same order in both."""
+    counts, others = Counter(old), Counter(new)
+    places = {line: at for at, line in enumerate(new) if others[line] == 1 == counts.get(line)}
+    pairs = [(at, places[line]) for at, line in enumerate(old) if line in places]
+    ends: list[int] = []  # of the longest rising run of each length, where it ends in `new`
+    chosen: list[int] = []  # which pair that is
+    before: list[int] = []  # for each pair the one before it in its run
+    for number, (_, there) in enumerate(pairs):
+        length = bisect_left(ends, there)
+        before.append(chosen[length - 1] if length else -1)
+        ends[length : length + 1] = [there]
+        chosen[length : length + 1] = [number]
+    run: list[tuple[int, int]] = []
+    number = chosen[-1] if chosen else -1
+    while number >= 0:
+        run.append(pairs[number])
+        number = before[number]
+    return run[::-1]
+
+
+def _match_between(
+    old: Sequence[str], new: Sequence[str], first: int, start: int
+) -> list[DiffBlock]:
+    """The stretches between two anchors, as difflib tells them if that does not take long."""
+    if not old and not new:
+        return []
+    counts = Counter(new)
+    if sum(counts[line] for line in old) > _MAX_PAIRS:
+        return [("replace", first, first + len(old), start, start + len(new))]
+    matched = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    return [(tag, a + first, b + first, c + start, d + start) for tag, a, b, c, d in matched]
+
+
+def _context_lines(lines: Sequence[str], after: bool, before: bool) -> Iterator[DiffLine]:
+    """Lines that stay: those next to a change, and how many are not shown."""
+    head, tail = _CONTEXT_LINES * after, _CONTEXT_LINES * before
+    hidden = len(lines) - head - tail
+    if hidden <= 1:
+        yield from ((" ", _truncate(line)) for line in lines)
+        return
+    yield from ((" ", _truncate(line)) for line in lines[:head])
+    yield "@", f"… {hidden:,} lines unchanged"
+    yield from ((" ", _truncate(line)) for line in lines[len(lines) - tail :])
+
+
+def _collapse(sign: str, lines: Sequence[str], done: str) -> Iterator[DiffLine]:
+    hidden = len(lines) - _HEAD - _TAIL
+    if hidden <= 1:
+        yield from ((sign, _truncate(line)) for line in lines)
+        return
+    yield from ((sign, _truncate(line)) for line in lines[:_HEAD])
+    yield "@", f"… {hidden:,} more lines {done}"
+    yield from ((sign, _truncate(line)) for line in lines[len(lines) - _TAIL :])
+
+
+def _truncate(line: str) -> str:
+    if len(line) <= _MAX_LINE_CHARS:
+        return line
+    return f"{line[:_MAX_LINE_CHARS]}… ({len(line) - _MAX_LINE_CHARS:,} more characters)"

@@ -1,0 +1,310 @@
+"""Arguments that commands share: input, format, policy, store, proxy, points in time."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import respool
+
+from ..config import PREFIX, apply_preset
+from ..errors import PassedThrough, PolicyError, UnreadableRequest, reject_unknown_keys
+from ..policy import NAMES, PRESETS
+from ..wire.base import FORMATS
+from .console import CommandError, missing_package
+
+if TYPE_CHECKING:
+    from ..store import SQLiteStore
+
+STANDARD_STREAM = "-"  # stands for standard input or output
+_TRANSCRIPT_HINT = "If this is an agent's transcript: respool replay and respool loops read those."
+SLOW_AFTER_SECONDS = 3.0  # seconds without a word
+MAX_INPUT_BYTES = 2**30  # far above any request: more is a device or a mistake
+
+file_argument = click.argument("file", metavar="FILE")
+format_option = click.option(
+    "--format", "format", type=click.Choice(FORMATS), help="The wire format; told apart by default."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+_preset_option = click.option(
+    "--preset",
+    type=click.Choice(tuple(PRESETS)),
+    help="A policy by its name; the settings that --set gives hold before it.",
+)
+_policy_option = click.option(
+    "--policy",
+    "policy_file",
+    metavar="PATH",
+    help="Take the settings in this TOML file, and none found in folders or the environment.",
+)
+_set_option = click.option(
+    "--set",
+    "changes",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A setting, spelled as in the environment: --set cap_chars=20000. May be repeated.",
+)
+_text_option = click.option(
+    "--text",
+    is_flag=True,
+    help="Tell calls and results in plain messages: the same as --set rendering=text.",
+)
+
+
+def policy_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that make up a policy, and the policy they make."""
+
+    @functools.wraps(command)
+    def with_policy(
+        policy_file: str | None,
+        preset: str | None,
+        changes: Sequence[str],
+        text: bool,
+        **given: Any,
+    ) -> None:
+        policy = load_policy(policy_file, preset, changes)
+        if text:
+            policy = policy.with_values({"rendering": "text"}, "option --text")
+        command(policy=policy, **given)
+
+    return _preset_option(_policy_option(_set_option(_text_option(with_policy))))
+
+
+def tools_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the tools that are declared, and nothing else of a policy."""
+
+    @functools.wraps(command)
+    def with_tools(policy_file: str | None, **given: Any) -> None:
+        command(tools=_base_policy(policy_file).tools, **given)
+
+    return _policy_option(with_tools)
+
+
+def load_policy(
+    policy_file: str | None, preset: str | None, changes: Sequence[str]
+) -> respool.Policy:
+    """The policy of a command: from one file or from all usual places, then its options."""
+    policy = _base_policy(policy_file)
+    if preset is not None:
+        policy = apply_preset(policy, preset, "option --preset")
+    for change in changes:
+        key, equals, text = change.partition("=")
+        if not equals:
+            raise CommandError(f"--set {change}: write it as KEY=VALUE.")
+        policy = policy.with_values({key: _parse_setting(key, text)}, f"option --set {key}")
+    return policy
+
+
+def _base_policy(policy_file: str | None) -> respool.Policy:
+    """The policy of one file, or of all usual places."""
+    if policy_file is None:
+        return respool.Policy.load()
+    if policy_file in PRESETS and not Path(policy_file).exists():
+        raise CommandError(
+            f"--policy: There is no file {policy_file}; the preset is --preset {policy_file}."
+        )
+    return respool.Policy.from_toml(policy_file)
+
+
+def _parse_setting(key: str, text: str) -> object:
+    """What a line of text says for a setting, read as in the environment."""
+    in_line = tuple(name for name in NAMES if name != "tools")
+    reject_unknown_keys("--set: ", [(key, text)], in_line)
+    variable = f"{PREFIX}{key.upper()}"
+    try:
+        return getattr(respool.Policy.from_env({variable: text}), key)
+    except PolicyError as error:
+        told = str(error).removeprefix(f"environment {variable}: ")
+        raise PolicyError(f"--set: {told}") from None
+
+
+def read_input(file: str) -> bytes:
+    """The bytes of a file, or of standard input."""
+    name = display_name(file)
+    try:
+        data = _read_bytes(file)
+    except OSError as error:
+        raise CommandError(f"{name}: {error.strerror or error}.") from None
+    except ValueError:
+        raise CommandError(f"{name}: This is no name that a file can have.") from None
+    if len(data) > MAX_INPUT_BYTES:
+        raise CommandError(f"{name}: This is larger than 1 GB; no request is.")
+    if not data or data.isspace():
+        raise CommandError(f"{name}: This is empty.")
+    return data
+
+
+def _read_bytes(file: str) -> bytes:
+    if file != STANDARD_STREAM:
+        with Path(file).open("rb") as source:
+            return source.read(MAX_INPUT_BYTES + 1)
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise CommandError("Standard input is closed.")
+    return sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+
+
+def display_name(file: str) -> str:
+    """A file's name as it can be printed."""
+    return "standard input" if file == STANDARD_STREAM else click.format_filename(file)
+
+
+def compact_input(
+    file: str, data: bytes, format: str | None, policy: respool.Policy
+) -> respool.Compaction[bytes]:
+    """The compaction of an input; what cannot be read at all is an error here."""
+    with notice_if_slow(file, data):
+        out = respool.compact(data, format=format, policy=policy, memo=None)
+    if out.report.untouched is not None:
+        check_input(file, data, format)
+    return out
+
+
+@contextmanager
+def notice_if_slow(file: str, data: bytes) -> Generator[None]:
+    """Say to who waits at a terminal, after a while, that nothing is stuck."""
+    line = f"respool: {display_name(file)} has {len(data) / 1e6:.1f} MB; that takes a while"
+    waiting = Timer(SLOW_AFTER_SECONDS, click.echo, (line,), {"err": True})
+    waiting.daemon = True
+    if sys.stderr is not None and sys.stderr.isatty():  # pyright: ignore[reportUnnecessaryComparison]
+        waiting.start()
+    try:
+        yield
+    finally:
+        waiting.cancel()
+
+
+def check_input(
+    file: str, data: bytes, format: str | None
+) -> tuple[list[respool.Problem], str | None]:
+    """The problems of an input, or why it is not judged; what cannot be read is an error."""
+    try:
+        return respool.check(data, format=format), None
+    except PassedThrough as why:
+        return [], str(why)
+    except UnreadableRequest as error:
+        hint = f" {_TRANSCRIPT_HINT}" if "trailing characters" in str(error) else ""
+        raise CommandError(f"{display_name(file)}: {error}{hint}") from None
+
+
+def to_json(value: object) -> str:
+    """A value as JSON for people and programs; escapes keep it safe in any encoding."""
+    return json.dumps(value, indent=2)
+
+
+def write_bytes(path: str, data: bytes) -> None:
+    """Write bytes to a file, or to standard output, and nothing beside them."""
+    if path != STANDARD_STREAM:
+        try:
+            Path(path).write_bytes(data)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else None
+            raise CommandError(f"{display_name(path)}: {why or error}.") from None
+        return
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise CommandError("Standard output is closed.")
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+store_option = click.option(
+    "--store",
+    "store_file",
+    metavar="PATH",
+    help="The store's file; by default that of RESPOOL_STORE, or the usual one.",
+)
+
+
+@contextlib.contextmanager
+def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
+    """The store that is there; a command never makes one."""
+    path = _resolve_store_path(store_file)
+    if not path.exists():
+        raise CommandError(
+            f"There is no store at {click.format_filename(path)}. It is made when a proxy first "
+            "keeps something; if yours is elsewhere, name it with --store or RESPOOL_STORE."
+        )
+    with open_store_lazily(store_file) as store:
+        yield store
+
+
+@contextlib.contextmanager
+def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
+    """The store, which may be made later by another process; a command never makes one."""
+    from ..store import SQLiteStore  # late: most commands need none
+
+    store = SQLiteStore(_resolve_store_path(store_file), create=False)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _resolve_store_path(store_file: str | None) -> Path:
+    from ..store import store_path  # late: most commands need none
+
+    return store_path() if store_file is None else Path(store_file).expanduser().absolute()
+
+
+observe_option = click.option("--observe", is_flag=True, help="Measure, and change nothing.")
+deadline_option = click.option(
+    "--deadline",
+    type=click.FloatRange(0.01, 600),
+    default=3.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a request may wait for its compaction; then it goes with the edits in force.",
+)
+
+
+def upstream_option(hint: str) -> Callable[[Any], Any]:
+    """Where requests go in place of the provider; `of` says how that is written."""
+    return click.option(
+        "--upstream",
+        "upstreams",
+        metavar="NAME=URL",
+        multiple=True,
+        help=f"Where requests go in place of the provider{hint}. May be repeated.",
+    )
+
+
+@contextmanager
+def require_server() -> Generator[None]:
+    """Say how the server is installed, if what is imported inside is not there."""
+    try:
+        yield
+    except ImportError as error:
+        raise missing_package("The proxy", error, "serve") from None
+
+
+_AGE = re.compile(r"(\d{1,5})([hdwm])")
+_UNIT_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
+
+
+def parse_date_or_age(text: str, option: str = "--since") -> float:
+    """Seconds since the epoch for `2026-11-01` (where it begins here), `7d`, `2w`, `3m` or `12h`.
+
+    A month has 30 days.
+    """
+    if ago := _AGE.fullmatch(text):
+        return time.time() - int(ago[1]) * _UNIT_SECONDS[ago[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise CommandError(
+            f"{option}: {text!r} is neither a date such as 2026-11-01 nor a time ago such as 7d, "
+            "2w or 3m."
+        ) from None

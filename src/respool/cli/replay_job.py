@@ -1,0 +1,277 @@
+"""Job of `respool replay`: find transcripts, replay them, write the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+
+from ..replay.calibration import calibrate_models
+from ..replay.policies import DEFAULT_POLICIES, NONE, sender_factory
+from ..replay.result import Replay
+from ..replay.runner import (
+    Progress,
+    ProgressCallback,
+    ReplayOptions,
+    RunRequest,
+    RunResult,
+    estimate_bytes,
+    replay_files,
+)
+from ..replay.totals import sum_up
+from ..sessions.readers import READERS, find_transcripts, search_locations, transcripts_below
+from .console import EXIT_UNUSABLE, CommandError, escape_unprintable, pluralize
+from .options import STANDARD_STREAM, display_name, parse_date_or_age, write_bytes
+from .replay_screen import left_out_lines, show_replay
+
+
+@contextmanager
+def progress_bar(files: Sequence[Path], *, quiet: bool) -> Generator[ProgressCallback]:
+    """Show what is noted, if standard error is a terminal."""
+    if quiet or not files or not _is_stderr_terminal():
+        yield lambda _: None
+        return
+    from rich.console import Console  # late: only where somebody watches
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn())
+    total = max(1, sum(map(estimate_bytes, files)))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(_describe_progress(Progress(), len(files)), total=total)
+        yield lambda done: bar.update(
+            task, completed=done.size, description=_describe_progress(done, len(files))
+        )
+
+
+def _is_stderr_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()  # pyright: ignore[reportUnnecessaryComparison]
+
+
+def _describe_progress(done: Progress, files: int) -> str:
+    counted = f"{done.files:,} of {files:,} files"
+    return f"{counted}, {done.sessions:,} sessions, {done.requests:,} requests"
+
+
+AGENTS = tuple(sorted(reader.agent for reader in READERS))
+
+_COUNTER_NOTE = "exactly with o200k for OpenAI's models, by an estimate for others"
+_PLAIN_COUNTER_NOTE = "as characters / 4"
+_DOCTYPE = b"<!doctype html>"
+
+
+class ReplayArguments(Struct, frozen=True, kw_only=True):
+    """The options of the command, as they were given."""
+
+    paths: tuple[str, ...]
+    since: str | None
+    agents: tuple[str, ...]
+    policies: tuple[str, ...]
+    window: int | None
+    plain: bool
+    as_json: bool
+    html: str | None
+    jobs: int | None
+    quiet: bool
+
+
+def run_replay(arguments: ReplayArguments) -> None:
+    """Replay what was asked for and say what came out; what cannot be used is refused first."""
+    wanted = _selection(arguments)
+    _refuse_unwritable_output(arguments)
+    files = _named_files(arguments.paths) if arguments.paths else _local_files(wanted)
+    found = _replay_files(files, wanted, arguments)
+    result = _total_result(found, wanted.options)
+    _write_result(result, arguments)
+    _print_left_out(found, arguments, wanted)
+    if _is_unusable(arguments.paths, found):
+        click.get_current_context().exit(EXIT_UNUSABLE)
+
+
+def _selection(arguments: ReplayArguments) -> RunRequest:
+    """Which sessions are replayed, and how."""
+    for agent in arguments.agents:
+        if agent not in AGENTS:
+            raise CommandError(f"--agent: There is no {agent!r}. Known are {', '.join(AGENTS)}.")
+    since = None if arguments.since is None else parse_date_or_age(arguments.since.strip())
+    options = ReplayOptions(_policy_names(arguments.policies), arguments.plain, arguments.window)
+    whole = arguments.as_json or arguments.html is not None
+    return RunRequest(options, arguments.agents, since, whole)
+
+
+def _policy_names(policies: Sequence[str]) -> tuple[str, ...]:
+    """The policies to try, each once, "none" first; a name of no policy's is refused here."""
+    chosen = tuple(dict.fromkeys((NONE, *(policies or DEFAULT_POLICIES))))
+    for name in chosen:
+        sender_factory(name)
+    return chosen
+
+
+def _replay_files(
+    files: Sequence[Path], wanted: RunRequest, arguments: ReplayArguments
+) -> RunResult:
+    if not files:
+        return RunResult((), ())
+    with progress_bar(files, quiet=arguments.quiet) as note:
+        return replay_files(files, wanted, arguments.jobs or _core_count(), note)
+
+
+def _core_count() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _is_unusable(paths: Sequence[str], found: RunResult) -> bool:
+    """Whether a path that was named does not exist, or none of them holds a session."""
+    missing = any(not os.path.lexists(path) for path in paths)
+    return missing or (bool(paths) and not found.sessions and not found.unselected)
+
+
+# --- what is read ------------------------------------------------------------------------------
+
+
+def _named_files(paths: Sequence[str]) -> list[Path]:
+    """The files that paths stand for, each once; one that does not exist stays, to be named."""
+    files = {file.absolute(): file for path in paths for file in transcripts_below(Path(path))}
+    return list(files.values())
+
+
+def _local_files(wanted: RunRequest) -> list[Path]:
+    """This machine's transcripts; one that was last written before `since` need not be read."""
+    files = dict.fromkeys(find_transcripts(_home_folder(), wanted.agents or None, os.environ))
+    return [file for file in files if wanted.since is None or _modified_at(file) > wanted.since]
+
+
+def _home_folder() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise CommandError(
+            "There is no home folder to look for transcripts in; name a PATH."
+        ) from None
+
+
+def _modified_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return float("inf")  # it is named when it is read
+
+
+# --- what is written ---------------------------------------------------------------------------
+
+
+def _refuse_unwritable_output(arguments: ReplayArguments) -> None:
+    """Find out before the work whether the page can be written after it."""
+    html = arguments.html
+    if html == STANDARD_STREAM and arguments.as_json:
+        raise CommandError("Only one of --json and --html can go to standard output.")
+    if html is None or html == STANDARD_STREAM:
+        return
+    page = Path(html)
+    if page.is_dir():
+        raise CommandError(f"{display_name(html)}: This is a folder; name a file in it.")
+    existed = page.exists()
+    try:
+        page.open("ab").close()
+        if not existed:
+            page.unlink()
+        elif page.is_file() and not _is_page(page):
+            raise CommandError(
+                f"{display_name(html)}: This is no page, and would be lost; name another."
+            )
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else None
+        raise CommandError(f"{display_name(html)}: {why or error}.") from None
+
+
+def _is_page(file: Path) -> bool:
+    """Whether a file may be written over: an earlier page, or nothing at all."""
+    with file.open("rb") as opened:
+        return opened.read(len(_DOCTYPE)).lower() in (b"", _DOCTYPE)
+
+
+def _total_result(found: RunResult, options: ReplayOptions) -> Replay:
+    return sum_up(
+        found.sessions,
+        found.skipped,
+        calibrate_models(growth for session in found.sessions for growth in session.samples),
+        counter=_PLAIN_COUNTER_NOTE if options.plain else _COUNTER_NOTE,
+        policies=options.policies,
+        version=_installed_version(),
+        duplicates=found.duplicates,
+    )
+
+
+def _installed_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("respool")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _write_result(result: Replay, arguments: ReplayArguments) -> None:
+    """The page, the JSON or the screen, as asked for."""
+    html = arguments.html
+    if html is not None:
+        from ..replay.page import render_page  # late: only for those who want it
+
+        write_bytes(html, render_page(result).encode("utf-8", "backslashreplace"))
+        if html != STANDARD_STREAM:
+            click.echo(f"The page is in {display_name(html)}.", err=True)
+    if arguments.as_json:
+        click.echo(json.dumps(msgspec.to_builtins(result)))  # with escapes: safe in any encoding
+    elif result.sessions and html != STANDARD_STREAM:
+        show_replay(result)
+
+
+def _print_left_out(found: RunResult, arguments: ReplayArguments, wanted: RunRequest) -> None:
+    """Where no screen does: that there was nothing, and what was left out."""
+    lines = [] if found.sessions else [_describe_empty(found, arguments.paths, wanted)]
+    shown = found.sessions and not arguments.as_json and arguments.html != STANDARD_STREAM
+    lines += [] if shown or arguments.quiet else left_out_lines(found.skipped)
+    for line in lines:
+        click.echo(f"respool: {line}", err=True)
+
+
+def _describe_empty(found: RunResult, paths: Sequence[str], wanted: RunRequest) -> str:
+    """Why there is no answer."""
+    if found.unselected:
+        return _describe_unwanted(found.unselected, wanted)
+    if paths:
+        return "There is no session to replay."
+    places = ", ".join(_searched_folders(wanted.agents))
+    since = "" if wanted.since is None else " from that time"
+    told = f"There is no transcript{since} on this machine. Looked in {places}; name a PATH to"
+    return escape_unprintable(f"{told} read others.")
+
+
+def _describe_unwanted(count: int, wanted: RunRequest) -> str:
+    """That sessions are there, but none that was asked for."""
+    agents = f"is of {' or '.join(wanted.agents)}" if wanted.agents else ""
+    since = "" if wanted.since is None else "ended after that time"
+    which = " and ".join(told for told in (agents, since) if told)
+    return f"Of {pluralize(count, 'session')}, none {which}."
+
+
+def _searched_folders(agents: Sequence[str]) -> list[str]:
+    """Where transcripts were looked for, with `~` for the home folder."""
+    home = _home_folder()
+    looked = [
+        "/".join(
+            ("~" if base == home else str(base), *([] if place.folder == "." else [place.folder]))
+        )
+        for base, place in search_locations(home, agents or None, os.environ)
+    ]
+    return looked or ["no place, for such transcripts have none of their own"]

@@ -1,0 +1,127 @@
+"""Conflicts between offers and edits in force: the best compatible set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import cast
+
+from ..edits import FOLDED, TIDIED, DropExchange, DropReasoning, Edit, Offer, Replace, touched_parts
+from ..transcript import ReadOnlyTranscript
+
+
+def _saved_tokens(offer: Offer) -> float:
+    return offer.saved
+
+
+def choose_compatible(
+    offers: Iterable[Offer],
+    edits: Mapping[int, Edit],
+    claimed: Collection[int],
+    dependencies: Collection[int],
+    transcript: ReadOnlyTranscript,
+    value: Callable[[Offer], float] = _saved_tokens,
+) -> list[Offer]:
+    """The offers to take: of several for one part, the one that is worth most.
+
+    Edits in force stay, unless an offer for the same part saves more: `claimed` are the parts that
+    they touch, `whole` those that they lean on. An offer that leans on a part is taken only while
+    that part stays whole; one that was only tidied still is.
+    """
+    taken: list[Offer] = []
+    new: set[int] = set()
+    cut: set[int] = set()  # of them, those that no longer say all that they said
+    leaned_on: set[int] = set()
+    for parts, offer in _sort_offers(offers, transcript, value):
+        tidies = offer.edit.reason == TIDIED
+        if any(p in new for p in parts):
+            continue
+        if not tidies and (
+            any(p in leaned_on for p in parts) or _is_dependency(parts, dependencies)
+        ):
+            continue
+        if not _saves_more(offer, edits, claimed, transcript):
+            continue
+        if any(
+            p in cut or p in parts or not _is_intact(p, edits, claimed) for p in offer.depends_on
+        ):
+            continue
+        taken.append(offer)
+        new.update(parts)
+        cut.update(() if tidies else parts)
+        leaned_on.update(offer.depends_on)
+    return taken
+
+
+def _is_dependency(parts: Collection[int], dependencies: Collection[int]) -> bool:
+    """Whether an edit in force, on none of these parts, needs one of them whole."""
+    if not isinstance(dependencies, Mapping):
+        return any(part in dependencies for part in parts)
+    leaners = cast(Mapping[int, Collection[int]], dependencies)
+    return any(not set(parts).issuperset(leaners.get(part, ())) for part in parts)
+
+
+def _saves_more(
+    offer: Offer,
+    edits: Mapping[int, Edit],
+    claimed: Collection[int],
+    transcript: ReadOnlyTranscript,
+) -> bool:
+    """Whether an offer saves more than all edits in force on the parts that it touches."""
+    before: dict[int, int] = {}
+    for edit in offer.edits:
+        for part in touched_parts(edit, transcript):
+            if part not in claimed:
+                continue
+            known = _edit_on(part, edit, edits, transcript)
+            if known is None or not _can_be_replaced(edits[known], edit):
+                return False  # gone, or marked: nothing more can be done to it
+            before[known] = edits[known].saved
+    total = sum(before.values())
+    return offer.saved > total or not total
+
+
+def _edit_on(
+    part: int, new: Edit, edits: Mapping[int, Edit], transcript: ReadOnlyTranscript
+) -> int | None:
+    """Where the edit on a part is known by: at the part, or at its unit's first reasoning."""
+    if part in edits:
+        return part
+    if not isinstance(new, DropExchange):
+        return None
+    reasoning = transcript.units[transcript.exchanges[new.exchange].unit].reasoning
+    return reasoning[0] if part in reasoning and reasoning[0] in edits else None
+
+
+def _can_be_replaced(before: Edit, new: Edit) -> bool:
+    """Whether an edit in force can be replaced: a text, or reasoning that goes with its calls.
+
+    A summary gives way only to another one.
+    """
+    if isinstance(before, DropReasoning):
+        return isinstance(new, DropExchange)
+    if before.reason == FOLDED and new.reason != FOLDED:
+        return False  # it tells of others too
+    return isinstance(before, Replace)
+
+
+def _is_intact(part: int, edits: Mapping[int, Edit], claimed: Collection[int]) -> bool:
+    """Whether a part says all that it said."""
+    if part not in claimed:
+        return True
+    edit = edits.get(part)
+    return edit is not None and edit.reason == TIDIED
+
+
+def _sort_offers(
+    offers: Iterable[Offer], transcript: ReadOnlyTranscript, value: Callable[[Offer], float]
+) -> list[tuple[tuple[int, ...], Offer]]:
+    """The offers with the parts they touch, by the part they are known by, the best one first.
+
+    Those of several edits come before all others, which could each take a part away from them.
+    """
+    found: list[tuple[tuple[int, ...], Offer]] = []
+    for offer in offers:
+        parts = tuple(part for edit in offer.edits for part in touched_parts(edit, transcript))
+        if parts:
+            found.append((parts, offer))
+    return sorted(found, key=lambda one: (not one[1].also, one[0][0], -value(one[1])))

@@ -1,0 +1,157 @@
+"""Memo: bounded LRU cache of fold states by prefix hash."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final
+
+from msgspec import Struct
+
+from ..edits import Edit, Replace
+from ..transcript import Part
+from ..wire.layout_cache import LayoutCache
+from .state import State
+
+PrefixKey = bytes
+
+_BYTES_PER_PART: Final = 900  # bytes, about: its place in all indexes, and what its call did
+_BYTES_PER_EDIT: Final = 500  # bytes beside its text
+_BYTES_PER_POSITION: Final = 80  # bytes in the lists of one state for each part
+_BODIES_DIVISOR: Final = (
+    16  # the part of its bytes, one in so many, that bodies may take beside states
+)
+_RECOUNT_INTERVAL: Final = (
+    16  # states of a conversation, after which all that they share is added up again
+)
+_BYTES_PER_STATE: Final = 8_000  # bytes, however short the history
+
+
+class _MemoEntry(Struct, frozen=True):
+    state: State
+    parent: PrefixKey | None
+
+
+class _SharedSize(Struct):
+    """What the states of one conversation share: how many they are, and how much it is."""
+
+    states: int = 0
+    size: int = 0
+    parts: int = 0  # whose texts are in that
+    epochs: int = -1  # when all of it was added up
+    since: int = 0  # states that came after that
+
+
+class Memo:
+    """States of the fold by the hash of the prefix that led to them; safe to share by threads.
+
+    It lets go of what was not asked for longest when it holds more than so many bytes, about; the
+    last state stays in any case.
+    """
+
+    def __init__(self, max_states: int = 256, max_bytes: int = 512_000_000) -> None:
+        self._max_states = max_states
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[PrefixKey, _MemoEntry] = OrderedDict()
+        self._shared: dict[int, _SharedSize] = {}  # by conversation
+        self._lock = Lock()
+        self.bodies = LayoutCache(max_bytes // _BODIES_DIVISOR)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes it holds, about."""
+        return self._bytes
+
+    def get(self, key: PrefixKey) -> State | None:
+        """The state after this prefix; the caller copies it before extending it."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                return None
+            self._entries.move_to_end(key)
+            return entry.state
+
+    def put(self, key: PrefixKey, state: State, parent: PrefixKey | None) -> None:
+        """Keep a state, and let go of its grandparent: a conversation needs its last two."""
+        with self._lock:
+            self._drop(key)
+            known = self._entries.get(parent) if parent is not None else None
+            if known is not None and known.parent not in (None, key):
+                self._drop(known.parent)
+            self._entries[key] = _MemoEntry(state, parent)
+            self._count(state)
+            while len(self._entries) > 1 and self._is_full():
+                self._drop(next(iter(self._entries)))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._entries.clear()
+            self._shared.clear()
+            self._bytes = 0
+        self.bodies.clear()
+
+    def _is_full(self) -> bool:
+        return len(self._entries) > self._max_states or self._bytes > self._max_bytes
+
+    def _count(self, state: State) -> None:
+        shared = self._shared.setdefault(id(state.ledger), _SharedSize())
+        before = shared.size
+        _update_shared_size(shared, state)
+        self._bytes += _own_bytes(state) + shared.size - before
+        shared.states += 1
+
+    def _drop(self, key: PrefixKey | None) -> None:
+        entry = self._entries.pop(key, None) if key is not None else None
+        if entry is None:
+            return
+        conversation = id(entry.state.ledger)
+        shared = self._shared[conversation]
+        shared.states -= 1
+        self._bytes -= _own_bytes(entry.state)
+        if not shared.states:
+            self._bytes -= shared.size
+            del self._shared[conversation]
+
+
+def _own_bytes(state: State) -> int:
+    """Bytes that no other state of its conversation holds."""
+    return _BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.index.parts)
+
+
+def _update_shared_size(shared: _SharedSize, state: State) -> None:
+    """Bring the size up to date: with each state its new texts, now and then all of it."""
+    parts = state.index.parts
+    shared.since += 1
+    if (
+        shared.epochs == state.epochs
+        and shared.since < _RECOUNT_INTERVAL
+        and shared.parts <= len(parts)
+    ):
+        shared.size += _text_bytes(parts[shared.parts :])
+    else:
+        shared.size, shared.epochs, shared.since = _shared_bytes(state), state.epochs, 0
+    shared.parts = len(parts)
+
+
+def _shared_bytes(state: State) -> int:
+    """Bytes of texts, indexes and offers, which all states of a conversation share."""
+    waiting = (offer.edit for offers in state.pool.values() for offer in offers)
+    edits = _edit_bytes([*waiting, *state.edits.values()])
+    encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
+    known = state.ledger.lines.size_bytes + state.mentions.size_bytes
+    return _text_bytes(state.index.parts) + edits + encoded + known
+
+
+def _text_bytes(parts: Sequence[Part]) -> int:
+    return sum([part.text.__sizeof__() + _BYTES_PER_PART for part in parts])
+
+
+def _edit_bytes(edits: Sequence[Edit]) -> int:
+    texts = sum([edit.text.__sizeof__() for edit in edits if isinstance(edit, Replace)])
+    return texts + _BYTES_PER_EDIT * len(edits)

@@ -1,0 +1,525 @@
+"""Projection: source rows as they are, repaired rows, and rows with edits."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import assert_never
+
+import msgspec
+from msgspec.structs import replace
+
+from ..edits import Advise, DropExchange, DropReasoning, PlaceBreakpoint, Replace, touched_parts
+from ..markers import append_advice
+from ..providers.base import EndRepair, Repair, Step
+from ..providers.cache_breakpoints import own_breakpoint
+from ..transcript import Part, TranscriptIndex
+from ..wire.base import Codec, NewMessage, Piece, RequestBody, SourceRun, split_run
+from ..wire.json import JSON
+from ..wire.message_identity import count_breakpoints
+from .state import Context, RepairedStep, RowChanges, SettledRows, State
+
+
+def row_changes(state: State) -> dict[int, RowChanges]:
+    """The edits in force by row, sorted out anew only when there are others."""
+    outgoing = state.rendered
+    if outgoing.changes is None:
+        changes = group_changes(state)
+        outgoing.variable_rows = frozenset(_find_variable_rows(changes, state.index.parts))
+        outgoing.rows_before_removed = frozenset(
+            row - 1 for row, one in changes.items() if one.removed
+        )
+        outgoing.changes = changes
+    return outgoing.changes
+
+
+def group_changes(state: State) -> dict[int, RowChanges]:
+    """The edits in force, sorted by the rows they touch."""
+    found: defaultdict[int, RowChanges] = defaultdict(RowChanges)
+    gone: set[int] = set()
+    for edit in state.edits.values():
+        match edit:
+            case Replace():
+                found[edit.ref.row].replaced += (edit,)
+            case PlaceBreakpoint():
+                found[edit.ref.row].marked += (edit,)
+            case DropExchange():
+                gone.update(touched_parts(edit, state.index))
+                _mark_unbound(found, state.index, state.index.exchanges[edit.exchange].unit)
+            case DropReasoning():
+                gone.update(touched_parts(edit, state.index))
+                _mark_unbound(found, state.index, edit.unit)
+            case Advise():  # stands beside these
+                continue
+            case _:
+                assert_never(edit)
+    for advice in state.advice.values():
+        found[advice.ref.row].advised += (advice,)
+    for position in sorted(gone):
+        part = state.index.parts[position]
+        found[part.ref.row].removed += (part,)
+    return dict(found)
+
+
+def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]) -> set[int]:
+    """Edited rows whose bytes cannot be remembered.
+
+    A mark of ours may be taken off again, and words may be spelled in another way next time.
+    """
+    return {
+        row
+        for row, change in changes.items()
+        if change.marked or any(parts[edit.part].kind == "text" for edit in change.replaced)
+    }
+
+
+def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, number: int) -> None:
+    """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
+    unit = index.units[number]
+    if unit.reasoning:
+        for part in index.parts[unit.parts[0] : unit.answers_from]:
+            found[part.ref.row].unbound = True
+
+
+def repaired_rows(
+    body: RequestBody, state: State, setting: Context, rebuilt: Collection[int]
+) -> tuple[dict[int, JSON], set[int]]:
+    """Rows that repair changed, and those among them that each request may spell in its own way.
+
+    Steps that carry marks, or rows that are rebuilt, are mended anew, from this request's own
+    messages: so the bytes of what they leave alone are this request's, whatever was remembered.
+    """
+    rows: dict[int, JSON] = {}
+    varying: set[int] = set()
+    marked = body.breakpoint_rows() if state.mended else ()
+    for record in state.mended:
+        first = bisect_left(marked, record.at)
+        carries = first < len(marked) and marked[first] < record.at + record.length
+        known = all(row in state.encoded and row not in rebuilt for row in record.changed)
+        varies = carries or record.is_variable
+        changed = record.changed if known and not varies else _repair_again(body, record, setting)
+        rows.update(changed)
+        if varies:
+            varying.update(changed)
+    return rows, varying
+
+
+def _repair_again(body: RequestBody, record: RepairedStep, setting: Context) -> dict[int, JSON]:
+    messages = [body.message(at) for at in range(record.at, record.at + record.length)]
+    step = Step(messages, record.at, record.split)
+    mended = setting.repairer.repair_step(step, record.seen, setting.fields)
+    return {
+        record.row + offset: row.message
+        for offset, row in enumerate(mended.rows if mended else ())
+        if row.source is None or row.message is not messages[row.source - record.at]
+    }
+
+
+def apply_row_changes(
+    codec: Codec, message: JSON, change: RowChanges, parts: Sequence[Part]
+) -> JSON | None:
+    """One message with its edits: texts replaced, advice added, marks placed, parts removed.
+
+    Images and files come first: where they stand may shift when a text beside them changes.
+    """
+    lines = {one.part: one.text for one in change.advised}
+    for edit in sorted(change.replaced, key=lambda one: parts[one.part].kind != "media"):
+        line = lines.pop(edit.part, None)
+        text = edit.text if line is None else append_advice(edit.text, line)
+        message = codec.replace(message, parts[edit.part], text)
+    for part, line in lines.items():
+        message = codec.replace(message, parts[part], append_advice(parts[part].text, line))
+    for edit in change.marked:
+        message = codec.place_breakpoint(message, parts[edit.part], edit.mark)
+    if change.unbound:
+        message = codec.unbind(message)
+    return codec.remove(message, change.removed) if change.removed else message
+
+
+_REMOVED_ROW = b""  # what is remembered of a row of which nothing is left
+_SEAM_ROWS = 2  # untouched rows: one may be joined to what is before, the next one never is
+_MIN_SETTLED_ROWS = 32  # rows that are settled at once where every other one is touched
+
+
+def project(body: RequestBody, state: State, setting: Context) -> tuple[list[Piece], list[Repair]]:
+    """The output's messages in order, and what the end of the history needed."""
+    projection = _Projector(body, state, setting)
+    pieces = projection.pieces()
+    if not setting.policy.repair:
+        return pieces, []
+    pieces, limited = projection.limit_breakpoints(pieces, setting)
+    ended = [one.with_source_place(state.sources) for one in projection.ending.repairs]
+    return pieces, [*ended, *limited]
+
+
+class _Projector:
+    """One request's rows on their way out."""
+
+    def __init__(self, body: RequestBody, state: State, setting: Context) -> None:
+        self._body = body
+        self._state = state
+        self._codec = setting.codec
+        self._changes = row_changes(state)
+        self._spelled_anew: Collection[int] = state.rendered.variable_rows
+        self._before_gone = state.rendered.rows_before_removed
+        self._place_own_breakpoint(setting)
+        self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
+        self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
+        self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
+        self._joined: list[Piece] = []  # what was put together because a row between vanished
+        self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
+        self._marked = set(body.breakpoint_rows())
+        rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
+        self._repaired, self._varying = repaired_rows(body, state, setting, rebuilt)
+        self.ending = self._end(setting) if setting.policy.repair else EndRepair()
+        if not self._repaired.keys().isdisjoint(self.ending.changed_rows()):
+            rebuilt |= self.ending.changed_rows()
+            self._repaired, self._varying = repaired_rows(body, state, setting, rebuilt)
+            self.ending = self._end(setting)
+        self._ended = self.ending.changed_rows()
+
+    def _place_own_breakpoint(self, setting: Context) -> None:
+        """Mark the end of the prefix before the last epoch, where one more mark fits."""
+        state = self._state
+        if state.cut <= 0 or not setting.rates.has_spare_breakpoint:
+            return
+        mark = own_breakpoint(self._body, state.index, state.sources, state.cut, self._is_gone)
+        if mark is not None:
+            row = mark.ref.row
+            change = self._changes.get(row, RowChanges())
+            marked = replace(change, marked=(*change.marked, mark))
+            self._changes = {**self._changes, row: marked}
+            self._spelled_anew = {*self._spelled_anew, row}
+
+    def _is_gone(self, part: int) -> bool:
+        """Whether nothing of a part is left to bear a mark."""
+        state = self._state
+        return part in state.claimed and not isinstance(state.edits.get(part), Replace)
+
+    def pieces(self) -> list[Piece]:
+        """The messages in order; runs of untouched ones are only named."""
+        sources, inserts = self._state.sources, self.ending.inserts
+        touched = self._changes.keys() | self._repaired.keys() | self._ended
+        stops = sorted(touched | inserts.keys())
+        pieces, start = self._settled()
+        first_marked = min(self._marked & touched, default=len(sources))
+        row, seam, calm = start, False, (start, 0, SourceRun(0, 0))
+        for stop in stops[bisect_left(stops, row) :]:
+            if row < stop:
+                is_calm = stop <= first_marked and (not seam or stop - row >= _SEAM_ROWS)
+                self._keep(pieces, row, stop, seam)
+                seam = False
+                calm = (stop, len(pieces), pieces[-1]) if is_calm else calm
+            piece = self._changed(stop) if stop in touched else self._kept(stop)
+            seam = piece is None or seam
+            if piece is not None:
+                self._append(pieces, piece, seam=seam)
+                if stop in self._spelled_anew:
+                    self._anew[stop] = piece
+                for message in inserts.get(stop, ()):
+                    self._append(pieces, NewMessage(None, message), seam=False)
+                seam = False
+            row = stop + 1
+        if start < row <= len(sources) - _SEAM_ROWS:
+            self._keep(pieces, row, row + _SEAM_ROWS, seam)
+            row, seam = row + _SEAM_ROWS, False
+            self._settle(pieces, row)
+        elif calm[0] - start >= _MIN_SETTLED_ROWS:
+            self._settle([*pieces[: calm[1] - 1], calm[2]], calm[0])
+        if row < len(sources):
+            self._keep(pieces, row, len(sources), seam)
+        self._close_run(pieces)
+        return pieces
+
+    def _settled(self) -> tuple[list[Piece], int]:
+        """The pieces that are known to be the same as the last time, and the first row after."""
+        known, boundaries = self._state.rendered.settled, self._state.boundaries
+        if known is None or not self._can_settle(known.end):
+            return [], 0
+        if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
+            return [], 0  # of another history that begins in the same way
+        if known.lasting != self._first_lasting(known.end):
+            return [], 0  # what the end needed there, it needs no more
+        if not self._marked.isdisjoint(known.changed_sources) or not self._rebuild_variable_rows(
+            known
+        ):
+            return [], 0
+        pieces = list(known.pieces)
+        for row, at in known.variable_pieces.items():
+            pieces[at] = self._anew[row]
+        self._same = len(pieces)
+        return pieces, known.end
+
+    def _rebuild_variable_rows(self, known: SettledRows) -> bool:
+        """Build the rows that are spelled each time, if they are those that were the last time."""
+        if any(row < known.end and row not in known.variable_pieces for row in self._spelled_anew):
+            return False
+        for row in known.variable_pieces:
+            piece = self._changed(row) if row in self._changes else None
+            if piece is None or isinstance(piece, SourceRun):
+                return False
+            self._anew[row] = piece
+        return True
+
+    def _first_lasting(self, end: int) -> int:
+        """The first row that the end changes as long as it needs that; `end`: none before it is.
+
+        As long as that row is changed, so are all behind it that were.
+        """
+        return min(next(iter(self.ending.recurring_changes), end), end)
+
+    def _can_settle(self, end: int) -> bool:
+        """Whether the rows before this one will be the same in the next request, edits aside."""
+        changing = (self.ending.changes, self.ending.inserts)
+        return not self._state.mended and not any(row < end for rows in changing for row in rows)
+
+    def _settle(self, pieces: Sequence[Piece], end: int) -> None:
+        """Remember the pieces of the rows before this one, all of their bytes included."""
+        state, anew = self._state, self._variable_pieces(pieces, end)
+        if anew is None or not self._can_settle(end):
+            return
+        encoded = [
+            one if isinstance(one, SourceRun) else self._encoded_piece(one) for one in pieces
+        ]
+        whole = {
+            at for one in pieces if isinstance(one, SourceRun) for at in range(one.start, one.stop)
+        }
+        loose = frozenset(range(end)) - whole
+        if self._marked.isdisjoint(loose) and None not in encoded:
+            settled = tuple(one for one in encoded if one is not None)
+            state.rendered.settled = SettledRows(
+                end,
+                settled,
+                loose,
+                len(state.boundaries),
+                state.prefix,
+                anew,
+                self._first_lasting(end),
+            )
+
+    def _variable_pieces(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
+        """Which pieces the rows before this one are that are spelled each time; None: not one each.
+
+        A row that hangs together with another one cannot be put in its place alone.
+        """
+        rows = [row for row in self._spelled_anew if row < end]
+        if not rows:
+            return {}
+        joined = set(map(id, self._joined))
+        places = {id(one): at for at, one in enumerate(pieces) if id(one) not in joined}
+        found: dict[int, int] = {}
+        for row in rows:
+            at = places.get(id(self._anew.get(row)))
+            if at is None:
+                return None
+            found[row] = at
+        return found
+
+    def _encoded_piece(self, piece: NewMessage) -> NewMessage | None:
+        """A changed message as its bytes alone; None: the request has none, and shares nothing."""
+        encoded = piece.encoded
+        if encoded is None:
+            encoded = self._body.encode(piece.source, piece.message)
+        if encoded is None:
+            return piece if self._body.can_share else None
+        return NewMessage(piece.source, None, encoded)
+
+    def limit_breakpoints(
+        self, pieces: list[Piece], setting: Context
+    ) -> tuple[list[Piece], list[Repair]]:
+        """The pieces with as many cache marks, in such an order, as the provider takes."""
+        at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
+        if not at_rows:
+            return pieces, []
+        marked = self._pieces_with_breakpoints(pieces, at_rows)
+        limited = setting.repairer.limit_breakpoints(marked, setting.fields)
+        if limited is None:
+            return pieces, []
+        singles = [one for piece in pieces for one in split_run(piece, at_rows)]
+        sources = [one.start if isinstance(one, SourceRun) else one.source for one in singles]
+        for number, message in limited.changes.items():
+            singles[number] = NewMessage(sources[number], message)
+        return singles, [one.with_source_place(sources) for one in limited.repairs]
+
+    def _pieces_with_breakpoints(
+        self, pieces: list[Piece], at_rows: set[int]
+    ) -> list[tuple[int, JSON]]:
+        """The messages that may carry marks, by their numbers when those stand apart."""
+        wanted, found, number = sorted(at_rows), list[tuple[int, JSON]](), 0
+        for at, piece in enumerate(pieces):
+            if isinstance(piece, SourceRun):
+                first = bisect_left(wanted, piece.start)
+                if first < len(wanted) and wanted[first] < piece.stop:
+                    run = split_run(piece, at_rows)
+                    found += [
+                        (number + n, self._last_message(one))
+                        for n, one in enumerate(run)
+                        if isinstance(one, SourceRun) and one.start in at_rows
+                    ]
+                    number += len(run) - 1
+            elif piece.source in at_rows or (at >= self._same and _has_breakpoints(piece)):
+                found.append((number, self._last_message(piece)))
+            number += 1
+        return found
+
+    def _own_breakpoints(self) -> set[int]:
+        """The source messages that edits put a mark on."""
+        rows = (row for row in self._spelled_anew if self._changes[row].marked)
+        return {source for row in rows if (source := self._state.sources[row]) is not None}
+
+    def _kept(self, row: int) -> Piece:
+        source = self._state.sources[row]
+        assert source is not None  # a row that repair put in is among the mended ones
+        return SourceRun(source, source + 1)
+
+    def _keep(self, pieces: list[Piece], row: int, stop: int, seam: bool) -> None:
+        """Add untouched rows, as few runs of neighbouring source messages."""
+        if seam:
+            self._append(pieces, self._kept(row), seam=True)
+            row += 1
+        sources = self._state.sources
+        while row < stop:
+            first = sources[row]
+            assert first is not None  # as in _kept
+            end = stop
+            if self._state.mended:  # repair may have moved or dropped a message between
+                end = row + 1
+                while end < stop and sources[end] == first + end - row:
+                    end += 1
+            self._append(pieces, SourceRun(first, first + end - row), seam=False)
+            row = end
+
+    def _message(self, row: int) -> JSON:
+        """Any row of the repaired history."""
+        if row in self._repaired:
+            return self._repaired[row]
+        source = self._state.sources[row]
+        return None if source is None else self._body.message(source)
+
+    def _end(self, setting: Context) -> EndRepair:
+        """What only the end of the history needs."""
+        count = len(self._state.sources)
+        return (
+            setting.repairer.repair_end(self._state.seen, count, self._message, setting.fields)
+            or EndRepair()
+        )
+
+    def _changed(self, row: int) -> Piece | None:
+        """The row after all that is done to it; None when nothing of it is left."""
+        plain = self._can_remember(row)
+        known = self._row_cache(row).get(row) if plain else None
+        if known is None:
+            return self._rebuilt(row, remember=plain)
+        source = self._state.sources[row]
+        if source is not None:
+            self._known[source] = row
+        return NewMessage(source, None, known) if known != _REMOVED_ROW else None
+
+    def _row_cache(self, row: int) -> dict[int, bytes]:
+        """Where the bytes of a row are remembered, by row."""
+        return self._state.ended if row in self._ended else self._state.encoded
+
+    def _can_remember(self, row: int) -> bool:
+        """Whether a row has the same bytes in every request, until an edit changes them.
+
+        One that may be joined to another must be one that can be built again for that.
+        """
+        source = self._state.sources[row]
+        return (
+            row not in self.ending.changes  # which say another thing at the next end
+            and row not in self._spelled_anew
+            and row not in self._varying
+            and source not in self._marked
+            and (row not in self._before_gone or (source is not None and row not in self._repaired))
+        )
+
+    def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
+        source = self._state.sources[row]
+        message = self.ending.message(row) if row in self._ended else self._message(row)
+        change = self._changes.get(row)
+        if change is not None:
+            message = apply_row_changes(self._codec, message, change, self._state.index.parts)
+        if message is None:
+            if remember:
+                self._row_cache(row)[row] = _REMOVED_ROW
+            return None
+        if source is not None and message is self._body.message(source):
+            return self._kept(row)
+        encoded = self._body.encode(source, message)
+        if remember and encoded is not None:
+            self._row_cache(row)[row] = encoded
+        return NewMessage(source, message, encoded)
+
+    def _append(self, pieces: list[Piece], piece: Piece, *, seam: bool) -> None:
+        """Add a row; a row that vanished may have left two that must become one."""
+        if seam and pieces and self._join(pieces, piece):
+            return
+        self._close_run(pieces)
+        last = pieces[-1] if pieces else None
+        if (
+            isinstance(piece, SourceRun)
+            and isinstance(last, SourceRun)
+            and last.stop == piece.start
+        ):
+            pieces[-1] = SourceRun(last.start, piece.stop)
+        else:
+            pieces.append(piece)
+
+    def _join(self, pieces: list[Piece], piece: Piece) -> bool:
+        """Put what must stand there in place of two new neighbours, if they may not stay."""
+        before = self._run[-1] if self._run else self._last_message(pieces[-1])
+        if self._codec.join(before, self._last_message(piece)) is None:
+            return False  # by what they are: so it is however they are spelled
+        self._joined += (pieces[-1], piece)
+        piece = self._built(piece)
+        if self._run:
+            self._run.append(self._last_message(piece))
+            return True
+        last = self._built(pieces.pop())
+        before, after = self._last_message(last), self._last_message(piece)
+        joined = self._codec.join(before, after) or ()
+        if isinstance(last, SourceRun) and last.stop - last.start > 1:
+            pieces.append(SourceRun(last.start, last.stop - 1))
+            last = SourceRun(last.stop - 1, last.stop)
+        source = last.start if isinstance(last, SourceRun) else last.source
+        for message in joined:
+            if message is before:
+                pieces.append(last)
+            elif message is after:
+                pieces.append(piece)
+            else:
+                merged = not any(one is before for one in joined)
+                pieces.append(NewMessage(source if merged else None, message))
+                self._run = [before, after] if merged else []
+        return True
+
+    def _close_run(self, pieces: list[Piece]) -> None:
+        """Make one message of a run that nothing more is joined to: once, however long it is."""
+        last = pieces[-1] if self._run else None
+        if isinstance(last, NewMessage) and len(self._run) > 2:
+            pieces[-1] = NewMessage(last.source, self._codec.merge(self._run))
+        self._run = []
+
+    def _built(self, piece: Piece) -> Piece:
+        """A piece with its message: only in that, blocks that did not change have their bytes."""
+        if (
+            isinstance(piece, SourceRun)
+            or piece.message is not None
+            or piece.source not in self._known
+        ):
+            return piece
+        return self._rebuilt(self._known[piece.source], remember=False) or piece
+
+    def _last_message(self, piece: Piece) -> JSON:
+        """The last message of a piece."""
+        if isinstance(piece, SourceRun):
+            return self._body.message(piece.stop - 1)
+        if piece.message is None and piece.encoded is not None:
+            return msgspec.json.decode(piece.encoded)
+        return piece.message
+
+
+def _has_breakpoints(piece: Piece) -> bool:
+    """Whether a piece has marks of a block that was moved into it."""
+    return isinstance(piece, NewMessage) and count_breakpoints(piece.message) > 0

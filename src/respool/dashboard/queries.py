@@ -1,0 +1,391 @@
+"""Read-only queries of the dashboard: parameters, totals, conversations, edits, settings.
+
+Sessions that open with the same words are one conversation, and part with the model's first words.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Struct
+
+from ..plugins import pass_name
+from ..policy import NAMES, Policy
+from ..store import (
+    PeriodTotal,
+    RecordedEdit,
+    RequestLineage,
+    RequestRecord,
+    SQLiteStore,
+    StoreUnavailable,
+)
+
+MAX_ROW_ID: Final = 2**63 - 1  # what a row's number can be
+_MAX_FIELDS: Final = 16
+_MAX_NAME_CHARS: Final = 200  # characters of a name
+
+Query = Mapping[str, str]
+
+
+class QueryError(Exception):
+    """A question that cannot be answered: the status for it, and a sentence that says why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        self.status = status
+        self.why = why
+        super().__init__(status, why)
+
+
+def parse_query(raw: bytes) -> Query:
+    """The fields of a query; of a repeated one the last."""
+    try:
+        return dict(parse_qsl(raw.decode("latin-1"), max_num_fields=_MAX_FIELDS))
+    except ValueError:
+        raise QueryError(400, "There are too many fields in the query.") from None
+
+
+def parse_name(query: Query, key: str) -> str:
+    """A name that has to be given."""
+    given = query.get(key, "")
+    if not 0 < len(given) <= _MAX_NAME_CHARS:
+        raise QueryError(400, f"{key} has to be given, in at most {_MAX_NAME_CHARS} characters.")
+    return given
+
+
+def parse_integer(query: Query, key: str, default: int, maximum: int) -> int:
+    """A whole number from 0 to `most`."""
+    given = query.get(key)
+    if given is None:
+        return default
+    if not (given.isascii() and given.isdigit() and len(given) < 20 and int(given) <= maximum):
+        raise QueryError(400, f"{key} has to be a whole number from 0 to {maximum}.")
+    return int(given)
+
+
+def parse_time(query: Query, key: str) -> float | None:
+    """A time in seconds since 1970; None where none is given."""
+    given = query.get(key)
+    if given is None:
+        return None
+    try:
+        seconds = float(given) if len(given) <= 40 else math.nan
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < 1e12:
+        raise QueryError(400, f"{key} has to be a time in seconds since 1970.")
+    return seconds
+
+
+class BreakerStatus(Struct, frozen=True):
+    """Whether requests are compacted at all, and why not."""
+
+    phase: str
+    why: str
+
+
+class CalibrationStatus(Struct, frozen=True):
+    """How many tokens a provider counts for one of respool's."""
+
+    format: str
+    model: str
+    factor: float
+    requests: int
+
+
+class EffectiveSetting(Struct, frozen=True):
+    """One setting in force."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+def _closed_breaker() -> BreakerStatus:
+    return BreakerStatus("closed", "Requests are compacted.")
+
+
+def _no_calibrations() -> tuple[CalibrationStatus, ...]:
+    return ()
+
+
+class ProxyStatus(Struct, frozen=True, kw_only=True):
+    """The proxy, as the dashboard sees it; in each process its own."""
+
+    version: str = ""  # of respool
+    policy: Policy = Policy()
+    observe: bool = False
+    breaker: Callable[[], BreakerStatus] = _closed_breaker
+    calibrations: Callable[[], tuple[CalibrationStatus, ...]] = _no_calibrations
+
+
+def effective_settings(policy: Policy) -> list[EffectiveSetting]:
+    """Every setting with its value and where that came from."""
+    origins = policy.origins()
+    values = [
+        EffectiveSetting(name, _json_value(getattr(policy, name)), origins[name]) for name in NAMES
+    ]
+    declared = [
+        EffectiveSetting(f"tools.{tool.name}", _json_value(tool), origins[f"tools.{tool.name}"])
+        for tool in policy.tools
+    ]
+    return [*(one for one in values if one.name != "tools"), *declared]
+
+
+def _json_value(value: object) -> Any:
+    """A value as JSON has it; a user's own pass goes by its name."""
+    if isinstance(value, tuple):
+        return [_json_value(item) for item in cast("tuple[object, ...]", value)]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return pass_name(value) if callable(value) else repr(value)
+
+
+_FIRST_BRANCH = 1
+
+
+def assign_branches(requests: Iterable[RequestLineage]) -> dict[str, int]:
+    """The branch of each request, numbered in the order in which they began.
+
+    One that goes on from where another went on before begins a branch. One whose parent is not
+    known, for the client changed its history or a record was lost, stays where the one before was.
+    """
+    found: dict[str, int] = {}
+    ended: dict[str, int] = {}  # by history: the branch with the request that ended it
+    unfollowed: dict[str, int] = {}  # the same of those from which none went on
+    count = last = _FIRST_BRANCH
+    for one in requests:
+        at = ended.get(one.prefix) or unfollowed.get(one.parent)
+        if at is None and one.prefix and one.parent in ended:
+            count += 1
+            at = count
+        found[one.id] = last = at or ended.get(one.parent, last)
+        if one.prefix and one.prefix not in ended:
+            unfollowed.pop(one.parent, None)
+            ended[one.prefix] = unfollowed[one.prefix] = last
+    return found
+
+
+RANGES: Final[Mapping[str, tuple[float, float]]] = {  # how far back, in steps of how many seconds
+    "hour": (3_600.0, 60.0),
+    "day": (86_400.0, 1_800.0),
+    "week": (604_800.0, 21_600.0),
+    "month": (2_592_000.0, 86_400.0),
+}
+_PAGE_SIZE: Final = 50
+_MAX_PAGE_SIZE: Final = 200
+_MAX_REQUESTS: Final = 500  # of a conversation at a time
+_MAX_NOTABLE: Final = 100
+_PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts")
+_MAX_TEXT_CHARS: Final = 400_000  # characters of one text: more than anybody reads
+
+
+class StoreHealth(Struct, frozen=True, kw_only=True):
+    """How the store is."""
+
+    path: str
+    bytes: int
+    dropped: int  # records that could not be written
+    moved_aside: list[str]  # damaged files in whose place new ones were begun
+    trouble: str  # why it cannot be read, or could not be written to; empty: it is well
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """All in all, over a stretch of time."""
+
+    version: str
+    observe: bool
+    since: float
+    step: float
+    totals: list[PeriodTotal]
+    latest: float | None  # when the latest request came that is known of, however long ago
+    breaker: BreakerStatus
+    calibrations: tuple[CalibrationStatus, ...]
+    store: StoreHealth
+
+
+class EditSummary(Struct, frozen=True):
+    """One edit of a request."""
+
+    at: int  # which of its edits
+    reason: str
+    place: str
+    evidence: str
+    saved: int
+    has_before: bool
+    has_after: bool
+    replaces: bool  # something stands in its place, kept or not; else nothing does
+
+
+class EditText(Struct, frozen=True):
+    """One side of an edit."""
+
+    text: str
+    length: int  # characters of all of it
+
+
+class EditDetail(Struct, frozen=True):
+    """One edit with what stood there and what stands there; None: that is not kept."""
+
+    edit: EditSummary
+    before: EditText | None
+    after: EditText | None
+
+
+class DashboardQueries:
+    """Answers questions from the store; the owner of the store's file may see all of it."""
+
+    def __init__(
+        self, store: SQLiteStore, proxy: ProxyStatus, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._proxy = proxy
+        self._clock = clock
+        self.endpoints: Mapping[str, Callable[[Query], Any]] = {
+            "overview": self.overview,
+            "conversations": self.conversations,
+            "requests": self.requests,
+            "edits": self.edits,
+            "edit": self.edit,
+            "notable": self.notable,
+            "settings": self.settings,
+        }
+
+    def overview(self, query: Query) -> Overview:
+        """Totals over time, and how the proxy and its store stand."""
+        since, until, step = self._time_range(query)
+        totals, latest, trouble = list[PeriodTotal](), None, ""
+        try:
+            latest = next((one.last for one in self._store.conversations(None, limit=1)), None)
+            totals = self._store.totals(None, since=since, until=until, step=step)
+            if why := self._store.last_error():
+                trouble = str(StoreUnavailable(self._store.path, why))
+        except StoreUnavailable as error:
+            trouble = str(error)
+        around = self._proxy
+        return Overview(
+            version=around.version,
+            observe=around.observe,
+            since=since,
+            step=step,
+            totals=totals,
+            latest=latest,
+            breaker=around.breaker(),
+            calibrations=around.calibrations(),
+            store=self._health(trouble),
+        )
+
+    def conversations(self, query: Query) -> dict[str, Any]:
+        """A page of conversations, the latest first, and where the next one begins."""
+        limit = parse_integer(query, "limit", _PAGE_SIZE, _MAX_PAGE_SIZE)
+        last, id = parse_time(query, "last"), parse_integer(query, "id", 0, MAX_ROW_ID)
+        behind = None if last is None else (last, id)
+        found = self._store.conversations(None, behind=behind, limit=limit)
+        more = bool(found) and len(found) == limit
+        return {
+            "conversations": [_public_fields(one) for one in found if one.requests],
+            "next": {"last": found[-1].last, "id": str(found[-1].id)} if more else None,
+        }
+
+    def requests(self, query: Query) -> dict[str, Any]:
+        """The requests of a conversation in their order, later than a time."""
+        conversation = parse_name(query, "conversation")
+        after = parse_time(query, "after") or 0.0
+        found = self._store.requests(conversation, None, after=after, limit=_MAX_REQUESTS)
+        at = assign_branches(self._store.lineage(conversation, None)) if found else {}
+        told = [{**_public_fields(one), "branch": at.get(one.id, 1)} for one in found]
+        return {"requests": told, "more": len(found) == _MAX_REQUESTS}
+
+    def notable(self, query: Query) -> dict[str, Any]:
+        """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
+        since, _, _ = self._time_range(query)
+        behind = parse_time(query, "behind")
+        found = self._store.notable(None, since=since, behind=behind, limit=_MAX_NOTABLE)
+        return {
+            "requests": [_public_fields(one) for one in found],
+            "more": len(found) == _MAX_NOTABLE,
+        }
+
+    def edits(self, query: Query) -> dict[str, Any]:
+        """The edits that a request was the first to have."""
+        made = self._edits(query)
+        kept = self._store.readable_refs(
+            {ref for one in made for ref in (one.ref, one.after) if ref}, None
+        )
+        return {"edits": [_summarize_edit(at, one, kept) for at, one in enumerate(made)]}
+
+    def edit(self, query: Query) -> EditDetail:
+        """One edit, with what stood there and what stands there."""
+        made, at = self._edits(query), parse_integer(query, "at", 0, MAX_ROW_ID)
+        if at >= len(made):
+            raise QueryError(404, "That request has no such edit.")
+        one = made[at]
+        before, after = self._text(one.ref), self._text(one.after)
+        kept = frozenset(ref for ref in (one.ref, one.after) if ref)
+        return EditDetail(_summarize_edit(at, one, kept), before, after)
+
+    def settings(self, _query: Query) -> dict[str, list[EffectiveSetting]]:
+        """The settings in force."""
+        return {"settings": effective_settings(self._proxy.policy)}
+
+    def _edits(self, query: Query) -> tuple[RecordedEdit, ...]:
+        found = self._store.edits(parse_name(query, "request"), None)
+        if found is None:
+            raise QueryError(404, "There is no such request, or it was forgotten.")
+        return found
+
+    def _text(self, ref: str) -> EditText | None:
+        text = self._store.original(ref, None) if ref else None
+        if text is None:
+            return None
+        # Agents cut texts in the middle of a character; JSON has no halves.
+        sound = text[:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode("utf-8")
+        return EditText(sound, len(text))
+
+    def _time_range(self, query: Query) -> tuple[float, float, float]:
+        """From when to when, in which steps: whole ones, so that few answers differ."""
+        named = query.get("range", "day")
+        if named not in RANGES:
+            raise QueryError(400, f"range has to be one of {', '.join(RANGES)}.")
+        back, step = RANGES[named]
+        until = (self._clock() // step + 1) * step
+        return until - back, until, step
+
+    def _health(self, trouble: str) -> StoreHealth:
+        store = self._store
+        try:
+            beside = store.path.with_name(f"{store.path.name}-wal")
+            size = store.path.stat().st_size + (beside.stat().st_size if beside.exists() else 0)
+            aside = [path.name for path in store.quarantined_files()]
+        except OSError:
+            size, aside = 0, []
+        return StoreHealth(
+            path=str(store.path),
+            bytes=size,
+            dropped=store.dropped,
+            moved_aside=aside,
+            trouble=trouble,
+        )
+
+
+def _summarize_edit(at: int, one: RecordedEdit, stored: frozenset[str]) -> EditSummary:
+    return EditSummary(
+        at,
+        one.reason,
+        one.place,
+        one.evidence,
+        one.saved,
+        one.ref in stored,
+        one.after in stored,
+        bool(one.after),
+    )
+
+
+def _public_fields(one: Struct | RequestRecord) -> dict[str, Any]:
+    """What is known, without whose key it was: not even its hash leaves the store."""
+    told: dict[str, Any] = msgspec.to_builtins(one)
+    return {key: value for key, value in told.items() if key not in _PRIVATE_FIELDS}

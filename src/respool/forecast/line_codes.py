@@ -1,0 +1,378 @@
+"""Lines of results as codes: form, length, indentation, unique words."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import product
+from typing import Final
+
+from msgspec import Struct
+
+from ..history.line_index import UNNUMBERED, bytes_held
+
+FORMS: Final = (
+    "blank", "definition", "import", "comment", "failure", "path", "closing", "block", "other",
+)  # fmt: skip
+LENGTHS: Final = ("0-15", "16-39", "40-79", "80-159", "160+")
+INDENTS: Final = ("0", "1-4", "5-8", "9+")
+LINE_FORMATS: Final = tuple(product(range(len(FORMS)), range(len(LENGTHS)), range(len(INDENTS))))
+_LENGTHS, _INDENTS = (15, 39, 79, 159), (0, 4, 8)
+_LOOK = 120  # characters of a line that are looked at
+
+_FAILURE = (
+    r"(?P<failure>.{0,100}\b(?:[Ee]rror|ERROR|FAIL(?:ED)?|[Ff]ail(?:ed|ure)|panic|fatal"
+    r"|Exception|undefined)\b|[✗×✘✖])"
+)
+_FAILURE_HINTS = re.compile(r"[✗×✘✖]|rror|RROR|FAIL|ail[eu]|panic|fatal|xception|undefined")
+_OTHERS = (
+    r"(?P<definition>(?:(?:export|default|pub|public|private|protected|static|abstract|async"
+    r"|override)\s)*(?:def|class|func|fn|function|interface|type|struct|enum|trait|impl|module"
+    r"|const|let|var|describe|it|test|#{1,4})\b)"
+    r"|(?P<import>(?:import|from|use|using|require|#include|package)\b)"
+    r"|(?P<comment>//|#|/\*|\*|--|<!--|\"\"\")"
+    r"|(?P<closing>[)\]}>;,]+$|end$|else\b)"
+    r"|(?P<path>(?:\S*/)?[\w.-]+\.\w{1,5}(?::\d+)?(?=\s|$)|\S+/\S+)"
+)
+_FORM: Final = re.compile(f"{_FAILURE}|{_OTHERS}")
+_OTHER_FORM: Final = re.compile(_OTHERS)  # where nothing tells of a failure: most lines
+_NUMBER_OF: Final = {form: number for number, form in enumerate(FORMS)}
+_OPENS: Final = ("{", ":", "(", "[")
+
+
+def encode_format(line: str, whole: str) -> int:
+    """A line's form, length and indentation; `whole` is the line without what frames it."""
+    length = bisect_left(_LENGTHS, len(whole))
+    set_in = bisect_left(_INDENTS, _indent(line, whole))
+    return (_form(whole) * len(LENGTHS) + length) * len(INDENTS) + set_in
+
+
+def decode_form(look: int) -> int:
+    """The form in a look."""
+    return look // (len(LENGTHS) * len(INDENTS))
+
+
+def decode_length(look: int) -> int:
+    """The length in a look."""
+    return look // len(INDENTS) % len(LENGTHS)
+
+
+def decode_indent(look: int) -> int:
+    """The indentation in a look."""
+    return look % len(INDENTS)
+
+
+def _form(whole: str) -> int:
+    if not whole:
+        return 0
+    seen = whole[:_LOOK]
+    found = (_FORM if _FAILURE_HINTS.search(seen) else _OTHER_FORM).match(seen)
+    if found is not None:
+        assert found.lastgroup is not None
+        return _NUMBER_OF[found.lastgroup]
+    return _NUMBER_OF["block" if whole.endswith(_OPENS) else "other"]
+
+
+def _indent(line: str, whole: str) -> int:
+    """The blanks before a line's words; a tab counts four."""
+    before = line[: line.find(whole[:8])] if whole else ""
+    blanks = before[len(before.rstrip(" \t")) :]
+    return len(blanks) + 3 * blanks.count("\t")
+
+
+WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
+MAX_RARE_COUNT: Final = 3  # results; a word that more of them say tells little
+
+_REPEATED: Final = (0, 1, 2, 5)
+_SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # how many bins each of these features has
+# By the number of a line: its own bin, its names, paths, figures, how often, what was said, and
+# how often it was shown before.
+UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
+HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by the same number
+WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
+_WORTH: Final = tuple(
+    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
+)
+
+_SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by how many results say a line, the one at hand too
+_NOWHERE: Final = 2**31 - 1  # behind all lines
+_RESULT_BYTES: Final = 400  # bytes, beside its lines
+_GROWTH: Final = 256  # words that there is room for at a time
+_NONE_YET: Final = array("i", [-1]) * _GROWTH
+_MAX_SIZE: Final = 60_000  # characters of a word; no line has so many that are looked at
+_MAX_CACHED_LINES: Final = 30_000  # lines
+LINE_REMOVED, NAME_REMOVED = 1, 2  # what is gone of a line that a shorter text lacks
+_WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
+_MAX_TEXTS: Final = 5  # in place of one result that are remembered
+
+
+class ResultWords(Struct, frozen=True, gc=False):
+    """One result among the lines of all."""
+
+    number: int  # of the result, in order
+    unit: int  # the unit it came in
+    first: int  # its first line
+    formats: bytes  # what each line looks like
+    folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
+
+    @property
+    def lines(self) -> int:
+        """How many lines it has."""
+        return len(self.formats)
+
+
+class WordIndex:
+    """The words of all results, by number: for each line the line itself, then its identifiers.
+
+    Arrays, and growing ones: there are several words for each hundred characters.
+    """
+
+    def __init__(self) -> None:
+        # By word; the first one is no word, and at home nowhere.
+        self.home = array("i", [_NOWHERE])  # the first line of the newest result that says it
+        self.mentioned = array("i", [-1])  # the last unit in which a call or a talk had it
+        self.count = bytearray(1)  # how many results say it, or a few more than are rare
+        self.sorts = bytearray(1)
+        # Characters of a name and of what parts it from the next; 0: it is no name but a timing.
+        self.sizes = array("H", [0])
+        # By line, and one more at the end.
+        self.starts = array("I", [0])  # where its words begin
+        self.changed = bytearray()  # lines that must be looked at again
+        self.codes = array("H")
+        self.shown = bytearray()  # how many results had said it before
+        self.words = array("I")  # by place, as they stand there
+        self.events = array("I")  # words whose lines must all be looked at again
+        self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # some of these
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that all this takes."""
+        of_words = bytes_held(self.home, self.mentioned, self.count, self.sorts, self.sizes)
+        of_lines = bytes_held(self.starts, self.changed, self.codes, self.shown)
+        return of_words + of_lines + bytes_held(self.words, self.events)
+
+    def number(self, word: int, sort: int, size: int) -> None:
+        """Make room for one more word, which takes so many characters where it is told."""
+        if word >= len(self.home):
+            self.home.extend(_NONE_YET)
+            self.mentioned.extend(_NONE_YET)
+            self.count.extend(bytes(_GROWTH))
+            self.sorts.extend(bytes(_GROWTH))
+            self.sizes.extend(array("H", bytes(2 * _GROWTH)))
+        self.sorts[word] = sort
+        self.sizes[word] = min(size, _MAX_SIZE)
+
+    def add(self, lines: Sequence[list[int]]) -> int:
+        """Note the words of a result's lines; the number of the first line."""
+        home, count, starts, first = self.home, self.count, self.starts, len(self.starts) - 1
+        self.changed.extend(bytes(len(lines)))
+        self.codes.extend(array("H", bytes(2 * len(lines))))
+        for line, words in enumerate(lines, first):
+            self.words.extend(words)
+            starts.append(len(self.words))
+            for word in words:
+                before = home[word]
+                if before < 0:  # no result has said it: most of them
+                    home[word], count[word] = line, 1
+                elif before < first:
+                    self._move(word, line)
+            self.shown.append(_SHOWN[count[words[0]]])
+        return first
+
+    def _move(self, word: int, line: int) -> None:
+        """A word is at home in a newer result from now on."""
+        before, count = self.home[word], self.count[word]
+        self.home[word] = line
+        if count <= MAX_RARE_COUNT:
+            self.count[word] = count + 1
+        if self.mentioned[word] < 0:
+            self.changed[before] = 1
+        elif count == MAX_RARE_COUNT:  # it is no longer rare
+            self.events.append(word)
+
+    def mention(self, word: int, unit: int) -> None:
+        """A call or a talk has a word."""
+        if self.mentioned[word] < 0 <= self.home[word]:
+            if self.count[word] <= MAX_RARE_COUNT or self.sorts[word] == WHOLE:
+                self.events.append(word)
+            else:
+                self.changed[self.home[word]] = 1
+        self.mentioned[word] = unit
+
+    def words_of_line(self, line: int) -> array[int]:
+        """The identifiers of a line."""
+        return self.words[self.starts[line] + 1 : self.starts[line + 1]]
+
+    def words_of_runs(self, words: ResultWords, gone: bytes) -> Iterator[array[int]]:
+        """The words of a result's lines that are not gone, run by run."""
+        at = gone.find(0)
+        while at >= 0:
+            end = gone.find(1, at)
+            end = len(gone) if end < 0 else end
+            first, last = words.first + at, words.first + end
+            yield self.words[self.starts[first] : self.starts[last]]
+            at = gone.find(0, end)
+
+    def has_any(self, words: ResultWords, some: Set[int]) -> bool:
+        """Whether a result has one of these words."""
+        return not some.isdisjoint(self._words_of(words))
+
+    def codes_of(self, words: ResultWords) -> array[int]:
+        """The numbers of a result's lines."""
+        return self.codes[words.first : words.first + words.lines]
+
+    def encode(self, words: ResultWords) -> None:
+        """Number all lines of a result."""
+        first, end = words.first, words.first + words.lines
+        self.changed[first:end] = bytes(words.lines)
+        self._encode(range(first, end), words)
+
+    def refresh(self, words: ResultWords, looked: int) -> bool:
+        """The same for lines in which something changed after so many events; whether any has."""
+        changed, first, end = self.changed, words.first, words.first + words.lines
+        if looked < len(self.events):
+            self._flag_changed(words, self._events_since(looked))
+        lines: list[int] = []
+        at = changed.find(1, first, end)
+        while at >= 0:
+            changed[at] = 0
+            lines.append(at)
+            at = changed.find(1, at + 1, end)
+        return bool(lines) and self._encode(lines, words)
+
+    def _events_since(self, looked: int) -> frozenset[int]:
+        """The words of the events after so many; mostly asked for the same ones."""
+        count = len(self.events)
+        if self._since[:2] != (looked, count):
+            self._since = looked, count, frozenset(self.events[looked:])
+        return self._since[2]
+
+    def _flag_changed(self, words: ResultWords, events: frozenset[int]) -> None:
+        """Mark the lines of a result that have one of these words."""
+        said = self._words_of(words)
+        if events.isdisjoint(said):
+            return
+        start = self.starts[words.first]
+        for place, word in enumerate(said, start):
+            if word in events:
+                self.changed[bisect_right(self.starts, place) - 1] = 1
+
+    def _words_of(self, words: ResultWords) -> array[int]:
+        """All words of a result."""
+        return self.words[self.starts[words.first] : self.starts[words.first + words.lines]]
+
+    def _encode(self, lines: Iterable[int], words: ResultWords) -> bool:
+        """Number these lines of a result; whether any number is new."""
+        codes, changed = self.codes, False
+        times = Counter(self._words_of(words))
+        for line in lines:
+            code = self._code(line, times)
+            if codes[line] != code:
+                codes[line], changed = code, True
+        return changed
+
+    def _code(self, line: int, times: Mapping[int, int]) -> int:
+        """What a line has that stands nowhere else, as one number."""
+        home, told, words, begin = self.home, self.mentioned, self.words, self.starts[line]
+        code, whole = 0, words[begin]
+        if whole != UNNUMBERED:
+            code = (2 if told[whole] >= 0 else 3 if home[whole] == line else 1) * _WORTH[0]
+        own: list[int] = []
+        said = 0
+        for word in words[begin + 1 : self.starts[line + 1]]:
+            if told[word] >= 0:
+                said += self.count[word] <= MAX_RARE_COUNT
+            elif home[word] == line:
+                own.append(word)
+        if own:
+            code += self._code_of_names(own, times)
+        return code + min(2, said) * _WORTH[5] + self.shown[line]
+
+    def _code_of_names(self, own: Sequence[int], times: Mapping[int, int]) -> int:
+        """The part of it that tells how many names of each sort it has, and how often."""
+        names = [0, 0, 0, 0]
+        for word in own:
+            names[self.sorts[word]] += 1
+        repeated = max([times[word] for word in own])
+        code = min(3, names[1]) * _WORTH[1] + min(2, names[2]) * _WORTH[2]
+        return code + min(2, names[3]) * _WORTH[3] + bisect_left(_REPEATED, repeated) * _WORTH[4]
+
+
+class RemovedLines(Struct, gc=False):
+    """What a shorter text lacks."""
+
+    text: int  # its hash
+    lines: bytes  # by line: 0 where it stays, LINE where it is gone, NAMED where with a name
+    version: int = -1  # of the result's lines, for which the sums are
+    whole: float = 0.0  # what the lines that are gone multiply a rate by, together
+    named: float = 0.0
+
+    @property
+    def names(self) -> bytes:
+        """Of which lines a name is gone, too."""
+        return self.lines.translate(_WITH_NAME)
+
+
+class ResultState(Struct, gc=False):
+    """What is remembered of one result."""
+
+    seen_events: int = 0  # how many events of words it knows
+    version: int = 0  # one more whenever anything about its lines has changed
+    stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
+    unique_bins: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
+    shape: tuple[str | None, str] | None = None  # what it is, and what its call says that it is
+    failure: tuple[str, str] | None = None  # which kind its call is, and the line that tells why
+    max_factors: tuple[int, float, float] = (
+        -1,
+        0.0,
+        0.0,
+    )  # what any line multiplies a rate by, and when
+    texts: tuple[RemovedLines, ...] = ()  # in its place, the one asked for last in front
+
+    def find(self, text: int) -> RemovedLines | None:
+        """What a text lacks, by its hash."""
+        for at, found in enumerate(self.texts):
+            if found.text == text:
+                if at:
+                    self._put_first(found)
+                return found
+        return None
+
+    def store(self, missing: RemovedLines) -> RemovedLines:
+        """Remember what a text lacks, and of too many forget the one not asked for longest."""
+        self._put_first(missing)
+        return missing
+
+    def _put_first(self, missing: RemovedLines) -> None:
+        others = [one for one in self.texts if one is not missing]
+        self.texts = (missing, *others[: _MAX_TEXTS - 1])
+
+
+class LineCache:
+    """What was worked out for the lines of results last: for so many lines, not for all."""
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[int, object]] = {}  # by number of result: a version, and that
+        self._lines = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that all this takes, about."""
+        return 2 * 8 * self._lines + _RESULT_BYTES * len(self._found)
+
+    def get(self, number: int, version: int) -> object:
+        """What was found for this version of a result's lines; None: it is not remembered."""
+        known = self._found.get(number)
+        return None if known is None or known[0] != version else known[1]
+
+    def store(self, number: int, version: int, found: object, lines: int) -> None:
+        """Remember what was found for a result of so many lines."""
+        if number not in self._found:
+            self._lines += lines
+            if self._lines > _MAX_CACHED_LINES:
+                self._found.clear()
+                self._lines = lines
+        self._found[number] = version, found

@@ -1,0 +1,253 @@
+"""Selection of the lines to keep of a result, and of the names in the others."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from itertools import compress
+from typing import Final
+
+from msgspec import Struct
+
+from ..markers import gap_line
+from ..shapes.frame import split_frame
+from .features import DEFINITION, RESULT_FEATURES, ResultFeatures
+from .line_codes import HAS_NAMES, LINE_FORMATS
+from .mentions import Mentions
+from .model import Forecast
+
+_TOKEN: Final = 4  # characters, about
+_SHORT_RUN: Final = 60  # characters; a hole instead of so few would save next to nothing
+_MIN_SIZE: Final = 7  # characters that telling a name takes at least
+_MAX_NAMES: Final = 12  # that are told for one hole
+_CODE: Final = RESULT_FEATURES["kind"].index("read code")  # whose outermost definitions stay
+_OUTLINE: Final = bytes(
+    at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
+)
+_RUNS: Final = frozenset(
+    n for n, kind in enumerate(RESULT_FEATURES["kind"]) if kind.startswith("run")
+)
+_ENDING: Final = 2  # lines of a run that tell how it ended
+
+
+class SelectedLines(Struct, frozen=True):
+    """What remains of a text, which of its lines are gone, and what that risks."""
+
+    text: str
+    lines: Sequence[int]
+    total: int
+    risk: float
+
+    @property
+    def removed(self) -> int:
+        """How many lines are gone."""
+        return len(self.lines)
+
+
+def select_lines(
+    text: str,
+    found: ResultFeatures,
+    expected: Forecast,
+    mentions: Mentions,
+    rate: float,
+    *,
+    named: bool = True,
+    gone_before: Collection[int] = (),
+) -> SelectedLines | None:
+    """The lines of a text that risk more than a rate for each token; None: all of them stay.
+
+    Lines that an earlier cut took out do not come back, and are no risk any more.
+    """
+    lines = text.split("\n")
+    stays = _fixed_lines(text, lines, found, gone_before)
+    names = LineNames(lines, stays if named else b"", found, expected, mentions, rate)
+    _keep_needed(lines, stays, expected, names, rate)
+    for line in gone_before:
+        stays[line] = False
+    if not lines[-1]:
+        stays[-1] = True  # the end of the last line is not another
+    _fill_short_runs(lines, stays, gone_before)
+    pieces: list[str] = []
+    gone: list[int] = []
+    risk, at = 0.0, 0
+    while (start := stays.find(0, at)) >= 0:
+        end = stays.find(1, start)
+        end = len(lines) if end < 0 else end
+        told = _listed_names(names, expected, start, end)
+        pieces += lines[at:start]
+        pieces += _render_hole(
+            end - start, [name for line in sorted(told) for name in names.of(line)]
+        )
+        gone += range(start, end)
+        risk += _range_risk(expected, start, end, told, gone_before)
+        at = end
+    pieces += lines[at:]
+    all = len(lines) - (not lines[-1])
+    return SelectedLines("\n".join(pieces), gone, all, risk) if gone else None
+
+
+def _range_risk(
+    expected: Forecast, start: int, end: int, told: Collection[int], gone_before: Collection[int]
+) -> float:
+    """What is at risk where these lines go and some of their names are told."""
+    risk = sum(expected.whole[start:end]) + sum(expected.names[start:end])
+    risk -= sum(expected.names[line] for line in told)
+    for line in range(start, end) if gone_before else ():
+        if line in gone_before:
+            risk -= expected.whole[line] + (0 if line in told else expected.names[line])
+    return risk
+
+
+def _render_hole(gone: int, names: Sequence[str]) -> list[str]:
+    said = [f"[names only there: {', '.join(names)}]"] if names else []
+    return [gap_line(gone, "lines"), *said]
+
+
+class LineNames:
+    """The own names of lines for which these may be worth being told; each looked for when asked.
+
+    `stays` tells which lines stay in any case; where it is empty, no names are told at all.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[str],
+        stays: bytes | bytearray,
+        found: ResultFeatures,
+        expected: Forecast,
+        mentions: Mentions,
+        rate: float,
+    ) -> None:
+        least, owned = rate * _MIN_SIZE / _TOKEN, found.line_bins.unique
+        needs = zip(expected.names, stays, strict=False)
+        worthy = [line for line, (need, fixed) in enumerate(needs) if need > least and fixed != 1]
+        self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
+        self._said, self._words, self._mentions = lines, found.words, mentions
+        self._needs, self._rate = expected.names, rate
+        self._own: dict[int, dict[int, int]] = {}  # how long each is
+        self._found: dict[int, list[str]] = {}
+
+    def of(self, line: int) -> list[str]:
+        """The names that are told if the line goes."""
+        known = self._found.get(line)
+        if known is None:
+            own = self._own_of(line)
+            known = self._mentions.spelled(own, self._said[line])
+            if known and not self._is_worth(line, _size(known)):
+                known = []
+            self._found[line] = known
+        return known
+
+    def sizes(self, line: int) -> tuple[int, int]:
+        """How many characters telling them takes at least, and at most; 0: maybe none is told.
+
+        The longest one is told in any case, and one that stands in another is not told again.
+        """
+        own = self._own_of(line).values()
+        least, most = max(own, default=0), sum(own)
+        if self._words.folded:
+            return 0, most  # what a line says is spelled otherwise there
+        if not self._is_worth(line, least):
+            return 0, 0
+        return least if self._is_worth(line, most) else 0, most
+
+    def _own_of(self, line: int) -> dict[int, int]:
+        own = self._own.get(line)
+        if own is None:
+            own = self._own[line] = self._mentions.own_names(self._words, line)
+        return own
+
+    def _is_worth(self, line: int, size: int) -> bool:
+        """Whether names that take so many characters are needed for more than that."""
+        return self._needs[line] * _TOKEN > self._rate * size
+
+
+def _risk_without_names(expected: Forecast, line: int) -> float:
+    """What will be needed of a line of which the names are told."""
+    return expected.whole[line] + 0.1 * expected.names[line]
+
+
+def _size(names: Sequence[str]) -> int:
+    return sum(map(len, names)) + 2 * len(names)
+
+
+_KEPT, _REMOVED_BEFORE = 1, 2
+
+
+def _fixed_lines(
+    text: str, lines: Sequence[str], found: ResultFeatures, gone_before: Collection[int]
+) -> bytearray:
+    """Which lines stay whatever they are needed for, the frame and the outline; which went."""
+    stays = bytearray(len(lines))
+    if found.bins[0] == _CODE:
+        for line, look in enumerate(found.words.formats):
+            if look in _OUTLINE:
+                stays[line] = _KEPT
+    first, last = _frame_lines(text, lines, is_run=found.bins[0] in _RUNS)
+    stays[:first] = b"\1" * len(stays[:first])
+    stays[last:] = b"\1" * len(stays[last:])
+    for line in gone_before:
+        stays[line] = _REMOVED_BEFORE
+    return stays
+
+
+def _keep_needed(
+    lines: Sequence[str], stays: bytearray, expected: Forecast, names: LineNames, rate: float
+) -> None:
+    """Let the lines stay that will be needed for more than they take."""
+    limit = rate / _TOKEN
+    needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
+    needed = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
+    for line in names.lines:
+        size, need = len(lines[line]) + 1, _risk_without_names(expected, line)
+        if need > limit * size or stays[line]:
+            continue  # it stays, or went before, whatever its names are
+        least, most = names.sizes(line)
+        if not most or (not needed[line] and need <= limit * max(1, size - most)):
+            continue  # its names change nothing
+        if least and (least == most or need > limit * max(1, size - least)):
+            needed[line] = need > limit * max(1, size - least)
+        elif told := names.of(line):
+            needed[line] = need > limit * max(1, size - _size(told))
+    for line in compress(range(len(lines)), needed):
+        stays[line] = _KEPT
+
+
+def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:
+    """Where the lines end that stand before an output, and where those behind it begin."""
+    frame = split_frame(text)
+    first = max(1, frame.head.count("\n"))
+    last = len(lines) - (frame.note.count("\n") + 1 if frame.note else 0)
+    last -= _ENDING + (not lines[last - 1]) if is_run else 0
+    return first, max(0, last)
+
+
+def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collection[int]) -> None:
+    """A few characters between lines that stay are not worth a hole."""
+    at = 0
+    while (start := stays.find(0, at)) >= 0:
+        end = stays.find(1, start)
+        at = end if end >= 0 else len(stays)
+        room = _SHORT_RUN - (at - start)
+        is_short = room > 0 and sum(map(len, lines[start:at])) < room
+        if is_short and not _has_any_in(gone_before, start, at):
+            stays[start:at] = b"\1" * (at - start)
+
+
+def _has_any_in(lines: Collection[int], start: int, end: int) -> bool:
+    return bool(lines) and any(line in lines for line in range(start, end))
+
+
+def _listed_names(names: LineNames, expected: Forecast, start: int, end: int) -> set[int]:
+    """The lines whose names are told for one hole; of too many, those needed most."""
+    lines = names.lines[bisect_left(names.lines, start) : bisect_left(names.lines, end)]
+    told: set[int] = set()
+    count = 0
+    for line in sorted(lines, key=lambda line: -expected.names[line]):
+        found = names.of(line)
+        count += len(found)
+        if count > _MAX_NAMES:
+            break
+        if found:
+            told.add(line)
+    return told

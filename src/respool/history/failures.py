@@ -1,0 +1,298 @@
+"""Failure of a call: detection, and the line that names its cause."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import Final
+
+MAX_OPEN_ERROR_CHARS: Final = (
+    4_000  # characters of an open error; of a longer one, what tells why is kept
+)
+
+_HEAD_CHARS, _TAIL_CHARS = (
+    400,
+    1_000,
+)  # characters that are looked at: agents say how a call ended at an end
+_MAX_LINE_CHARS = 160  # characters of a telling line that are worth keeping
+_SEARCHED_CHARS = 20_000  # characters from either end in which a telling line is looked for
+
+# How agents say it: Codex, Claude Code, Gemini CLI, OpenHands, mini-swe-agent, and JSON of theirs.
+_EXIT = re.compile(
+    r"exited with (?:exit )?(?:code|status)[: ]{1,2}(-?\d{1,10})"
+    r"|exit[ _-]?(?:code|status)[\"']?(?:[: ]|: )[\"']?(-?\d{1,10})"
+    r"|<(?:exit_?code|returncode)>\s{0,4}(-?\d{1,10})",
+    re.IGNORECASE,
+)
+_ERROR_OPENING = re.compile(
+    r"\s{0,8}(?:<(?:tool_use_)?error>|[\w.]{0,60}(?:error|exception)\s?:|fatal\s?:|panic\s?:"
+    r"|traceback \(most recent)",
+    re.IGNORECASE,
+)
+_COLOR = re.compile(r"\x1b\[[0-9;:]{0,30}[mK]")
+_COUNTED = re.compile(
+    r"\b[1-9]\d{0,6} (?:fail(?:ed|ing|ures?)?|errors?|issues?|problems?)\b"
+    r"|\bfailures?=[1-9]|\berrors=[1-9]|\bfail(?:ed|ures?)?[:(] ?[1-9]|test result: failed"
+    r"|^(?:--- )?fail(?:ed)?\b|\*\*\* \[.{1,80}\] error \d|npm err(?:!|or\b)"
+    r"|could not compile|\berror ts\d"
+    r"|build failed",
+    re.MULTILINE,
+)
+# What tells of no failure, whatever words are in it: ruff's fixes, eslint's warnings, Gemini CLI's
+# frame, and the titles of commits.
+_SETTLED = re.compile(
+    r"\b\d{1,7} errors? \(\d{1,7} fixed, 0 remaining\)"
+    r"|\b\d{1,7} problems? \(0 errors,[^)\n]{0,80}\)|^Error: \(none\)$"
+    r"|^(?:\[[\w./()# -]{1,200} [0-9a-f]{7,40}\]|HEAD is now at|Saved working directory)[^\n]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_ENDS_FAILED = re.compile(
+    r"^(?:--- )?FAIL(?:ED|URES)?\b"
+    r"|\b[1-9]\d* (?:tests? )?(?:failed|failures?|failing|fail|errors?)\b"
+    r"|\bfailures?[:=] ?[1-9]|\berrors[:=] ?[1-9]|^[#ℹ] fail [1-9]|^errors!|\bbuild failure\b"
+    r"|^not ok \d(?!.*# ?(?:todo|skip))|^\*\* \w{1,20} failed \*\*|\bfailed in \d|\.{3}failed$"
+    r"|\bfail code \d",
+    re.IGNORECASE | re.MULTILINE,
+)
+_CRASHED = re.compile(
+    r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
+    r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
+    r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
+    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler says no more
+    r"|^thread '.{0,80}' .{0,40}panicked at|^exception in thread|^(?:php )?(?:fatal|parse) error:"
+    r"|^segmentation fault|undefined reference to|^make(?:\[\d+\])?: \*\*\* |^[│|] error:"
+    r"|^\s{0,4}× no solution|^\S{1,200}\.rb:\d{1,7}:in .{1,300}\(\w{1,80}\)$|^conflict \("
+    r"|^automatic merge failed",
+    re.IGNORECASE | re.MULTILINE,
+)
+# What tests say that all went well with; lines above it may be errors that they wanted.
+_PASSED = re.compile(
+    r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
+)
+_PASS_WORDS = ("pass", "test result")  # or "fail": one is in each of those
+# One is in each of those that tell of a failure.
+_FAILURE_HINTS = (
+    "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
+    "not ok", "exception", "fault", "undefined", "***", "no solution", ".rb:", "conflict",
+)  # fmt: skip
+_FAILURE_WORDS = ("fail", "error", "issue", "problem", "npm err", "could not compile")
+_REFUSED = re.compile(
+    r"\bthe user (?:said|doesn't want|does not want|rejected|declined)|(?:rejected|denied|declined)"
+    r" by (?:the )?user"
+)
+# How tools that write say in their first line that they did not: not all wires have a flag for it.
+_NOT_WRITTEN = re.compile(
+    r"^\W{0,4}(?:error|fail(?:ed|ure)|fatal|cannot|could not|unable|invalid|exception|traceback|"
+    r"permission denied|e[a-z]{3,12}: |tool_use_error|no (?:match|replacement|such|changes)\b|"
+    r"(?:operation|execution|tool call) (?:was )?(?:cancel|abort|fail)|the tool execution failed|"
+    r"(?:the )?user (?:rejected|denied|declined|cancelled|doesn't|does not)|"
+    r"found (?:\d{1,6}|multiple) (?:matches|occurrences)|your (?:proposed )?edit has introduced)"
+    r"|\bnot found\b|verification failed|\bnot been (?:read|replaced|applied|made)\b"
+    r"|malformed patch|been modified since|does not exist|did not (?:appear|match)"
+    r"|was not (?:applied|performed)"
+    r"|(?:rejected|denied|cancell?ed|declined) by (?:the )?user",
+    re.IGNORECASE,
+)
+_ERROR_RECORD = re.compile(r"\{\s{0,8}\"errors?\"", re.IGNORECASE)
+_WRITTEN = re.compile(
+    r"\b(?:success\w{0,10}|updated|created|edited|written|wrote|applied|replaced|saved|added|done"
+    r"|modified|deleted|removed|moved|renamed|changed|inserted|ok)\b",
+    re.IGNORECASE,
+)
+_UNFINISHED = re.compile(
+    r"running (?:with session|in (?:the )?background)(?: with)?(?: ID)?:? {0,2}([\w-]{0,60})",
+    re.IGNORECASE,
+)
+_SUCCESS = re.compile(
+    r"\b(?:ok|pass(?:ed|es|ing)?|succe\w{2,12}|done|up.to.date|0 (?:fail\w{0,5}|errors?|issues?"
+    r"|problems?)|no (?:errors|issues|problems|fixes)|all checks)\b",
+    re.IGNORECASE,
+)
+_HEADING = re.compile(r"[\w ]{0,20}(?:error|failed|failure|exception)\W{0,3}:", re.IGNORECASE)
+_ERROR_LINES = (
+    re.compile(
+        r"^E {2,}\S.*|^\s{0,8}[\w.]{0,80}(?:Error|Exception)\b: ?\S.*"
+        r"|^\s{0,8}\S{1,200}\.\w{1,8}[:(]\d{1,7}(?:[:,]\d{1,5})?\)?: \S.*"
+        r"|^\s{0,8}error(?:\[\w{1,12}\])?: .*|^.{0,200}\berror TS\d.*|^fatal: .*|^panic: .*"
+        r"|^\s{0,8}(?:--- )?FAIL(?:ED)?:?\s+\S.*|^\s{0,8}[×✗✘✖] \S.*|^npm (?:ERR!|error) \S.*"
+        r"|^.{0,200}(?:command not found|No such file or directory).*",
+        re.MULTILINE,
+    ),
+    re.compile(
+        r"^(?!\$ ).{0,300}\b(?:error|exception|failed|failure|fatal|denied|not found|cannot|unable)"
+        r"\b.{0,300}(?<!\{)$",
+        re.MULTILINE | re.IGNORECASE,
+    ),
+)
+
+
+def is_failed(text: str, error: bool) -> bool:
+    """Whether a result is that of a failed call: marked as one, or it says so itself.
+
+    An exit code decides; where there is none, how the text begins. Some wires have no flag.
+
+    >>> failed("Process exited with code 1\\nOutput:", False), failed("exit code: 0", False)
+    (True, False)
+    """
+    if error:
+        return True
+    code = exit_code(text)
+    return (
+        _ERROR_OPENING.match(strip_color(text[:_HEAD_CHARS])) is not None
+        if code is None
+        else code != 0
+    )
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code that a result names near its beginning or its end."""
+    found = None
+    head = text[:_HEAD_CHARS]
+    if "xit" in head or "returncode" in head:
+        found = _EXIT.search(head)
+    if found is None and len(text) > _HEAD_CHARS:
+        tail = text[-_TAIL_CHARS:]
+        if "xit" in tail or "returncode" in tail:
+            found = next(reversed([*_EXIT.finditer(tail)]), None)
+    return None if found is None else int(found[1] or found[2] or found[3])
+
+
+def strip_color(text: str) -> str:
+    """A text without the codes that colour it: they would hide where a word begins.
+
+    >>> uncoloured("\\x1b[31m2 failed\\x1b[39m")
+    '2 failed'
+    """
+    return _COLOR.sub("", text) if "\x1b" in text else text
+
+
+def has_failure_count(text: str) -> bool:
+    """Whether the end of a run's output counts failures: a pipe may have hidden its exit code."""
+    tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:])).lower()
+    return any(word in tail for word in _FAILURE_WORDS) and _COUNTED.search(tail) is not None
+
+
+def has_failed_ending(text: str) -> bool:
+    """Whether the end of a run's output tells of a failure, by a count or in any known way."""
+    tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:])).lower()
+    if not any(word in tail for word in _FAILURE_HINTS):
+        return False
+    told = _lines_with(tail, (*_FAILURE_HINTS, *_PASS_WORDS))
+    well = max((found.end() for found in _PASSED.finditer(told)), default=0)
+    return _ENDS_FAILED.search(told) is not None or _CRASHED.search(told, well) is not None
+
+
+def _lines_with(text: str, words: Sequence[str]) -> str:
+    """The lines of a text in which one of these words stands: patterns need look at no others."""
+    found: set[tuple[int, int]] = set()
+    for word in words:
+        at = text.find(word)
+        while at >= 0:
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+            found.add((text.rfind("\n", 0, at) + 1, end))
+            at = text.find(word, end)
+    return "\n".join(text[start:end] for start, end in sorted(found))
+
+
+def is_success(text: str) -> bool:
+    """Whether the end of a run's output says that all is well."""
+    said = strip_color(text[-_TAIL_CHARS:])
+    unsaid = has_failure_count(text) or has_failed_ending(text)
+    return _SUCCESS.search(said) is not None and not unsaid
+
+
+def is_write_refused(text: str) -> bool:
+    """Whether a tool that writes says that it did not.
+
+    >>> is_refused("File has not been read yet."), is_refused("The file /w/a.py has been updated.")
+    (True, False)
+    """
+    line = _first_line(text)
+    if line[:1] == "{":  # a record, whatever words are in it
+        return _ERROR_RECORD.match(line) is not None
+    bare = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
+    return _NOT_WRITTEN.search(line) is not None or (
+        bare is not None and not is_write_confirmed(text)
+    )
+
+
+def is_write_confirmed(text: str) -> bool:
+    """Whether a tool that writes says that it did."""
+    line = _first_line(text)
+    if line[:1] == "{":
+        return False
+    return _NOT_WRITTEN.search(line) is None and _WRITTEN.search(line) is not None
+
+
+def _first_line(text: str) -> str:
+    return strip_color(text[:_HEAD_CHARS]).strip().partition("\n")[0]
+
+
+def is_failed_call(text: str, error: bool, kind: str) -> bool:
+    """Whether a call that ends as this kind does failed, as far as its result tells."""
+    if is_failed(text, error):
+        return True
+    if kind == "run":  # a pipe hides its exit code, but not what it printed last
+        return has_failed_ending(text)
+    return kind == "write" and is_write_refused(text)
+
+
+def running_session(text: str) -> str | None:
+    """The name by which a command that is still running can be asked for; "" when it has none.
+
+    >>> left_running("Process running with session ID 91912"), left_running("done")
+    ('91912', None)
+    """
+    head = text[:_HEAD_CHARS]
+    found = _UNFINISHED.search(head) if "unning" in head else None
+    return None if found is None else found[1]
+
+
+def is_user_refusal(text: str) -> bool:
+    """Whether it was a person who stopped the call: what they said then is not an error."""
+    head = text[:_TAIL_CHARS].lower()
+    return "user" in head and _REFUSED.search(head) is not None
+
+
+def error_line(text: str) -> str:
+    """The first line that says what went wrong, or counts it, or else the first that says much."""
+    seen = strip_color(
+        text
+        if len(text) <= 2 * _SEARCHED_CHARS
+        else f"{text[:_SEARCHED_CHARS]}\n{text[-_SEARCHED_CHARS:]}"
+    )
+    for pattern in _ERROR_LINES:
+        for found in pattern.finditer(seen):
+            line = found[0].strip()
+            if _is_informative(line):
+                return line
+    lines = [line.strip() for line in seen.split("\n") if line.strip()]
+    counts = (line for line in lines if _COUNTED.search(line.lower()))
+    says = (line for line in lines if _is_informative(line))
+    return next(counts, None) or next(says, "".join(lines[:1]))
+
+
+def _is_informative(line: str) -> bool:
+    """Whether a line says more than how a command ended, or that an error follows."""
+    return _EXIT.search(line) is None and _HEADING.fullmatch(line) is None
+
+
+def clip_error_line(line: str) -> str:
+    """A line that is not too long, cut between characters."""
+    if len(line) <= _MAX_LINE_CHARS:
+        return line
+    at = _MAX_LINE_CHARS - 1
+    while at and (unicodedata.combining(line[at]) or _is_joined(line, at)):
+        at -= 1
+    return f"{line[:at].rstrip()}…"
+
+
+def _is_joined(line: str, at: int) -> bool:
+    """Whether the character here belongs to the one before it."""
+    return (
+        line[at] in "\u200d\ufe0e\ufe0f"
+        or "\U0001f3fb" <= line[at] <= "\U0001f3ff"
+        or line[at - 1] == "\u200d"
+    )

@@ -1,0 +1,314 @@
+"""Index of the lines in results and writes, to find repeated ones."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from ..transcript import Part
+
+UNNUMBERED: Final = 0  # the number of no hash
+_FIRST_SLOTS: Final = 1 << 10  # slots; always a power of two
+_SMALL: Final = 1 << 15  # slots, up to which growing seldom counts more than room
+_FULL: Final = 0.6  # of the slots; beyond that, looking takes long
+
+
+class HashNumbers:
+    """Hashes numbered from 1 on, in the order they came; none is ever forgotten.
+
+    A slot holds a number, and is found by the last bits of its hash or a little behind. While one
+    thread adds, others may ask: the slots are exchanged as one, and a key comes before its slot.
+    """
+
+    def __init__(self) -> None:
+        self._keys = array("q", [0])  # by number
+        self._slots = array("I", [0]) * _FIRST_SLOTS
+        self._most = int(_FIRST_SLOTS * _FULL)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that all this takes."""
+        return bytes_held(self._keys, self._slots)
+
+    def get(self, key: int) -> int:
+        """The number of a hash; NONE: it has none."""
+        keys, slots = self._keys, self._slots
+        mask = len(slots) - 1
+        at = key & mask
+        while number := slots[at]:
+            if keys[number] == key:
+                return number
+            at = (at + 1) & mask
+        return UNNUMBERED
+
+    def numbers_of(self, keys: Iterable[int]) -> array[int]:
+        """The numbers of these hashes, new ones for those that have none."""
+        return array("I", list(map(self.number_of, keys)))
+
+    def number_of(self, key: int) -> int:
+        """The number of a hash; the next one if it has none."""
+        # Looks as `get` does and is written out: it is asked for each word of a history, and the
+        # place where the look ended is where a new number goes.
+        keys, slots = self._keys, self._slots
+        mask = len(slots) - 1
+        at = key & mask
+        while number := slots[at]:
+            if keys[number] == key:
+                return number
+            at = (at + 1) & mask
+        number = len(keys)
+        keys.append(key)
+        slots[at] = number
+        if number >= self._most:
+            self._grow()
+        return number
+
+    def _grow(self) -> None:
+        more = 4 if len(self._slots) < _SMALL else 2
+        slots = array("I", [0]) * (more * len(self._slots))  # from bytes there would be two copies
+        for number, key in enumerate(self._keys):
+            if number != UNNUMBERED:
+                _insert(slots, number, key)
+        self._slots, self._most = slots, int(len(slots) * _FULL)
+
+
+def _insert(slots: array[int], number: int, key: int) -> None:
+    """Put a number into the first free slot for its hash."""
+    mask = len(slots) - 1
+    at = key & mask
+    while slots[at]:
+        at = (at + 1) & mask
+    slots[at] = number
+
+
+def bytes_held(*arrays: array[int] | bytearray) -> int:
+    """Bytes that these take, room to grow included."""
+    return sum([one.__sizeof__() for one in arrays])
+
+
+# How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
+_NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
+NUMBERED: Final = re.compile(_NUMBER)
+_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
+_MAX_NUMBER_CHARS: Final = 18  # characters that such a number takes at most
+_MIN_LINE_CHARS: Final = 8  # characters; a shorter line stands everywhere
+_MAX_LINE_CHARS: Final = 2_000  # characters of a line that is looked for
+_MIN_TEXT_CHARS: Final = 200  # characters; a shorter text is not worth a look
+_MAX_PLACES: Final = 8  # of one line that are remembered after the first
+_REPEAT_BYTES: Final = 200  # bytes that one takes which is shown again
+_MAX_LINES: Final = 500_000  # places that one conversation may take
+
+NO_NUMBER: Final = -1
+LinePlace = tuple[int, int]  # a part, and where in what it says a line begins
+
+
+class NumberedLine(msgspec.Struct, frozen=True, gc=False):
+    """A line as it came, and what it says behind the number that a tool put before it."""
+
+    whole: str
+    number: int  # NO_NUMBER: it has none
+    bare: str
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether it is worth looking for: not so short that it stands everywhere."""
+        return _MIN_LINE_CHARS <= len(self.bare) <= _MAX_LINE_CHARS
+
+
+def parse_line(whole: str) -> NumberedLine:
+    """A line taken apart.
+
+    >>> line_of("    12→return loom")
+    Line(whole='    12→return loom', number=12, bare='return loom')
+    """
+    found = NUMBERED.match(whole)
+    if found is None:
+        return NumberedLine(whole, NO_NUMBER, whole)
+    return NumberedLine(whole, int(found[1]), whole[found.end() :])
+
+
+def part_text(part: Part) -> str:
+    """What a part shows a reader: of a call the strings among its arguments."""
+    return argument_text(part.text) if part.kind == "call" else part.text
+
+
+def argument_text(arguments: str) -> str:
+    """What stands in a call's arguments, as the strings they are."""
+    try:
+        return "\n".join(_strings(msgspec.json.decode(arguments)))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def _strings(value: object) -> list[str]:
+    """All strings in a value, in their order; names of fields are none."""
+    found: list[str] = []
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, dict):
+            waiting += reversed(cast(dict[str, object], one).values())
+        elif isinstance(one, list):
+            waiting += reversed(cast(list[object], one))
+    return found
+
+
+def match_end(lines: Sequence[NumberedLine], at: int, end: int, text: str, start: int) -> int:
+    """Up to where lines, from one on, are those of a text from this place on.
+
+    Line numbers may differ where they can be told: from the line before, or from the text.
+    """
+    while at < end and start <= len(text):
+        most = start + len(lines[at].whole) + _MAX_NUMBER_CHARS + 1
+        stop = text.find("\n", start, most)
+        if stop < 0:
+            if most < len(text):
+                break  # a longer line: not looked at any further, it may be very long
+            stop = len(text)
+        if not _is_same(lines, at, text[start:stop]):
+            break
+        at += 1
+        start = stop + 1
+    return at
+
+
+def _is_same(lines: Sequence[NumberedLine], at: int, other: str) -> bool:
+    line = lines[at]
+    if line.whole == other:
+        return True
+    shown = parse_line(other)
+    if line.bare != shown.bare:
+        return False
+    if line.number in (NO_NUMBER, shown.number):
+        return True
+    before = lines[at - 1].number if at else NO_NUMBER
+    return before != NO_NUMBER and line.number == before + 1
+
+
+def unnumbered_lines(text: str) -> list[str]:
+    """What the lines of a text say behind the numbers that a tool put before them."""
+    if _NUMBERED_AFTER.search(text) is None and NUMBERED.match(text) is None:
+        return text.split("\n")  # most texts
+    return _NUMBERED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")
+
+
+def _line_hashes(text: str) -> list[int]:
+    """The hashes of the lines of a text that tell, in their order.
+
+    They differ from process to process, so nothing may depend on which of them is less.
+    """
+    return [
+        hash(bare)
+        for bare in unnumbered_lines(text)
+        if _MIN_LINE_CHARS <= len(bare) <= _MAX_LINE_CHARS
+    ]
+
+
+class LineIndex:
+    """The first places of every line that tells; append-only, and written by one at a time.
+
+    Most lines are shown once, so only the part is noted that each stands in, by its hash. Where in
+    the part it stands is found out when it is looked for.
+    """
+
+    def __init__(self) -> None:
+        self._numbers = HashNumbers()  # of the hashes of lines
+        self._first = array("I", [0])  # by number: the first part that a line stands in
+        self._more: dict[int, list[int]] = {}  # the parts after the first, of lines shown again
+        self._said: dict[int, str] = {}  # what the parts show
+        self._latest: dict[int, Sequence[int]] = {}  # the numbers in the parts noted last
+        self._starts: dict[int, dict[int, list[int]]] = {}  # where lines begin, by part and hash
+        self._started = 0  # lines of which that is known
+        self._count = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that all this takes beside the texts, about."""
+        again = _REPEAT_BYTES * (len(self._more) + self._started)
+        return self._numbers.size_bytes + bytes_held(self._first) + again
+
+    def extend(self, parts: Iterable[tuple[int, Part]]) -> None:
+        """Remember which lines stand in these parts, which come in the order of the history."""
+        latest: dict[int, Sequence[int]] = {}
+        for position, part in parts:
+            text = part_text(part)
+            if len(text) >= _MIN_TEXT_CHARS and self._count < _MAX_LINES:
+                self._said[position] = text
+                keys = _line_hashes(text)
+                numbers = self._note(position, keys[: _MAX_LINES - self._count])
+                if len(numbers) == len(keys):
+                    latest[position] = numbers
+        self._latest = latest
+
+    def _note(self, position: int, keys: Sequence[int]) -> Sequence[int]:
+        """Note the lines of a part by their hashes; their numbers."""
+        first, known = self._first, len(self._first)
+        numbers = self._numbers.numbers_of(keys)
+        new = len(self._numbers) - known
+        first.extend(array("I", [position]) * new)
+        self._count += new
+        for number in {one for one in numbers if one < known} if new < len(numbers) else ():
+            more = self._more.setdefault(number, [])
+            if len(more) < _MAX_PLACES:
+                more.append(position)
+                self._count += 1
+        return numbers
+
+    def can_occur_before(self, position: int, part: Part) -> bool:
+        """Whether a line of this part, or one with the same hash, stands in a part before it."""
+        numbers = self._latest.get(position)
+        if numbers is None:
+            numbers = [self._numbers.get(key) for key in _line_hashes(part_text(part))]
+        return any(self._first_of(number, position) < position for number in numbers)
+
+    def places(self, line: NumberedLine, before: int) -> Sequence[LinePlace]:
+        """Where a line, or one with the same hash, stands in parts before this one."""
+        key = hash(line.bare)
+        number = self._numbers.get(key)
+        first = self._first_of(number, before)
+        if first >= before:
+            return ()
+        more = self._more.get(number, ())
+        found: list[LinePlace] = []
+        for position in (first, *more[: bisect_left(more, before)]):
+            starts = self._starts_in(position)[key][: _MAX_PLACES + 1 - len(found)]
+            found += [(position, start) for start in starts]
+            if len(found) > _MAX_PLACES:
+                break
+        return found
+
+    def _first_of(self, number: int, unknown: int) -> int:
+        """The first part that a line stands in; one that another thread notes just now in none."""
+        return self._first[number] if UNNUMBERED < number < len(self._first) else unknown
+
+    def _starts_in(self, position: int) -> dict[int, list[int]]:
+        """Where the lines of a part begin that tell, by their hashes."""
+        known = self._starts.get(position)
+        if known is None:
+            known = self._starts[position] = _line_starts(self._said[position])
+            self._started += len(known)
+        return known
+
+    def text(self, position: int) -> str:
+        """What a part that was noted shows, in which its places are."""
+        return self._said[position]
+
+
+def _line_starts(text: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    start = 0
+    for whole, bare in zip(text.split("\n"), unnumbered_lines(text), strict=True):
+        if _MIN_LINE_CHARS <= len(bare) <= _MAX_LINE_CHARS:
+            found.setdefault(hash(bare), []).append(start)
+        start += len(whole) + 1
+    return found

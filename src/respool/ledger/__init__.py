@@ -1,1 +1,0 @@
-"""What the calls of a conversation did, and where its lines stand."""

@@ -1,0 +1,82 @@
+"""Messages about a loop: calls, results, and what to try instead."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..history.failures import clip_error_line
+from ..markers import advice_line
+from .observations import REFUSAL_PREFIX
+from .patterns import LoopCall, LoopKind, LoopLevel
+
+_MAX_NAMED: Final = 4  # calls of a lap that are named
+_MAX_TARGET_CHARS: Final = 80  # characters of a target
+
+_SUGGESTIONS: Final[dict[LoopKind, str]] = {
+    "repeat": "Use what it returned, or change something before calling it again.",
+    "variation": "The change makes no difference: look for the cause elsewhere.",
+    "cycle": "Leave this order: decide by what is known by now, or try something else.",
+    "error": "Look at what the error names, or take another way to the same end.",
+}
+_FAILING: Final = "Look at what the error names before trying again, or take another way."
+_WAITING: Final = "Wait longer between two looks, or go on with something else."
+_ESCALATIONS: Final[dict[LoopLevel, str]] = {
+    "advise": "",
+    "insist": " This was said before, and it goes on.",
+    "stop": " Stop this now; if there is no other way, say so and ask.",
+}
+
+
+def warning_text(one: LoopCall, *, refused: bool) -> str:
+    """The text that goes with the answer to a question: the call has not been made yet."""
+    said = describe_loop(one, ahead=True)
+    return f"{REFUSAL_PREFIX}{said}]" if refused else advice_line(said)
+
+
+def describe_loop(one: LoopCall, *, ahead: bool = False) -> str:
+    """A circle in two or three sentences; `ahead`: its last call is still to come."""
+    count = one.count - (ahead and one.kind != "error")
+    why = clip_error_line(one.error).rstrip(".:")
+    ended = f" The error is: {why}." if why and one.kind != "error" else ""
+    happened = _describe_calls(one, _times(count), why)
+    return f"{happened}{ended} {_suggestion(one)}{_ESCALATIONS[one.level or 'advise']}"
+
+
+def _describe_calls(one: LoopCall, times: str, why: str) -> str:
+    what = call_label(one.tool, one.operation, one.target)
+    match one.kind:
+        case "repeat":
+            same = "the same result, and nothing was changed in between"
+            return f"{what} was called {times} with {same}."
+        case "variation":
+            return f"{what} was called {times} with one word changed, and brought nothing new."
+        case "cycle":
+            same = f"The same {len(one.lap)} calls in the same order had the same results {times}"
+            return f"{same}: {_lap_names(one)}."
+        case "error":
+            return f"{what} failed {times} with the same error: {why or 'it does not say which'}."
+
+
+def _suggestion(one: LoopCall) -> str:
+    if one.is_waiting:
+        return _WAITING
+    return _FAILING if one.error and one.kind == "repeat" else _SUGGESTIONS[one.kind]
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _lap_names(one: LoopCall) -> str:
+    uses = [(call.name, call.use) for call in one.lap]
+    names = list(dict.fromkeys(call_label(name, use.operation, use.target) for name, use in uses))
+    more = len(names) - _MAX_NAMED
+    return ", ".join(names[:_MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def call_label(tool: str, operation: str, target: str | None) -> str:
+    """A call by its tool, its operation and its target."""
+    what = " ".join((tool if operation == "default" else f"{tool} {operation}").split())
+    line = " ".join((target or "").split())
+    shown = line if len(line) <= _MAX_TARGET_CHARS else f"{line[: _MAX_TARGET_CHARS - 1]}…"
+    return f"{what or 'A call'} ({shown})" if shown else what or "A call"

@@ -1,0 +1,273 @@
+"""Prices, cache rules and rates by model generation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
+
+from .facts import BreakpointMode
+from .model_names import Version, parse_model_name
+from .policy import Policy
+
+CacheKind = Literal["marks", "prefix", "breakpoints", "implicit", "none"]
+Maker = Literal["anthropic", "openai", "google", "other"]
+
+
+class CacheTerms(Struct, frozen=True, kw_only=True):
+    """How one model's prompts are cached and charged; prices are multiples of plain input."""
+
+    cache: CacheKind
+    read: float = 0.1  # what is found in the cache
+    write: float = 1.0  # what is written to it
+    write_1h: float = 1.0  # what is written to it for an hour, where that can be asked for
+    output: float = 5.0
+    minimum: int = 0  # a shorter prefix is not cached
+    step: int = 1  # cached prefixes are multiples of this many tokens
+    lifetime: float = 300.0  # seconds after its last use that an entry lives
+    longest: float = 0.0  # seconds after which it is gone for sure; 0: after its lifetime
+    look_back: int = 20  # positions before a mark that are looked at, its own counted
+    window: int | None = None  # tokens that fit, as listed
+    dollars: float | None = None  # for a million tokens of plain input
+
+    @property
+    def gone(self) -> float:
+        """Seconds after its last use by which an entry is gone for sure."""
+        return max(self.lifetime, self.longest)
+
+
+def terms_for(format: str, model: object) -> CacheTerms:
+    """The terms of the model that a request names, on its wire format.
+
+    >>> terms_for("anthropic", "claude-opus-4-7").minimum
+    2048
+    >>> terms_for("openai-chat", "gpt-5.6-sol").cache
+    'breakpoints'
+    """
+    return _find_terms(
+        format, model.lower() if isinstance(model, str) and len(model) <= 200 else ""
+    )
+
+
+@lru_cache(64)  # one request asks several times
+def _find_terms(format: str, name: str) -> CacheTerms:
+    row = _find_row(_find_maker(format, name), name)
+    return structs.replace(
+        _TERMS_BY_CACHE[row.cache],
+        read=row.read,
+        output=row.output,
+        minimum=row.minimum,
+        window=row.window,
+    )
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+# How each kind of cache works, whichever model it serves. Google states no lifetime for its
+# implicit cache; "a few minutes" is said of it, and the shortest of the others' is taken for that.
+# OpenAI may keep an entry for up to a day; what is usual counts, for on recorded sessions an epoch
+# after a pause pays even where the cache is still there (docs/prices.md). A mark that somebody else
+# sets asks for an hour at the most.
+_TERMS_BY_CACHE: dict[CacheKind, CacheTerms] = {
+    "marks": CacheTerms(
+        cache="marks", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20
+    ),
+    "prefix": CacheTerms(cache="prefix", step=128, lifetime=600),
+    "breakpoints": CacheTerms(
+        cache="breakpoints", write=1.25, write_1h=1.25, lifetime=1_800, look_back=80
+    ),
+    "implicit": CacheTerms(cache="implicit", lifetime=300),
+    "none": CacheTerms(cache="none"),
+}
+
+
+class _Row(Struct, frozen=True):
+    maker: Maker
+    name: str  # a pattern that the model's name has somewhere
+    since: Version
+    cache: CacheKind
+    read: float
+    output: float
+    minimum: int
+    window: int | None
+
+
+# The first row that fits counts. A version that is not listed has the terms of the last one
+# before it: an assumption for Fable 5.2, Sonnet 5.5 and Haiku 5.5 (their minimum), and all later.
+# "other" is the median of what genai-prices lists for makers that are not here, on the form of
+# cache that most of them and the servers of open models have; its minimum is OpenAI's.
+# fmt: off
+_PRICE_TABLE: tuple[_Row, ...] = (
+    #    maker        name                   since   cache          read   out  least  window
+    _Row("anthropic", "fable",               (5, 1), "marks",       0.025, 5.0, 512,   1_000_000),
+    _Row("anthropic", "fable|mythos",        (0, 0), "marks",       0.1,   5.0, 512,   1_000_000),
+    _Row("anthropic", "opus",                (5, 5), "marks",       0.05,  5.0, 512,   1_000_000),
+    _Row("anthropic", "opus",                (5, 0), "marks",       0.1,   5.0, 512,   1_000_000),
+    _Row("anthropic", "opus",                (4, 8), "marks",       0.1,   5.0, 1_024, 1_000_000),
+    _Row("anthropic", "opus",                (4, 7), "marks",       0.1,   5.0, 2_048, 1_000_000),
+    _Row("anthropic", "opus",                (4, 6), "marks",       0.1,   5.0, 4_096, 1_000_000),
+    _Row("anthropic", "opus",                (4, 5), "marks",       0.1,   5.0, 4_096, 200_000),
+    _Row("anthropic", "sonnet",              (5, 5), "marks",       0.05,  5.0, 1_024, 1_000_000),
+    _Row("anthropic", "sonnet",              (4, 6), "marks",       0.1,   5.0, 1_024, 1_000_000),
+    _Row("anthropic", "haiku",               (5, 5), "marks",       0.1,   5.0, 4_096, 1_000_000),
+    _Row("anthropic", "haiku",               (4, 5), "marks",       0.1,   5.0, 4_096, 200_000),
+    _Row("anthropic", "haiku",               (0, 0), "marks",       0.1,   5.0, 2_048, 200_000),
+    _Row("anthropic", "claude-(v?[12]|ins)", (0, 0), "none",        1.0,   3.0, 0,     None),
+    _Row("anthropic", "",                    (0, 0), "marks",       0.1,   5.0, 1_024, 200_000),
+    _Row("openai",    "-sol",                (6, 1), "breakpoints", 0.05,  5.0, 1_024, 1_050_000),
+    _Row("openai",    "",                    (6, 0), "breakpoints", 0.1,   5.0, 1_024, 1_050_000),
+    _Row("openai",    "",                    (5, 6), "breakpoints", 0.1,   6.0, 1_024, 1_050_000),
+    _Row("openai",    "-pro",                (5, 4), "prefix",      1.0,   6.0, 1_024, 1_000_000),
+    _Row("openai",    "-pro",                (5, 0), "prefix",      1.0,   8.0, 1_024, 400_000),
+    _Row("openai",    "-(mini|nano)",        (5, 4), "prefix",      0.1,   6.0, 1_024, 400_000),
+    _Row("openai",    "",                    (5, 4), "prefix",      0.1,   6.0, 1_024, 1_000_000),
+    _Row("openai",    "",                    (5, 0), "prefix",      0.1,   8.0, 1_024, 400_000),
+    _Row("openai",    "",                    (4, 5), "prefix",      0.5,   2.0, 1_024, 128_000),
+    _Row("openai",    "",                    (4, 1), "prefix",      0.25,  4.0, 1_024, 1_000_000),
+    _Row("openai",    "o[13]-pro",           (0, 0), "prefix",      1.0,   4.0, 1_024, 200_000),
+    _Row("openai",    "chatgpt-4o",          (0, 0), "prefix",      1.0,   3.0, 1_024, 128_000),
+    _Row("openai",    "gpt-4o",              (0, 0), "prefix",      0.5,   4.0, 1_024, 128_000),
+    _Row("openai",    "gpt-[1-4]",           (0, 0), "none",        1.0,   3.0, 0,     None),
+    _Row("openai",    "o1-(mini|preview)",   (0, 0), "prefix",      0.5,   4.0, 1_024, 128_000),
+    _Row("openai",    "o1|o3-mini",          (0, 0), "prefix",      0.5,   4.0, 1_024, 200_000),
+    _Row("openai",    "o[34]|codex-mini",    (0, 0), "prefix",      0.25,  4.0, 1_024, 200_000),
+    _Row("openai",    "",                    (0, 0), "prefix",      0.1,   5.0, 1_024, None),
+    _Row("google",    r"gemini-(1\.|2\.0)",  (0, 0), "none",        1.0,   4.0, 0,     1_000_000),
+    _Row("google",    "flash",               (0, 0), "implicit",    0.1,   6.0, 1_024, 1_000_000),
+    _Row("google",    "",                    (0, 0), "implicit",    0.1,   6.0, 4_096, 1_000_000),
+    _Row("other",     "",                    (0, 0), "prefix",      0.2,   3.0, 1_024, None),
+)
+# fmt: on
+
+
+def _find_row(maker: Maker, name: str) -> _Row:
+    found = parse_model_name(name)
+    version = found.version if found is not None else (0, 0)
+    return next(
+        row
+        for row in _PRICE_TABLE
+        if row.maker == maker and version >= row.since and re.search(row.name, name)
+    )
+
+
+# --- whose model -------------------------------------------------------------------------------
+
+_CLAUDE_PATTERN = re.compile(r"claude|(?:^|[/:])(?:opus|sonnet|haiku|fable|mythos)")
+_OPENAI_PATTERN = re.compile(
+    r"(?:^|[/:])(?:(?:chat)?gpt-(?!oss)|o[1-9](?![0-9a-z])|codex|computer-use)"
+)
+_MAKER_BY_FORMAT: dict[str, Maker] = {"anthropic": "anthropic", "gemini": "google"}
+
+
+def _find_maker(format: str, name: str) -> Maker:
+    """Who made the model, for its maker's cache serves it on other wires too: by its name.
+
+    A wire tells only where the name is missing. A name of nobody's is another maker's, on
+    Anthropic's wire too, which many servers speak; OpenAI's are spoken by all.
+    """
+    if _CLAUDE_PATTERN.search(name):
+        return "anthropic"
+    if "gemini" in name:
+        return "google"
+    if _OPENAI_PATTERN.search(name):
+        return "openai"
+    return "other" if name else _MAKER_BY_FORMAT.get(format, "other")
+
+
+LONG_TTL_SECONDS = 3_600.0  # seconds that a mark can ask for
+
+
+class BreakpointUsage(Struct, frozen=True, gc=False):
+    """How a client marks its history: for how long, and whether one more mark fits."""
+
+    ttl_seconds: float = 0  # seconds that its marks ask for; 0: it marks nothing
+    has_spare: bool = False  # fewer than the four that a request may have
+
+    @property
+    def mode(self) -> BreakpointMode:
+        """The same as a fact says it."""
+        return next(told for told, marking in BREAKPOINT_USAGES.items() if marking == self)
+
+
+SHORT_TTL_SECONDS = 300.0  # seconds that a mark asks for when it says nothing
+BREAKPOINT_USAGES: dict[BreakpointMode, BreakpointUsage] = {
+    "none": BreakpointUsage(),
+    "5m": BreakpointUsage(SHORT_TTL_SECONDS, has_spare=True),
+    "5m full": BreakpointUsage(SHORT_TTL_SECONDS),
+    "1h": BreakpointUsage(LONG_TTL_SECONDS, has_spare=True),
+    "1h full": BreakpointUsage(LONG_TTL_SECONDS),
+    "behind": BreakpointUsage(SHORT_TTL_SECONDS),  # how many marks that sets does not show
+}
+
+
+class Rates(Struct, frozen=True, gc=False):
+    """Prices as multiples of plain input, and where a cached prefix may end."""
+
+    read: float = 1.0
+    write: float = 1.0
+    matches_any_prefix: bool = (
+        True  # a prefix is found wherever it ends; else only where a request ended
+    )
+    lookback_positions: int | None = (
+        None  # how many positions before the last mark are looked at; None: all
+    )
+    lookback_requests: int | None = (
+        None  # how many requests' ends before the last are looked at; None: all
+    )
+    has_spare_breakpoint: bool = False  # one mark of our own fits, and is found wherever it stands
+    minimum: int = 0  # a shorter prompt is not cached; 0: none is, or it is not known
+
+    @property
+    def caches(self) -> bool:
+        """Whether a prefix that stays the same is cheaper than one that changes."""
+        return self.write > self.read
+
+
+NO_CACHE = Rates()
+
+
+def rates_for(
+    policy: Policy, format: str, fields: Mapping[str, Any] | None, usage: BreakpointUsage
+) -> Rates:
+    """The rates of the model that a request names; what the policy sets comes first."""
+    model = (fields or {}).get("model")
+    terms = terms_for(format, model)
+    found = _listed_rates(terms, format, usage)
+    read = found.read if policy.cache_read_price is None else policy.cache_read_price
+    write = found.write if policy.cache_write_price is None else policy.cache_write_price
+    minimum = terms.minimum if model and found.caches else 0
+    return replace(found, read=read, write=write, minimum=minimum)
+
+
+def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rates:
+    match terms.cache:
+        case "marks" if format != "anthropic":
+            # A gateway marks what it passes on, or hands on marks of the client's: neither shows
+            # here, and to take it for uncached would have it written again with every edit.
+            return Rates(
+                terms.read,
+                terms.write,
+                matches_any_prefix=False,
+                lookback_positions=terms.look_back,
+            )
+        case "marks" if usage.ttl_seconds:
+            write = terms.write_1h if usage.ttl_seconds >= LONG_TTL_SECONDS else terms.write
+            return Rates(
+                terms.read,
+                write,
+                matches_any_prefix=False,
+                lookback_positions=terms.look_back,
+                has_spare_breakpoint=usage.has_spare,
+            )
+        case "prefix" | "implicit":
+            return Rates(terms.read, terms.write)
+        case "breakpoints":
+            return Rates(
+                terms.read, terms.write, matches_any_prefix=False, lookback_requests=terms.look_back
+            )
+        case _:
+            return NO_CACHE  # nothing is cached, or nothing of the history is marked for it

@@ -1,0 +1,1 @@
+"""Provider knowledge: one folder per provider, and what they share."""

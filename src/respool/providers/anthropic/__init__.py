@@ -1,0 +1,1 @@
+"""Anthropic Messages: codec, rules, repairs and rendering."""

@@ -1,0 +1,333 @@
+"""Anthropic Messages: decoding messages into parts, and editing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import msgspec
+
+from ...media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens, is_media_marker
+from ...transcript import BlockPath, Part, Ref, Speaker
+from ...wire.base import CONTINUE_TEXT, Fields, FormatName
+from ...wire.json import JSON, Object, compact_json, get, put
+from ...wire.message_identity import BREAKPOINT_FIELDS, relocate_text
+from ..attachments import countable_text, replace_media, text_and_media_tokens
+
+HEAD_ROW = -1  # the row of parts that stand beside the history
+SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
+REASONING_TYPES = frozenset({"thinking", "redacted_thinking"})
+_TEXT_TYPES = ("text", "input_text", "output_text")  # of this wire and of OpenAI's Responses
+
+
+def is_server_result(kind: object) -> bool:
+    """Whether a block type is the result of a tool that the provider ran."""
+    return isinstance(kind, str) and kind.endswith("_tool_result")
+
+
+class AnthropicCodec:
+    """Anthropic Messages."""
+
+    name: FormatName = "anthropic"
+    history_field = "messages"
+    head_fields: tuple[str, ...] = ("system", "tools")
+
+    def is_model_made(self, message: JSON) -> bool:
+        """Whether the model wrote this message."""
+        return isinstance(message, dict) and cast(Object, message).get("role") == "assistant"
+
+    def decode(self, row: int, message: JSON) -> list[Part]:
+        """The parts of one message, in order."""
+        if not isinstance(message, dict):
+            return [_opaque(Ref(row, ()), "user", message)]
+        holder = cast(Object, message)
+        speaker = _speaker(holder.get("role"))
+        content = holder.get("content")
+        if isinstance(content, str):
+            return [Part(Ref(row, ("content",)), "text", speaker, content)] if content else []
+        if not isinstance(content, list):
+            return [] if content is None else [_opaque(Ref(row, ("content",)), speaker, content)]
+        parts: list[Part] = []
+        for position, block in enumerate(cast(list[JSON], content)):
+            _decode_block(parts, row, ("content", position), speaker, block)
+        return parts
+
+    def decode_head(self, fields: Fields) -> list[Part]:
+        """System prompt and tool definitions."""
+        parts: list[Part] = []
+        system = fields.get("system")
+        for item in cast(list[JSON], system) if isinstance(system, list) else [system]:
+            text = cast(Object, item).get("text") if isinstance(item, dict) else item
+            if isinstance(text, str) and text:
+                parts.append(Part(Ref(HEAD_ROW, ("system",)), "text", "system", text))
+        tools = fields.get("tools")
+        known = cast(list[JSON], tools) if isinstance(tools, list) else []
+        ref = Ref(HEAD_ROW, ("tools",))
+        return parts + [Part(ref, "opaque", "system", compact_json(tool)) for tool in known]
+
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
+        """Calls of one turn may go one by one; its thinking goes with the first of them."""
+        return False
+
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
+        """Nothing outside reasoning needs it by name."""
+        return False
+
+    def replace(self, message: JSON, part: Part, text: str) -> JSON:
+        """The message with `text` in place of what the part said."""
+        part = relocate_text(message, part)
+        path = part.ref.path
+        if path == ("content",):
+            return put(message, path, text)
+        if part.kind == "media" and not part.text:
+            return replace_media(message, part, text, "text")
+        block = get(message, path)
+        new = _replace_in(cast(Object, block), part, text) if isinstance(block, dict) else block
+        return message if new is block else put(message, path, new)
+
+    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
+        """The message without these blocks; None when nothing is left."""
+        parts = [relocate_text(message, part) for part in parts]
+        content = cast(Object, message).get("content") if isinstance(message, dict) else None
+        if not isinstance(content, list):
+            return None
+        paths = [part.ref.path for part in parts]
+        gone = {path[1] for path in paths if len(path) == 2}
+        inner: dict[str | int, set[str | int]] = {}  # what goes out of a result that stays
+        for path in paths:
+            if len(path) > 2:
+                inner.setdefault(path[1], set()).add(path[3])
+        left = [
+            _without_items(block, inner[position]) if position in inner else block
+            for position, block in enumerate(cast(list[JSON], content))
+            if position not in gone
+        ]
+        return put(message, ("content",), left) if left else None
+
+    def unbind(self, message: JSON) -> JSON:
+        """Nothing outside the thinking blocks refers to them."""
+        return message
+
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
+        """Neighbours of one role may stay; a system message stands between user and assistant."""
+        roles = (_role(before), _role(after))
+        if roles == ("assistant", "system"):
+            said = {"role": "user", "content": [{"type": "text", "text": CONTINUE_TEXT}]}
+            return [before, said, after]
+        return [after, before] if roles == ("system", "user") else None
+
+    def merge(self, messages: Sequence[JSON]) -> JSON | None:
+        """Neighbours stay what they are."""
+        return None
+
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
+        """The message with a cache mark on the part's block; thinking cannot carry one."""
+        part = relocate_text(message, part)
+        path = part.ref.path[:2]
+        if path == ("content",) and part.kind == "text":
+            block = {"type": "text", "text": part.text, "cache_control": control}
+            return put(message, path, [block])
+        if part.kind == "reasoning" or not isinstance(get(message, path), dict) or len(path) < 2:
+            return message
+        return put(message, (*path, "cache_control"), control)
+
+
+def _role(message: JSON) -> object:
+    return cast(Object, message).get("role") if isinstance(message, dict) else None
+
+
+def _speaker(role: object) -> Speaker:
+    if role == "assistant":
+        return "model"
+    return "system" if role == "system" else "user"
+
+
+def _decode_block(
+    parts: list[Part], row: int, path: BlockPath, speaker: Speaker, block: JSON
+) -> None:
+    ref = Ref(row, path)
+    if not isinstance(block, dict):
+        parts.append(_opaque(ref, speaker, block))
+        return
+    holder = cast(Object, block)
+    kind = holder.get("type")
+    if not isinstance(kind, str):
+        parts.append(_opaque(ref, speaker, holder))
+    elif kind == "text":
+        parts.append(Part(ref, "text", speaker, _string(holder.get("text"))))
+    elif kind == "tool_use" or kind in SERVER_CALLS:
+        parts.append(_call(ref, holder))
+    elif kind == "tool_result":
+        _decode_result(parts, ref, holder)
+    elif is_server_result(kind):
+        parts.append(_server_result(ref, holder))
+    elif kind in REASONING_TYPES:
+        parts.append(_reasoning(ref, holder))
+    elif kind in ("image", "document"):
+        parts.append(_media(ref, speaker, holder))
+    else:
+        parts.append(_opaque(ref, speaker, holder))
+
+
+def _call(ref: Ref, block: Object) -> Part:
+    return Part(
+        ref,
+        "call",
+        "model",
+        compact_json(block.get("input")),
+        _string(block.get("name")),
+        _string(block.get("id")),
+        server=block.get("type") != "tool_use",
+    )
+
+
+def _decode_result(parts: list[Part], ref: Ref, block: Object) -> None:
+    """A result's text as one part, and each image or document in it as another."""
+    content = block.get("content")
+    texts: list[str] = []
+    media: list[Part] = []
+    if isinstance(content, str):
+        texts.append(content)
+    elif isinstance(content, list):
+        for position, item in enumerate(cast(list[JSON], content)):
+            inner = cast(Object, item) if isinstance(item, dict) else {}
+            said = _string(inner.get("text"))
+            if inner.get("type") == "text" and not is_media_marker(said):
+                texts.append(said)
+            else:
+                nested = Ref(ref.row, (*ref.path, "content", position))
+                media.append(
+                    _media(nested, "tool", inner) if inner else _opaque(nested, "tool", item)
+                )
+    elif content is not None:
+        texts.append(compact_json(content))
+    text = texts[0] if len(texts) == 1 else "\n".join(texts)
+    error = block.get("is_error") is True
+    parts.append(
+        Part(ref, "result", "tool", text, id=_string(block.get("tool_use_id")), error=error)
+    )
+    parts += media
+
+
+def _server_result(ref: Ref, block: Object) -> Part:
+    """A result of the provider's; a file that it fetched weighs as one."""
+    text, weight = text_and_media_tokens("anthropic", block.get("content", ""))
+    id = _string(block.get("tool_use_id"))
+    return Part(ref, "result", "model", text, id=id, server=True, weight=weight)
+
+
+def _reasoning(ref: Ref, block: Object) -> Part:
+    hidden = _string(block.get("data"))
+    return Part(
+        ref,
+        "reasoning",
+        "model",
+        _string(block.get("thinking")),
+        signed=True,
+        weight=len(hidden) // 8,
+    )
+
+
+def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
+    """An image or document; what has plain text is counted by it."""
+    source = block.get("source")
+    origin = cast(Object, source) if isinstance(source, dict) else {}
+    data = origin.get("data") if isinstance(origin.get("data"), str) else None
+    url = origin.get("url") if isinstance(origin.get("url"), str) else None
+    if block.get("type") == "image":
+        weight = image_tokens("anthropic", data_base64=data, url=url)
+        return Part(ref, "media", speaker, weight=weight)
+    if block.get("type") != "document":
+        return _opaque(ref, speaker, block)
+    if origin.get("type") == "content" and isinstance(origin.get("content"), list):
+        return _document_of_blocks(ref, speaker, cast(list[JSON], origin["content"]))
+    if origin.get("type") in ("text", "content"):
+        said = data or compact_json(origin.get("content", ""))
+        return Part(ref, "media", speaker, said)
+    kind = origin.get("media_type")
+    weight = document_tokens(
+        "anthropic", data_base64=data, media_type=kind if isinstance(kind, str) else None
+    )
+    return Part(ref, "media", speaker, weight=weight)
+
+
+def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
+    """A document by what it is made of: its text is text, a picture in it weighs as one."""
+    spoken = [item for item in items if _is_text_item(item, "text")]
+    said = "\n".join(cast(str, item["text"]) for item in spoken)
+    weight = 0
+    for item in items:
+        if isinstance(item, dict) and cast(Object, item).get("type") == "image":
+            weight += _media(ref, speaker, cast(Object, item)).weight
+        elif not _is_text_item(item, "text"):
+            weight += len(compact_json(item)) // BYTES_PER_TEXT_TOKEN
+    return Part(ref, "media", speaker, said, weight=weight)
+
+
+def _opaque(ref: Ref, speaker: Speaker, block: JSON) -> Part:
+    """A block that is carried along untouched; its text only serves to count it."""
+    text, weight = countable_text("anthropic", block)
+    return Part(ref, "opaque", speaker, text, weight=weight)
+
+
+def _string(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _replace_in(block: Object, part: Part, text: str) -> Object:
+    """The block saying `text`, with its media and marks; the block itself if it has no words."""
+    if part.server:
+        return block
+    if part.kind == "call":
+        return {**block, "input": msgspec.json.decode(text)}
+    if part.kind == "text":
+        return {**block, "text": text}
+    if part.kind == "media" and part.text:
+        source = cast(Object, block["source"])
+        field = "data" if source.get("type") == "text" else "content"
+        inner = source.get(field)
+        said = (
+            replace_text_items(cast(list[JSON], inner), text, "text")
+            if isinstance(inner, list)
+            else text
+        )
+        return {**block, "source": {**source, field: said}}
+    if part.kind != "result":
+        return block
+    content = block.get("content")
+    if not isinstance(content, list):
+        return {**block, "content": text}
+    return {**block, "content": replace_text_items(cast(list[JSON], content), text, "text")}
+
+
+def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
+    """Items of a mixed result with all their text replaced by one text item; the rest stays.
+
+    The marks of the text items move to the one that is left.
+    """
+    spoken = [k for k, item in enumerate(items) if _is_text_item(item, type)]
+    marks = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
+    if not spoken:
+        return [{"type": type, "text": text}, *items]
+    first, others = spoken[0], set(spoken)
+    said: Object = {**cast(Object, items[first]), "text": text, **marks}
+    return [
+        said if k == first else item
+        for k, item in enumerate(items)
+        if k == first or k not in others
+    ]
+
+
+def _is_text_item(item: JSON, type: str) -> bool:
+    """Whether an item is plain text; what is of an unknown type is not, even if it has text."""
+    holder = cast(Object, item) if isinstance(item, dict) else {}
+    text = holder.get("text")
+    if holder.get("type") not in (type, *_TEXT_TYPES) or not isinstance(text, str):
+        return False
+    return not is_media_marker(text)
+
+
+def _without_items(block: JSON, gone: set[str | int]) -> JSON:
+    """A result without some of its content."""
+    items = cast(list[JSON], cast(Object, block)["content"])
+    return {**cast(Object, block), "content": [i for k, i in enumerate(items) if k not in gone]}

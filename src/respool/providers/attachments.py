@@ -1,0 +1,125 @@
+"""Images and files in a message: their tokens, and text in their place."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Literal, cast
+
+from msgspec import Struct
+
+from ..media import document_tokens, image_size, image_tokens, is_media_marker
+from ..transcript import Part
+from ..wire.json import JSON, Object, compact_json, get, put
+from ..wire.message_identity import BREAKPOINT_FIELDS, strip_breakpoints
+
+# Blocks in whose place a block of text may stand.
+_MEDIA_TYPES = frozenset(
+    {"image", "document", "image_url", "input_audio", "file", "input_image", "input_file"}
+)
+_IMAGE_TYPES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
+# Whole JSON strings, for within a string every quote has a backslash before it: a data URL, and
+# bare data so long that it is no word. What is encrypted goes by other names.
+_DATA_URL = re.compile(r'(?<=[:,\[ ])"(data:([^",;\\]{0,100})[^",\\]{0,100};base64,[^"\\]*)"')
+_DATA = re.compile(r'(?<="data":)"([A-Za-z0-9+/_=-]{1000,})"')
+_GEMINI_KEYS = ("inlineData", "inline_data", "fileData", "file_data")
+
+
+class Attachment(Struct, frozen=True):
+    """An image or a file that a message holds."""
+
+    unit: Literal["image", "file"]
+    max_side: int  # pixels of its longer side; 0: not known
+    original: str  # its block as JSON, without marks
+    is_fixed: bool  # no text may stand in its place
+
+
+def attachment_of(message: JSON, part: Part) -> Attachment | None:
+    """The image or file that a part of this message is; None: it is something else."""
+    block = get(message, part.ref.path)
+    if part.kind != "media" or not isinstance(block, dict):
+        return None
+    holder = cast(Object, block)
+    picture, data = _image_data(holder)
+    size = image_size(data) if picture and data else None
+    fixed = bool(part.text) or part.speaker == "model" or not _can_be_text(holder, part)
+    original = compact_json(strip_breakpoints(holder))
+    return Attachment("image" if picture else "file", max(size or (0,)), original, fixed)
+
+
+def replace_media(message: JSON, part: Part, text: str, type: str) -> JSON:
+    """The message with a block of text in place of an image or a file; its marks stay."""
+    block = _object(get(message, part.ref.path))
+    if block.get("type") not in _MEDIA_TYPES:
+        return message
+    marks = {mark: block[mark] for mark in BREAKPOINT_FIELDS if mark in block}
+    return put(message, part.ref.path, {"type": type, "text": text, **marks})
+
+
+def has_text(block: JSON) -> bool:
+    """Whether a block has words of its own, and is not the marker of what stood in its place."""
+    text = _object(block).get("text")
+    return isinstance(text, str) and not is_media_marker(text)
+
+
+def countable_text(format: str, block: JSON) -> tuple[str, int]:
+    """What a block that is carried along is counted by: its words, and what media in it weigh.
+
+    Of the marker of what stood in its place, these are the words of the marker alone.
+    """
+    text = _object(block).get("text")
+    if isinstance(text, str) and is_media_marker(text):
+        return text, 0
+    return text_and_media_tokens(format, strip_breakpoints(block))
+
+
+def text_and_media_tokens(format: str, value: JSON) -> tuple[str, int]:
+    """A value as text without the media that it holds in base64, and what those weigh.
+
+    >>> text_and_weight("openai-chat", {"clip": "data:video/mp4;base64," + "AAAA" * 500})
+    ('{"clip":""}', 3)
+    """
+    text = compact_json(value)
+    if isinstance(value, str) or not (";base64," in text or '"data":"' in text):
+        return text, 0
+    weight = sum(_media_tokens(format, found[1], found[2]) for found in _DATA_URL.finditer(text))
+    text = _DATA_URL.sub('""', text)
+    weight += sum(_media_tokens(format, found[1], None) for found in _DATA.finditer(text))
+    return _DATA.sub('""', text), weight
+
+
+def _media_tokens(format: str, data: str, kind: str | None) -> int:
+    """The tokens of a medium of this type, or of one that tells its type itself."""
+    if (kind or "").startswith("image/") or (kind is None and image_size(data)):
+        return image_tokens(format, data_base64=data, url=None)
+    return document_tokens(format, data_base64=data, media_type=kind)
+
+
+def _can_be_text(block: Object, part: Part) -> bool:
+    """Whether the wire takes a block of text here: not in a screenshot, nor inside a response."""
+    if any(key in block for key in _GEMINI_KEYS):
+        return len(part.ref.path) <= 2
+    return block.get("type") in _MEDIA_TYPES
+
+
+def _image_data(block: Object) -> tuple[bool, str | None]:
+    """Whether a block is a picture, and its data, or its address, where it shows."""
+    for key in _GEMINI_KEYS:
+        held = block.get(key)
+        if isinstance(held, dict):
+            return _gemini_image_data(cast(Object, held))
+    source = _object(block.get("source"))
+    url = block.get("image_url")
+    data = source.get("data") or _object(url).get("url") or url
+    return block.get("type") in _IMAGE_TYPES, data if isinstance(data, str) else None
+
+
+def _gemini_image_data(held: Object) -> tuple[bool, str | None]:
+    kind = held.get("mimeType") or held.get("mime_type") or ""
+    data = held.get("data")
+    picture = not kind or (isinstance(kind, str) and kind.startswith("image/"))
+    return picture, data if isinstance(data, str) else None
+
+
+def _object(value: object) -> Mapping[str, JSON]:
+    return cast(Object, value) if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""Gemini generateContent: codec, rules, repairs and rendering."""

@@ -1,0 +1,1 @@
+"""OpenAI Responses: codec, rules, repairs and rendering."""

@@ -1,0 +1,90 @@
+"""Maximum string length of OpenAI requests: detection and truncation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..transcript import BlockPath
+from ..wire.json import JSON, Object, compact_json
+
+MAX_STRING_CHARS = 10_485_760  # characters in one string
+
+_STRING_FIELDS = ("output", "arguments", "input", "content", "result")
+_LIST_FIELDS = ("content", "output")
+
+
+def has_long_candidate(item: JSON) -> bool:
+    """Whether any string or list directly in the item could hold a string too long; quick."""
+    holder: Object = item
+    if not isinstance(item, dict):
+        return False
+    for value in holder.values():
+        if isinstance(value, str):
+            if len(value) > MAX_STRING_CHARS:
+                return True
+        elif isinstance(value, list):
+            return True
+    return False
+
+
+def overlong_paths(item: JSON) -> Iterator[BlockPath]:
+    """The paths of an item's strings that are longer than one string may be."""
+    holder: Object = item
+    if not isinstance(item, dict):
+        return
+    for field in _STRING_FIELDS:
+        said = holder.get(field)
+        if isinstance(said, str) and len(said) > MAX_STRING_CHARS:
+            yield (field,)
+    for field in _LIST_FIELDS:
+        items: list[JSON] = holder.get(field, [])
+        if isinstance(holder.get(field), list):
+            yield from _overlong_block_paths(field, items)
+
+
+def _overlong_block_paths(field: str, blocks: list[JSON]) -> Iterator[BlockPath]:
+    for position, block in enumerate(blocks):
+        holder: Object = block
+        text = holder.get("text") if isinstance(block, dict) else None
+        if isinstance(text, str) and len(text) > MAX_STRING_CHARS:
+            yield field, position, "text"
+
+
+_NOTE_CHARS = 100  # characters kept free for the sentence that says where a string was cut
+
+
+def truncate(text: str) -> str:
+    """The text itself, or as much of its head as one string may hold, and a word on the rest."""
+    return (
+        text
+        if len(text) <= MAX_STRING_CHARS
+        else _truncate_with_note(text, MAX_STRING_CHARS - _NOTE_CHARS)
+    )
+
+
+def arguments_from_text(text: str) -> str:
+    """Text as JSON arguments: an object that holds as much of it as one string may."""
+    if (
+        len(text) <= MAX_STRING_CHARS
+        and len(whole := compact_json({"input": text})) <= MAX_STRING_CHARS
+    ):
+        return whole
+    # Escaping makes a character up to twelve long, so that the last share always fits.
+    return next(
+        said
+        for share in (1, 2, 4, 16)
+        if len(
+            said := compact_json(
+                {
+                    "input": _truncate_with_note(
+                        text, min(len(text), MAX_STRING_CHARS // share) - _NOTE_CHARS
+                    )
+                }
+            )
+        )
+        <= MAX_STRING_CHARS
+    )
+
+
+def _truncate_with_note(text: str, keep: int) -> str:
+    return f"{text[:keep]}\n[cut here: {len(text) - keep:,} more characters]"

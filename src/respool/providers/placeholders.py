@@ -1,0 +1,54 @@
+"""Placeholders that repairs insert: fixed texts, call ids and argument objects."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import msgspec
+
+from ..wire.base import CONTINUE_TEXT
+from ..wire.json import JSON, Object
+
+__all__ = [
+    "BLANK_TEXT",
+    "CONTINUE_TEXT",
+    "EARLIER_TEXT",
+    "NO_RESULT_TEXT",
+    "misplaced_call_text",
+    "repeat_id",
+    "unpaired_result_text",
+]
+
+NO_RESULT_TEXT = "[no result was recorded for this call]"
+EARLIER_TEXT = "[earlier conversation not shown]"
+BLANK_TEXT = "[blank]"
+
+
+def unpaired_result_text(id: str, text: str) -> str:
+    """A result that no call waits for, told as history and not as an instruction."""
+    head = f"[tool result that answers no call at this point, id {id or 'unknown'}]"
+    return f"{head}\n{text}" if text.strip() else head
+
+
+def misplaced_call_text(name: str, arguments: str) -> str:
+    """A call that the assistant did not make, told as history and not as an instruction."""
+    return f"[tool call that is not the assistant's: {name} {arguments}]"
+
+
+def repeat_id(id: str, times: int) -> str:
+    """The id for a repeat of a call id: the same every time, and new to this history."""
+    return f"{id}_{times + 1}"
+
+
+def arguments_object(value: JSON) -> Object:
+    """Arguments of any type as an object; text that is one is read, nothing at all is none."""
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            parsed = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError, ValueError):
+            parsed = None
+        if isinstance(parsed, dict):
+            return cast(Object, parsed)
+    return {"input": value}

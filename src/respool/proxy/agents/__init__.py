@@ -1,1 +1,0 @@
-"""What points each known agent at a proxy."""

@@ -1,1 +1,0 @@
-"""The smallest change that makes a provider accept a history."""

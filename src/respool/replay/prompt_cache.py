@@ -1,0 +1,497 @@
+"""Prompts as blocks, and the providers' prompt caches that bill them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain as joined
+from itertools import groupby, islice
+from typing import Protocol, assert_never, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..pricing import CacheTerms
+from ..tokens import TokenCounter, part_tokens
+from ..transcript import Part
+from ..wire.base import Codec
+from ..wire.json import JSON, Object, compact_json, get
+from ..wire.message_identity import strip_breakpoints
+
+HOUR = 3600.0
+MINUTES = 300.0
+
+
+class TokenMeasure(Protocol):
+    """How many tokens a part is."""
+
+    name: str
+
+    def __call__(self, codec: Codec, part: Part) -> int:
+        """The part's tokens."""
+        ...
+
+
+class CharacterMeasure:
+    """Characters / 4 for each part, rounded up; what no text shows counts nothing."""
+
+    name = "characters / 4"
+
+    def __call__(self, codec: Codec, part: Part) -> int:
+        """The part's tokens."""
+        return (len(counted_text(codec, part)) + 3) // 4
+
+
+class CounterMeasure:
+    """A counter's tokens, with images and whatever else has no text."""
+
+    def __init__(self, counter: TokenCounter, name: str | None = None) -> None:
+        self._counter = counter
+        self.name = name or counter.name
+
+    def __call__(self, codec: Codec, part: Part) -> int:
+        """The part's tokens."""
+        return part_tokens(part, self._counter)
+
+
+def counted_text(codec: Codec, part: Part) -> str:
+    """A part's text as people count it: a call is its name and its arguments."""
+    if part.kind in ("opaque", "media"):
+        return ""
+    if part.kind != "call":
+        return part.text
+    objects = codec.name in ("anthropic", "gemini")  # elsewhere arguments are text on the wire
+    return f"{part.name} {_dumped_arguments(part.text) if objects else part.text}"
+
+
+def _dumped_arguments(arguments: str) -> str:
+    """A JSON object as json.dumps spells it, which is how the published baselines count it."""
+    try:
+        return json.dumps(msgspec.json.decode(arguments), ensure_ascii=False)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return arguments
+
+
+def searchable_text(part: Part) -> str:
+    """What a reader finds in a part: a call's arguments as the strings they are."""
+    if part.kind != "call":
+        return "" if part.kind in ("opaque", "media") else part.text
+    try:
+        return part.name + "\n" + "\n".join(_strings(msgspec.json.decode(part.text)))
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return f"{part.name} {part.text}"
+
+
+def _strings(value: JSON) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in cast(Object, value).values():
+            yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in cast(list[JSON], value):
+            yield from _strings(inner)
+
+
+class PromptBlock(Struct, frozen=True, gc=False):
+    """One block of a message: what the cache compares, and what a reader finds in it."""
+
+    key: int  # of what it says, its mark left out
+    tokens: int
+    kind: str  # of its first part
+    call_id: str  # the id it is called or answered by
+    name: str
+    text: str
+    cache_lifetime: float  # seconds that a cache mark on it asks for; 0: it has none
+
+
+class MessageRow(Struct, frozen=True):
+    """One message, read once."""
+
+    message: JSON
+    blocks: tuple[PromptBlock, ...]
+    key: int
+    tokens: int
+    shape: int  # what later messages can refer to: roles, kinds and ids
+    breakpoints: tuple[int, ...]  # the blocks that have one
+    is_model_made: bool  # by the model
+    has_media: bool  # whether it holds images or documents
+
+    def with_breakpoint(self, message: JSON, lifetime: float) -> MessageRow:
+        """The row of the same message with a mark on its last block."""
+        last = self.blocks[-1]
+        marked = msgspec.structs.replace(last, cache_lifetime=lifetime)
+        at = len(self.blocks) - 1
+        blocks = (*self.blocks[:-1], marked)
+        marks = (*self.breakpoints, at)
+        return msgspec.structs.replace(self, message=message, blocks=blocks, breakpoints=marks)
+
+
+def read_row(codec: Codec, message: JSON, measure: TokenMeasure) -> MessageRow:
+    """A message in blocks."""
+    parts = codec.decode(0, message)
+    blocks = tuple(
+        _prompt_block(codec, message, group, measure) for group in group_parts(codec, parts)
+    )
+    role = _role(message)
+    return MessageRow(
+        message,
+        blocks,
+        hash((role, tuple(block.key for block in blocks))),
+        sum(block.tokens for block in blocks),
+        hash((role, tuple((block.kind, block.call_id, block.name) for block in blocks))),
+        tuple(at for at, block in enumerate(blocks) if block.cache_lifetime),
+        codec.is_model_made(message),
+        any(part.kind == "media" for part in parts),
+    )
+
+
+def group_parts(codec: Codec, parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Parts by the block they stand in; other wires than Anthropic's have no blocks to mark."""
+    if codec.name != "anthropic":
+        yield from ([part] for part in parts)
+        return
+    for _, group in groupby(parts, lambda part: part.ref.path[:2]):
+        yield list(group)
+
+
+def _prompt_block(
+    codec: Codec, message: JSON, parts: list[Part], measure: TokenMeasure
+) -> PromptBlock:
+    first = parts[0]
+    said = get(message, first.ref.path[:2]) if codec.name == "anthropic" else None
+    return PromptBlock(
+        _block_key(codec, message, parts, said),
+        sum(measure(codec, part) for part in parts),
+        first.kind,
+        first.id,
+        first.name,
+        "\n".join(searchable_text(part) for part in parts),
+        _cache_lifetime(said),
+    )
+
+
+def _block_key(codec: Codec, message: JSON, parts: list[Part], said: JSON) -> int:
+    """What the cache compares; on Anthropic the block itself, in its message's role."""
+    first = parts[0]
+    if codec.name != "anthropic":
+        return hash((_role(message), first.kind, first.id, first.name, first.text, first.weight))
+    bare = said if isinstance(said, str) else compact_json(strip_breakpoints(said))
+    return hash((_role(message), bare))
+
+
+def _cache_lifetime(block: JSON) -> float:
+    mark = get(block, ("cache_control",)) if isinstance(block, dict) else None
+    if not isinstance(mark, dict):
+        return 0
+    return HOUR if cast(Object, mark).get("ttl") == "1h" else MINUTES
+
+
+def _role(message: JSON) -> str:
+    holder = cast(Object, message) if isinstance(message, dict) else {}
+    return str(holder.get("role") or holder.get("type") or "")
+
+
+def with_breakpoint(message: JSON, lifetime: float) -> JSON:
+    """A message of Anthropic's with a cache mark on its last block, as clients set it."""
+    content = get(message, ("content",))
+    if not isinstance(content, list) or not content or not isinstance(content[-1], dict):
+        return message
+    mark = {"type": "ephemeral", "ttl": "1h"} if lifetime == HOUR else {"type": "ephemeral"}
+    blocks = cast(list[Object], content)
+    return {
+        **cast(Object, message),
+        "content": [*blocks[:-1], {**blocks[-1], "cache_control": mark}],
+    }
+
+
+_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the look-back
+
+
+class Prompt:
+    """A request as a cache sees it: blocks behind a fixed head, chained from the start.
+
+    Each request changes the last one from some block on, so that what is not new costs nothing.
+    """
+
+    def __init__(self, head: int) -> None:
+        self.chain = [
+            hash("head")
+        ]  # of everything up to and with each block; the head is the first
+        self.sums = [head]  # tokens up to and with each block
+        self.positions = [-1]
+        self.model_made = [True]  # whether the model made it; the head has no end of its own
+        self.breakpoints: list[tuple[int, float]] = []  # blocks with a mark, and its lifetime
+        self.shared = 1  # blocks that are as they were in the request before
+        self._run_kinds: list[str] = [""]
+        self._row_starts: list[int] = []  # the first block of each row
+
+    def update(
+        self, rows: Sequence[MessageRow], same_rows: int, same_breakpoint_rows: int = 0
+    ) -> None:
+        """Become the next request, of which the first `kept` rows are as they were.
+
+        Of those, the marks of the first `same` ones are as they were too.
+        """
+        start = (
+            self._row_starts[same_rows] if same_rows < len(self._row_starts) else len(self.chain)
+        )
+        before = self.chain[start:]
+        for grown in (self.chain, self.sums, self.positions, self.model_made, self._run_kinds):
+            del grown[start:]
+        del self._row_starts[same_rows:]
+        for at in range(same_rows, len(rows)):
+            self._add(rows[at])
+        after = self.chain[start : start + len(before)]
+        self.shared = start + _common_length(before, after)
+        first = (
+            self._row_starts[same_breakpoint_rows]
+            if same_breakpoint_rows < len(self._row_starts)
+            else len(self.chain)
+        )
+        self.breakpoints = [mark for mark in self.breakpoints if mark[0] < first]
+        for at in range(same_breakpoint_rows, len(rows)):
+            row = rows[at]
+            if row.breakpoints:
+                self.breakpoints += [
+                    (self._row_starts[at] + n, row.blocks[n].cache_lifetime)
+                    for n in row.breakpoints
+                ]
+
+    def _add(self, row: MessageRow) -> None:
+        self._row_starts.append(len(self.chain))
+        for block in row.blocks:
+            run = block.kind if block.kind in _GROUPED_KINDS else ""
+            fresh = not run or run != self._run_kinds[-1]
+            self.chain.append(hash((self.chain[-1], block.key)))
+            self.sums.append(self.sums[-1] + block.tokens)
+            self.positions.append(self.positions[-1] + fresh)
+            self.model_made.append(row.is_model_made)
+            self._run_kinds.append(run)
+
+    @property
+    def tokens(self) -> int:
+        """All of the request's tokens, its head included."""
+        return self.sums[-1]
+
+
+def _common_length(before: Sequence[int], after: Sequence[int]) -> int:
+    """How many elements two sequences begin with in common."""
+    for count, (one, other) in enumerate(zip(before, after, strict=False)):
+        if one != other:
+            return count
+    return min(len(before), len(after))
+
+
+class BilledTokens(Struct, frozen=True, gc=False):
+    """One request's tokens by how they are charged."""
+
+    read: int = 0
+    write: int = 0
+    write_1h: int = 0
+    plain: int = 0
+
+    def cost(self, terms: CacheTerms) -> float:
+        """What it comes to, in tokens of plain input."""
+        written = terms.write * self.write + terms.write_1h * self.write_1h
+        return terms.read * self.read + written + self.plain
+
+
+class PromptCache(Protocol):
+    """One conversation's cache at its provider, for one model."""
+
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
+        """Charge a request and remember it; a time that is not known never lets anything expire.
+
+        The first `shared` blocks are as they were when it was asked last.
+        """
+        ...
+
+
+class WarmPrefix(Struct, frozen=True, gc=False):
+    """What the first request finds: another conversation, which began alike, had written it."""
+
+    head: int = 0  # tokens of the head
+    history: float = 0.0  # the share of what stands behind it
+
+    def tokens_in(self, prompt: Prompt) -> int:
+        """The tokens of it in a prompt."""
+        return self.head + int(self.history * (prompt.tokens - prompt.sums[0]))
+
+
+NO_WARM_PREFIX = WarmPrefix()
+
+
+def make_cache(
+    terms: CacheTerms, lifetime: float, warm: WarmPrefix = NO_WARM_PREFIX
+) -> PromptCache:
+    """The cache that these terms describe, with nothing of this conversation in it.
+
+    `lifetime` is what the client's marks ask for; `warm` is what the first request finds.
+    """
+    match terms.cache:
+        case "marks":
+            return ExplicitBreakpointCache(terms, lifetime, warm) if lifetime else NoCache()
+        case "prefix" | "implicit":
+            return PrefixCache(terms, warm)
+        case "breakpoints":
+            return ImplicitBreakpointCache(terms, warm)
+        case "none":
+            return NoCache()
+        case _:
+            assert_never(terms.cache)
+
+
+class ModelCaches:
+    """A conversation's caches, one for each model: none finds what another one wrote."""
+
+    def __init__(
+        self, terms: CacheTerms, lifetime: float, warm: WarmPrefix = NO_WARM_PREFIX
+    ) -> None:
+        self._terms, self._lifetime, self._warm = terms, lifetime, warm
+        self._by_model: dict[str | None, PromptCache] = {}
+        self._shared: dict[str | None, int] = {}  # blocks as they were when it was last asked
+
+    def bill(self, prompt: Prompt, now: float | None, model: str | None) -> BilledTokens:
+        """Charge a request to a model and remember it."""
+        for other, shared in self._shared.items():
+            self._shared[other] = min(shared, prompt.shared)
+        if model not in self._by_model:
+            warm = NO_WARM_PREFIX if self._by_model else self._warm
+            self._by_model[model] = make_cache(self._terms, self._lifetime, warm)
+        shared = self._shared.get(model, prompt.shared)
+        self._shared[model] = len(prompt.chain)
+        return self._by_model[model].bill(prompt, now, shared)
+
+
+class NoCache:
+    """Everything is plain input."""
+
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
+        """Charge a request."""
+        return BilledTokens(plain=prompt.tokens)
+
+
+class _CacheEntry(Struct):
+    """Something in the cache: when it was last used, and how long it lives after that."""
+
+    used: float | None
+    lifetime: float
+
+    def is_alive(self, now: float | None) -> bool:
+        return now is None or self.used is None or now - self.used <= self.lifetime
+
+
+class ExplicitBreakpointCache:
+    """Anthropic's: entries are written at marks, and found a few positions before one at most.
+
+    The head has marks of its own, in the client's system prompt, with the lifetime of the others.
+    """
+
+    def __init__(
+        self, terms: CacheTerms, lifetime: float, warm: WarmPrefix = NO_WARM_PREFIX
+    ) -> None:
+        self._terms, self._warm = terms, warm
+        self._head = (0, lifetime)
+        self._entries: dict[int, _CacheEntry] = {}
+
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
+        """Charge a request and remember it."""
+        marks = [self._head, *prompt.breakpoints]
+        marks = [mark for mark in marks if prompt.sums[mark[0]] >= self._terms.minimum]
+        hit = self._find_hit(prompt, [at for at, _ in marks], now)
+        read = prompt.sums[hit] if hit >= 0 else self._warm.tokens_in(prompt)
+        self._warm = NO_WARM_PREFIX
+        billed = self._bill_written(prompt, marks, read)
+        for at, lifetime in marks:
+            self._entries[prompt.chain[at]] = _CacheEntry(now, lifetime)
+        if hit >= 0:
+            self._entries[prompt.chain[hit]].used = now
+        return billed
+
+    def _find_hit(self, prompt: Prompt, marks: Sequence[int], now: float | None) -> int:
+        """The longest prefix that is in the cache where it is looked for; -1: none."""
+        positions, chain = prompt.positions, prompt.chain
+        for mark in reversed(marks):
+            at = mark
+            while at >= 0 and positions[mark] - positions[at] < self._terms.look_back:
+                entry = self._entries.get(chain[at])
+                if entry is not None and entry.is_alive(now):
+                    return at
+                at -= 1
+        return -1
+
+    def _bill_written(
+        self, prompt: Prompt, marks: Sequence[tuple[int, float]], read: int
+    ) -> BilledTokens:
+        """What is behind the hit: written up to the last mark, plain after it."""
+        upto, minutes, hour = read, 0, 0
+        for at, lifetime in marks:
+            more = max(0, prompt.sums[at] - upto)
+            if lifetime == HOUR:
+                hour += more
+            else:
+                minutes += more
+            upto += more
+        return BilledTokens(read, minutes, hour, prompt.tokens - upto)
+
+
+class PrefixCache:
+    """OpenAI's up to 5.5, and Gemini's implicit one: the longest prefix of the request before."""
+
+    def __init__(self, terms: CacheTerms, warm: WarmPrefix = NO_WARM_PREFIX) -> None:
+        self._terms, self._warm = terms, warm
+        self._last: _CacheEntry | None = None
+
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
+        """Charge a request and remember it."""
+        read = self._warm.tokens_in(prompt) if self._last is None else 0
+        if self._last is not None and self._last.is_alive(now):
+            read = prompt.sums[shared - 1]
+            read -= read % self._terms.step
+            read = read if read >= self._terms.minimum else 0
+        self._last = _CacheEntry(now, self._terms.lifetime)
+        return BilledTokens(read, prompt.tokens - read)
+
+
+class ImplicitBreakpointCache:
+    """OpenAI's from 5.6 on: a prefix is found only where an earlier request's breakpoint stood.
+
+    One stands at the end of each request's newest message that the model did not make, and none
+    at the end of the head. Breakpoints that a client sets itself are not looked at.
+    """
+
+    def __init__(self, terms: CacheTerms, warm: WarmPrefix = NO_WARM_PREFIX) -> None:
+        self._terms, self._warm = terms, warm
+        self._entries: dict[int, _CacheEntry] = {}
+
+    def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
+        """Charge a request and remember it."""
+        ends = _breakpoint_ends(prompt)
+        last = next(ends, 0)
+        hit = self._find_hit(prompt, joined((last,), ends), now)
+        read = prompt.sums[hit] if hit else self._warm.tokens_in(prompt)
+        self._warm = NO_WARM_PREFIX
+        upto = prompt.sums[last] if last and prompt.sums[last] >= self._terms.minimum else 0
+        for at in {hit, last if upto else 0} - {0}:
+            self._entries[prompt.chain[at]] = _CacheEntry(now, self._terms.lifetime)
+        written = max(0, upto - read)
+        return BilledTokens(read, written, plain=prompt.tokens - read - written)
+
+    def _find_hit(self, prompt: Prompt, ends: Iterator[int], now: float | None) -> int:
+        """The longest prefix that ends at one of the latest breakpoints; 0: none."""
+        for at in islice(ends, self._terms.look_back):
+            entry = self._entries.get(prompt.chain[at])
+            if entry is not None and entry.is_alive(now):
+                return at
+        return 0
+
+
+def _breakpoint_ends(prompt: Prompt) -> Iterator[int]:
+    """The last blocks of all that was said to the model between its answers, the newest first."""
+    made = prompt.model_made
+    at = len(made) - 1
+    while at > 0:
+        if not made[at] and (at + 1 == len(made) or made[at + 1]):
+            yield at
+        at -= 1

@@ -1,0 +1,280 @@
+"""Pool of worker processes that replay sessions in parallel.
+
+Each worker reads a file on its own and asks before it replays a session. So several can share a
+file that holds many, no session crosses from one process to another, and when a worker dies, the
+one session that it was at is known.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum
+from multiprocessing import connection, resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from threading import Thread
+from typing import TypeVar, cast
+
+from msgspec import Struct, field
+
+from .result import SkippedSource
+from .runner import (
+    ItemOutcome,
+    OutcomeCollector,
+    RunRequest,
+    process_item,
+    read_items,
+    session_bytes,
+)
+
+T = TypeVar("T")
+
+
+class _Reply(Enum):
+    """What a worker hears when it asks for a session."""
+
+    GRANTED = "replay it"
+    TAKEN = "go on to the next"
+    EXHAUSTED = "there is nothing left in this file"
+
+
+class _Claim(Struct, frozen=True):
+    """A worker has read a session and would replay it."""
+
+    index: int
+    name: str
+    more: bool  # whether another one follows it
+
+
+class _ItemDone(Struct, frozen=True):
+    """What became of it."""
+
+    index: int
+    outcome: ItemOutcome
+    size: int
+
+
+class _FileDone(Struct, frozen=True):
+    """A worker is done with its file."""
+
+
+# --- in the worker -----------------------------------------------------------------------------
+
+
+def run_worker(pipe: Connection, request: RunRequest) -> None:
+    """Work on one file after another, until there is no more or nobody who asks."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it ends it
+    Thread(target=_exit_with_parent, daemon=True).start()
+    try:
+        while (file := pipe.recv()) is not None:
+            _process_file(file, pipe, request)
+            pipe.send(_FileDone())
+    except (EOFError, OSError):  # nobody listens
+        return
+
+
+def _exit_with_parent() -> None:
+    """However the process that started this one ends, nobody is left behind."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+
+def _process_file(file: str, pipe: Connection, request: RunRequest) -> None:
+    for index, (item, more) in enumerate(_with_more_flag(read_items(Path(file)))):
+        pipe.send(_Claim(index, getattr(item, "id", ""), more))
+        answer: _Reply = pipe.recv()
+        if answer is _Reply.EXHAUSTED:
+            return
+        if answer is _Reply.GRANTED:
+            pipe.send(
+                _ItemDone(index, process_item(item, (file, index), request), session_bytes(item))
+            )
+
+
+def _with_more_flag(values: Iterator[T]) -> Iterator[tuple[T, bool]]:
+    """Each value, and whether another one follows it."""
+    last: list[T] = []
+    for value in values:
+        if last:
+            yield last.pop(), True
+        last.append(value)
+    if last:
+        yield last.pop(), False
+
+
+# --- in the process that hands out the work ----------------------------------------------------
+
+
+class _SharedFile(Struct):
+    """A file while it is worked on."""
+
+    name: str
+    size: int
+    taken: set[int] = field(default_factory=set[int])
+    latest: int = -1
+    more: bool = False  # whether there is something behind the latest that was asked for
+    is_exhausted: bool = False  # whether somebody has read it to its end
+    needs_retry: bool = False  # whether somebody died reading it, and another is to try
+    readers: int = 0
+
+
+class _WorkerProcess(Struct, eq=False):
+    """A process, the line to it, and what it is at."""
+
+    process: BaseProcess
+    pipe: Connection
+    file: _SharedFile | None = None
+    session: tuple[int, str] | None = None
+
+
+class WorkerPool:
+    """Up to so many processes, and the files that they share; the largest come first."""
+
+    def __init__(self, request: RunRequest, jobs: int, collector: OutcomeCollector) -> None:
+        self._wanted, self._jobs, self._kept = request, jobs, collector
+        self._context = multiprocessing.get_context("spawn")
+        self._waiting = _sort_by_size(collector.pending())
+        self._open: list[_SharedFile] = []
+        self._workers: list[_WorkerProcess] = []
+
+    def run(self) -> None:
+        """Replay everything; no process is left when it returns, however it does."""
+        try:
+            self._assign_files()
+            while busy := {worker.pipe: worker for worker in self._workers if worker.file}:
+                for line in connection.wait(list(busy)):
+                    self._receive(busy[cast(Connection, line)])
+                self._assign_files()
+        finally:
+            for worker in self._workers:
+                worker.process.kill()
+            for worker in self._workers:
+                worker.process.join()
+
+    def _assign_files(self) -> None:
+        """Give whoever is idle a file, and start another process as long as there are files."""
+        while file := self._next_file():
+            worker = next((one for one in self._workers if one.file is None), None)
+            if worker is None and len(self._workers) == self._jobs:
+                return
+            self._assign(worker or self._start_worker(), file)
+
+    def _next_file(self) -> _SharedFile | None:
+        """A file that nobody has begun, else the one that most is left of for each reader."""
+        if self._waiting:
+            return self._waiting[-1]
+        shared = [file for file in self._open if file.more and not file.is_exhausted]
+        return max(shared, key=lambda file: file.size / (file.readers + 1), default=None)
+
+    def _assign(self, worker: _WorkerProcess, file: _SharedFile) -> None:
+        if self._waiting and self._waiting[-1] is file:
+            self._waiting.pop()
+        if file not in self._open:
+            self._open.append(file)
+        file.readers += 1
+        worker.file, worker.session = file, None
+        _send(worker, file.name)
+
+    def _start_worker(self) -> _WorkerProcess:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=run_worker, args=(theirs, self._wanted), daemon=True)
+        with _ignoring_interrupts():
+            process.start()
+            self._workers.append(_WorkerProcess(process, cast(Connection, ours)))
+        theirs.close()
+        return self._workers[-1]
+
+    def _receive(self, worker: _WorkerProcess) -> None:
+        file = worker.file
+        assert file is not None
+        try:
+            said: _Claim | _ItemDone | _FileDone = worker.pipe.recv()
+        except (EOFError, OSError):
+            self._handle_death(worker, file)
+            return
+        match said:
+            case _Claim():
+                _send(worker, self._reply(worker, file, said))
+            case _ItemDone():
+                worker.session = None
+                self._kept.add(file.name, said.index, said.outcome, said.size)
+            case _FileDone():
+                file.is_exhausted = True
+                self._release(worker, file)
+
+    def _reply(self, worker: _WorkerProcess, file: _SharedFile, ask: _Claim) -> _Reply:
+        if file.is_exhausted:
+            return _Reply.EXHAUSTED
+        if ask.index > file.latest:
+            file.latest, file.more = ask.index, ask.more
+        if ask.index in file.taken:
+            return _Reply.TAKEN
+        file.taken.add(ask.index)
+        worker.session = (ask.index, ask.name)
+        return _Reply.GRANTED
+
+    def _handle_death(self, worker: _WorkerProcess, file: _SharedFile) -> None:
+        """A worker died: what it was at is left out, and the rest of its file is not."""
+        session = worker.session
+        self._workers.remove(worker)
+        worker.pipe.close()
+        worker.process.kill()
+        worker.process.join()
+        why = _describe_exit(worker.process.exitcode)
+        if session is not None:
+            index, name = session
+            what = f"session {name}" if name else "a part of it"
+            self._kept.add(file.name, index, SkippedSource(file.name, f"{what}: {why}"))
+        elif file.readers == 1 and not file.is_exhausted and file.needs_retry:
+            self._kept.abandon(file.name, len(file.taken), why)
+            file.is_exhausted = True
+        file.needs_retry = session is None
+        if file.readers == 1 and not file.is_exhausted:
+            self._waiting.append(file)
+        self._release(worker, file)
+
+    def _release(self, worker: _WorkerProcess, file: _SharedFile) -> None:
+        """A worker is no longer at a file; the last one closes it."""
+        worker.file = worker.session = None
+        file.readers -= 1
+        if not file.readers:
+            self._open.remove(file)
+            if file.is_exhausted:
+                self._kept.finish_file(file.name)
+
+
+def _send(worker: _WorkerProcess, message: str | _Reply) -> None:
+    with suppress(OSError):  # that it died meanwhile is heard next
+        worker.pipe.send(message)
+
+
+def _sort_by_size(sizes: Mapping[str, int]) -> list[_SharedFile]:
+    return [_SharedFile(name, size) for name, size in sorted(sizes.items(), key=lambda one: one[1])]
+
+
+def _describe_exit(status: int | None) -> str:
+    """Why a process is no more."""
+    if status == -getattr(signal, "SIGKILL", 9):
+        return "the process at it was killed, as happens when memory runs out"
+    return f"the process at it ended with status {status}"
+
+
+@contextmanager
+def _ignoring_interrupts() -> Generator[None]:
+    """Let a process that starts here be deaf to Ctrl-C from its first moment on."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # which lets interrupts through when it starts
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,152 @@
+"""Classification of a text by kind of content."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Mapping
+from typing import Final, Literal
+
+from ..tools.use import Content
+from .excerpt import is_numbered
+from .frame import split_frame
+from .outline import has_outline
+from .structured_data import is_rule
+
+ShapeKind = Content | Literal["other"]
+
+_SAMPLE_CHARS = 2_048  # characters that are looked at
+_SAMPLE_LINES = 24
+_EDITED = re.compile(
+    r"(?:The file |File |Successfully |Success\b|Wrote |Updated |Created |Edited |Applied )"
+)
+_TEST_WORDS: Final = (
+    "=== RUN ", "--- PASS", "--- FAIL", "test session starts", "test result:", "Test Suites:",
+    "Test Files ", "\nok  \t", "FAIL\t", "✓ ", "(pass)", "Tests:",
+)  # fmt: skip
+_COUNTED = re.compile(r"\d (?:pass|fail)(?:ed|ing)?\b")
+_HIT = re.compile(
+    r"(?!\d)(?:[A-Za-z]:)?(?:[^:\s]{1,300}:\d{1,7}:|[^:\s]{1,300}?-\d{1,7}-|[^:\s]{1,300}/[^:\s]*:)"
+    r"|--$|\d{1,7}:"
+)
+_ENTRY = re.compile(
+    r"[dlcbps-][rwxsStT-]{9}|[│├└|` ]{1,40}[─-]{2}|\S{1,400}/?$|(?:[ MADRCU?!]{2}|[a-f0-9]{7,40}) "
+    r"\S|\d{6} (?:blob|tree) "
+)
+_HEADINGS: Final = ("\n# ", "\n## ", "\n### ", "→# ", "→## ", "→### ", "\t# ", "\t## ", "\t### ")
+_HTML = re.compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
+
+
+_BY_HINT: Final[Mapping[Content | None, frozenset[ShapeKind]]] = {
+    "code": frozenset(("json", "diff", "code", "page")),
+    "page": frozenset(("json", "diff", "page")),
+    "test": frozenset(("json", "diff", "test", "table", "log")),
+    "log": frozenset(("json", "diff", "test", "table", "log")),
+    "hits": frozenset(("json", "hits")),
+    "listing": frozenset(("json", "diff", "listing")),
+}
+
+
+def can_be(kinds: Container[ShapeKind], hint: Content | None) -> bool:
+    """Whether a text with this hint may be of one of these kinds, before a look at it."""
+    known = _BY_HINT.get(hint)
+    return known is None or any(kind in kinds for kind in known)
+
+
+def classify(text: str, hint: Content | None) -> ShapeKind:
+    """The kind of a text; what is known of its call counts as far as the text bears it out."""
+    text = split_frame(text).body
+    if _is_json(text):
+        return "json"
+    look = f"\n{text[:_SAMPLE_CHARS]}"
+    if hint != "hits" and _is_diff(look):
+        return "diff"
+    match hint:
+        case "code" | "page":
+            paged = hint == "code" and _heading_count(look) > 2 and not has_outline(look[1:])
+            return "page" if paged else hint
+        case "test" | "log":
+            return "test" if _is_test(text, look) else "table" if _is_table(look) else "log"
+        case "hits" | "listing":
+            return hint
+        case "edit" if _is_edit(text):
+            return "edit"
+        case "table" if _is_table(look):
+            return "table"
+        case _:
+            return _classify_text(text, look)
+
+
+def _classify_text(text: str, look: str) -> ShapeKind:
+    """What the beginning of a text looks like."""
+    if _is_edit(text):
+        return "edit"
+    if is_numbered(text):
+        return "page" if _heading_count(look) > 2 and not has_outline(look[1:]) else "code"
+    if _is_table(look):
+        return "table"
+    if _is_test(text, look):
+        return "test"
+    lines = _first_lines(look)
+    if len(lines) > 3 and _match_ratio(_HIT, lines) > 0.7:
+        return "hits"
+    if len(lines) > 3 and _match_ratio(_ENTRY, lines) > 0.8:
+        return "listing"
+    if _HTML.match(look) or _heading_count(look) > 2:
+        return "page"
+    return "code" if has_outline(look[1:]) else "other"
+
+
+def _is_json(text: str) -> bool:
+    opened = text[:64].lstrip()
+    closed = text[-64:].rstrip()[-1:]
+    if opened[:1] == "{":
+        return closed == "}"
+    return opened[:1] == "[" and closed == "]" and opened[1:].lstrip()[:1] in '{["-0123456789tfn'
+
+
+def _is_diff(look: str) -> bool:
+    return "\ndiff --" in look or ("\n@@ -" in look and "\n+" in look)
+
+
+def _is_edit(text: str) -> bool:
+    """Whether a text says that a file was written, and at most shows it then."""
+    if _EDITED.match(text) is None:
+        return False
+    first, _, rest = text.partition("\n")
+    return "cat -n" in first or rest.count("\n", 0, 2_000) < 4
+
+
+def _is_test(text: str, look: str) -> bool:
+    ends = f"{look}\n{text[-1_000:]}"
+    if any(word in ends for word in _TEST_WORDS):
+        return True
+    end = text[-400:]
+    return (" pass" in end or " fail" in end) and _COUNTED.search(end) is not None
+
+
+def _heading_count(look: str) -> int:
+    if "# " not in look:
+        return 0
+    return sum(look.count(heading) for heading in _HEADINGS)
+
+
+def _first_lines(look: str) -> list[str]:
+    lines = look.split("\n", _SAMPLE_LINES + 1)[1 : _SAMPLE_LINES + 1]
+    return [line.rstrip("\r") for line in lines if line.strip()]
+
+
+def _match_ratio(pattern: re.Pattern[str], lines: list[str]) -> float:
+    return sum(1 for line in lines if pattern.match(line)) / max(1, len(lines))
+
+
+def _is_table(look: str) -> bool:
+    """A rule under the names of columns, or the same number of separators in each line."""
+    lines = _first_lines(look)
+    if len(lines) > 2 and any(is_rule(line) for line in lines[:3]):
+        return True
+    rows = lines[:-1] if len(lines) > 4 else lines  # the last one may be cut
+    for separator in ("\t", ",", ";", "|"):
+        each = lines[0].count(separator) if len(rows) > 3 else 0
+        if each > 1 and all(line.count(separator) == each for line in rows):
+            return separator != "," or ", " not in rows[0]
+    return False

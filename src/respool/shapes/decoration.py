@@ -1,0 +1,154 @@
+"""Decoration that tools add to results: line numbers, escape codes, shell notes.
+
+Blanks, ids, and most of the numbers before lines that follow one another: who sees every fifth
+knows the others.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ..tools.use import Use
+
+# Numbers that a tool put before a file's lines, set flush right: "    12→", "    12\t".
+_PADDED_NUMBER: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
+_FILE_NUMBER_AFTER: Final = re.compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is quickly found
+# The same, and "12: ", "00012| ": each tool has its own sign behind them.
+_NUMBERED_LINE: Final = re.compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
+_NUMBERED_LINE_AFTER: Final = re.compile(rf"\n{_NUMBERED_LINE.pattern}")
+# What a file says itself, and a reader would take for such a number, or for words of respool's.
+_AMBIGUOUS_LINE: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names only there: ))")
+_MAX_HEAD_CHARS: Final = 512  # characters in which the head of a shell tool's result stands
+# Nothing else stands in it; a command alone is no head, but what somebody wrote.
+_SHELL_HEAD: Final = re.compile(
+    r"(?:Command: [^\n]{1,400}\n)?"
+    r"(?:(?:Chunk ID|Wall time|Process |Exit code|Original token count)[^\n]{0,200}\n){1,8}"
+    r"(?=Output:\n)"
+)
+_SHELL_NOTE: Final = re.compile(
+    r"^(?:Chunk ID: [0-9A-Za-z]{1,32}|Wall time: 0\.\d{1,8} seconds"
+    r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
+    re.MULTILINE,
+)
+_MIN_NUMBERED_LINES: Final = (
+    3  # numbered lines, by which a tool's numbers are told from a file's own
+)
+_NO_NUMBER: Final = -1
+_ROW_CONTENTS: Final = frozenset(("table", "log"))
+
+
+# Every escape code that moves, colours or names something, finished or not. Nothing that is left
+# can become one when others go: an introducer always goes, and so do all escapes in front of it.
+ESCAPE_CODE: Final = re.compile(
+    r"(?<!\x1b)\x1b++(?:"
+    r"\[[0-?]*+[ -/]*+[@-~]?"
+    r"|\](?:[^\x07\x1b\n]{0,4096}+(?:\x07|\x1b\\))?"
+    r"|[()][0-9AB]?"
+    r"|[=>78\\])"
+)
+_OWN_LINE_STARTS: Final = (
+    "[respool",
+    "[… ",
+    "[names only there: ",
+)  # how lines begin that respool puts in
+
+
+def is_exact_file(use: Use) -> bool:
+    """Whether a result is a file as it is: agents edit by exact text, and it may hold anything."""
+    whole = any(not span.part for span in use.reads)
+    return use.kind == "read" and whole and use.content != "log"
+
+
+def strip_escape_codes(text: str, use: Use | None) -> str:
+    """What is left of a result without the codes that tidying took out of it; files keep theirs.
+
+    No line may become one of respool's by that.
+    """
+    if "\x1b" not in text or use is None or is_exact_file(use):
+        return text
+    lines = text.split("\n")
+    if any("\x1b" in line and any(sign in line for sign in _OWN_LINE_STARTS) for line in lines):
+        return text
+    return ESCAPE_CODE.sub("", text)
+
+
+def strip_padding(text: str, original: str | None = None) -> str:
+    """A result without blanks before line numbers, and without what a shell tool notes for itself.
+
+    `came` is what it said when it came, if lines were left out since: that tells whose numbers
+    they are.
+
+    >>> plain("    98→weave()\\n    99→\\n   100→return")
+    '98→weave()\\n99→\\n100→return'
+    """
+    text = _strip_shell_notes(text)
+    return (
+        _PADDED_NUMBER.sub("", text)
+        if _number_separator(_FILE_NUMBER_AFTER, original or text)
+        else text
+    )
+
+
+def strip_decoration(text: str, use: Use | None, interval: int, original: str | None = None) -> str:
+    """The same, and with fewer numbers where a tool puts them before every line it shows.
+
+    A file of numbered rows might have its own, and who makes a shell number lines asks for them.
+    """
+    if use is not None and use.content in _ROW_CONTENTS and not use.numbers:
+        return _strip_shell_notes(text)
+    text = strip_padding(text, original)
+    if use is None or not use.numbers or use.content in _ROW_CONTENTS:
+        return text
+    return thin_line_numbers(text, interval, original)
+
+
+def thin_line_numbers(text: str, interval: int, original: str | None = None) -> str:
+    """A result with every so many-th of the numbers that a tool put before its lines.
+
+    Of lines that follow one another the first and the last keep theirs, so that each number can be
+    told from those beside it. So do lines that would be taken for something else without it.
+
+    >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
+    '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
+    """
+    sign = "" if interval == 1 else _number_separator(_NUMBERED_LINE_AFTER, original or text)
+    if not sign:
+        return text
+    lines = text.split("\n")
+    numbers = [_line_number(line, sign) for line in lines]
+    bare = lines.copy()
+    for at in range(1, len(lines) - 1):
+        number = numbers[at]
+        if number % interval and numbers[at - 1] == number - 1 and numbers[at + 1] == number + 1:
+            said = lines[at].partition(sign)[2]
+            bare[at] = lines[at] if _AMBIGUOUS_LINE.match(said) else said
+    return "\n".join(bare)
+
+
+def _line_number(line: str, sign: str) -> int:
+    """The number before a line, if this sign stands behind it."""
+    found = _NUMBERED_LINE.match(line)
+    return int(found[1]) if found is not None and found[2] == sign else _NO_NUMBER
+
+
+def _number_separator(numbered: re.Pattern[str], text: str) -> str:
+    """What stands behind the numbers of the first numbered lines, if they go on one by one.
+
+    No file's own text does that; empty: they do not.
+    """
+    last, sign, count = _NO_NUMBER, "", 0
+    for found in numbered.finditer(f"\n{text}"):
+        number = int(found[1])
+        if count and (number != last + 1 or found[2] != sign):
+            return ""
+        last, sign, count = number, found[2], count + 1
+        if count == _MIN_NUMBERED_LINES:
+            return sign
+    return ""
+
+
+def _strip_shell_notes(text: str) -> str:
+    """The text without the head's ids, counts, idle times, and the command, which its call says."""
+    head = _SHELL_HEAD.match(text, 0, _MAX_HEAD_CHARS)
+    return text if head is None else _SHELL_NOTE.sub("", head[0]) + text[head.end() :]

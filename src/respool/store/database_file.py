@@ -1,0 +1,381 @@
+"""SQLite file: schema, migrations, opening, permissions and quarantine.
+
+The version stands in the file's header (`PRAGMA user_version`): how many migrations it has had.
+A migration that was released is never changed; the next one is added behind it.
+
+Only its owner may read it: the file has mode 0600, and SQLite gives the files beside it (-wal,
+-shm) the same. Whoever makes the file or moves it aside holds its folder's lock, so that two
+processes never do so at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import sqlite3
+import stat
+import time
+from collections.abc import Generator, Sequence
+from pathlib import Path
+
+from .base import StoreUnavailable
+
+Migration = tuple[str, ...]
+
+APPLICATION_ID = 0x434C4557  # "RESPOOL", in the header of each of our files
+
+_TABLES: Migration = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
+    # One row for each history of each API key; nothing of it is kept longer than its row.
+    """CREATE TABLE conversations (
+        id INTEGER PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, session TEXT NOT NULL,
+        started REAL NOT NULL, last REAL NOT NULL, UNIQUE (owner, name))""",
+    "CREATE INDEX conversations_by_last ON conversations (last, id)",
+    "CREATE INDEX conversations_by_name ON conversations (name)",
+    """CREATE TABLE originals (
+        ref TEXT NOT NULL UNIQUE, size INTEGER NOT NULL, packing INTEGER NOT NULL,
+        body BLOB NOT NULL)""",
+    """CREATE TABLE kept (
+        conversation INTEGER NOT NULL, ref TEXT NOT NULL, time REAL NOT NULL,
+        PRIMARY KEY (conversation, ref)) WITHOUT ROWID""",
+    "CREATE INDEX kept_by_ref ON kept (ref)",
+    """CREATE TABLE facts (
+        conversation TEXT NOT NULL, kind TEXT NOT NULL, prefix TEXT NOT NULL,
+        tokens INTEGER NOT NULL, time REAL NOT NULL,
+        PRIMARY KEY (conversation, kind, prefix)) WITHOUT ROWID""",
+    "CREATE INDEX facts_by_time ON facts (time)",
+    # What is long stands last: a row is read from its front, and only as far as is asked.
+    """CREATE TABLE requests (
+        id TEXT NOT NULL UNIQUE, conversation INTEGER NOT NULL, time REAL NOT NULL,
+        format TEXT NOT NULL, model TEXT NOT NULL, mode TEXT NOT NULL, status INTEGER NOT NULL,
+        tokens_before INTEGER NOT NULL, tokens_after INTEGER NOT NULL, saved INTEGER NOT NULL,
+        counted INTEGER NOT NULL, input INTEGER, cache_read INTEGER, cache_write INTEGER,
+        output INTEGER, cost_before REAL, cost_after REAL, cost_uncached REAL,
+        epochs INTEGER NOT NULL, refetched INTEGER NOT NULL, loops INTEGER NOT NULL,
+        notable INTEGER NOT NULL, prefix_break TEXT NOT NULL, fallback TEXT NOT NULL,
+        milliseconds REAL NOT NULL, edited INTEGER NOT NULL, made INTEGER NOT NULL,
+        terms TEXT NOT NULL, sent_as TEXT NOT NULL, notes TEXT NOT NULL,
+        size INTEGER NOT NULL, packing INTEGER NOT NULL, edits BLOB NOT NULL)""",
+    "CREATE INDEX requests_by_conversation ON requests (conversation, time)",
+    "CREATE INDEX requests_by_time ON requests (time)",
+    "CREATE INDEX requests_of_note ON requests (time) WHERE notable",
+    """CREATE TABLE reproductions (
+        id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL, time REAL NOT NULL,
+        size INTEGER NOT NULL, packing INTEGER NOT NULL, body BLOB NOT NULL)""",
+    "CREATE INDEX reproductions_by_conversation ON reproductions (conversation)",
+)
+
+_PREFIX_COLUMN: Migration = (
+    # What a request goes on from is found by the hash of that history.
+    "ALTER TABLE requests ADD COLUMN prefix TEXT NOT NULL DEFAULT ''",
+    "CREATE INDEX requests_by_prefix ON requests (prefix)",
+)
+
+_PARENT_COLUMN: Migration = (
+    # And of requests that lie apart, which go on from one another, long after.
+    "ALTER TABLE requests ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE requests ADD COLUMN again TEXT NOT NULL DEFAULT ''",
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN)
+
+
+class NewerFile(Exception):
+    """The file has had migrations that this version does not know."""
+
+
+class ForeignFile(Exception):
+    """The file is a database of something else."""
+
+
+def migrate(
+    connection: sqlite3.Connection,
+    salt: bytes | None,
+    migrations: Sequence[Migration],
+) -> None:
+    """Bring a file to the latest version, whole steps at a time; a new one gets its salt."""
+    reject_foreign(connection, len(migrations))
+    if read_version(connection) == len(migrations):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        for at in range(read_version(connection), len(migrations)):  # another may have been quicker
+            for statement in migrations[at]:
+                connection.execute(statement)
+            if at == 0:
+                _initialize_meta(connection, salt or secrets.token_bytes(32))
+            connection.execute(f"PRAGMA user_version = {at + 1}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def reject_foreign(connection: sqlite3.Connection, latest: int) -> None:
+    """Leave alone what is not ours, or not ours yet."""
+    ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+    ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
+    if application != APPLICATION_ID and (application or tables):
+        raise ForeignFile
+    if read_version(connection) > latest:
+        raise NewerFile
+
+
+def read_version(connection: sqlite3.Connection) -> int:
+    """How many migrations a file has had."""
+    ((version,),) = connection.execute("PRAGMA user_version").fetchall()
+    return version
+
+
+def read_salt(connection: sqlite3.Connection) -> bytes:
+    """What makes the hashes of API keys in this file unlike those in any other."""
+    ((salt,),) = connection.execute("SELECT value FROM meta WHERE key = 'salt'").fetchall()
+    return bytes(salt)
+
+
+def read_stamp(connection: sqlite3.Connection) -> bytes:
+    """The file's stamp: while it is the same, nothing was deleted."""
+    ((stamp,),) = connection.execute("SELECT value FROM meta WHERE key = 'stamp'").fetchall()
+    return bytes(stamp)
+
+
+def renew_stamp(connection: sqlite3.Connection) -> None:
+    """Let all who use the file know that something is deleted, in the same transaction."""
+    connection.execute("UPDATE meta SET value = randomblob(16) WHERE key = 'stamp'")
+
+
+def _initialize_meta(connection: sqlite3.Connection, salt: bytes) -> None:
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("INSERT INTO meta VALUES ('salt', ?)", (salt,))
+    connection.execute("INSERT INTO meta VALUES ('stamp', randomblob(16))")
+
+
+try:
+    import fcntl
+except ImportError:  # Windows, where no file can be deleted while it is open
+    fcntl = None
+
+SIDE_FILE_SUFFIXES = ("-wal", "-shm")
+FileIdentity = tuple[int, int]
+
+_log = logging.getLogger(__name__)
+_SQLITE_HEADER = b"SQLite format 3\0"  # how a database begins
+_DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
+_VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # where its header holds these, in four bytes each
+_LOCK_RETRY_SECONDS = 0.01  # seconds between two tries for a lock
+_WRITER_PRAGMAS = (
+    "PRAGMA journal_mode = WAL",
+    "PRAGMA synchronous = FULL",  # a commit is on the disk when it returns
+    "PRAGMA fullfsync = ON",  # on a Mac, really on the disk
+    "PRAGMA checkpoint_fullfsync = ON",
+    "PRAGMA secure_delete = ON",  # what is deleted is overwritten
+    "PRAGMA journal_size_limit = 33554432",
+    "PRAGMA cell_size_check = ON",
+)
+
+
+def open_writer(
+    path: Path, wait: float, *, create: bool = True, salt: bytes | None = None
+) -> sqlite3.Connection:
+    """A connection that can write, to a file of the latest version; it is made if need be."""
+    if create:
+        _create_folder(path.parent)
+    with _folder_lock(path, wait):
+        if not path.exists():
+            if not create:
+                raise StoreUnavailable(path, "missing")
+            _create_file(path)
+        _reject_by_header(path)
+        connection = connect(path, wait)
+        try:
+            _reject_unsuitable(path, connection)
+            _restrict_permissions(path)
+            _prepare(connection, salt)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def open_reader(path: Path, wait: float, *, immutable: bool = False) -> sqlite3.Connection:
+    """A connection that cannot write; `immutable` where not even its locks can be written."""
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+    connection = sqlite3.connect(
+        uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False
+    )
+    try:
+        _reject_unsuitable(path, connection)
+        if read_version(connection) < len(MIGRATIONS):  # its tables are not those that will be read
+            raise StoreUnavailable(path, "busy", "it has yet to be brought to this version")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect(path: Path, wait: float) -> sqlite3.Connection:
+    """A bare connection to a file that exists."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=wait,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    """What tells a file from any other, whatever its name; None if there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - the quicker of the two, and asked twice a write
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def quarantine(path: Path, known: FileIdentity | None, wait: float) -> Path | None:
+    """Move a damaged file aside, with those beside it; None if another was there first."""
+    with _folder_lock(path, wait):
+        if known is None or file_identity(path) != known:
+            return None
+        aside = _free_name(path)
+        path.rename(aside)
+        for ending in SIDE_FILE_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                side_file(path, ending).rename(side_file(aside, ending))
+    _log.warning("The store %s was damaged. It is now %s, and a new one is begun.", path, aside)
+    return aside
+
+
+def quarantined_files(path: Path) -> list[Path]:
+    """The damaged files that were moved aside, and those beside them."""
+    return sorted(path.parent.glob(f"{_glob_escape(path.name)}.damaged-*"))
+
+
+def side_file(path: Path, suffix: str) -> Path:
+    """The file that SQLite puts beside another."""
+    return path.with_name(path.name + suffix)
+
+
+def _prepare(connection: sqlite3.Connection, salt: bytes | None) -> None:
+    ((pages,),) = connection.execute("PRAGMA page_count").fetchall()
+    if not pages:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    for statement in _WRITER_PRAGMAS:
+        connection.execute(statement).fetchall()
+    migrate(connection, salt, MIGRATIONS)
+
+
+def _reject_unsuitable(path: Path, connection: sqlite3.Connection) -> None:
+    try:
+        reject_foreign(connection, len(MIGRATIONS))
+    except NewerFile:
+        raise StoreUnavailable(path, "newer") from None
+    except ForeignFile:
+        raise StoreUnavailable(path, "foreign") from None
+
+
+def _reject_by_header(path: Path) -> None:
+    """Look before SQLite does: opening a newer file could change it.
+
+    What is no database and is not named like one is not ours to move aside: RESPOOL_STORE is wrong.
+    """
+    with path.open("rb") as file:
+        header = file.read(_APPLICATION_OFFSET + 4)
+    if not header.startswith(_SQLITE_HEADER):
+        if header and path.suffix not in _DATABASE_SUFFIXES:
+            raise StoreUnavailable(path, "foreign")
+        return
+    if int.from_bytes(header[_APPLICATION_OFFSET:]) != APPLICATION_ID:
+        return  # of another program, or so new that all is in its log yet: SQLite will say
+    if int.from_bytes(header[_VERSION_OFFSET : _VERSION_OFFSET + 4]) > len(MIGRATIONS):
+        raise StoreUnavailable(path, "newer")
+    _restrict_permissions(path)
+
+
+def _create_folder(folder: Path) -> None:
+    """The folder and those above it, each for its owner alone where it is new."""
+    if folder.is_dir():
+        return
+    _create_folder(folder.parent)
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    _sync_folder(folder.parent)
+
+
+def _create_file(path: Path) -> None:
+    """An empty file; what an earlier one left beside it must not be taken for its own."""
+    for ending in SIDE_FILE_SUFFIXES:
+        side_file(path, ending).unlink(missing_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    _sync_folder(path.parent)
+
+
+def _restrict_permissions(path: Path) -> None:
+    """Take from others what they may do with the file; what is beside it is for the same people.
+
+    SQLite gives those files the mode that the file has when they are made, and it may change.
+    """
+    if os.name != "posix":
+        return
+    mode = stat.S_IMODE(path.stat().st_mode) & 0o600
+    for file in (path, *(side_file(path, ending) for ending in SIDE_FILE_SUFFIXES)):
+        with contextlib.suppress(OSError):  # it is not there, or not ours
+            if stat.S_IMODE(file.stat().st_mode) != mode:
+                file.chmod(mode)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name durable; where folders cannot be synced, they need not be."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _folder_lock(path: Path, wait: float) -> Generator[None]:
+    """Alone in making or moving the file; other processes of ours wait, for a while."""
+    if fcntl is None:
+        yield
+        return
+    try:
+        descriptor = os.open(path.parent, os.O_RDONLY)
+    except OSError as error:
+        raise StoreUnavailable(path, "missing", error.strerror or "") from None
+    try:
+        _lock(descriptor, path, time.monotonic() + wait)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path, until: float) -> None:
+    assert fcntl is not None
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise StoreUnavailable(path, "busy") from None
+            time.sleep(_LOCK_RETRY_SECONDS)
+        except OSError:
+            return  # a file system without locks: as good as alone
+        else:
+            return
+
+
+def _free_name(path: Path) -> Path:
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    names = (f"{path.name}.damaged-{stamp}{more}" for more in ("", *(f".{n}" for n in range(999))))
+    return next(one for name in names if not (one := path.with_name(name)).exists())
+
+
+def _glob_escape(name: str) -> str:
+    """A name as a pattern that fits it alone."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

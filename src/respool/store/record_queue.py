@@ -1,0 +1,167 @@
+"""Queue of request records and the thread that writes them in batches.
+
+Whoever records is never held up: a full queue drops the record and counts that. While the store
+cannot be written to, the thread tries again every second with what it has.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from .base import RequestRecord, StoreUnavailable
+
+MAX_WAITING = 5_000
+_BATCH_RECORDS = 500
+_GATHER_SECONDS = 0.25  # seconds for which a batch is gathered
+_RETRY_SECONDS = 1.0
+_TRANSIENT_REASONS = (
+    "busy",
+    "full",
+    "read-only",
+    "missing",
+    "broken",
+)  # what may be over in a while
+_WRITE_FAILED = "The record of a request cannot be written"
+_SWEEP_FAILED = "The store could not be tidied"
+
+_log = logging.getLogger(__name__)
+
+
+class RecordQueue:
+    """A queue of records and the thread behind it, which starts with the first of them."""
+
+    def __init__(
+        self, write: Callable[[Sequence[RequestRecord]], None], maintain: Callable[[], float]
+    ) -> None:
+        self._write = write
+        self._tend = maintain  # a little work for when nothing waits; says when to come again
+        self._tend_at = 0.0
+        self._waiting: deque[RequestRecord] = deque()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._in_hand = 0  # records that the thread has taken and not written yet
+        self._told: set[str] = set()  # what was warned of and has not gone well since
+        self.dropped = 0
+
+    def record(self, record: RequestRecord) -> bool:
+        """Put a record into the queue; False: it was full, and the record is lost."""
+        with self._changed:
+            if self._stopping or len(self._waiting) >= MAX_WAITING:
+                self.dropped += 1
+                return False
+            self._waiting.append(record)
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
+                self._thread = threading.Thread(target=self._run, name="respool-store", daemon=True)
+                self._thread.start()
+            if len(self._waiting) >= _BATCH_RECORDS:
+                self._changed.notify_all()
+        return True
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all that was recorded is written; whether it is."""
+        until = time.monotonic() + timeout
+        with self._changed:
+            while self._waiting or self._in_hand:
+                left = until - time.monotonic()
+                if left <= 0 or self._thread is None:
+                    return False
+                self._changed.notify_all()
+                self._changed.wait(min(left, 0.05))
+        return True
+
+    def close(self, timeout: float) -> None:
+        """Write what waits, if that can be done in time, and end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            while batch:
+                batch = self._write_batch(batch)
+                if batch and self._stopping:
+                    self._drop_batch(batch)
+                    return
+                if batch:
+                    self._wait(_RETRY_SECONDS)
+
+    def _next_batch(self) -> list[RequestRecord]:
+        """What waits, once there is something; nothing when all is over."""
+        while True:
+            self._wait(_GATHER_SECONDS)
+            with self._changed:
+                batch = [
+                    self._waiting.popleft() for _ in range(min(_BATCH_RECORDS, len(self._waiting)))
+                ]
+                self._in_hand = len(batch)
+                if batch or self._stopping:
+                    return batch
+            self._maintain_if_due()
+
+    def _write_batch(self, batch: list[RequestRecord]) -> list[RequestRecord]:
+        """Write a batch; what is left of it when the store is not to be had."""
+        try:
+            self._write(batch)
+        except StoreUnavailable as error:
+            if error.reason in _TRANSIENT_REASONS:
+                return batch
+            self._write_singly(batch)
+        except Exception:  # noqa: BLE001 - one record that cannot be written must not stop others
+            self._write_singly(batch)
+        else:
+            self._told.discard(_WRITE_FAILED)
+        self._put_down()
+        return []
+
+    def _write_singly(self, batch: Sequence[RequestRecord]) -> None:
+        for record in batch:
+            try:
+                self._write([record])
+            except Exception as error:  # noqa: BLE001 - it is counted, and the next one is tried
+                self.dropped += 1
+                self._warn(_WRITE_FAILED, error)
+            else:
+                self._told.discard(_WRITE_FAILED)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        """Say that something does not go well, once until it does: it may be weeks."""
+        if what not in self._told:
+            self._told.add(what)
+            _log.warning("%s: %s", what, error)
+
+    def _drop_batch(self, batch: Sequence[RequestRecord]) -> None:
+        with self._changed:
+            self.dropped += len(batch) + len(self._waiting)
+            self._waiting.clear()
+        self._put_down()
+
+    def _put_down(self) -> None:
+        with self._changed:
+            self._in_hand = 0
+            self._changed.notify_all()
+
+    def _wait(self, seconds: float) -> None:
+        """Wait a while, or until a batch is full or the end has come."""
+        with self._changed:
+            if not self._stopping and len(self._waiting) < _BATCH_RECORDS:
+                self._changed.wait(seconds)
+
+    def _maintain_if_due(self) -> None:
+        if time.monotonic() < self._tend_at:
+            return
+        try:
+            pause = self._tend()
+        except Exception as error:  # noqa: BLE001 - it is tried again, and records go on
+            self._warn(_SWEEP_FAILED, error)
+            pause = 60.0
+        else:
+            self._told.discard(_SWEEP_FAILED)
+        self._tend_at = time.monotonic() + pause

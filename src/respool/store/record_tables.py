@@ -1,0 +1,454 @@
+"""Tables of request records, facts and rejected requests."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from ..errors import PolicyError
+from ..facts import Facts
+from .base import (
+    ConversationSummary,
+    ParentRequest,
+    PeriodTotal,
+    PriorRequests,
+    RecordedEdit,
+    RefetchedResult,
+    RejectedRequest,
+    RequestLineage,
+    RequestRecord,
+    StoredUsage,
+)
+from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
+
+_FACT_SETS = ("skipped", "left_alone", "cold", "changed")
+_WINDOWS, _MARKS, _SUMMARIES = "windows", "marks", "summaries"
+
+FactRow = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
+_SEPARATOR = "="  # before words, for the column would take a text of figures for a number
+
+
+def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
+    """All that is known of a conversation."""
+    rows = connection.execute(
+        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
+    ).fetchall()
+    sets = {
+        name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
+    }
+    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
+    told: dict[str, Any] = {
+        name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
+        for name in (_MARKS, _SUMMARIES)
+    }
+    try:
+        return Facts(**sets, windows=windows, **told)
+    except PolicyError as error:  # a byte of the file has changed
+        raise sqlite3.DataError(str(error)) from error
+
+
+def write_facts(
+    connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
+) -> None:
+    """Write facts down, but for those that are known already."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
+        " VALUES (?, ?, ?, ?, ?)",
+        [(conversation, *row, time) for row in new],
+    )
+
+
+def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
+    """What the one says and the other does not, a row each."""
+    rows: list[FactRow] = []
+    for kind in _FACT_SETS:
+        there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
+        rows += [(kind, prefix, 0) for prefix in sorted(there)]
+    rows += [
+        (_WINDOWS, prefix, tokens)
+        for prefix, tokens in new.windows
+        if known.window_at(prefix) is None
+    ]
+    for kind in (_MARKS, _SUMMARIES):
+        told: dict[str, str] = dict(getattr(known, kind))
+        words: tuple[tuple[str, str], ...] = getattr(new, kind)
+        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
+    return rows
+
+
+_RECORD_COLUMNS = (
+    "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
+    "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
+    "milliseconds", "terms", "sent_as", "prefix", "parent",
+    "again",
+)  # fmt: skip
+_NO_FACTS = Facts()
+_USAGE_COLUMNS = ("input", "cache_read", "cache_write", "output")
+_COLUMNS = (
+    *_RECORD_COLUMNS,
+    *_USAGE_COLUMNS,
+    "conversation",
+    "edited",
+    "made",
+    "refetched",
+    "loops",
+    "notable",
+    "notes",
+    "size",
+    "packing",
+    "edits",
+)
+_MAX_PRIOR_REQUESTS = (
+    200  # requests that ended one of a few histories: retries, and others beside them
+)
+_INSERT_REQUEST = f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own
+_PLACEHOLDERS = f"({', '.join('?' * len(_COLUMNS))})"
+_ROWS_PER_INSERT = (
+    16  # rows of a statement: each one gives way to other threads, and has to wait for them
+)
+_ROW_COLUMNS = ", ".join(
+    f"r.{name}" for name in (*_RECORD_COLUMNS, *_USAGE_COLUMNS, "edited", "made", "notes")
+)
+_SELECT_REQUEST = (
+    f"SELECT c.owner, c.name, c.session, {_ROW_COLUMNS}"  # noqa: S608 - names of our own
+    " FROM requests r JOIN conversations c ON c.id = r.conversation"
+)
+_SELECT_CONVERSATIONS = """
+    SELECT c.id, c.name, c.owner, c.session, c.started, c.last, count(r.id),
+        total(r.tokens_before), total(r.tokens_after), total(r.saved),
+        total(r.cost_before), total(r.cost_after), r.model, r.format, total(r.mode = 'observed'),
+        total(r.status >= 400 OR r.status = 0), total(r.fallback <> '' OR r.again <> ''),
+        total(r.prefix_break <> ''), total(r.refetched), total(r.loops), max(r.time)
+    FROM (SELECT * FROM conversations WHERE (?1 IS NULL OR owner = ?1)
+        AND (?2 IS NULL OR (last, id) < (?2, ?3)) ORDER BY last DESC, id DESC LIMIT ?4) c
+    LEFT JOIN requests r ON r.conversation = c.id
+    GROUP BY c.id ORDER BY c.last DESC, c.id DESC"""  # model and format: of the row with max(time)
+_SELECT_TOTALS = """
+    SELECT CAST((r.time - ?2) / ?4 AS INTEGER) slot, count(*), total(tokens_before),
+        total(tokens_after), total(saved), total(input), total(cache_read), total(cache_write),
+        total(output), total(cost_before), total(cost_after),
+        total(status >= 400 OR status = 0), total(fallback <> '' OR again <> ''),
+        total(prefix_break <> ''),
+        total(cost_uncached), total(refetched), total(loops), total(mode = 'observed'),
+        total((mode = 'observed') * saved),
+        total((mode = 'observed') * (cost_before - cost_after)),
+        total(status BETWEEN 1 AND 399 AND cost_after IS NULL)
+    FROM requests r JOIN conversations c ON c.id = r.conversation
+    WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
+    GROUP BY slot ORDER BY slot"""
+
+
+class _RecordNotes(Struct, frozen=True):
+    repairs: tuple[str, ...] = ()
+    failures: dict[str, str] = {}
+    refetched: tuple[RefetchedResult, ...] = ()
+    loops: tuple[str, ...] = ()
+
+
+_edits_decoder = msgspec.json.Decoder(tuple[RecordedEdit, ...])
+_notes_decoder = msgspec.json.Decoder(_RecordNotes)
+
+
+def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecord]) -> None:
+    """Write records down; one that is there already stays as it is."""
+    by_conversation: dict[tuple[str, str], list[RequestRecord]] = {}
+    for record in records:
+        by_conversation.setdefault((record.owner, record.conversation), []).append(record)
+    ids = {key: _ensure_conversation_row(connection, held) for key, held in by_conversation.items()}
+    rows = [_row_values(record, ids[record.owner, record.conversation]) for record in records]
+    for at in range(0, len(rows), _ROWS_PER_INSERT):
+        some = rows[at : at + _ROWS_PER_INSERT]
+        statement = _INSERT_REQUEST + ", ".join([_PLACEHOLDERS] * len(some))
+        connection.execute(statement, [value for row in some for value in row])
+    for record in records:
+        if record.facts != _NO_FACTS:
+            new = new_fact_rows(record.facts, _NO_FACTS)
+            write_facts(connection, record.conversation, new, record.time)
+
+
+def _ensure_conversation_row(
+    connection: sqlite3.Connection, records: Sequence[RequestRecord]
+) -> int:
+    """The row of the conversation that these records are of, which began with the first of them."""
+    first, *others = records
+    held = (connection, first.owner, first.conversation)
+    row = ensure_conversation(*held, first.time, first.session)
+    if others:
+        session = next((one.session for one in reversed(others) if one.session), "")
+        ensure_conversation(*held, max(one.time for one in others), session)
+    return row
+
+
+def read_conversations(
+    connection: sqlite3.Connection,
+    owner: str | None,
+    behind: tuple[float, int] | None,
+    limit: int,
+) -> list[ConversationSummary]:
+    """A page of conversations, the latest first; the next page is behind (last, id) of this one."""
+    last, id = behind or (None, 0)
+    rows = connection.execute(_SELECT_CONVERSATIONS, (owner, last, id, limit)).fetchall()
+    return [_to_conversation(row) for row in rows]
+
+
+def read_requests(
+    connection: sqlite3.Connection,
+    conversation: str,
+    owner: str | None,
+    after: float,
+    limit: int,
+) -> list[RequestRecord]:
+    """A conversation's requests in their order, later than a time, without their edits."""
+    query = f"{_SELECT_REQUEST} WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.time > ?3"
+    rows = connection.execute(
+        f"{query} ORDER BY r.time, r.rowid LIMIT ?4", (conversation, owner, after, limit)
+    ).fetchall()
+    return [_to_record(row) for row in rows]
+
+
+def read_lineage(
+    connection: sqlite3.Connection, conversation: str, owner: str | None
+) -> list[RequestLineage]:
+    """Where each request of a conversation stands in it, in their order."""
+    rows = connection.execute(
+        """SELECT r.id, r.prefix, r.parent FROM requests r
+        JOIN conversations c ON c.id = r.conversation
+        WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) ORDER BY r.time, r.rowid""",
+        (conversation, owner),
+    )
+    return [RequestLineage(*row) for row in rows]
+
+
+def read_notable(
+    connection: sqlite3.Connection,
+    owner: str | None,
+    since: float,
+    behind: float | None,
+    limit: int,
+) -> list[RequestRecord]:
+    """Requests at which something happened that a person may want to know, the latest first."""
+    query = f"{_SELECT_REQUEST} WHERE r.notable AND (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2"
+    rows = connection.execute(
+        f"{query} AND (?3 IS NULL OR r.time < ?3) ORDER BY r.time DESC, r.rowid DESC LIMIT ?4",
+        (owner, since, behind, limit),
+    ).fetchall()
+    return [_to_record(row) for row in rows]
+
+
+def read_prior_requests(
+    connection: sqlite3.Connection, conversation: str, prefixes: Collection[str], after: int
+) -> PriorRequests:
+    """Those requests that ended these histories, the latest last; and edits recorded since."""
+    held = "FROM requests r JOIN conversations c ON c.id = r.conversation WHERE c.name = ?"
+    # Originals are kept before the first edit goes up: a record may be lost, they are not.
+    kept = "FROM kept k JOIN conversations c ON c.id = k.conversation WHERE c.name = ?"
+    ((edited,),) = connection.execute(
+        f"SELECT EXISTS (SELECT 1 {kept})"
+        f" OR EXISTS (SELECT 1 {held} AND r.edited AND r.mode <> 'observed')",
+        (conversation, conversation),
+    ).fetchall()
+    rows = connection.execute(
+        "SELECT r.prefix, r.time, r.terms, r.sent_as, r.tokens_before, r.epochs"
+        f" {held} AND r.prefix IN ({', '.join('?' * len(prefixes))})"
+        " ORDER BY r.time DESC, r.rowid DESC LIMIT ?",
+        (conversation, *prefixes, _MAX_PRIOR_REQUESTS),
+    ).fetchall()
+    found = tuple((prefix, ParentRequest(*told)) for prefix, *told in reversed(rows))
+    made = connection.execute(
+        f"SELECT r.rowid, r.packing, r.edits, r.size {held} AND r.rowid > ? AND r.made"
+        " ORDER BY r.rowid",
+        (conversation, after),
+    ).fetchall()
+    told = tuple(edit for _, *packed_so in made for edit in _decode_edits(*packed_so))
+    return PriorRequests(found, bool(edited), told, made[-1][0] if made else after)
+
+
+def read_edits(
+    connection: sqlite3.Connection, request: str, owner: str | None
+) -> tuple[RecordedEdit, ...] | None:
+    """The edits of one request; None if there is no such request for this owner."""
+    rows = connection.execute(
+        """SELECT r.packing, r.edits, r.size FROM requests r
+        JOIN conversations c ON c.id = r.conversation
+        WHERE r.id = ?1 AND (?2 IS NULL OR c.owner = ?2)""",
+        (request, owner),
+    ).fetchall()
+    return _decode_edits(*rows[0]) if rows else None
+
+
+def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, ...]:
+    """The edits as they were written; none if they are damaged."""
+    try:
+        return _edits_decoder.decode(unpack_bytes(packing, body, size))
+    except (DamagedData, msgspec.DecodeError):
+        return ()
+
+
+def read_totals(
+    connection: sqlite3.Connection, owner: str | None, since: float, until: float, step: float
+) -> list[PeriodTotal]:
+    """Sums over each stretch of so many seconds; stretches without a request are left out."""
+    rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
+    return [_to_total(row, since, step) for row in rows]
+
+
+def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
+    usage = record.usage
+    edits = msgspec.json.encode(record.edits)
+    notes = _RecordNotes(record.repairs, record.failures, record.refetched, record.loops)
+    return (
+        *(getattr(record, name) for name in _RECORD_COLUMNS),
+        *(None if usage is None else getattr(usage, name) for name in _USAGE_COLUMNS),
+        conversation,
+        record.edited or len(record.edits),
+        record.made or len(record.edits),
+        len(record.refetched),
+        len(record.loops),
+        _is_notable(record),
+        msgspec.json.encode(notes).decode(),
+        len(edits),
+        *pack_bytes(edits),
+    )
+
+
+def _is_notable(record: RequestRecord) -> bool:
+    """Whether a request broke a prefix, failed, fell back, or shows something fetched again."""
+    failed = record.status >= 400 or record.status == 0
+    told = (
+        record.prefix_break, record.fallback, record.again, record.failures, record.refetched,
+        record.loops,
+    )  # fmt: skip
+    return failed or any(told)
+
+
+def _to_record(row: tuple[Any, ...]) -> RequestRecord:
+    owner, conversation, session, *rest = row
+    same: dict[str, Any] = dict(zip(_RECORD_COLUMNS, rest, strict=False))
+    same["counted"] = bool(same["counted"])
+    *usage, edited, made, notes = rest[len(_RECORD_COLUMNS) :]
+    told = _notes_decoder.decode(notes)
+    return RequestRecord(
+        **same,
+        owner=owner,
+        conversation=conversation,
+        session=session,
+        usage=None if usage[0] is None else StoredUsage(*usage),
+        edited=edited,
+        made=made,
+        repairs=told.repairs,
+        failures=told.failures,
+        refetched=told.refetched,
+        loops=told.loops,
+    )
+
+
+def _to_conversation(row: tuple[Any, ...]) -> ConversationSummary:
+    id, name, owner, session, started, last, count, before, after, saved = row[:10]
+    return ConversationSummary(
+        id=id,
+        name=name,
+        owner=owner,
+        session=session,
+        started=started,
+        last=last,
+        requests=count,
+        tokens_before=int(before),
+        tokens_after=int(after),
+        saved=int(saved),
+        cost_before=row[10],
+        cost_after=row[11],
+        model=row[12] or "",
+        format=row[13] or "",
+        observed=int(row[14]),
+        errors=int(row[15]),
+        fallbacks=int(row[16]),
+        prefix_breaks=int(row[17]),
+        refetched=int(row[18]),
+        loops=int(row[19]),
+    )
+
+
+def _to_total(row: tuple[Any, ...], since: float, step: float) -> PeriodTotal:
+    slot, *figures = row
+    whole = [int(figure) for figure in figures]
+    return PeriodTotal(
+        start=since + slot * step,
+        requests=whole[0],
+        tokens_before=whole[1],
+        tokens_after=whole[2],
+        saved=whole[3],
+        input=whole[4],
+        cache_read=whole[5],
+        cache_write=whole[6],
+        output=whole[7],
+        cost_before=figures[8],
+        cost_after=figures[9],
+        errors=whole[10],
+        fallbacks=whole[11],
+        prefix_breaks=whole[12],
+        cost_uncached=figures[13],
+        refetched=whole[14],
+        loops=whole[15],
+        observed=whole[16],
+        would_saved=whole[17],
+        would_cost=figures[18],
+        unpriced=whole[19],
+    )
+
+
+MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is left out, and what remains says so
+MAX_REJECTED_REQUESTS = 20  # the latest so many stay
+_MAX_REJECTED_TEXT = 20_000  # characters of an error or of settings
+
+_rejected_decoder = msgspec.json.Decoder(RejectedRequest)
+
+
+def bound_rejected(case: RejectedRequest) -> RejectedRequest:
+    """The case without what is too large to keep."""
+    return replace(
+        case,
+        request=case.request if len(case.request) <= MAX_REJECTED_BYTES else b"",
+        sent=case.sent if len(case.sent) <= MAX_REJECTED_BYTES else b"",
+        policy=case.policy[:_MAX_REJECTED_TEXT],
+        facts=case.facts[:MAX_REJECTED_BYTES],
+        error=case.error[:_MAX_REJECTED_TEXT],
+    )
+
+
+def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: bytes) -> None:
+    """Write a case down, and let the oldest go."""
+    row = ensure_conversation(connection, case.owner, case.conversation, case.time)
+    connection.execute(
+        "INSERT INTO reproductions (conversation, time, size, packing, body)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (row, case.time, len(body), *pack_bytes(body)),
+    )
+    connection.execute(
+        "DELETE FROM reproductions WHERE id NOT IN"
+        " (SELECT id FROM reproductions ORDER BY id DESC LIMIT ?)",
+        (MAX_REJECTED_REQUESTS,),
+    )
+
+
+def read_rejected(connection: sqlite3.Connection, owner: str | None) -> list[RejectedRequest]:
+    """The cases that were written down, the latest first."""
+    rows = connection.execute(
+        """SELECT p.packing, p.body, p.size FROM reproductions p
+        JOIN conversations c ON c.id = p.conversation
+        WHERE ?1 IS NULL OR c.owner = ?1 ORDER BY p.id DESC""",
+        (owner,),
+    )
+    return [case for row in rows if (case := _decode_rejected(*row)) is not None]
+
+
+def _decode_rejected(packing: int, body: bytes, size: int) -> RejectedRequest | None:
+    """A case as it was written; None if it is damaged."""
+    try:
+        return _rejected_decoder.decode(unpack_bytes(packing, body, size))
+    except (DamagedData, msgspec.DecodeError):
+        return None

@@ -1,0 +1,344 @@
+"""Summary of one old call, and the stub of its result."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from ..markers import gap_line
+from ..shapes.excerpt import clip_line as cut
+from ..shapes.search_results import count_entries, count_hits
+from ..tools.use import END_OF_FILE, Content, Span, ToolKind, Use
+from ..transcript import Part
+from .outcome import (
+    CallOutcome,
+    argument_strings,
+    clip_text,
+    count_line,
+    error_line_numbers,
+    final_line,
+    first_error,
+    opening_text,
+    parse_outcome,
+)
+
+_QUERY_ARGUMENTS: Final = (
+    "pattern",
+    "query",
+    "regex",
+    "search",
+    "q",
+    "glob",
+)  # arguments that say for what
+_COMMAND_ARGUMENTS: Final = (
+    "command",
+    "cmd",
+    "commands",
+)  # those that hold one; beside them it is described
+_SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
+_SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
+
+
+LabelSource = Literal["name", "command", "pattern"]
+
+
+class CallSummary(Struct, frozen=True):
+    """What is told of one call."""
+
+    kind: ToolKind
+    label: str  # a file, a command, a pattern: how a reader knows the call again
+    tool: str
+    outcome: CallOutcome
+    reads: tuple[Span, ...] = ()
+    writes: tuple[Span, ...] = ()
+    replaces: bool = False
+    content: Content | None = None
+    rerun: bool = False
+    resolved: bool = False  # it failed, and the same succeeded since
+    reason: str = ""  # the assistant's own words before it
+    session: str = ""  # what still ran and was asked about again
+    label_source: LabelSource = "name"  # what `what` is
+    in_shell: bool = False  # a command may have done a part of it before it failed
+
+
+def summarize_call(
+    call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False
+) -> CallSummary:
+    """The facts of one call and its result."""
+    ending = parse_outcome(result.text, result.error, use.outcome_kind)
+    session = use.target if use.target and use.target.isdigit() else ""
+    what, known_by = _call_label(call, use)
+    if session and ending.command:
+        what = _unquote(ending.command)
+    return CallSummary(
+        use.kind,
+        what,
+        call.name,
+        ending,
+        use.reads,
+        use.writes,
+        use.replaces,
+        use.content,
+        use.rerun,
+        resolved,
+        why,
+        session,
+        known_by,
+        use.in_shell,
+    )
+
+
+def _call_label(call: Part, use: Use) -> tuple[str, LabelSource]:
+    """What a reader knows a call by."""
+    if use.kind == "write" and use.writes:
+        return use.writes[0].path, "name"
+    if use.kind == "read" and use.reads and use.target == use.reads[0].path:
+        return use.reads[0].path, "name"
+    what, known_by = _query_or_command(call, use)
+    return " ".join(what.split()), known_by if use.in_shell or known_by != "command" else "name"
+
+
+def _query_or_command(call: Part, use: Use) -> tuple[str, LabelSource]:
+    """The command or the pattern among a call's arguments; else what it goes by."""
+    texts = argument_strings(call.text)
+    if use.kind == "search":
+        for name in _QUERY_ARGUMENTS:
+            if texts.get(name):
+                return texts[name], "pattern"
+    target = use.target or ""
+    program = target.partition(" ")[0].rpartition("/")[2]
+    named = sorted(texts, key=lambda name: name not in _COMMAND_ARGUMENTS)
+    spoken = [texts[name] for name in named if " " in texts[name].strip()]
+    for text in spoken:
+        if program and program in text:
+            shell = _SHELL.match(text)
+            return (_unquote(text[shell.end() :]) if shell else text), "command"
+    if target and not target.isdigit() and (use.kind != "search" or not spoken):
+        return target, "name"
+    return (spoken[0], "command") if spoken else (f"{call.name} {target}".strip(), "name")
+
+
+def _unquote(command: str) -> str:
+    """What a shell is given, without the quotes around it; the last one may be cut off."""
+    quote = command[:1]
+    return command[1:].removesuffix(quote) if quote in ("'", '"') else command
+
+
+def line_range_text(span: Span, shown: int) -> str:
+    """Which lines of a thing were read, as far as they were there."""
+    if span.lines is None or span.part:
+        return ""
+    first, last = span.lines
+    there = first + max(shown, 1) - 1
+    if first == 1 and there < last:
+        return ""  # the file ended before what was asked for did
+    return f"{first}-{min(last, there) if last < END_OF_FILE else there}"
+
+
+def first_sentences(text: str, budget: int) -> str:
+    """The first sentences of what was said, as many as fit; at least a part of the first.
+
+    Where the first only opens ("Right."), what follows is told in part.
+    """
+    said = ""
+    for sentence in _SENTENCE.split(text.strip()):
+        longer = f"{said} {sentence}".strip()
+        if said and len(longer) > budget:
+            said = longer if len(said) < budget // 3 else said
+            break
+        said = longer
+        if len(said) > budget // 2:
+            break
+    return clip_text(" ".join(said.split()), budget)
+
+
+_MAX_LABEL_CHARS: Final = 80  # characters of a command or a pattern
+_MAX_FINAL_LINE_CHARS: Final = 160  # characters of the line that sums a run up
+_MAX_REPORT_CHARS: Final = 400  # characters of a report's beginning
+_MAX_ERROR_CHARS: Final = 1_000  # characters of an error that stay
+_MAX_ERROR_LINES: Final = 14
+_MAX_ERROR_LINE_CHARS: Final = (
+    320  # characters of one of them: none may take the room of all others
+)
+_TRUNCATED = re.compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
+_NOTE_CHARS: Final = 300  # characters at the end of a result in which its tool says so
+
+
+class Stub(Struct, frozen=True, gc=False):
+    """What stays of a result: a text, and how many lines of the source are among it."""
+
+    text: str
+    kept_lines: int = 0
+
+
+def build_stub(call: CallSummary, *, errors_verbatim: bool, framed: int = 0) -> Stub:
+    """What stays of an old result; `framed`: so many lines stand around what the call printed."""
+    if call.outcome.failed:
+        return _failure_stub(call, errors_verbatim and not call.resolved, framed)
+    return Stub(f"{_describe(call)}{_full_output_note(call)}")
+
+
+def _full_output_note(call: CallSummary) -> str:
+    """Where all of an output is that was shown in part."""
+    return call.outcome.full_output and f"; all of it is in {call.outcome.full_output}"
+
+
+def _describe(call: CallSummary) -> str:
+    match call.kind:
+        case "read":
+            return _describe_read(call)
+        case "write":
+            return _describe_write(call)
+        case "search":
+            label = clip_text(call.label, _MAX_LABEL_CHARS)
+            return f"{_describe_search(call)} {label}: {_search_count(call)}"
+        case "run":
+            return _describe_run(call)
+        case _:
+            first = opening_text(call.outcome.body, _MAX_FINAL_LINE_CHARS)
+            return f"{call.tool or 'a call'}, {call.outcome.lines:,} lines" + (
+                first and f": {first}"
+            )
+
+
+def _describe_run(call: CallSummary) -> str:
+    ended = _ending_text(call)
+    return (
+        f"ran {clip_text(call.label, _MAX_LABEL_CHARS)}{ended and f': {ended}'}{_output_line(call)}"
+    )
+
+
+def _describe_write(call: CallSummary) -> str:
+    """What was written; of a command that may write anything, what ran."""
+    if call.label_source == "command":
+        return _describe_run(call)
+    ended = _ending_text(call)
+    how = ", ok" if call.outcome.succeeded else ended and f": {ended}"
+    said = "" if call.content == "edit" else _output_line(call)
+    return f"{'wrote' if call.replaces else 'changed'} {_file_names(call)}{how}{said}"
+
+
+def _describe_read(call: CallSummary) -> str:
+    """What was read: a file, or what a command shows."""
+    if call.reads and call.label == call.reads[0].path:
+        return f"read {_short_path(call.label)}{_line_count_text(call)}"
+    said = count_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
+    seen = f"looked at {clip_text(call.label, _MAX_LABEL_CHARS)}, {_shown_lines_text(call.outcome)}"
+    return seen + (said and f"; {said}")
+
+
+def _failure_stub(call: CallSummary, verbatim: bool, framed: int) -> Stub:
+    """A failed call: its telling lines as they stand, or one of them when it was mended since."""
+    changed = "ran" if call.label_source == "command" else "changed"
+    verbs = {"read": "read", "write": changed, "search": _describe_search(call)}
+    verb = verbs.get(call.kind, "ran")
+    since = "; the same succeeded later" if call.resolved else ""
+    label = clip_text(_short_path(call.label), _MAX_LABEL_CHARS)
+    head = f"{verb} {label}: {_ending_text(call)}{since}{_full_output_note(call)}"
+    body = call.outcome.body
+    if not verbatim:
+        told = first_error(body, _MAX_FINAL_LINE_CHARS)
+        return Stub(head + (told and f": {told}"))
+    lines = body.split("\n")
+    found = error_line_numbers(body, _MAX_ERROR_CHARS, _MAX_ERROR_LINES, _MAX_ERROR_LINE_CHARS)
+    numbers = _with_lines_between([0, *found] if found[:1] == [1] and not framed else found)
+    told = _with_holes(lines, numbers, call.outcome.lines, framed)
+    return Stub("\n".join([head, *told]), len(numbers))
+
+
+def _with_lines_between(numbers: list[int]) -> list[int]:
+    """The same with single lines between them: no shorter to leave out than to say."""
+    found: list[int] = []
+    for number in numbers:
+        if found and number - found[-1] == 2:
+            found.append(number - 1)
+        found.append(number)
+    return found
+
+
+def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> list[str]:
+    """Lines in their order, and in each gap how many are missing, the frame's with the first."""
+    told: list[str] = []
+    expected = -framed
+    for number in numbers:
+        if number > expected:
+            told.append(gap_line(number - expected, "lines"))
+        told.append("".join(cut(lines[number].rstrip(), _MAX_ERROR_LINE_CHARS)))
+        expected = number + 1
+    return [*told, gap_line(all - expected, "lines")] if all > expected else told
+
+
+def _ending_text(call: CallSummary) -> str:
+    """How a call ended, as far as it is known."""
+    ending = call.outcome
+    if ending.running:
+        return f"still running, session {ending.running}"
+    if ending.failed:
+        return f"failed, exit {ending.status}" if ending.status else "failed"
+    return "" if ending.status is None else f"exit {ending.status}"
+
+
+def _output_line(call: CallSummary) -> str:
+    """What a run says last, or a report first."""
+    if call.content == "page":
+        said = opening_text(call.outcome.body, _MAX_REPORT_CHARS)
+    else:
+        said = final_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
+    return said and f"; {said}"
+
+
+def _line_count_text(call: CallSummary) -> str:
+    ending = call.outcome
+    ranges = [line_range_text(span, ending.printed or ending.lines) for span in call.reads]
+    if len(call.reads) == 1 and ranges[0]:
+        return f", lines {ranges[0]}{' in part' if ending.is_truncated else ''}"
+    more = f" and {len(call.reads) - 1} more" if len(call.reads) > 1 else ""
+    return f"{more}, {_shown_lines_text(ending)}"
+
+
+def _shown_lines_text(ending: CallOutcome) -> str:
+    """How many lines were shown, and of how many."""
+    if ending.printed is None:
+        return f"{ending.lines:,} lines{' shown' if ending.is_truncated else ''}"
+    return f"{ending.lines:,}{f' of {ending.printed:,}' if ending.is_truncated else ''} lines"
+
+
+def _file_names(call: CallSummary) -> str:
+    names = [_short_path(span.path) for span in call.writes] or [
+        clip_text(call.label, _MAX_LABEL_CHARS)
+    ]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _describe_search(call: CallSummary) -> str:
+    """How a search is told: by its command, by what it lists, or by what it looks for."""
+    if call.label_source == "command":
+        return "ran"
+    listed = call.label_source == "name" and call.content == "listing"
+    return "listed" if listed else "searched for"
+
+
+def _search_count(call: CallSummary) -> str:
+    """How much a search found; in lines where these may be hits or not."""
+    body = call.outcome.body
+    more = " and more" if _TRUNCATED.search(body, max(0, len(body) - _NOTE_CHARS)) else ""
+    if call.content == "listing" and not call.outcome.is_truncated:
+        entries = count_entries(body)
+        count = _shown_lines_text(call.outcome) if entries is None else f"{entries:,} entries"
+        return f"{count}{more}"
+    counted = None if call.content == "listing" or call.outcome.is_truncated else count_hits(body)
+    if counted is None:
+        return f"{_shown_lines_text(call.outcome)}{more}"
+    hits, files = counted
+    return f"{hits:,} hits{f' in {files:,} files' if files > 1 else ''}{more}"
+
+
+def _short_path(path: str) -> str:
+    """A path by its last steps, if it has more: the call above has it whole."""
+    if "/" not in path or " " in path or "://" in path:
+        return clip_text(path, _MAX_LABEL_CHARS)
+    steps = path.strip("/").split("/")
+    return "/".join(steps[-3:]) if len(steps) > 3 else path

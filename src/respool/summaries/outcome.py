@@ -1,0 +1,382 @@
+"""Outcome of a call, parsed from its output."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..history.failures import (
+    error_line,
+    has_failed_ending,
+    is_write_confirmed,
+    is_write_refused,
+    strip_color,
+)
+from ..shapes.frame import full_output_path, split_frame
+from ..tools.use import ToolKind
+
+_HEAD_CHARS: Final = 2_000  # characters in which a frame around the output begins, if there is one
+_TAIL_CHARS: Final = 1_000  # characters in which a run says how it ended
+_LAST_LINES: Final = 6  # of them
+_MAX_LINE_CHARS: Final = 1_000  # characters of a line that are looked at
+_MAX_LINES: Final = 4_000  # lines that are searched for a failure
+
+_FRAME = re.compile(r"^(?:Wall time|Process exited|Exit code|Exit status)\b.*$", re.MULTILINE)
+_FRAMED = re.compile(r"^Output:[ ]?\n?", re.MULTILINE)
+_STATUS = re.compile(
+    r"^(?:process )?exit(?:ed)?(?: with)?(?: code| status)?:? (-?\d{1,3})\b"
+    r"|\bexit status (\d{1,3})\b",
+    re.IGNORECASE | re.MULTILINE,
+)
+# How agents say below an output how the run ended: Copilot, OpenHands, pi.
+_CLOSED = re.compile(
+    r"(?:(?:\n|\A)(?:[<\[][^\n<>\[\]]{1,120}\bexit code -?\d{1,10}\.?[>\]]"
+    r"|\[(?:Current working directory|Python interpreter): [^\n]{1,500}\]"
+    r"|Command exited with code -?\d{1,10})){1,4}\s{0,4}\Z"
+)
+# And around it: Gemini CLI and qwen-code, mini-swe-agent.
+_OPENED = re.compile(
+    r"(?:Command: (?:[^\n]*+\n)+?Directory: [^\n]*+\n)?(?:Output|Stdout): "
+    r"|<returncode>-?\d{1,10}</returncode>\s{0,4}<output>\n?"
+)
+_NOTED = re.compile(
+    r"(?:(?:\n|\A)(?:</output>|Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}"
+    r"|Signal: [^\n]{1,20}|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}"
+    r"\s{0,4}\Z"
+)
+_ENDED = re.compile(
+    r"exit(?:ed with)?(?: exit)? code:? (-?\d{1,10})|<returncode>(-?\d{1,10})<", re.IGNORECASE
+)
+# Above a file that is shown, and below it: OpenHands, opencode, pi, Copilot.
+_SHOWN = re.compile(
+    r"Here's the result of running `cat -n` on [^\n]{1,500}:\n|<file>\n"
+    r"|<path>[^\n]{1,1000}</path>\n<type>\w{1,20}</type>\n<(?:content|entries)>\n"
+)
+_BELOW = re.compile(
+    r"\n{1,2}(?:\((?:End of file|Showing lines|Output capped|\d{1,9} entries)[^\n]{0,200}\)\n"
+    r"</(?:content|entries|file)>"
+    r"|\[(?:\d{1,9} more lines in file|Showing lines \d|Output truncated)[^\n]{0,300}\]"
+    r"|\.\.\. \(\d{1,9} more lines not shown[^\n]{0,100}\))\s{0,4}\Z"
+)
+_TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above what it shows in part
+_TRUNCATION_NOTES: Final = ("<persisted-output>", "Output too large", "...output truncated")
+_COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
+_RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
+_ERROR_PATTERN = re.compile(
+    r"error|exception|traceback|fail|fatal|panic|denied|not found|no such|cannot|could not|abort"
+    r"|undefined|unexpected|expected|rejected|refused|doesn't want|the user said|assert"
+    r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E] |^\s*> {2}",  # one space behind it: npm says what it runs
+    re.IGNORECASE,
+)
+# One of these is in each line that tells, as long as it is ASCII: quick to look for.
+_ERROR_WORDS = (
+    "error", "fail", "except", "traceback", "fatal", "panic", "denied", "not", "no such", "abort",
+    "undefined", "expected", "rejected", "refused", "t want", "the user said", "assert", "should",
+    "got",
+)  # fmt: skip
+_PROGRESS = re.compile(r"\S{1,300} [.sx]+ *(?:\[ *\d{1,3}%\])?")
+_RULES = "=-─━═_*~ "  # what lines are drawn with
+_UNSAYING = re.compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
+_FILE_POSITION = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
+_SUMS_UP = re.compile(
+    r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
+    r"issues?|problems?|failures?)\b|^(?:ok|PASS|FAIL|DONE)\b|^Tests?:|^test result:|^BUILD\b"
+    r"|\bFinished\b|files? changed",
+    re.MULTILINE,
+)
+# Of several such lines, the one that says most of how a run ended.
+_TESTED = (re.compile(r"\b\d+ fail"), re.compile(r"\b\d+ pass"), _SUMS_UP)
+# One of these is in each line that sums up.
+_SUMMING = (
+    "pass", "fail", "test", "example", "skipped", "error", "warning", "issue", "problem", "ok",
+    "PASS", "FAIL", "DONE", "Test", "BUILD", "Finished", "changed",
+)  # fmt: skip
+
+
+class CallOutcome(Struct, frozen=True, gc=False):
+    """How a call ended, and what it printed without the frame around it."""
+
+    body: str
+    failed: bool = False
+    status: int | None = None
+    running: str = ""  # the session in which it still runs
+    command: str = ""  # what ran, where the frame says so
+    succeeded: bool = False  # it is known to have ended well; else nothing may tell how it ended
+    printed: int | None = None  # how many lines it printed, where the body is only some of them
+    full_output: str = ""  # the file that has all of it, where the body is only some of it
+
+    @property
+    def lines(self) -> int:
+        """How many lines are shown of it."""
+        return count_lines(self.body)
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether its agent showed only some of its lines."""
+        return bool(self.full_output) or (self.printed is not None and self.printed > self.lines)
+
+
+class _ParsedResult(Struct, frozen=True, gc=False):
+    """A result taken out of its frame."""
+
+    body: str
+    status: int | None
+    running: str = ""
+    command: str = ""
+    printed: int | None = None
+
+
+class _Metadata(Struct):
+    exit_code: int | None = None
+
+
+class _Wrapped(Struct):
+    output: str
+    metadata: _Metadata | None = None
+
+
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+
+
+def count_lines(text: str) -> int:
+    """The lines of a text; a last line break begins no other."""
+    return text.count("\n") + (not text.endswith("\n")) if text else 0
+
+
+def parse_outcome(text: str, flagged: bool, kind: ToolKind) -> CallOutcome:
+    """How a call of this kind ended that printed this; `flagged`: its sender marked it failed."""
+    kept = full_output_path(text)
+    text = _strip_notes(text) if kind == "read" else strip_color(text)
+    if kept and text.startswith(_TRUNCATION_NOTES):
+        text = split_frame(text).body
+    opened = _parse_json_result(text) if text.startswith("{") else _parse_enclosed_result(text)
+    if opened is None:
+        opened = _parse_framed_result(text)
+    failed = flagged or _is_failed(opened, kind)
+    known = opened.status == 0 or (kind == "write" and is_write_confirmed(opened.body))
+    well = known and not failed
+    return CallOutcome(
+        opened.body,
+        failed,
+        opened.status,
+        opened.running,
+        opened.command,
+        well,
+        opened.printed,
+        kept,
+    )
+
+
+def _strip_notes(text: str) -> str:
+    """A file without what its tool says above it, and its agent below; not how a command ended."""
+    if _OPENED.match(text):
+        return text
+    shown = _SHOWN.match(text)
+    start, end = shown.end() if shown else 0, len(text) - len(split_frame(text).note)
+    below = _BELOW.search(text, max(start, end - _HEAD_CHARS), end)
+    return text[start : below.start() if below else end]
+
+
+def _parse_json_result(text: str) -> _ParsedResult | None:
+    """Output in a JSON object beside its exit code."""
+    if '"metadata"' not in text[-_TAIL_CHARS:]:
+        return None
+    try:
+        found = _WRAPPED.decode(text)
+    except (msgspec.DecodeError, UnicodeError):
+        return None
+    return _ParsedResult(found.output, found.metadata.exit_code if found.metadata else None)
+
+
+def _parse_enclosed_result(text: str) -> _ParsedResult | None:
+    """Output above lines that say how it ended, or between such lines."""
+    opened = _OPENED.match(text)
+    closed = (_NOTED if opened else _CLOSED).search(text, max(0, len(text) - _TAIL_CHARS))
+    if closed is None:
+        return None
+    said = _ENDED.search(closed[0]) or (_ENDED.search(opened[0]) if opened else None)
+    if opened is None and said is None:
+        return None
+    start = 0 if opened is None else min(opened.end(), closed.start())
+    return _ParsedResult(text[start : closed.start()], _status(said))
+
+
+def _parse_framed_result(text: str) -> _ParsedResult:
+    """Output below lines that say how the run went."""
+    head = text[:_HEAD_CHARS]
+    frame = _FRAME.search(head) if "Output:" in head else None
+    begins = _FRAMED.search(head, frame.end()) if frame else None
+    if begins is None:
+        said = _STATUS.match(text)
+        body = text[said.end() :].lstrip("\n") if said else text
+        return _ParsedResult(body, _status(said))
+    said = _STATUS.search(text, 0, begins.start())
+    running = _RUNNING.search(text, 0, begins.start())
+    command = _COMMAND.match(text)
+    total = _TOTAL.match(text, begins.end())
+    return _ParsedResult(
+        text[total.end() if total else begins.end() :],
+        _status(said),
+        running[1] if running else "",
+        command[1] if command else "",
+        int(total[1]) if total else None,
+    )
+
+
+def _status(found: re.Match[str] | None) -> int | None:
+    return int(found[1] or found[2]) if found else None
+
+
+def _is_failed(opened: _ParsedResult, kind: ToolKind) -> bool:
+    """Whether a call failed by its own account; what a file says is no account of a call."""
+    if kind == "search":
+        return opened.status is not None and opened.status > 1
+    if opened.status:
+        return True
+    if kind == "write":
+        return is_write_refused(opened.body)
+    if kind != "run":
+        return False
+    tail = opened.body[-_TAIL_CHARS:]
+    lower = tail.lower()
+    last = _STATUS.search(tail) if "exit" in lower else None
+    if last and _status(last):
+        return True
+    return has_failed_ending(tail)
+
+
+def error_line_numbers(
+    body: str, budget: int, limit: int, longest: int = _MAX_LINE_CHARS
+) -> list[int]:
+    """The numbers of the first lines that say what went wrong, or else of the last lines.
+
+    As many as there is room for; of a line at most `longest` characters will be said.
+    """
+    lines = body.split("\n")[:_MAX_LINES]
+    found: list[int] = []
+    for tells in (_is_error_line, _has_file_position):
+        for number, line in enumerate(lines):
+            told = tells(line[:_MAX_LINE_CHARS]) or (
+                number and _is_error_heading(lines[number - 1])
+            )
+            if told and number not in found and not _is_progress(line):
+                budget -= min(len(line), longest) + 1
+                if len(found) == limit or (budget < 0 and found):
+                    return sorted(found)
+                found.append(number)
+    if found:
+        return sorted(found)
+    return [n for n in range(max(0, len(lines) - 2), len(lines)) if lines[n].strip()]
+
+
+def _is_error_line(line: str) -> bool:
+    """Whether a line says that something went wrong."""
+    if line.isascii() and line.lstrip()[:1] not in ("E", "e", ">"):
+        small = line.lower()
+        if not any(word in small for word in _ERROR_WORDS):
+            return False
+    return _ERROR_PATTERN.search(line) is not None
+
+
+def _is_error_heading(line: str) -> bool:
+    """Whether a line only says that an error follows: OpenHands puts it on the next one."""
+    return line.rstrip().upper() in ("ERROR:", "ERRORS:", "FAILED:", "FATAL:")
+
+
+def _is_progress(line: str) -> bool:
+    """Whether a line only says how far a run is: dots after a name, whatever that is."""
+    return line[-2:].strip(" ") in (".", "..", "%]", "x", "s") and bool(_PROGRESS.fullmatch(line))
+
+
+def _has_file_position(line: str) -> bool:
+    """Whether a line names a line of a file."""
+    return ":" in line and _FILE_POSITION.search(line) is not None
+
+
+def _is_total_line(line: str) -> bool:
+    """Whether a line counts what a run did, or says how it ended."""
+    return any(word in line for word in _SUMMING) and _SUMS_UP.search(line) is not None
+
+
+def first_error(body: str, budget: int) -> str:
+    """The first line that says what went wrong; a mere count of errors only if nothing else."""
+    line = " ".join(error_line(body).split())
+    if not _is_total_line(line):
+        return clip_text(line, budget)
+    lines = body.split("\n")
+    found = [" ".join(lines[number].split()) for number in error_line_numbers(body, 2_000, 8)]
+    better = [line for line in found if not _is_total_line(line)]
+    return clip_text((better or [line])[0], budget)
+
+
+def count_line(body: str, budget: int) -> str:
+    """The line with counts among the last ones; nothing where there is none."""
+    said = final_line(body, budget)
+    return said if _is_total_line(said) else ""
+
+
+def error_lines(body: str, budget: int, limit: int) -> list[str]:
+    """Those lines, nearly as they stand: what is too long is cut at its end."""
+    lines = body.split("\n")
+    return [
+        clip_text(lines[number].rstrip(), budget)
+        for number in error_line_numbers(body, budget, limit)
+    ]
+
+
+def final_line(body: str, budget: int) -> str:
+    """The line that sums a run up: of its last lines the one with counts, else the last to tell."""
+    start = body.rfind("\n", 0, max(0, len(body) - _TAIL_CHARS)) + 1
+    lines = [line[:_MAX_LINE_CHARS].strip(_RULES) for line in body[start:].split("\n")]
+    tail = [line for line in lines if not _UNSAYING.fullmatch(line)]
+    if not tail:
+        return ""
+    sums = [line for line in reversed(tail[-_LAST_LINES:]) if _is_total_line(line)]
+    best = (line for tells in _TESTED for line in sums if tells.search(line))
+    return clip_text(" ".join(next(best, tail[-1]).split()), budget)
+
+
+def opening_text(body: str, budget: int) -> str:
+    """The first words of a report: its heading, if it has one, and the first line below that."""
+    said: list[str] = []
+    for line in body[:_HEAD_CHARS].split("\n"):
+        text = " ".join(line.split())
+        if not text.strip("#*-= "):
+            continue
+        said.append(text.strip("#* ") if text.startswith("#") else text)
+        if not text.startswith("#") or len(said) > 1:
+            break
+    return clip_text(": ".join(said), budget)
+
+
+def clip_text(text: str, budget: int) -> str:
+    """A text that fits, cut between words where that is possible."""
+    if len(text) <= budget:
+        return text
+    cut = text[: max(budget - 1, 0)]
+    border = cut.rfind(" ")
+    return (cut[:border] if border > budget // 2 else cut).rstrip(" ,;:") + "…"
+
+
+def argument_strings(arguments: str) -> dict[str, str]:
+    """The texts among the arguments of a call, by name; a list of words is one text."""
+    if not arguments.startswith("{"):
+        return {}
+    try:
+        found: object = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    texts: dict[str, str] = {}
+    for name, value in cast(dict[str, object], found).items():
+        if isinstance(value, str):
+            texts[name] = value
+        elif isinstance(value, list) and all(
+            isinstance(one, str) for one in cast(list[object], value)
+        ):
+            texts[name] = " ".join(cast(list[str], value))
+    return texts

@@ -1,1 +1,0 @@
-"""What each program does, by its words."""

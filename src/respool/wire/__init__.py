@@ -1,0 +1,1 @@
+"""Requests as bytes or objects: taken apart and put together again."""

@@ -1,0 +1,371 @@
+"""Request bodies as bytes, text or objects: unchanged messages keep bytes or identity."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from ..errors import PlainText, UnreadableRequest
+from .base import (
+    HISTORY_FIELDS,
+    NO_HISTORY_MESSAGE,
+    PLAIN_TEXT_MESSAGE,
+    Fields,
+    NewMessage,
+    Piece,
+    RequestBody,
+    SourceRun,
+    chain_hashes,
+)
+from .json import JSON, Object, compact_json, decode_json, encode_like
+from .layout import Layout, SplicedBody, parse_layout
+from .layout_cache import LayoutCache
+from .message_identity import (
+    count_breakpoints,
+    identity_bytes,
+    strip_breakpoints,
+    text_identity,
+    with_string_content,
+)
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
+
+
+def as_plain_data(at: int, message: object) -> JSON:
+    """A message as plain data; the same object where it is that already."""
+    try:
+        return message if _is_plain(message) else _convert(at, message)
+    except RecursionError:
+        return message  # whoever reads it says what is wrong
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, cast(Object, value).values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, cast(list[Any], value)))
+    return type(value) in _SCALARS
+
+
+def _convert(at: int, value: object) -> JSON:
+    if isinstance(value, dict):
+        return {key: _convert(at, one) for key, one in cast(Object, value).items()}
+    if isinstance(value, list | tuple):
+        return [_convert(at, one) for one in cast(list[Any], value)]
+    if type(value) in _SCALARS:
+        return value
+    try:
+        told = _dump(value)
+    except Exception as error:
+        raise _not_json_error(at, value) from error
+    if not _is_plain(told):
+        raise _not_json_error(at, value)
+    return told
+
+
+def _dump(value: object) -> object:
+    """What the SDKs of Anthropic, OpenAI and Google put into a request for a value."""
+    if isinstance(value, str):  # of a type of its own: a role as an enumeration, say
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    if not hasattr(value, "model_dump"):
+        return msgspec.to_builtins(value)  # bytes in base64, dates, enumerations
+    return cast(Any, value).model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_unset=True,
+        exclude=getattr(value, "__api_exclude__", None),
+        warnings=False,
+    )
+
+
+def _not_json_error(at: int, value: object) -> UnreadableRequest:
+    kind = type(value).__name__
+    return UnreadableRequest(
+        f"Message {at} holds a {kind} object, which is no JSON; pass plain data."
+    )
+
+
+_TEXT_HISTORY_FIELDS = (None, "messages")  # where messages of words are spelled in two ways
+_NOTHING_SPLICED = SplicedBody(b"", [], [])
+
+
+class BytesBody:
+    """A request as bytes."""
+
+    can_share = False  # there are no objects that could be shared
+
+    def __init__(self, body: bytes, layout: Layout | None = None) -> None:
+        self.layout = parse_layout(body) if layout is None else layout
+        self.history_field = self.layout.history_field
+        self._body = body
+        self._view = memoryview(body)
+        self._starts, self._ends = self.layout.starts, self.layout.ends
+        self._decoded: dict[int, JSON] = {}
+        self._identities: dict[int, Any] = {}
+
+    @property
+    def fields(self) -> Fields | None:
+        """Every field but the history, each decoded when first asked for."""
+        return self.layout.fields
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def message(self, at: int) -> JSON:
+        """One message, decoded when first asked for."""
+        if at not in self._decoded:
+            self._decoded[at] = decode_json(self._raw(at), f"message {at}")
+        return self._decoded[at]
+
+    def _raw(self, at: int) -> memoryview:
+        return self._view[self._starts[at] : self._ends[at]]
+
+    def identity(self, at: int) -> Any:
+        """Bytes that stand for the message without its marks, worked out once."""
+        if at not in self._identities:
+            self._identities[at] = self._identity(at)
+        return self._identities[at]
+
+    def _identity(self, at: int) -> Any:
+        raw = self._raw(at)
+        said = text_identity(raw) if self.history_field in _TEXT_HISTORY_FIELDS else None
+        if said is not None:
+            return said
+        return identity_bytes(bytes(raw), self.message(at)) if self._has_breakpoint(at) else raw
+
+    def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """The same for a run of messages, or for all."""
+        return map(self.identity, range(start, len(self) if stop is None else stop))
+
+    def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
+        """A hash of every prefix of the history; those of a known one are not worked out again."""
+        known = self.layout.prefix_keys
+        if not known or known[0] != first:
+            known = [first]
+        keys = chain_hashes(known, self.identities(len(known) - 1), seed)
+        self.layout.prefix_keys = keys
+        return keys
+
+    def breakpoint_rows(self) -> Sequence[int]:
+        """The messages that may carry marks."""
+        return self.layout.breakpoint_rows
+
+    def _has_breakpoint(self, at: int) -> bool:
+        marked = self.layout.breakpoint_rows
+        spot = bisect_left(marked, at)
+        return spot < len(marked) and marked[spot] == at
+
+    def head_bytes(self, names: Sequence[str]) -> bytes:
+        """Bytes that stand for these fields."""
+        return b"" if self.layout.fields is None else self.layout.fields.head(names)
+
+    def encode(self, at: int | None, message: JSON) -> bytes | None:
+        """Bytes of the new message, with those of every block it shares with the old one."""
+        if at is None:
+            return msgspec.json.encode(message)
+        return encode_like(self._raw(at), self.message(at), message)
+
+    def splice(self, pieces: Sequence[Piece]) -> Any:
+        """The body with these messages; the rest keeps its bytes."""
+        if not self._starts:
+            return self._body
+        pieces = [
+            one if isinstance(one, SourceRun) or one.message is None else _by_bytes(one)
+            for one in pieces
+        ]
+        known, same = self._last_spliced(pieces)
+        between = self._body[self._ends[0] : self._starts[1]] if len(self._starts) > 1 else b","
+        done = known.stops[same - 1] if same else 0
+        out: list[Any] = [memoryview(known.out)[:done] if same else self._view[: self._starts[0]]]
+        stops, at = known.stops[:same], done or self._starts[0]
+        for number in range(same, len(pieces)):
+            if number:
+                out.append(self._gap(pieces[number - 1], pieces[number], between))
+                at += len(out[-1])
+            out.append(self._bytes_of(pieces[number]))
+            at += len(out[-1])
+            stops.append(at)
+        out.append(self._view[self._ends[-1] :])
+        joined = b"".join(out)
+        told = next(
+            (n for n in range(same, len(pieces)) if not _has_fixed_bytes(pieces[n])), len(pieces)
+        )
+        self.layout.spliced = SplicedBody(joined, pieces[:told], stops[:told])
+        return joined
+
+    def _last_spliced(self, pieces: list[Piece]) -> tuple[SplicedBody, int]:
+        """What was put together last, and how many of the first pieces are the same again."""
+        known = self.layout.spliced
+        if known is None:
+            return _NOTHING_SPLICED, 0
+        least, most = 0, min(len(known.pieces), len(pieces))
+        while least < most:
+            middle = (least + most + 1) // 2
+            if known.pieces[least:middle] == pieces[least:middle]:
+                least = middle
+            else:
+                most = middle - 1
+        return known, least
+
+    def _bytes_of(self, piece: Piece) -> Any:
+        if isinstance(piece, SourceRun):
+            return self._view[self._starts[piece.start] : self._ends[piece.stop - 1]]
+        if piece.encoded is not None:
+            return piece.encoded
+        return self.encode(piece.source, piece.message)
+
+    def _gap(self, before: Piece, after: Piece, between: bytes) -> Any:
+        """The separator between two: the source's own where they are neighbours there too."""
+        previous = before.stop - 1 if isinstance(before, SourceRun) else before.source
+        at = after.start if isinstance(after, SourceRun) else after.source
+        if at is None or previous is None or at != previous + 1:
+            return between
+        return self._view[self._ends[previous] : self._starts[at]]
+
+
+def _by_bytes(piece: NewMessage) -> NewMessage:
+    """A piece by its bytes alone, where they are known: those of late are not kept as objects."""
+    return piece if piece.encoded is None else NewMessage(piece.source, None, piece.encoded)
+
+
+def _has_fixed_bytes(piece: Piece) -> bool:
+    """Whether a piece says which bytes it is, so that the same piece is the same bytes."""
+    return isinstance(piece, SourceRun) or piece.encoded is not None
+
+
+class TextBody(BytesBody):
+    """A request as JSON text."""
+
+    def __init__(self, body: str) -> None:
+        try:
+            super().__init__(body.encode())
+        except UnicodeEncodeError as error:
+            raise UnreadableRequest("The text holds a lone surrogate: it is no JSON.") from error
+
+    def splice(self, pieces: Sequence[Piece]) -> Any:
+        """The body with these messages; the rest keeps its bytes."""
+        return super().splice(pieces).decode()
+
+
+_NOT_CONVERTED = object()
+
+
+class ObjectBody:
+    """A request dict, or a bare list of messages; an SDK's objects are read as it sends them."""
+
+    def __init__(
+        self,
+        request: Object | list[JSON],
+        breakpoint_rows: Sequence[int] | None = None,
+        *,
+        shares: bool = False,
+    ) -> None:
+        self._request = request
+        self.can_share = shares
+        self._breakpoint_rows = (
+            breakpoint_rows  # the messages with marks, where the caller knows them
+        )
+        self.history_field = None if isinstance(request, list) else _history_field(request)
+        self.fields: Fields | None = None if isinstance(request, list) else request
+        self._messages = (
+            request if isinstance(request, list) else _history(request, self.history_field)
+        )
+        # Who shares its messages has read them from JSON, and asks for them again and again.
+        self._plain = self._messages if shares else [_NOT_CONVERTED] * len(self._messages)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def message(self, at: int) -> JSON:
+        """One message, as plain data."""
+        if self._plain[at] is _NOT_CONVERTED:
+            self._plain[at] = as_plain_data(at, self._messages[at])
+        return self._plain[at]
+
+    def identity(self, at: int) -> Any:
+        """Bytes that stand for the message without its marks."""
+        bare = with_string_content(strip_breakpoints(self.message(at)))
+        told = compact_json(bare).encode("utf-8", "surrogatepass")
+        if isinstance(bare, str):
+            return b'"' + told  # a string that looks like an object is none
+        if not told:  # nothing that could stand for it
+            raise UnreadableRequest(f"Message {at} is nested too deeply.")
+        return told
+
+    def identities(self, start: int = 0, stop: int | None = None) -> Iterator[Any]:
+        """The same for a run of messages, or for all."""
+        return map(self.identity, range(start, len(self) if stop is None else stop))
+
+    def prefix_keys(self, first: bytes, seed: int) -> list[bytes]:
+        """A hash of every prefix of the history."""
+        return chain_hashes([first], self.identities(), seed)
+
+    def breakpoint_rows(self) -> Sequence[int]:
+        """The messages that carry marks."""
+        if self._breakpoint_rows is None:
+            self._breakpoint_rows = [
+                at for at in range(len(self)) if count_breakpoints(self.message(at))
+            ]
+        return self._breakpoint_rows
+
+    def head_bytes(self, names: Sequence[str]) -> bytes:
+        """Bytes that stand for these fields."""
+        told = [(self.fields or {}).get(name) for name in names]
+        return compact_json(told).encode("utf-8", "surrogatepass")
+
+    def encode(self, at: int | None, message: JSON) -> bytes | None:
+        """Objects are wanted, so there are none."""
+        return None
+
+    def splice(self, pieces: Sequence[Piece]) -> Any:
+        """The dict or list with these messages."""
+        messages: list[JSON] = []
+        for piece in pieces:
+            if isinstance(piece, SourceRun):
+                messages += self._messages[piece.start : piece.stop]
+            else:
+                messages.append(piece.message)
+        if self.history_field is None:
+            return messages
+        return {**cast(Object, self._request), self.history_field: messages}
+
+
+def _history_field(request: Object) -> str:
+    for name in HISTORY_FIELDS:
+        if name in request:
+            return name
+    raise UnreadableRequest(NO_HISTORY_MESSAGE)
+
+
+def _history(request: Object, field: str | None) -> list[JSON]:
+    history: object = request.get(field or "")
+    if isinstance(history, str):
+        raise PlainText(PLAIN_TEXT_MESSAGE)
+    if not isinstance(history, list):
+        raise UnreadableRequest(f"Field {field!r} is not a list of messages.")
+    return cast(list[JSON], history)
+
+
+def read_body(request: object, layouts: LayoutCache | None = None) -> RequestBody:
+    """The request's history and fields, whatever type it comes in; read already, it stays so.
+
+    Where bodies of late are at hand, one that extends them is read only where it is new.
+    """
+    if isinstance(request, BytesBody | TextBody | ObjectBody):
+        return request
+    if isinstance(request, str):
+        return TextBody(request)
+    if isinstance(request, bytes | bytearray):
+        body = bytes(request)
+        return BytesBody(body, None if layouts is None else layouts.parse_layout(body))
+    if isinstance(request, dict | list):
+        return ObjectBody(cast("Object | list[JSON]", request))
+    kind = type(request).__name__
+    raise UnreadableRequest(f"A request is bytes, text, a dict or a list of messages, not {kind}.")

@@ -1,0 +1,364 @@
+"""Byte layout of a request: offsets of its messages and its lazily decoded fields."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from ..errors import PassedThrough, PlainText, UnreadableRequest
+from .base import HISTORY_FIELDS, NO_HISTORY_MESSAGE, PLAIN_TEXT_MESSAGE, Fields, Piece, SourceRun
+from .json import decode_json, describe_json_error
+from .message_identity import BREAKPOINT_FIELDS
+
+Spans = tuple[list[int], list[int]]  # where each message starts, and where it ends
+
+_JSON_SPACE = b" \t\r\n"
+_BETWEEN = re.compile(rb"[\s,]*")
+_OPENING = re.compile(rb"\s*:\s*\[")
+
+
+def candidate_spans(body: bytes, field: str | None, raws: list[msgspec.Raw]) -> Iterator[Spans]:
+    """Where each message may start and end in the body, for every array that holds the same."""
+    key = f'"{field}"'.encode()
+    at = body.find(key) if field is not None else body.index(b"[")
+    while at >= 0:
+        opening = _OPENING.match(body, at + len(key)) if field is not None else None
+        start = opening.end() if opening else at + 1
+        found = spans_from(body, start, raws) if opening or field is None else None
+        if found is not None:
+            yield found
+        at = body.find(key, at + 1) if field is not None else -1
+
+
+def spans_from(body: bytes, at: int, raws: list[msgspec.Raw]) -> Spans | None:
+    """The spans of these messages if they, and the end of the array, are what follows here."""
+    gap = _BETWEEN.match(body, at)
+    start = gap.end() if gap else at
+    if not body.startswith(bytes(raws[0]), start):
+        return None
+    if len(raws) == 1:
+        end = start + len(raws[0])
+        return ([start], [end]) if _is_closed(body, end) else None
+    return _even_spans(body, start, raws) or _compared_spans(body, start, raws)
+
+
+def _even_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans | None:
+    """The spans when all separators are as long as the first: what every serialiser writes."""
+    first_gap = _BETWEEN.match(body, start + len(raws[0]))
+    width = first_gap.end() - first_gap.start() if first_gap and len(raws) > 1 else 0
+    starts = list(accumulate((len(raw) + width for raw in raws), initial=start))
+    starts.pop()
+    ends = [at + len(raw) for at, raw in zip(starts, raws, strict=True)]
+    last = bytes(raws[-1])
+    if not body.startswith(last, starts[-1]) or not _is_closed(body, ends[-1]):
+        return None
+    gap = body[ends[0] : ends[0] + width]
+    if any(
+        body[e:s] != gap or body[s] in _JSON_SPACE for e, s in zip(ends, starts[1:], strict=False)
+    ):
+        return None
+    return starts, ends
+
+
+def _compared_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans | None:
+    """The spans with separators of any length, each message compared."""
+    starts: list[int] = []
+    ends: list[int] = []
+    for raw in raws:
+        gap = _BETWEEN.match(body, start)
+        at = gap.end() if gap else start
+        if not body.startswith(bytes(raw), at):
+            return None
+        start = at + len(raw)
+        starts.append(at)
+        ends.append(start)
+    return (starts, ends) if _is_closed(body, start) else None
+
+
+def _is_closed(body: bytes, at: int) -> bool:
+    gap = _BETWEEN.match(body, at)
+    return gap is not None and body[gap.end() : gap.end() + 1] == b"]"
+
+
+_T = TypeVar("_T")
+
+
+class _Envelope(Struct, gc=False):
+    """The request's fields as slices; the history as one slice a message."""
+
+    messages: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+    input: list[msgspec.Raw] | str | msgspec.UnsetType | None = msgspec.UNSET
+    contents: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_BREAKPOINT_KEYS = {
+    "messages": tuple(f'"{mark}"'.encode() for mark in BREAKPOINT_FIELDS),
+    "input": (b'"prompt_cache_breakpoint"',),
+    "contents": (),
+}
+_EMPTIED_HISTORY = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
+_WHITESPACE = b" \t\r\n"
+_MAX_COMPLETED = 16  # models and outputs with which the same fields came
+
+
+class LazyFields(dict[str, Any]):
+    """The request's fields beside the history, each decoded when it is read."""
+
+    def __init__(self, raws: dict[str, msgspec.Raw], history: str) -> None:
+        super().__init__({key: raw for key, raw in raws.items() if key != history})
+        self._raws = raws
+        self._history = history
+        self._heads: dict[tuple[str, ...], bytes] = {}
+        self._extended: dict[tuple[tuple[str, str | int], ...], LazyFields] = {}
+        self.derived: dict[Hashable, Any] = {}  # what follows from them alone, by who wants it
+
+    def with_extra(self, more: Mapping[str, str | int]) -> LazyFields:
+        """The same with what is known from elsewhere: the model that a URL names, say."""
+        key = tuple(more.items())
+        found = self._extended.get(key)
+        if found is None:
+            if len(self._extended) >= _MAX_COMPLETED:
+                self._extended.clear()
+            raws = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in more.items()}
+            found = self._extended[key] = LazyFields({**self._raws, **raws}, self._history)
+        return found
+
+    def raw(self, key: str) -> msgspec.Raw:
+        """The field's own bytes."""
+        return self._raws[key]
+
+    def head(self, names: Sequence[str]) -> bytes:
+        """The bytes of these fields, put together once."""
+        key = tuple(names)
+        if key not in self._heads:
+            self._heads[key] = b"|".join(bytes(self._raws[name]) for name in key if name in self)
+        return self._heads[key]
+
+    def __getitem__(self, key: str) -> Any:
+        value = super().__getitem__(key)
+        if isinstance(value, msgspec.Raw):
+            value = decode_json(value, f"field {key!r}")
+            self[key] = value
+        return value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The field, decoded, or the default."""
+        return self[key] if key in self else default  # noqa: SIM401 (dict.get decodes nothing)
+
+
+def cached_on_fields(fields: Fields, what: str, work: Callable[[], _T]) -> _T:
+    """What follows from the fields of a request alone; worked out once for those that last."""
+    if not isinstance(fields, LazyFields):
+        return work()
+    known = fields.derived
+    if what not in known:
+        known[what] = work()
+    return known[what]
+
+
+def _raw_fields(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _FIELDS.decode(body)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UnreadableRequest(
+            f"The JSON is malformed: {describe_json_error(error, body)}."
+        ) from error
+
+
+class SplicedBody(Struct, frozen=True):
+    """A body as it went out, and the first pieces that it was put together from.
+
+    Those say themselves which bytes they are, or which messages of the source.
+    """
+
+    out: bytes
+    pieces: list[Piece]
+    stops: list[int]  # where each of them ends in it
+
+    def truncate(self, shared: int) -> SplicedBody:
+        """Only what is made of the first messages of the source, or of bytes of its own."""
+        count = len(self.pieces) if shared > 1 else 0  # else separators may be others
+        while count and not _is_within(self.pieces[count - 1], shared):
+            count -= 1
+        return SplicedBody(self.out, self.pieces[:count], self.stops[:count])
+
+
+def _is_within(piece: Piece, shared: int) -> bool:
+    last = piece.stop - 1 if isinstance(piece, SourceRun) else piece.source
+    return last is not None and last < shared
+
+
+class Layout(Struct):
+    """The bytes of a request, and where its messages start and end in them."""
+
+    body: bytes
+    history_field: str | None  # of the history; None: the body is a bare list
+    starts: list[int]
+    ends: list[int]
+    fields: LazyFields | None
+    breakpoint_rows: list[int]  # the messages that may carry marks
+    shared_count: int = 0  # messages that it has in common with the one that it was grown from
+    prefix_keys: list[bytes] = []  # hashes of the prefixes of its history, as far as somebody asked
+    spliced: SplicedBody | None = None  # what it went out as
+
+
+class RequestFrame(Struct, frozen=True):
+    """What stands around the history of a request, and the fields that it holds."""
+
+    before: bytes
+    after: bytes
+    history_field: str
+    fields: LazyFields
+
+
+def frame_of(layout: Layout) -> RequestFrame | None:
+    """What stands around a history; None: there is no message, or no field."""
+    if not layout.starts or layout.history_field is None or layout.fields is None:
+        return None
+    before, after = layout.body[: layout.starts[0]], layout.body[layout.ends[-1] :]
+    return RequestFrame(before, after, layout.history_field, layout.fields)
+
+
+def layout_in_frame(frame: RequestFrame, body: bytes) -> Layout | None:
+    """The layout of a request that differs from a known one in nothing but its messages.
+
+    None: it differs in more. What stands around them means the same wherever it stands.
+    """
+    start, stop = len(frame.before), len(body) - len(frame.after)
+    if start >= stop or not body.startswith(frame.before) or not body.endswith(frame.after):
+        return None
+    spans = _spans_of(body, start, body[start:stop])
+    if spans is None:
+        return None
+    marked = _breakpoint_rows(body, frame.history_field, *spans, 0)
+    return Layout(body, frame.history_field, *spans, frame.fields, marked)
+
+
+def parse_layout(body: bytes) -> Layout:
+    """The layout of a request."""
+    field, raws = _split_history(body)
+    starts, ends, fields = _locate_messages(body, field, raws)
+    return Layout(body, field, starts, ends, fields, _breakpoint_rows(body, field, starts, ends, 0))
+
+
+def extend_layout(known: Layout, body: bytes) -> Layout | None:
+    """The layout of a request that differs from a known one only in its last messages.
+
+    None: it differs in more, or what is new cannot be told for sure.
+    """
+    closing = memoryview(known.body)[known.ends[-1] :] if known.ends else memoryview(b"")
+    shared = _count_shared_messages(known, body)
+    if not shared or not body.endswith(closing):
+        return None
+    start, stop = known.ends[shared - 1], len(body) - len(closing)
+    spans = _new_spans(body, start, stop)
+    if spans is None:
+        return None
+    starts, ends = known.starts[:shared] + spans[0], known.ends[:shared] + spans[1]
+    marked = [at for at in known.breakpoint_rows if at < shared]
+    marked += _breakpoint_rows(body, known.history_field, starts, ends, shared)
+    keys = known.prefix_keys[: shared + 1]
+    joined = None if known.spliced is None else known.spliced.truncate(shared)
+    return Layout(
+        body, known.history_field, starts, ends, known.fields, marked, shared, keys, joined
+    )
+
+
+def _count_shared_messages(known: Layout, body: bytes) -> int:
+    """How many of the first messages stand in both, at the same places."""
+    view, starts, ends = memoryview(known.body), known.starts, known.ends
+    if not ends or not body.startswith(view[: starts[0]]):
+        return 0
+    least, most = 0, len(ends)
+    while least < most:
+        middle = (least + most + 1) // 2
+        start = ends[least - 1] if least else starts[0]
+        if body.startswith(view[start : ends[middle - 1]], start):
+            least = middle
+        else:
+            most = middle - 1
+    return least
+
+
+def _new_spans(body: bytes, start: int, stop: int) -> tuple[list[int], list[int]] | None:
+    """Where the messages stand between the last that is known and the end of the history."""
+    if start > stop:
+        return None
+    said = body[start:stop].lstrip(_WHITESPACE)
+    if not said:
+        return [], []
+    return _spans_of(body, start, said[1:]) if said.startswith(b",") else None
+
+
+def _spans_of(body: bytes, start: int, text: bytes) -> tuple[list[int], list[int]] | None:
+    """Where messages stand from this place on that are spelled so; None: these are none."""
+    try:
+        raws = _ARRAY.decode(b"[" + text + b"]")
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    return spans_from(body, start, raws) if raws else None
+
+
+def _breakpoint_rows(
+    body: bytes, field: str | None, starts: Sequence[int], ends: Sequence[int], first: int
+) -> list[int]:
+    """The messages from this one on that may carry marks."""
+    if first >= len(starts):
+        return []
+    found = set[int]()
+    for needle in _BREAKPOINT_KEYS[field or "messages"]:
+        at = body.find(needle, starts[first], ends[-1])
+        while at >= 0:
+            holder = bisect_right(starts, at) - 1
+            if at < ends[holder]:
+                found.add(holder)
+            at = body.find(needle, at + len(needle), ends[-1])
+    return sorted(found)
+
+
+def _locate_messages(
+    body: bytes, field: str | None, raws: list[msgspec.Raw]
+) -> tuple[list[int], list[int], LazyFields | None]:
+    """Where each message stands: in the history, not in an array that looks like it."""
+    if not raws:
+        return [], [], None if field is None else LazyFields(_raw_fields(body), field)
+    for starts, ends in candidate_spans(body, field, raws):
+        if field is None:
+            return starts, ends, None
+        # The history is most of the body: leave it out.
+        fields = LazyFields(_raw_fields(body[: starts[0]] + b"0" + body[ends[-1] :]), field)
+        if _EMPTIED_HISTORY.match(fields.raw(field)):
+            return starts, ends, fields
+    raise PassedThrough(f"The field {field!r} is not spelled out in the body.")
+
+
+def _split_history(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
+    """The name of the history's field (None: the body is a bare list) and its messages."""
+    try:
+        if body.lstrip(_WHITESPACE)[:1] == b"[":
+            return None, _ARRAY.decode(body)
+        envelope = _ENVELOPE.decode(body)
+    except RecursionError as error:
+        raise UnreadableRequest("The JSON is nested too deeply.") from error
+    except msgspec.ValidationError as error:
+        raise UnreadableRequest(f"This is no chat request: {error}.") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise UnreadableRequest(
+            f"The JSON is malformed: {describe_json_error(error, body)}."
+        ) from error
+    for name in HISTORY_FIELDS:
+        history = getattr(envelope, name)
+        if isinstance(history, list):
+            return name, cast(list[msgspec.Raw], history)
+        if isinstance(history, str):
+            raise PlainText(PLAIN_TEXT_MESSAGE)
+    raise UnreadableRequest(NO_HISTORY_MESSAGE)

@@ -1,0 +1,647 @@
+"""The variables, options and files that each agent is started with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respool.agents import endpoints
+from respool.agents.launch import BASE_URL_VARIABLES, LaunchSetup, plan_launch
+from respool.agents.settings_files import parse_object
+from respool.proxy.forwarding.upstreams import Name, Unservable, Upstream, upstream_at, upstreams_of
+
+URL = "http://127.0.0.1:4711"
+V1 = f"{URL}/v1"
+
+
+def setup(
+    folder: Path, *command: str, files: Any = None, **world: str
+) -> tuple[tuple[str, ...], LaunchSetup]:
+    """What a command is started with, in a home with these files."""
+    for name, held in (files or {}).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        text = held if isinstance(held, str | bytes) else json.dumps(held)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    own, here = folder / "own", folder / "here"
+    for place in (own, here):
+        place.mkdir(exist_ok=True)
+    return plan_launch(command, URL, {"HOME": str(folder), **world}, own, here)
+
+
+@pytest.mark.parametrize(
+    ("command", "client", "environment"),
+    [
+        ("claude", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
+        ("/usr/bin/claude", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
+        ("C:\\bin\\claude.CMD", "Claude Code", {"ANTHROPIC_BASE_URL": URL}),
+        ("qwen", "Qwen Code", {"OPENAI_BASE_URL": V1}),
+        ("aider", "aider", {"OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL}),
+        ("mini", "mini-swe-agent", {"OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL}),
+        (
+            "python3",
+            None,
+            {"OPENAI_BASE_URL": V1, "OPENAI_API_BASE": V1, "ANTHROPIC_BASE_URL": URL,
+             "ANTHROPIC_API_BASE": URL, "GOOGLE_GEMINI_BASE_URL": URL},
+        ),
+    ],
+)  # fmt: skip
+def test_variables_point_most_agents(
+    tmp_path: Path, command: str, client: str | None, environment: dict[str, str]
+):
+    words, found = setup(tmp_path, command, "-p", "go")
+    assert words == (command, "-p", "go")
+    assert (found.agent, found.environment) == (client, environment)
+    assert set(found.applied) == environment.keys()
+    assert found.upstreams == {}
+
+
+@pytest.mark.parametrize(
+    ("command", "client", "at"),
+    [
+        (("npx", "-y", "@openai/codex@0.166.0", "exec", "go"), "Codex", 3),
+        (("bunx", "@anthropic-ai/claude-code", "-p", "go"), "Claude Code", 2),
+        (("uvx", "aider-chat==0.86.2", "--yes"), "aider", 2),
+        (("npx", "prettier", "codex"), None, 1),
+        (("npx", "--version"), None, 1),
+    ],
+)
+def test_an_agent_is_known_behind_what_launches_it(
+    tmp_path: Path, command: tuple[str, ...], client: str | None, at: int
+):
+    words, found = setup(tmp_path, *command)
+    assert found.agent == client
+    assert words[:at] == command[:at]
+    assert words[len(words) - len(command) + at :] == command[at:]
+
+
+@pytest.mark.parametrize("name", BASE_URL_VARIABLES)
+def test_what_a_variable_was_set_to_is_where_requests_go_on_to(tmp_path: Path, name: str):
+    _, found = setup(tmp_path, "python3", **{name: "https://gateway.example/team/v1/"})
+    variable = BASE_URL_VARIABLES[name]
+    (upstream,) = found.upstreams.values()
+    assert (upstream.origin, upstream.prefix) == ("https://gateway.example", "/team/v1")
+    assert (upstream.chosen, upstream.whole) == (True, variable.has_version)
+    assert found.environment[name].startswith(URL)
+
+
+@pytest.mark.parametrize(
+    ("command", "variable"),
+    [
+        ("claude", "ANTHROPIC_BASE_URL"),
+        ("python3", "OPENAI_API_BASE"),
+        ("copilot", "COPILOT_PROVIDER_BASE_URL"),
+    ],
+)
+def test_a_base_url_that_is_none_is_said_by_its_name(tmp_path: Path, command: str, variable: str):
+    with pytest.raises(Unservable, match=f"^{variable} is a URL that begins with https"):
+        setup(tmp_path, command, **{variable: "gateway"})
+
+
+@pytest.mark.parametrize(
+    ("base", "path", "url"),
+    [
+        ("http://host/v1", "/v1/chat/completions", "http://host/v1/chat/completions"),
+        ("http://host", "/v1/chat/completions", "http://host/chat/completions"),
+        ("http://host/openai", "/v1/responses", "http://host/openai/responses"),
+        ("http://host/x", "/v1", "http://host/x"),
+        ("http://host/x", "/v1x/y", "http://host/x/v1x/y"),
+        ("http://host/x", "/healthy", "http://host/x/healthy"),
+        (
+            "https://chatgpt.com/backend-api/codex",
+            "/v1/responses",
+            "https://chatgpt.com/backend-api/codex/responses",
+        ),
+    ],
+)
+def test_a_base_url_is_used_as_its_client_would_use_it(base: str, path: str, url: str):
+    assert upstream_at(base, whole=True).url(path, "") == url
+
+
+def test_what_is_chosen_holds_before_what_was_found():
+    found: dict[Name, Upstream] = {
+        "openai": upstream_at("http://found"),
+        "anthropic": upstream_at("http://other"),
+    }
+    ups = upstreams_of(["openai-chat=http://chosen"], found)
+    origins = (ups.openai_chat.origin, ups.openai_responses.origin, ups.anthropic.origin)
+    assert origins == ("http://chosen", "http://found", "http://other")
+    ups = upstreams_of(["openai=http://chosen"], {"openai-chat": upstream_at("http://found")})
+    assert {ups.openai.origin, ups.openai_chat.origin} == {"http://chosen"}
+    assert upstreams_of([], {}) == upstreams_of([])
+
+
+# Codex
+
+CODEX = '[model_providers.mine]\nbase_url = "https://mine.example/api/v1"\n'
+
+
+@pytest.mark.parametrize(
+    ("config", "words", "setting", "upstream"),
+    [
+        ("", ("exec", "go"), "openai_base_url", None),
+        ('openai_base_url = "https://gate.example/v1"', (), "openai_base_url", "gate.example/v1"),
+        (
+            f'model_provider = "mine"\n{CODEX}',
+            ("exec",),
+            "model_providers.mine.base_url",
+            "mine.example/api/v1",
+        ),
+        (CODEX, ("-c", "model_provider=mine"), "model_providers.mine.base_url",
+         "mine.example/api/v1"),
+        (CODEX, (), "openai_base_url", None),
+        (f'[profiles.old]\nmodel_provider = "mine"\n{CODEX}', ("-p", "old"),
+         "model_providers.mine.base_url", "mine.example/api/v1"),
+        ("not toml [", (), "openai_base_url", None),
+    ],
+)  # fmt: skip
+def test_codex_is_told_by_its_own_option(
+    tmp_path: Path, config: str, words: tuple[str, ...], setting: str, upstream: str | None
+):
+    given, found = setup(tmp_path, "codex", *words, files={".codex/config.toml": config})
+    assert given == ("codex", "-c", f'{setting}="{V1}"', *words)
+    known = found.upstreams.get("openai")
+    assert (known and f"{known.origin.removeprefix('https://')}{known.prefix}") == upstream
+
+
+@pytest.mark.parametrize("words", [("--profile", "work"), ("exec", "--profile=work", "go")])
+def test_codexs_profile_has_a_file_of_its_own(tmp_path: Path, words: tuple[str, ...]):
+    files = {
+        ".codex/config.toml": 'openai_base_url = "https://usual.example/v1"',
+        ".codex/work.config.toml": 'openai_base_url = "https://work.example/v1"',
+    }
+    given, found = setup(tmp_path, "codex", *words, files=files)
+    assert given == ("codex", "-c", f'openai_base_url="{V1}"', *words)
+    assert found.upstreams["openai"].origin == "https://work.example"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('model_provider = "ollama"', "model_providers.ollama.base_url"),
+        ('cli_auth_credentials_store = "keyring"', "openai_base_url"),
+    ],
+    ids=["a provider of Codex's own", "a login in the keyring"],
+)
+def test_codex_is_left_as_it_is_where_nobody_can_know_its_place(
+    tmp_path: Path, config: str, said: str
+):
+    files = {".codex/config.toml": config}
+    given, found = setup(tmp_path, "codex", "exec", files=files)
+    assert (given, found.applied, found.upstreams) == (("codex", "exec"), (), {})
+    assert said in found.note
+    setting = said + '="http://there/v1"'
+    given, found = setup(tmp_path, "codex", "-c", setting, files=files)
+    assert found.upstreams == {"openai": upstream_at("http://there/v1", whole=True)}
+
+
+def test_codexs_own_words_are_put_right(tmp_path: Path):
+    """A later option holds before an earlier one."""
+    said = 'model_providers.x.base_url="http://there/v1"'
+    words = ("exec", "-c", "model_provider=x", "-c", said, "go")
+    given, found = setup(tmp_path, "codex", *words)
+    assert said not in given
+    assert given.count(f'model_providers.x.base_url="{V1}"') == 2
+    assert found.upstreams == {"openai": upstream_at("http://there/v1", whole=True)}
+
+
+@pytest.mark.parametrize(
+    ("login", "world", "chatgpt"),
+    [
+        ({"OPENAI_API_KEY": None, "tokens": {"id_token": "x"}}, {}, True),
+        ({"OPENAI_API_KEY": "sk-x", "tokens": None}, {}, False),
+        ({"OPENAI_API_KEY": None, "tokens": {"id_token": "x"}}, {"CODEX_API_KEY": "k"}, False),
+        ("no json", {}, False),
+    ],
+)
+def test_codex_with_chatgpts_login_goes_on_to_chatgpt(
+    tmp_path: Path, login: Any, world: dict[str, str], chatgpt: bool
+):
+    _, found = setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)
+    expected = Upstream("https://chatgpt.com", "/backend-api/codex", chosen=True, whole=True)
+    assert found.upstreams == ({"openai": expected} if chatgpt else {})
+
+
+# opencode and pi
+
+
+def test_opencode_is_told_by_a_variable_that_is_merged(tmp_path: Path):
+    mine = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://mine/v1", "x": 1}}
+    odd = {"npm": "@ai-sdk/openai-compatible", "options": {"baseURL": "http://odd/v1"}}
+    other = {"npm": "of-its-own", "options": {"baseURL": "http://other"}}
+    settings = {"provider": {"odd": odd, "mine": mine, "other": other}, "model": "mine/m"}
+    files = {".config/opencode/opencode.json": settings}
+    content = json.dumps({"theme": "dark", "provider": {"mine": {"options": {"x": 2}}}})
+    _, found = setup(tmp_path, "opencode", files=files, OPENCODE_CONFIG_CONTENT=content)
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])
+    assert told["theme"] == "dark"
+    assert told["provider"] == {
+        "mine": {"options": {"x": 2, "baseURL": V1}},  # the model in use is its, so odd has to wait
+        "anthropic": {"options": {"baseURL": V1}},
+        "openai": {"options": {"baseURL": V1}},
+        "google": {"options": {"baseURL": f"{URL}/v1beta"}},
+    }
+    assert found.upstreams == {"openai-chat": upstream_at("http://mine/v1", whole=True)}
+    assert "mine" in found.note
+
+
+COMPATIBLE = "@ai-sdk/openai-compatible"
+GATE = {"provider": {"anthropic": {"options": {"baseURL": "https://gate.example/v1"}}}}
+
+
+def test_opencodes_later_settings_hold_before_earlier_ones(tmp_path: Path):
+    """A project may say where a provider of the user's is, and which model is in use."""
+    usual = {"npm": COMPATIBLE, "options": {"baseURL": "http://usual/v1"}}
+    mine = {"npm": COMPATIBLE, "options": {"baseURL": "http://mine/v1", "x": 1}}
+    files = {
+        ".config/opencode/opencode.json": {
+            "model": "usual/m", "provider": {"usual": usual, "mine": mine}
+        },
+        ".git/HEAD": "",
+        "opencode.json": {"model": "mine/m"},
+        "here/.opencode/opencode.jsonc": {
+            "provider": {"mine": {"options": {"baseURL": "http://moved/v1"}}}
+        },
+    }  # fmt: skip
+    _, found = setup(tmp_path, "opencode", files=files)
+    assert found.upstreams == {"openai-chat": upstream_at("http://moved/v1", whole=True)}
+    assert "mine" in found.note
+    assert "usual" not in found.note
+
+
+@pytest.mark.parametrize(
+    ("text", "world"),
+    [
+        (json.dumps(GATE), {}),
+        ("// ours\n" + json.dumps(GATE, indent=1).replace("}\n", "}, /* and */\n"), {}),
+        (json.dumps(GATE).replace("https://gate.example", "{env:GATE}"),
+         {"GATE": "https://gate.example"}),
+        ("{}", {"ANTHROPIC_BASE_URL": "https://gate.example/v1"}),
+    ],
+    ids=["plain", "comments", "variables", "environment"],
+)  # fmt: skip
+def test_opencodes_own_provider_goes_on_to_where_it_was(
+    tmp_path: Path, text: str, world: dict[str, str]
+):
+    """The key that it sends is for there, and for nobody else."""
+    files = {".config/opencode/opencode.jsonc": text}
+    _, found = setup(tmp_path, "opencode", files=files, **world)
+    assert found.upstreams == {"anthropic": upstream_at("https://gate.example/v1", whole=True)}
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert told["anthropic"]["options"]["baseURL"] == V1
+
+
+def test_opencodes_provider_at_an_address_that_only_it_knows_is_left_there(tmp_path: Path):
+    text = json.dumps(GATE).replace("https://gate.example/v1", "{file:~/gate}")
+    _, found = setup(tmp_path, "opencode", files={".config/opencode/opencode.json": text})
+    told = json.loads(found.environment["OPENCODE_CONFIG_CONTENT"])["provider"]
+    assert told.keys() == {"openai", "google"}
+    assert found.upstreams == {}
+
+
+def test_opencode_with_content_that_cannot_be_read_is_left_as_it_is(tmp_path: Path):
+    words, found = setup(tmp_path, "opencode", "run", OPENCODE_CONFIG_CONTENT="{")
+    assert (words, found.environment, found.applied) == (("opencode", "run"), {}, ())
+    assert "no JSON object" in found.note
+
+
+def test_pi_is_told_by_an_extension_of_our_own(tmp_path: Path):
+    gate = {"baseUrl": "http://gate", "api": "anthropic-messages"}
+    files = {".pi/agent/models.json": {"providers": {"gate": gate}}}
+    words, found = setup(tmp_path, "pi", "--provider", "gate", "-p", "go", files=files)
+    assert words[:2] == ("pi", "-e")
+    assert words[3:] == ("--provider", "gate", "-p", "go")
+    extension = Path(words[2])
+    assert extension.parent == tmp_path / "own"
+    said = extension.read_text()
+    assert f'pi.registerProvider("gate", {{"baseUrl": "{URL}"}});' in said
+    assert f'pi.registerProvider("openai", {{"baseUrl": "{V1}"}});' in said
+    assert "anthropic" not in said  # its place is taken by the gate, which is in use
+    assert found.upstreams == {"anthropic": upstream_at("http://gate")}
+    assert (
+        json.loads((tmp_path / ".pi/agent/models.json").read_text())
+        == files[".pi/agent/models.json"]
+    )
+
+
+def test_pis_own_commands_are_left_alone(tmp_path: Path):
+    words, found = setup(tmp_path, "pi", "install", "x")
+    assert (words, found.applied) == (("pi", "install", "x"), ())
+
+
+# Copilot, and what cannot be pointed
+
+
+@pytest.mark.parametrize(
+    ("world", "told", "note"),
+    [
+        ({}, (), "COPILOT_PROVIDER_BASE_URL is not set"),
+        ({"COPILOT_PROVIDER_TYPE": "azure"}, (), "is not set"),
+        ({"COPILOT_PROVIDER_BASE_URL": "http://x", "COPILOT_PROVIDER_TYPE": "azure"}, (), "azure"),
+        ({"COPILOT_PROVIDER_BASE_URL": "http://x/v1"}, (V1,), ""),
+        (
+            {"COPILOT_PROVIDER_BASE_URL": "http://x", "COPILOT_PROVIDER_TYPE": "anthropic"},
+            (URL,),
+            "",
+        ),
+    ],
+)
+def test_copilot_comes_with_a_provider_of_its_users_own(
+    tmp_path: Path, world: dict[str, str], told: tuple[str, ...], note: str
+):
+    _, found = setup(tmp_path, "copilot", "-p", "go", **world)
+    assert tuple(found.environment.values()) == told
+    assert note in found.note
+    assert bool(found.note) == bool(note)
+
+
+def test_what_does_not_come_through_is_said(tmp_path: Path):
+    assert "BEDROCK" in setup(tmp_path, "claude", CLAUDE_CODE_USE_BEDROCK="1")[1].note
+    assert setup(tmp_path, "claude", CLAUDE_CODE_USE_BEDROCK="0")[1].note == ""
+    assert "Google login" in setup(tmp_path, "gemini")[1].note
+
+
+@pytest.mark.parametrize(
+    ("world", "auth", "file", "told"),
+    [
+        ({"GEMINI_API_KEY": "k"}, "", "", True),
+        ({"GOOGLE_GEMINI_BASE_URL": "http://gate"}, "", "", True),
+        ({}, "gemini-api-key", "", True),
+        ({}, "", "GEMINI_API_KEY=k", True),
+        ({}, "oauth-personal", "", False),
+        ({}, "", "", False),
+        ({"CLOUD_SHELL": "true"}, "", "", False),
+    ],
+)
+def test_gemini_cli_comes_with_a_key(
+    tmp_path: Path, world: dict[str, str], auth: str, file: str, told: bool
+):
+    """A base URL without one would keep it from the login that it has."""
+    settings = {"security": {"auth": {"selectedType": auth}}}
+    files = {".gemini/settings.json": settings, ".gemini/.env": file}
+    words, found = setup(tmp_path, "gemini", "-p", "go", files=files, **world)
+    assert words == ("gemini", "-p", "go")
+    assert found.environment == ({"GOOGLE_GEMINI_BASE_URL": URL} if told else {})
+    assert bool(found.note) != told
+
+
+def test_aiders_own_variable_holds_before_the_others(tmp_path: Path):
+    world = {"AIDER_OPENAI_API_BASE": "http://own/v1", "OPENAI_API_BASE": "http://other/v1"}
+    _, found = setup(tmp_path, "aider", **world)
+    assert found.environment["AIDER_OPENAI_API_BASE"] == V1
+    assert found.upstreams["openai"].origin == "http://own"
+
+
+def test_what_litellm_believes_first_is_where_requests_go_on_to(tmp_path: Path):
+    world = {"OPENAI_BASE_URL": "http://first/v1", "OPENAI_API_BASE": "http://second/v1"}
+    for agent in ("aider", "mini"):
+        _, found = setup(tmp_path, agent, **world, AIDER_OPENAI_API_BASE="http://third/v1")
+        assert found.environment["OPENAI_BASE_URL"] == V1
+        assert "OPENAI_API_BASE" not in found.environment  # it names another place
+        assert found.upstreams == {"openai": upstream_at("http://first/v1", whole=True)}
+
+
+@pytest.mark.parametrize("words", [("--openai-api-base", "{}"), ("--openai-api-base={}",)])
+def test_aiders_own_option_is_put_right(tmp_path: Path, words: tuple[str, ...]):
+    """It holds before the variables; with another one set beside it, its key went to that place."""
+    given, found = setup(
+        tmp_path,
+        "aider",
+        *(word.format("http://said/v1") for word in words),
+        "--yes",
+        AIDER_OPENAI_API_BASE="http://own/v1",
+    )
+    assert given == ("aider", *(word.format(V1) for word in words), "--yes")
+    assert found.upstreams == {"openai": upstream_at("http://said/v1", whole=True)}
+    assert "OPENAI_BASE_URL" not in found.environment
+
+
+# Files of variables
+
+GATE_URL = "https://gate.example/v1"
+DOTENV = f"""
+# the gate
+export OPENAI_API_KEY='k'
+OPENAI_BASE_URL = "{GATE_URL}"  # ours
+OPENAI_API_BASE={GATE_URL} # too
+GOOGLE_GEMINI_BASE_URL={GATE_URL}
+"""
+BY_SETTINGS = {"env": {"OPENAI_BASE_URL": GATE_URL}}
+FILES = [
+    ("qwen", ".qwen/.env", DOTENV),
+    ("qwen", ".env", DOTENV),
+    ("qwen", ".qwen/settings.json", BY_SETTINGS),
+    ("qwen", ".qwen/settings.json", {"security": {"auth": {"apiKey": "k", "baseUrl": GATE_URL}}}),
+    ("gemini", ".gemini/.env", DOTENV),
+    ("gemini", ".env", DOTENV),
+    ("mini", ".config/mini-swe-agent/.env", DOTENV),
+    ("gemini", ".gemini/.env", b"# cl\xe9\n" + DOTENV.encode()),
+    ("qwen", ".qwen/.env", b"# cl\xe9\n" + DOTENV.encode()),
+    ("qwen", ".qwen/settings.json", b"// cl\xe9\n" + json.dumps(BY_SETTINGS).encode()),
+]
+
+
+@pytest.mark.parametrize(("agent", "file", "held"), FILES)
+def test_a_base_url_in_a_file_of_the_users_own_is_where_requests_go_on_to(
+    tmp_path: Path, agent: str, file: str, held: Any
+):
+    """The agent would go by the file; the key in it is for there, and for nobody else."""
+    _, found = setup(tmp_path, agent, files={file: held})
+    assert found.applied
+    assert [one.origin for one in found.upstreams.values()] == ["https://gate.example"]
+    name = found.applied[0]
+    _, found = setup(tmp_path, agent, **{name: "http://set/v1"})
+    assert [one.origin for one in found.upstreams.values()] == ["http://set"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "file"),
+    [
+        ("qwen", "here/.env"), ("qwen", "here/.qwen/.env"), ("gemini", "here/.gemini/.env"),
+        ("python3", "here/.env"), ("python3", "here/.env.local"), ("python3", ".env"),
+    ],
+)  # fmt: skip
+def test_what_a_file_of_the_folder_says_is_left_as_it_is(tmp_path: Path, agent: str, file: str):
+    """Whether the agent trusts it only the agent knows: neither is overruled nor gone by."""
+    _, found = setup(tmp_path, agent, files={file: DOTENV, ".gemini/.env": "", ".qwen/.env": ""})
+    assert not {"OPENAI_BASE_URL", "OPENAI_API_BASE", "GOOGLE_GEMINI_BASE_URL"} & set(found.applied)
+    assert found.upstreams == {}
+    assert str(tmp_path / file) in found.note
+
+
+def test_the_nearest_file_alone_is_read(tmp_path: Path):
+    files = {"here/.env": "OPENAI_API_KEY=k\n", ".qwen/.env": DOTENV}
+    _, found = setup(tmp_path, "qwen", files=files)
+    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {})
+
+
+def test_a_file_that_is_none_says_nothing(tmp_path: Path):
+    (tmp_path / ".qwen").mkdir()
+    (tmp_path / ".qwen" / ".env").write_bytes(b"\xff\xfe\x00OPENAI_BASE_URL=x")
+    _, found = setup(tmp_path, "qwen", files={".qwen/settings.json": "[]"})
+    assert (found.applied, found.upstreams) == (("OPENAI_BASE_URL",), {})
+
+
+def test_a_folder_that_cannot_be_looked_into_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def refuse(path: Path, **_how: Any) -> Any:
+        raise PermissionError(13, "not for you", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    own, here = tmp_path / "own", tmp_path / "here"
+    for agent in ("qwen", "gemini", "python3", "opencode"):
+        world = {"HOME": str(tmp_path), "GEMINI_API_KEY": "k"}
+        _, found = plan_launch([agent], URL, world, own, here)
+        assert (bool(found.applied), found.upstreams) == (True, {})
+
+
+def test_a_value_that_is_no_url_is_left_as_it_is(tmp_path: Path):
+    files = {".qwen/.env": "OPENAI_BASE_URL=${GATE}/v1\n"}
+    assert setup(tmp_path, "qwen", files=files)[1].applied == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"GOOGLE_GEMINI_BASE_URL: {GATE_URL}\n",
+        f"#{'x' * 1_000_000}\nGOOGLE_GEMINI_BASE_URL={GATE_URL}\n",
+    ],
+    ids=["a colon", "too large to be read"],
+)
+def test_what_only_some_would_find_in_a_file_is_left_as_it_is(tmp_path: Path, text: str):
+    files = {".gemini/.env": text}
+    _, found = setup(tmp_path, "gemini", files=files, GEMINI_API_KEY="k")
+    assert (found.applied, found.upstreams) == ((), {})
+    assert str(tmp_path / ".gemini" / ".env") in found.note
+
+
+# As the dotenv of Node reads them, which Gemini CLI and Qwen Code use; python-dotenv reads none so.
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("OPENAI_BASE_URL=https://gate.example/v1#ours", "https://gate.example"),
+        ("OPENAI_BASE_URL='https://gate.example/v1", None),
+        ("OPENAI_BASE_URL='https://gate.example/v1'x", None),
+    ],
+)
+def test_lines_are_read_as_the_agents_read_them(tmp_path: Path, line: str, known: str | None):
+    _, found = setup(tmp_path, "qwen", files={".qwen/.env": f"{line}\n"})
+    assert [one.origin for one in found.upstreams.values()] == ([known] if known else [])
+    assert bool(found.told) == (known is not None)
+
+
+def test_gemini_cli_may_have_another_home(tmp_path: Path):
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    files: dict[str, Any] = {"third/.gemini/settings.json": settings}
+    _, found = setup(tmp_path, "gemini", files=files, GEMINI_CLI_HOME=str(tmp_path / "third"))
+    assert (bool(found.applied), found.upstreams) == (True, {})
+    files = {"other/.gemini/.env": f"GEMINI_API_KEY=k\n{DOTENV}"}
+    _, found = setup(tmp_path, "gemini", files=files, GEMINI_CLI_HOME=str(tmp_path / "other"))
+    assert found.upstreams == {"gemini": upstream_at(GATE_URL)}
+
+
+def gate(number: int) -> dict[str, Any]:
+    return {"provider": {"anthropic": {"options": {"baseURL": f"http://gate{number}/v1"}}}}
+
+
+OPENCODES = (  # each holds before those above it, as opencode 1.18.33 has it
+    ".config/opencode/config.json", ".config/opencode/opencode.json", "opencode.json",
+    "here/opencode.json", "here/.opencode/opencode.json", ".opencode/opencode.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("count", range(1, len(OPENCODES) + 1))
+def test_which_of_opencodes_files_holds(tmp_path: Path, count: int):
+    files = {name: gate(number) for number, name in enumerate(OPENCODES[:count])}
+    _, found = setup(tmp_path, "opencode", files={".git/HEAD": "", **files})
+    assert found.upstreams["anthropic"].origin == f"http://gate{count - 1}"
+
+
+def test_opencodes_home_is_looked_into_from_anywhere(tmp_path: Path):
+    files = {"here/.git/HEAD": "", "here/.opencode/opencode.json": gate(1)}
+    _, found = setup(tmp_path, "opencode", files={**files, ".opencode/opencode.jsonc": gate(2)})
+    assert found.upstreams["anthropic"].origin == "http://gate2"
+
+
+@pytest.mark.parametrize(("flag", "origin"), [("1", "http://gate1"), ("0", "http://gate2")])
+def test_a_projects_files_are_left_where_opencode_leaves_them(
+    tmp_path: Path, flag: str, origin: str
+):
+    """A key would go to where a folder says that its agent does not even look into."""
+    files = {
+        ".config/opencode/opencode.json": gate(1), "here/.git/HEAD": "",
+        "here/opencode.json": gate(2), "here/.opencode/opencode.json": gate(2),
+    }  # fmt: skip
+    world = {"OPENCODE_DISABLE_PROJECT_CONFIG": flag}
+    _, found = setup(tmp_path, "opencode", files=files, **world)
+    assert found.upstreams["anthropic"].origin == origin
+
+
+def test_opencode_with_settings_that_it_fetches_is_left_as_it_is(tmp_path: Path):
+    login = {"https://work.example": {"type": "wellknown", "key": "K", "token": "t"}}
+    files = {".local/share/opencode/auth.json": login}
+    words, found = setup(tmp_path, "opencode", "run", files=files)
+    assert (words, found.environment, found.applied) == (("opencode", "run"), {}, ())
+    assert "https://work.example" in found.note
+
+
+def test_codex_has_settings_for_the_whole_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    machine = tmp_path / "etc" / "config.toml"
+    monkeypatch.setattr(endpoints, "_CODEX_SYSTEM_CONFIG", machine)
+    files = {"etc/config.toml": f'openai_base_url = "{GATE_URL}"'}
+    _, found = setup(tmp_path, "codex", files=files)
+    assert found.upstreams == {"openai": upstream_at(GATE_URL, whole=True)}
+    files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
+    _, found = setup(tmp_path, "codex", files=files)
+    assert found.upstreams == {"openai": upstream_at("http://own/v1", whole=True)}
+
+
+def test_codex_may_have_a_usual_profile(tmp_path: Path):
+    files = {
+        ".codex/config.toml": f'profile = "old"\n[profiles.old]\nmodel_provider = "mine"\n{CODEX}'
+    }
+    given, _ = setup(tmp_path, "codex", files=files)
+    assert given == ("codex", "-c", f'model_providers.mine.base_url="{V1}"')
+
+
+def test_a_variable_that_only_older_versions_of_codex_go_by_is_left_to_them(tmp_path: Path):
+    world = {"OPENAI_BASE_URL": GATE_URL}
+    given, found = setup(tmp_path, "codex", **world)
+    assert (given, found.applied, found.upstreams) == (("codex",), (), {})
+    assert "OPENAI_BASE_URL" in found.note
+    login = {"OPENAI_API_KEY": None, "tokens": {"id_token": "x"}}
+    assert setup(tmp_path, "codex", files={".codex/auth.json": login}, **world)[1].applied
+    files = {".codex/config.toml": 'openai_base_url = "http://own/v1"'}
+    assert setup(tmp_path, "codex", files=files, **world)[1].applied
+
+
+# As jsonc-parser with trailing commas reads them, which opencode does; JSON5 readers take more.
+@pytest.mark.parametrize(
+    ("text", "held"),
+    [
+        ('{// x\n"a": 1}', {"a": 1}),
+        ('{/* , } */ "a": [1, 2,], // x\r\n}', {"a": [1, 2]}),
+        ('{"a": "http://x/*y*/,}"}', {"a": "http://x/*y*/,}"}),
+        ('{"a": "\\"//x"}', {"a": '"//x'}),
+        ('{"a": "\\ud800x"}', {"a": "\ud800x"}),
+        ("{//x\u2028'a': 1\n}", {}),
+        ("{'a': 1}", None),
+        ("{a: 1}", None),
+        ('{"a": 0x10}', None),
+        ('{"a": "x\ty"}', None),
+        ('{"a": "\\q"}', None),
+        ('{"a": 1,,}', None),
+        ("[1]", None),
+    ],
+)
+def test_settings_are_json_with_comments_and_no_more(text: str, held: dict[str, Any] | None):
+    assert parse_object(text) == held
+
+
+@pytest.mark.parametrize("text", ["/*" * 300_000, '"' + '\\"' * 300_000, '"' + "\\" * 300_001])
+def test_a_hostile_file_is_read_to_its_end_once(text: str):
+    assert parse_object(text) is None

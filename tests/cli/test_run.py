@@ -1,0 +1,341 @@
+"""`respool run -- CMD` as a program: terminal, signals and exit status are the command's."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from respool.cli.run import child_environment
+from respool.proxy.watching.summing import Sums
+from respool.store import RequestRecord
+from tests.support.formats import Exchange, request
+from tests.transcripts.upstream import Answer, Upstream
+
+SOURCE = Path(__file__).parents[2] / "src"
+SOON = 20.0
+LONG = "".join(f"line {n} of a long output\n" for n in range(400))
+
+# An agent of few words: it sends each body that it is given, and says what came back.
+AGENT = """
+import json, os, sys, urllib.request
+base = os.environ["ANTHROPIC_BASE_URL"]
+for body in json.load(open(sys.argv[1])):
+    sent = urllib.request.Request(base + "/v1/messages", json.dumps(body).encode(),
+        {"content-type": "application/json", "x-api-key": "k", "anthropic-version": "x"})
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(sent) as answer:
+        print(answer.status, answer.headers["x-respool-sent"])
+"""
+
+
+def started(folder: Path, *words: str, **more: Any) -> subprocess.Popen[str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(SOURCE),
+        "RESPOOL_STORE": str(folder / "respool.db"),
+        **more.pop("world", {}),
+    }
+    command = [sys.executable, *more.pop("program", ("-m", "respool.cli", "run")), *words]
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more}
+    return subprocess.Popen(command, env=environment, **given)
+
+
+def ran(folder: Path, *words: str, **more: Any) -> tuple[int, str, str]:
+    process = started(folder, *words, **more)
+    out, said = process.communicate(timeout=SOON)
+    return process.returncode, out, said
+
+
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)],
+)
+def test_the_exit_status_is_the_commands(tmp_path: Path, script: str, status: int):
+    assert ran(tmp_path, "--", "sh", "-c", script)[0] == status
+
+
+def test_what_is_no_command_is_said_in_a_sentence(tmp_path: Path):
+    assert ran(tmp_path, "--", "no-such-agent", "-p") == (
+        127,
+        "",
+        "respool: There is no command no-such-agent to run.\n",
+    )
+    plain = tmp_path / "plain"
+    plain.write_text("x")
+    status, _, said = ran(tmp_path, "--", str(plain))
+    assert (status, "plain cannot be run: it is no program." in said) == (126, True)
+    plain.chmod(0o755)
+    status, _, said = ran(tmp_path, "--", str(plain))
+    assert (status, "cannot be run: Exec format error." in said) == (126, True)
+
+
+def test_its_input_and_output_are_its_own(tmp_path: Path):
+    process = started(tmp_path, "sh", "-c", "cat; echo mine >&2", stdin=subprocess.PIPE)
+    out, said = process.communicate("hello\n", timeout=SOON)
+    assert out == "hello\n"  # nothing of respool's is among it
+    lines = said.splitlines()
+    assert [line.startswith("respool: ") for line in lines] == [True, False, True]
+    assert "which respool does not know" in lines[0]
+    assert "no request that could be compacted came through" in lines[2]
+
+
+@contextlib.contextmanager
+def behind() -> Iterator[tuple[Upstream, str]]:
+    upstream = Upstream({}, lambda _: "main")
+    upstream.script["main"] = [Answer("Fine.")] * 9
+    server = upstream.serve()
+    try:
+        yield upstream, f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def bodies(folder: Path, count: int) -> Path:
+    steps = [[Exchange(f"{n} {LONG}", id=f"toolu_{n}", args={"n": n})] for n in range(count)]
+    path = folder / "bodies.json"
+    path.write_text(json.dumps([request("anthropic", "go", *steps[: n + 1]) for n in range(count)]))
+    return path
+
+
+EARLY = (
+    "--set",
+    "cap_chars=500",
+    "--set",
+    "eager=on",
+    "--set",
+    "reevaluate_tokens=1",
+    "--set",
+    "reevaluate_ratio=0",
+)
+
+
+@pytest.mark.parametrize("observe", [False, True])
+def test_requests_go_through_to_where_they_went_before(tmp_path: Path, observe: bool):
+    with behind() as (upstream, url):
+        words = (*EARLY, *(["--observe"] if observe else []), "--", sys.executable, "-c", AGENT)
+        world = {"ANTHROPIC_BASE_URL": f"{url}/team"}
+        status, out, said = ran(tmp_path, *words, str(bodies(tmp_path, 4)), world=world)
+    assert status == 0, said
+    assert out == ("200 observed\n" if observe else "200 projection\n") * 4
+    assert [taken.path for taken in upstream.received] == ["/team/v1/messages"] * 4
+    shorter = "line 200 of" not in json.dumps(upstream.received[-1].body["messages"][:4])
+    assert shorter != observe
+    last = said.splitlines()[-1]
+    found = re.search(
+        r"respool: 4 requests; ([\d,]+) tokens (.*) sent as ([\d,]+) \(\d+ % less\)", last
+    )
+    assert found, said
+    before, after = (int(found[at].replace(",", "")) for at in (1, 3))
+    assert 0 < after < before
+    assert found[2] == ("would have been" if observe else "were")
+    assert "by the provider's own counts" in last
+    assert "the dashboard was at http://127.0.0.1:" in last
+
+
+def test_an_option_holds_before_what_was_set(tmp_path: Path):
+    with behind() as (upstream, url):
+        words = ("--upstream", f"anthropic={url}", "--", sys.executable, "-c", AGENT)
+        world = {"ANTHROPIC_BASE_URL": "http://127.0.0.1:9"}
+        assert ran(tmp_path, *words, str(bodies(tmp_path, 1)), world=world)[0] == 0
+    assert len(upstream.received) == 1
+
+
+def test_a_token_is_in_the_base_url(tmp_path: Path):
+    with behind() as (upstream, url):
+        words = ("--", sys.executable, "-c", AGENT, str(bodies(tmp_path, 1)))
+        world = {"ANTHROPIC_BASE_URL": url, "RESPOOL_TOKEN": "a-token-of-enough-length"}
+        status, _, said = ran(tmp_path, *words, world=world)
+    assert (status, len(upstream.received)) == (0, 1)
+    assert "a-token-of-enough-length" not in said
+
+
+# Signals
+
+TRAPS = 'trap "echo got $0; exit 5" {}; echo ready; while :; do sleep 0.05; done'
+
+
+# A system that does not tell who sent a signal; in a session of its own nobody takes it for a
+# terminal's.
+BLIND = """
+import os, signal, sys
+del signal.sigtimedwait
+from respool.cli import main
+main(["run", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize("program", [("-m", "respool.cli", "run"), ("-c", BLIND)])
+@pytest.mark.parametrize("name", ["INT", "TERM", "HUP", "QUIT", "USR1"])
+def test_a_signal_sent_to_respool_reaches_the_command(
+    tmp_path: Path, name: str, program: tuple[str, ...]
+):
+    words = ("sh", "-c", TRAPS.format(name))
+    process = started(tmp_path, *words, program=program, start_new_session=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(getattr(signal, f"SIG{name}"))
+    out, _ = process.communicate(timeout=SOON)
+    assert (process.returncode, out) == (5, "got sh\n")
+
+
+def test_a_command_may_take_no_notice_of_an_interrupt(tmp_path: Path):
+    """As agents do, which ask first."""
+    script = 'trap "echo no" INT; echo ready; while [ ! -e over ]; do sleep 0.05; done; exit 3'
+    process = started(tmp_path, "sh", "-c", script, cwd=tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "no\n"
+    (tmp_path / "over").touch()
+    _, said = process.communicate(timeout=SOON)
+    assert process.returncode == 3
+    assert "interrupted" not in said
+
+
+# A terminal
+
+
+@contextlib.contextmanager
+def in_terminal(
+    folder: Path, *words: str, program: tuple[str, ...] = ("-m", "respool.cli", "run")
+) -> Iterator[tuple[int, int]]:
+    """The command in a terminal of its own: its process, and the terminal's other end."""
+    pid, master = pty.fork()
+    if pid == 0:  # pragma: no cover - another process
+        os.environ.update(PYTHONPATH=str(SOURCE), RESPOOL_STORE=str(folder / "respool.db"))
+        os.execv(sys.executable, [sys.executable, *program, *words])
+    try:
+        yield pid, master
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, 0)
+        os.close(master)
+
+
+def shown(master: int, until: str) -> str:
+    """What a terminal shows, until it shows this."""
+    seen, end = "", time.monotonic() + SOON
+    while until not in seen:
+        assert time.monotonic() < end, seen
+        try:
+            seen += os.read(master, 4096).decode()
+        except OSError:
+            break
+    return seen
+
+
+def ended(pid: int) -> int:
+    end = time.monotonic() + SOON
+    while time.monotonic() < end:
+        found, status = os.waitpid(pid, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+    raise AssertionError("it did not end")
+
+
+def test_the_terminal_is_the_commands_and_ctrl_c_comes_once(tmp_path: Path):
+    script = (
+        'test -t 0 && test -t 1 && test -t 2 && echo "a terminal"; n=0; '
+        'trap "n=\\$((n+1)); echo got \\$n" INT; echo ready; '
+        "while [ ! -e over ]; do sleep 0.05; done; echo had $n; exit 4"
+    )
+    over = tmp_path / "over"
+    with in_terminal(tmp_path, "sh", "-c", f"cd {tmp_path}; {script}") as (pid, master):
+        assert "a terminal" in shown(master, "ready")
+        os.write(master, b"\x03")
+        shown(master, "got 1")
+        time.sleep(0.3)
+        over.touch()
+        assert "had 1" in shown(master, "respool: no request")
+        assert ended(pid) == 4
+
+
+def test_ctrl_z_stops_both_and_a_shell_goes_on_with_both(tmp_path: Path):
+    """As job control does: what the terminal sends goes to the whole group."""
+    script = "trap : CONT; echo ready; read line; echo went on with $line; exit 6"
+    with in_terminal(tmp_path, "sh", "-c", script) as (pid, master):
+        shown(master, "ready")
+        child = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+        assert os.getpgid(child) == os.getpgid(pid)
+        # An orphaned group takes no notice of a terminal's stop, and nobody owns this terminal.
+        os.killpg(os.getpgid(pid), signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+        os.killpg(os.getpgid(pid), signal.SIGCONT)
+        os.write(master, b"this\n")
+        shown(master, "went on with this")
+        assert ended(pid) == 6
+
+
+# Smaller things
+
+
+def test_another_proxy_is_no_detour_to_this_machine():
+    assert child_environment({"A": "1"}, {"B": "2"}) == {"A": "1", "B": "2"}
+    made = child_environment({"https_proxy": "http://corp:3128", "NO_PROXY": "corp"}, {})
+    assert made["NO_PROXY"] == "corp,127.0.0.1"
+    assert made["no_proxy"] == "corp,127.0.0.1"  # which else would hide what the other says
+    both = {"ALL_PROXY": "http://corp:3128", "NO_PROXY": "a", "no_proxy": "b"}
+    made = child_environment(both, {})
+    assert (made["NO_PROXY"], made["no_proxy"]) == ("a,127.0.0.1", "b,127.0.0.1")
+    made = child_environment({"HTTP_PROXY": "http://corp:3128"}, {})
+    assert made["NO_PROXY"] == made["no_proxy"] == "127.0.0.1"
+
+
+def record(**given: Any) -> RequestRecord:
+    about = {"time": 1.0, "owner": "o", "conversation": "c", "format": "anthropic", "status": 200}
+    return RequestRecord(id="x", **{**about, **given})
+
+
+def test_the_summary_says_what_happened():
+    sums = Sums()
+    sums.add(record(tokens_before=1000, tokens_after=600, cost_before=2.0, cost_after=1.5))
+    sums.add(record(tokens_before=3000, tokens_after=1400, fallback="late: over 3 s"))
+    sums.add(record(status=529, tokens_before=0, tokens_after=0))
+    assert sums.told(observed=False) == [
+        "3 requests, 1 of them not answered well",
+        "4,000 tokens were sent as 2,000 (50 % less)",
+        "$1.50 in place of $2.00 (of 1 request) by the provider's own counts",
+        "1 fall-back (mostly late: over 3 s)",
+    ]
+    assert sums.told(observed=True)[1:3] == [
+        "4,000 tokens would have been sent as 2,000 (50 % less)",
+        "$2.00 by the provider's own counts, which would have been $1.50 (of 1 request)",
+    ]
+
+
+def test_the_summary_does_not_call_more_less():
+    sums = Sums()
+    sums.add(record(tokens_before=1000, tokens_after=1002))
+    assert sums.told(observed=False)[1] == "1,000 tokens were sent as 1,002 (0 % less)"
+    sums.add(record(tokens_before=0, tokens_after=48))
+    assert sums.told(observed=False)[1] == "1,000 tokens were sent as 1,050 (5 % more)"
+
+
+def test_without_the_extra_it_says_what_is_missing():
+    code = "import sys\nsys.modules['uvicorn'] = None\n"
+    code += "from respool.cli import main\nmain(['run','ls'])"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == (
+        "respool: The proxy needs uvicorn, which is not installed: "
+        "pip install '.[serve]' in a clone of respool's repository.\n"
+    )

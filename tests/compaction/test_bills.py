@@ -1,0 +1,270 @@
+"""Bills of sessions with and without respool, by an independent cache model.
+
+It shares nothing with respool's own replay and prices, so that the two cannot be wrong together.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any
+
+import pytest
+
+import respool
+from respool import Memo, Policy
+
+READ, WRITE, LOOK_BACK, MOST_MARKS = 0.1, 1.25, 20, 4
+MARK = {"type": "ephemeral"}
+TOOLS = [{"name": name, "input_schema": {"type": "object"}} for name in ("Read", "Bash")]
+SYSTEM = "You are careful, and look at everything twice before you say that it is done. " * 60
+WORDS = ("thread", "loom", "weave", "spin", "turn", "knot", "shuttle", "warp", "weft", "yarn")
+
+Message = dict[str, Any]
+Client = Callable[[Any], dict[str, Any]]
+
+
+class Blocks:
+    """Anthropic's cache (WIRE, 8): entries at marks, looked for 20 positions back; never cold."""
+
+    def __init__(self, minimum: int) -> None:
+        self._minimum = minimum
+        self._entries: set[int] = set()
+        self.found = 0  # blocks of the last request that were read from it
+
+    def bill(self, request: dict[str, Any]) -> float:
+        """What one request costs, in tokens of plain input; a token is four characters."""
+        chain, sums, places, marks = [0], [0], [0], list[int]()
+        run = ""
+        for kind, said, marked in _blocks(request):
+            chain.append(hash((chain[-1], said)))
+            sums.append(sums[-1] + len(said) // 4)
+            runs = kind in ("tool_use", "tool_result") and kind == run
+            places.append(places[-1] + (not runs))
+            run = kind
+            if marked:
+                marks.append(len(chain) - 1)
+        assert len(marks) <= MOST_MARKS
+        marks = [at for at in marks if sums[at] >= self._minimum]
+        self.found = found = max((self._found(at, chain, places) for at in marks), default=0)
+        self._entries |= {chain[at] for at in marks}
+        last = sums[marks[-1]] if marks else 0
+        written = max(0, last - sums[found])
+        return READ * sums[found] + WRITE * written + sums[-1] - sums[found] - written
+
+    def _found(self, mark: int, chain: list[int], places: list[int]) -> int:
+        at = mark
+        while at > 0 and places[mark] - places[at] < LOOK_BACK:
+            if chain[at] in self._entries:
+                return at
+            at -= 1
+        return 0
+
+
+def _blocks(request: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
+    """Kind, words and mark of each block; on OpenAI's wire a message is one, and marked at last."""
+    head = [*request.get("tools", []), *request.get("system", [])]
+    yield from (("", _said(block), "cache_control" in block) for block in head)
+    messages = request["messages"]
+    if "system" not in request:
+        for at, message in enumerate(messages):
+            kind = "tool_result" if message["role"] == "tool" else ""
+            yield kind, _said(message), at in (0, len(messages) - 1)
+        return
+    blocks = [block for message in messages for block in message["content"]]
+    for at, block in enumerate(blocks):
+        automatic = "cache_control" in request and at == len(blocks) - 1
+        yield block["type"], _said(block), automatic or "cache_control" in block
+
+
+def _said(block: Message) -> str:
+    return json.dumps({key: said for key, said in block.items() if key != "cache_control"})
+
+
+# Sessions: files that are read, read again and run.
+
+
+def lines(chance: Random, count: int) -> str:
+    return "\n".join(f"{n:6}\t{' '.join(chance.choices(WORDS, k=6))}" for n in range(1, count + 1))
+
+
+def turns(seed: int, count: int, first: int, most: int) -> list[tuple[str, str, str]]:
+    """Tool, argument and result of so many calls; the first result has so many lines."""
+    chance = Random(seed)
+    files = {f"/src/{name}.py": lines(chance, chance.randint(1, most)) for name in WORDS[:6]}
+    found = [("Read", "/src/first.py", lines(chance, first))]
+    for _ in range(count - 1):
+        file = chance.choice(list(files))
+        printed = lines(chance, chance.randint(1, most)).replace("\t", " INFO ")
+        read = ("Read", file, files[file])
+        found.append(read if chance.random() < 0.6 else ("Bash", f"make {file}", printed))
+    return found
+
+
+def anthropic(session: list[tuple[str, str, str]]) -> list[Message]:
+    messages: list[Message] = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
+    for n, (tool, argument, result) in enumerate(session):
+        key = "file_path" if tool == "Read" else "command"
+        call = {"type": "tool_use", "id": f"t{n}", "name": tool, "input": {key: argument}}
+        answer = {"type": "tool_result", "tool_use_id": f"t{n}", "content": result}
+        messages.append({"role": "assistant", "content": [call]})
+        messages.append({"role": "user", "content": [answer]})
+    return messages
+
+
+def chat(session: list[tuple[str, str, str]]) -> list[Message]:
+    messages: list[Message] = [
+        {"role": "system", "content": SYSTEM},
+        {"role": "user", "content": "go"},
+    ]
+    for n, (tool, argument, result) in enumerate(session):
+        key = "file_path" if tool == "Read" else "command"
+        does = {"name": tool, "arguments": json.dumps({key: argument})}
+        call = {"id": f"t{n}", "type": "function", "function": does}
+        messages += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"t{n}", "content": result},
+        ]
+    return messages
+
+
+# Clients: how they mark what they send.
+
+
+def marking(*back: int, head: bool = True, system: str = SYSTEM, **fields: Any) -> Client:
+    """A client that marks these of its messages, counted from the end, and perhaps its head."""
+
+    def ask(messages: list[Message]) -> dict[str, Any]:
+        sent, own = list(messages), {"cache_control": MARK} if head else {}
+        for at in back:
+            if at <= len(sent):
+                content = sent[-at]["content"]
+                marked = [*content[:-1], {**content[-1], "cache_control": MARK}]
+                sent[-at] = {**sent[-at], "content": marked}
+        told = [{"type": "text", "text": system, **own}]
+        tools = [TOOLS[0], {**TOOLS[1], **own}]
+        return {"max_tokens": 99, "tools": tools, "system": told, "messages": sent, **fields}
+
+    return ask
+
+
+def marking_first(messages: list[Message]) -> dict[str, Any]:
+    """A client that marks its head and its first message, whatever comes behind that."""
+    return marking(len(messages))(messages)
+
+
+CLIENTS: dict[str, Client] = {
+    "the newest message": marking(1),
+    "the newest message, and no head": marking(1, head=False),
+    "the two newest of the user": marking(1, 3),
+    "the four newest of the user": marking(1, 3, 5, 7, head=False),
+    "as the provider likes": marking(head=False, cache_control=MARK),
+    "the head alone": marking(),
+    "the head and the first message": marking_first,
+    "nothing": marking(head=False),
+}
+
+
+def ratio(
+    requests: list[dict[str, Any]],
+    policy: Policy,
+    minimum: int,
+    format: str = "anthropic",
+    *,
+    facts: respool.Facts | None = None,
+    sent: Client | None = None,
+) -> float:
+    """The bill with respool, next to that without; `sent` is what becomes of a request behind."""
+    without, paid, memo = Blocks(minimum), Blocks(minimum), Memo()
+    plain = spent = 0.0
+    for request in requests:
+        out = respool.compact(request, format=format, policy=policy, facts=facts, memo=memo).request
+        plain += without.bill(sent(request) if sent else request)
+        spent += paid.bill(sent(out) if sent else out)
+    return spent / plain
+
+
+@pytest.mark.parametrize("preset", ["safe", "lean"])
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_session_is_cheaper_however_it_is_marked(client: str, preset: str) -> None:
+    messages = anthropic(turns(3, 30, 40, 200))
+    requests = [
+        CLIENTS[client](messages[:end]) | {"model": "claude-opus-4-8"}
+        for end in range(1, len(messages) + 1, 2)
+    ]
+    assert ratio(requests, Policy.preset(preset), 1_024) < 0.95
+
+
+def test_claude_through_a_gateway_is_cheaper_too() -> None:
+    messages = chat(turns(3, 30, 40, 200))
+    tools = [{"type": "function", "function": {**tool, "parameters": {}}} for tool in TOOLS]
+    requests = [
+        {"model": "anthropic/claude-opus-4.8", "tools": tools, "messages": messages[:end]}
+        for end in range(2, len(messages) + 1, 2)
+    ]
+    assert ratio(requests, Policy(), 1_024, "openai-chat") < 0.95
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_prefix_before_every_cut_is_found(seed: int) -> None:
+    """Also where the cut before it has written what stands around it in one go."""
+    messages = anthropic(turns(seed, 150, 40, 120))
+    cache, memo, epochs, looked = Blocks(1_024), Memo(), 0, 0
+    for end in range(1, len(messages) + 1, 2):
+        request = CLIENTS["the newest message"](messages[:end]) | {"model": "claude-opus-4-8"}
+        out = respool.compact(
+            request,
+            policy=Policy(reevaluate_tokens=1_500, reevaluate_ratio=0.02, miss_penalty=1.0),
+            memo=memo,
+        )
+        cache.bill(out.request)
+        ours = [
+            at for at, (came, went) in enumerate(_marks(request, out.request), 1) if went > came
+        ]
+        if ours and out.report.epochs > epochs:
+            assert ours == [cache.found], f"request {end // 2}"
+            looked += 1
+        epochs = out.report.epochs
+    assert looked > 2, "there were hardly any, so this shows nothing"
+
+
+def _marks(request: dict[str, Any], sent: dict[str, Any]) -> Iterator[tuple[bool, bool]]:
+    """Which blocks are marked, as they came and as they went."""
+    pairs = zip(_blocks(request), _blocks(sent), strict=True)
+    return ((came, went) for (_, _, came), (_, _, went) in pairs)
+
+
+def behind(request: dict[str, Any]) -> dict[str, Any]:
+    """What a gateway makes of a request that has no marks: its head is marked, and its end."""
+    system = [{**request["system"][0], "cache_control": MARK}]
+    *before, last = request["messages"]
+    content = [*last["content"][:-1], {**last["content"][-1], "cache_control": MARK}]
+    return {**request, "system": system, "messages": [*before, {**last, "content": content}]}
+
+
+def test_marks_that_a_gateway_sets_are_a_fact() -> None:
+    messages = anthropic(turns(3, 60, 40, 150))
+    requests = [
+        CLIENTS["nothing"](messages[:end]) | {"model": "claude-opus-4-8"}
+        for end in range(1, len(messages) + 1, 2)
+    ]
+    first = respool.compact(requests[0], memo=None).report.prefix
+    assert first is not None
+    known = respool.Facts(marks=((first, "behind"),))
+    told, untold = (
+        ratio(requests, Policy(), 1_024, facts=one, sent=behind) for one in (known, None)
+    )
+    assert told < 0.7 < 1.0 < untold
+
+
+@pytest.mark.parametrize("first", range(180, 421, 30))
+def test_a_prompt_that_is_cached_is_not_made_too_short_for_it(first: int) -> None:
+    """With a short head and short results, all of it has about as much as a prompt must have."""
+    messages = anthropic(turns(1, 20, first, 3))
+    ask = marking(1, system="Be careful.")
+    requests = [
+        ask(messages[:end]) | {"model": "claude-haiku-4-5"}
+        for end in range(1, len(messages) + 1, 2)
+    ]
+    assert ratio(requests, Policy(), 4_096) <= 1.0

@@ -1,0 +1,122 @@
+"""Real agents through `respool run`, in sessions long enough to be compacted.
+
+What the upstream got is judged: valid, stable between epochs, never too many marks.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import respool
+from respool.markers import find_marker
+from tests.e2e.agents import DRIVEN, TURNS, Came, drive, missing, shown
+from tests.support.client_requests import leaves, marks, unmarked
+from tests.support.formats import FIELD
+
+pytestmark = pytest.mark.e2e
+
+EARLY = ("--set", "eager=on", "--set", "reevaluate_tokens=8000", "--set", "reevaluate_ratio=0")
+LONGER = 60  # calls, in which some 200,000 tokens are read
+BUDGET = 60_000
+clients = pytest.mark.parametrize("name", [name for name in DRIVEN if DRIVEN[name].shell])
+talkers = pytest.mark.parametrize("name", [name for name in DRIVEN if not DRIVEN[name].shell])
+
+
+def driven(name: str, folder: Path, *options: str, turns: int = TURNS) -> Came:
+    if reason := missing(name):
+        pytest.skip(reason)
+    came = drive(name, folder, *options, turns=turns)
+    assert came.status == 0, came.said
+    assert len(came.main) == turns + 1, came.said
+    assert "Gauge 7 is the highest." in came.out
+    print(f"\n{name}: {shown(came)}\n{came.said}")
+    return came
+
+
+def holds(came: Came, format: Any) -> None:
+    """Every request is valid, and has four marks at the most."""
+    for taken in (*came.main, *came.others):
+        assert respool.check(taken.body, format=format) == []
+        assert len([path for path in marks(taken.body) if path[-1] == "type"]) <= 4
+    assert {record.fallback for record in came.records} == {""}
+    assert {record.status for record in came.records} == {200}
+
+
+def extends(came: Came, format: str) -> int:
+    """Between epochs each history begins with all of the one before; how often that was so."""
+    field, steady = FIELD[format], 0
+    histories = [_spelled(unmarked(taken.body[field])) for taken in came.main]
+    for at in range(1, len(histories)):
+        if came.records[at].epochs == came.records[at - 1].epochs:
+            assert histories[at][: len(histories[at - 1])] == histories[at - 1]
+            steady += 1
+    return steady
+
+
+def _spelled(history: list[Any]) -> list[str]:
+    """Each message as the bytes it came with would read, its order of keys included."""
+    return [json.dumps(message, ensure_ascii=False) for message in history]
+
+
+def markers(body: dict[str, Any]) -> int:
+    """How many of respool's markers a request has."""
+    return sum(isinstance(leaf, str) and find_marker(leaf) is not None for _, leaf in leaves(body))
+
+
+@clients
+def test_a_long_session_is_compacted_and_ends_well(name: str, tmp_path: Path):
+    format: Any = DRIVEN[name].format
+    came = driven(name, tmp_path, *EARLY)
+    holds(came, format)
+    assert came.records[-1].epochs >= 3
+    assert markers(came.main[-1].body) >= 5
+    assert came.records[-1].tokens_after < 0.7 * came.records[-1].tokens_before
+    assert extends(came, format) >= 5
+    assert f"respool: {len(came.main) + len(came.others)} requests" in came.said
+    assert "tokens were sent as" in came.said
+
+
+@clients
+def test_by_default_a_session_ends_well_and_is_stable(name: str, tmp_path: Path):
+    format: Any = DRIVEN[name].format
+    came = driven(name, tmp_path)
+    holds(came, format)
+    assert extends(came, format) >= TURNS - came.records[-1].epochs
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_a_longer_session_stays_within_a_budget(name: str, tmp_path: Path):
+    format: Any = DRIVEN[name].format
+    came = driven(name, tmp_path, "--set", f"budget={BUDGET}", turns=LONGER)
+    holds(came, format)
+    assert came.records[-1].tokens_before > 2 * BUDGET
+    assert all(record.tokens_after <= BUDGET for record in came.records)
+    assert extends(came, format) >= LONGER - 15
+    assert sum(record.cost_after or 0 for record in came.records) < sum(
+        record.cost_before or 0 for record in came.records
+    )
+
+
+def test_to_observe_is_to_change_nothing(tmp_path: Path):
+    came = driven("qwen", tmp_path, "--observe", *EARLY)
+    assert markers(came.main[-1].body) == 0
+    assert {record.mode for record in came.records} == {"observed"}
+    assert came.records[-1].tokens_after < came.records[-1].tokens_before
+    assert "would have been sent as" in came.said
+
+
+@talkers
+def test_an_agent_without_tools_comes_through_as_it_is(name: str, tmp_path: Path):
+    format: Any = DRIVEN[name].format
+    came = driven(name, tmp_path / "through", *EARLY)
+    holds(came, format)
+    alone = drive(name, tmp_path / "alone", through=False)
+    assert [taken.body for taken in came.main] == [taken.body for taken in alone.main]
+    assert "Gauge 7 is the highest." in alone.out
+    assert {record.edited for record in came.records} == {0}
+    assert all(record.cost_before == record.cost_after for record in came.records)
+    assert "(0 % less)" in came.said

@@ -1,0 +1,463 @@
+"""Forecast: words and their sources, bins, rates, risks of offers."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from importlib.resources import files
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from respool.edits import DropExchange, DropReasoning, Offer, Replace
+from respool.forecast.features import AGES, LINE_FEATURES, RESULT_FEATURES, bin_of, result_features
+from respool.forecast.line_codes import (
+    FORMS,
+    INDENTS,
+    LENGTHS,
+    ResultWords,
+    decode_form,
+    decode_indent,
+    decode_length,
+    encode_format,
+)
+from respool.forecast.mentions import Mentions, count_folded_lines, identifiers_in, strip_prefix
+from respool.forecast.model import call_rate, estimate_risk, forecast_lines, line_risks, load_model
+from respool.history.line_index import argument_text
+from respool.transcript import Ref
+from tests.forecast.support import Told, Turn, add, edits, numbered, reads, result, runs, told
+from tests.support.timing import seconds
+
+LOOM = [
+    "import threading",
+    "",
+    "def weave_all(threads, warp_count):",
+    "    for one_thread in threads:",
+    "        pull(one_thread, warp_count)",
+    "    return finished_cloth",
+]
+HERE = Ref(0, ())
+OTHER = Turn("Bash", {"command": "true"}, "ok")
+CALIBRATED = 0.3  # turns that really missed a kept text's lines, for each one expected
+
+
+class TestWords:
+    @pytest.mark.parametrize(
+        ("line", "atoms"),
+        [
+            ("plain words only", []),
+            ("weave_all(threads)", ["weave_all"]),
+            ("src/loom.py:12: error", ["src/loom.py:12", "src/loom.py"]),
+            ("cloth.WeaveAll()", ["cloth.WeaveAll", "WeaveAll"]),
+            ("see ./docs/a.md.", ["docs/a.md"]),
+            ("x = 1234", []),
+            ("took 12345 ms", ["12345"]),
+        ],
+    )
+    def test_identifiers(self, line: str, atoms: list[str]):
+        assert list(identifiers_in(line)) == atoms
+
+    @pytest.mark.parametrize(
+        ("line", "whole"),
+        [
+            ("    12→  return x  ", "return x"),
+            ("7\tfoo", "foo"),
+            ("src/a.py:7:import os", "import os"),
+            ("no number: here", "no number: here"),
+            ("", ""),
+        ],
+    )
+    def test_a_line_without_its_place(self, line: str, whole: str):
+        assert strip_prefix(line) == whole
+
+    @pytest.mark.parametrize(
+        ("arguments", "said"),
+        [
+            ('{"a": "x", "b": ["y", {"c": "z"}], "n": 3}', "x\ny\nz"),
+            ("not json", "not json"),
+            ("[" * 5_000, "[" * 5_000),
+        ],
+    )
+    def test_arguments_are_read_as_their_strings(self, arguments: str, said: str):
+        assert argument_text(arguments) == said
+
+    @pytest.mark.parametrize("text", ["a" * 50_000, "/" * 50_000, "a:" * 25_000, " 1" * 25_000])
+    def test_no_line_takes_long(self, text: str):
+        assert (
+            seconds(lambda: (list(identifiers_in(text)), encode_format(text, strip_prefix(text))))
+            < 5
+        )
+
+
+class TestLooks:
+    @pytest.mark.parametrize(
+        ("line", "form"),
+        [
+            ("", "blank"),
+            ("def weave(x):", "definition"),
+            ("export async function weave() {", "definition"),
+            ("import os", "import"),
+            ("// why", "comment"),
+            ("FAIL src/loom.py", "failure"),
+            ("loom.py", "path"),
+            ("});", "closing"),
+            ("while (true) {", "block"),
+            ("x = 1", "other"),
+        ],
+    )
+    def test_form(self, line: str, form: str):
+        assert FORMS[decode_form(encode_format(line, line))] == form
+
+    @given(st.text(max_size=300))
+    def test_one_byte_holds_all_three(self, line: str):
+        look = encode_format(line, strip_prefix(line))
+        assert 0 <= look < 256
+        assert decode_form(look) < len(FORMS)
+        assert decode_length(look) < len(LENGTHS)
+        assert decode_indent(look) < len(INDENTS)
+
+
+class TestMentions:
+    def test_a_word_is_at_home_in_its_newest_result(self):
+        history = told(reads("/a.py", "old weave_all"), reads("/b.py", "new weave_all"), OTHER)
+        first, second = (history.mentions.results[result(history, n)] for n in (0, 1))
+        assert own_names(history.mentions, first, 0, "old weave_all") == []
+        assert own_names(history.mentions, second, 0, "new weave_all") == ["weave_all"]
+
+    def test_what_was_said_is_nobodys_own(self):
+        history = told(reads("/a.py", "weave_all"), Turn(said="I call weave_all next"))
+        words = history.mentions.results[result(history)]
+        assert own_names(history.mentions, words, 0, "weave_all") == []
+
+    def test_calls_take_lines_up(self):
+        text = numbered(LOOM)
+        history = told(reads("/loom.py", text), edits("/loom.py", LOOM[4], "        rest()"))
+        taken = history.mentions.taken[0]
+        assert 4 in taken.calls
+        assert taken.units == [1]
+
+    def test_a_file_is_named_by_its_name_too(self):
+        history = told(reads("/w/loom.py", "x"), Turn(said="now src/loom.py"))
+        assert history.mentions.last_mention("/w/loom.py") == 1
+        assert history.mentions.last_mention("/w/other.py") == -1
+
+    @settings(max_examples=100, deadline=None)
+    @given(st.lists(st.integers(0, 8), max_size=9), st.lists(st.integers(0, 8), max_size=6))
+    def test_what_a_shorter_text_lacks(self, had: list[int], has: list[int]):
+        original, text = ("\n".join(f" {WORDS[n]}" for n in one) for one in (had, has))
+        history = told(runs("ls", original), OTHER)
+        words = history.mentions.results[result(history)]
+        found = history.mentions.missing(words, original, text)
+        stays = {line.strip() for line in text.split("\n")}
+        gone = [line.strip() not in stays for line in original.split("\n")]
+        named = set(identifiers_in(text.replace("\n", " ")))
+        own = [set(identifiers_in(line)) for line in original.split("\n")]
+        lost = [
+            one and not (names and names <= named) for one, names in zip(gone, own, strict=True)
+        ]
+        assert [bool(one) for one in found.lines] == gone
+        assert [bool(one) for one in found.names] == lost
+        assert history.mentions.missing(words, original, text) is found
+
+    def test_a_line_without_its_number_is_not_gone(self):
+        text = numbered(LOOM)
+        history = told(reads("/loom.py", text), OTHER)
+        words = history.mentions.results[result(history)]
+        found = history.mentions.missing(words, text, "\n".join(LOOM[:3]))
+        bare = [line.strip() for line in LOOM]
+        assert [bool(one) for one in found.lines] == [line not in bare[:3] for line in bare]
+
+    @pytest.mark.parametrize("start", ["loom.py:7:", "12: ", "3|", "localhost:8080: "])
+    def test_nor_is_one_that_then_begins_like_a_place(self, start: str):
+        lines = [f"{start}{line.strip() or 'rest()'}" for line in LOOM]
+        text = numbered(lines)
+        history = told(reads("/loom.py", text), OTHER)
+        words = history.mentions.results[result(history)]
+        assert not any(history.mentions.missing(words, text, "\n".join(lines)).lines)
+
+    def test_few_texts_in_place_of_one_result_are_remembered(self):
+        history = told(runs("ls", "\n".join(LOOM)), OTHER)
+        words = history.mentions.results[result(history)]
+        found = [history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(30)]
+        again = [
+            history.mentions.missing(words, "\n".join(LOOM), str(n)) for n in range(29, -1, -1)
+        ]
+        kept = sum(one is two for one, two in zip(found, reversed(again), strict=True))
+        assert 2 <= kept <= 8
+
+    def test_a_word_takes_few_bytes(self):
+        lines = [f"the line with number_{n} in it" for n in range(20_000)]
+        history = told(runs("ls", "\n".join(lines)), OTHER)
+        assert history.mentions.size_bytes < 150 * len(
+            lines
+        )  # with two words each: a name, the line
+
+    def test_a_fork_is_refused(self):
+        history = told(reads("/a.py", "one"), OTHER)
+        index = history.transcript
+        assert not history.mentions.extend(index.units, index.parts, 1)
+        fresh = Mentions()
+        assert fresh.extend(index.units, index.parts, 0)
+        assert vars(fresh.said) == vars(history.mentions.said)
+
+    @settings(max_examples=50, deadline=None)
+    @given(st.lists(st.sampled_from([*LOOM, "weave_all", "/w/a.py", ""]), min_size=1, max_size=8))
+    def test_noted_at_once_or_one_by_one_is_the_same(self, lines: list[str]):
+        turns = [reads("/a.py", "\n".join(lines[:n])) for n in range(1, len(lines) + 1)]
+        history = told(*turns, Turn(said=lines[-1]))
+        at_once = Mentions()
+        assert at_once.extend(history.transcript.units, history.transcript.parts, 0)
+        assert vars(at_once.said) == vars(history.mentions.said)
+        assert at_once.results == history.mentions.results
+
+
+DIFF = f"diff --git a/a.py b/a.py\n@@ -1,2 +1,2 @@\n-{LOOM[0]}\n+{LOOM[2]}"
+PATCH = Turn(
+    "apply_patch",
+    {"input": "*** Begin Patch\n*** Update File: /a.py\n@@\n-x\n+y\n*** End Patch"},
+    "Done!",
+)
+
+
+class TestFeatures:
+    @pytest.mark.parametrize(
+        ("turns", "feature", "bin"),
+        [
+            ([reads("/a.py", "x")], "file", "untouched"),
+            ([edits("/a.py", "x", "y"), reads("/a.py", "x")], "file", "edited before"),
+            ([reads("/a.py", "x"), edits("/a.py", "x", "y")], "file", "edited since"),
+            ([reads("/a.py", "x"), reads("/a.py", "x")], "read again", "whole"),
+            ([reads("/a.py", "x", asked="and now?")], "asked since", "no"),
+            ([reads("/a.py", "x"), Turn(said="so", asked="go on")], "asked since", "once"),
+            ([reads("/tests/a_test.py", "x")], "path", "test"),
+            ([reads("/notes.md", "x")], "path", "prose"),
+            ([runs("pytest", "3 passed in 1s")], "kind", "run test"),
+            ([runs("pytest", "3 passed in 1s"), OTHER], "age", "2"),
+            ([runs("git diff", DIFF)], "edits", "none"),
+            ([runs("git diff", DIFF), edits("/a.py", "x", "y")], "edits", "as text"),
+            ([runs("git diff", DIFF), PATCH], "edits", "as patches, a diff"),
+            ([reads("/a.py", "x"), PATCH], "edits", "as patches"),
+        ],
+    )
+    def test_of_a_result(self, turns: list[Turn], feature: str, bin: str):
+        history = told(*turns, OTHER)
+        at = next(n for n, turn in enumerate(turns) if turn.tool in ("Read", "Bash"))
+        one = result_features(
+            result(history, at), history.transcript, history.ledger, history.mentions
+        )
+        assert one is not None
+        assert RESULT_FEATURES[feature][one.bins[list(RESULT_FEATURES).index(feature)]] == bin
+
+    @pytest.mark.parametrize(
+        ("line", "feature", "bin"),
+        [
+            (0, "own", "only here"),
+            (1, "own", "short"),
+            (4, "own", "said"),
+            (4, "near use", "0"),
+            (0, "near use", "1-2"),
+            (2, "names", "1"),
+            (2, "form", "definition"),
+            (4, "indent", "5-8"),
+        ],
+    )
+    def test_of_a_line(self, line: int, feature: str, bin: str):
+        called = edits("/loom.py", LOOM[4], "        rest()")
+        history = told(reads("/loom.py", numbered(LOOM)), called, OTHER)
+        one = result_features(result(history), history.transcript, history.ledger, history.mentions)
+        assert one is not None
+        assert LINE_FEATURES[feature][one.lines[line][list(LINE_FEATURES).index(feature)]] == bin
+
+    @pytest.mark.parametrize(("times", "bin"), [(0, "0"), (1, "1"), (2, "2+"), (9, "2+")])
+    def test_how_often_a_line_was_shown_before(self, times: int, bin: str):
+        shown = [reads("/loom.py", f"{LOOM[0]}\n\n{LOOM[0]}")] * times
+        history = told(*shown, reads("/again.py", f"{LOOM[0]}\n{LOOM[0]}"), *shown, OTHER)
+        at = result(history, times)
+        one = result_features(at, history.transcript, history.ledger, history.mentions)
+        assert one is not None
+        place = list(LINE_FEATURES).index("shown before")
+        assert [LINE_FEATURES["shown before"][bins[place]] for bins in one.lines] == [bin, bin]
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.text(max_size=60), min_size=1, max_size=6))
+    def test_every_bin_is_one_that_has_a_weight(self, texts: list[str]):
+        history = told(*(runs("ls", text) for text in texts), OTHER)
+        for position in history.transcript.results:
+            one = result_features(position, history.transcript, history.ledger, history.mentions)
+            assert one is not None
+            assert len(one.lines) == history.transcript.parts[position].text.count("\n") + 1
+            assert all(
+                at < len(b) for at, b in zip(one.bins, RESULT_FEATURES.values(), strict=True)
+            )
+            for bins in one.lines:
+                assert all(at < len(b) for at, b in zip(bins, LINE_FEATURES.values(), strict=True))
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 2), st.sets(st.integers(0, 8))), max_size=9))
+    def test_looked_at_after_each_turn_or_once_is_the_same(self, turns: list[tuple[int, set[int]]]):
+        history = told()
+        for number, (sort, chosen) in enumerate(turns):
+            text = "\n".join(WORDS[n] for n in sorted(chosen))
+            turn = [reads("/w/loom.py", text), Turn(said=text), runs(text, "ok")][sort]
+            add(history, number, turn)
+            assert all_known(history, history.mentions) == all_known(history, noted_anew(history))
+
+    @pytest.mark.parametrize(
+        ("age", "bin"), [(0, "0"), (1, "1"), (3, "3-4"), (64, "33-64"), (999, "65+")]
+    )
+    def test_ages(self, age: int, bin: str):
+        assert AGES[bin_of(AGES, age)] == bin
+
+
+WORDS = [*LOOM, "now /w/loom.py and", "loom.py", "weave_all of 12345 loom_parts"]
+
+
+def noted_anew(history: Told) -> Mentions:
+    mentions = Mentions()
+    assert mentions.extend(history.transcript.units, history.transcript.parts, 0)
+    return mentions
+
+
+def own_names(mentions: Mentions, words: ResultWords, line: int, said: str) -> list[str]:
+    """The names of a line, which says this, that nobody has said and no newer result says."""
+    return mentions.spelled(mentions.own_names(words, line), said)
+
+
+def all_known(history: Told, mentions: Mentions) -> list[object]:
+    """All that is looked at of each result: its bins, those of its lines, their names, risks."""
+    found: list[object] = []
+    for position in history.transcript.results:
+        one = result_features(position, history.transcript, history.ledger, mentions)
+        assert one is not None
+        said = enumerate(history.transcript.parts[position].text.split("\n"))
+        names = [own_names(mentions, one.words, line, text) for line, text in said]
+        offer = Offer("trim", Replace(position, HERE, WORDS[2], "r", "unlikely_needed", "", 1))
+        found += [one.bins, one.lines, names, estimate_risk(offer, history, mentions)]
+    return found
+
+
+class TestModel:
+    def test_the_weights_say_where_they_come_from(self):
+        text = files("respool.forecast").joinpath("weights.toml").read_text("utf-8")
+        document = tomllib.loads(text)
+        assert document["date"]
+        assert document["data"]
+        assert all(score["auc"] > 0.7 for score in document["scores"])
+        assert {score["forecast"] for score in document["scores"]} == {"whole", "names"}
+
+    def test_a_copy_elsewhere_makes_a_line_worth_less(self):
+        text = numbered(LOOM)
+        alone = told(reads("/loom.py", text), OTHER, OTHER)
+        twice = told(reads("/loom.py", text), reads("/loom.py", text), OTHER)
+        assert rates(twice)[2] < rates(alone)[2] / 10
+
+    def test_what_cannot_be_needed_has_no_rate(self):
+        assert rates(told(reads("/loom.py", numbered(LOOM)), OTHER))[1] == 0
+
+    def test_older_is_less(self):
+        text = numbered(LOOM)
+        new, old = (told(reads("/loom.py", text), *[OTHER] * n) for n in (1, 40))
+        assert sum(rates(old)) < sum(rates(new))
+
+    @pytest.mark.parametrize("kind", ["write", "read", "other"])
+    def test_calls(self, kind: str):
+        assert all(0 <= call_rate(kind, age) < 1 for age in (0, 1, 5, 500))
+
+    def test_read_once(self):
+        assert load_model() is load_model()
+
+
+def rates(history: Told) -> list[float]:
+    one = result_features(result(history), history.transcript, history.ledger, history.mentions)
+    assert one is not None
+    found = forecast_lines(one)
+    return [found.of(line) for line in range(len(one.lines))]
+
+
+def replaced(text: str, reason: str = "unlikely_needed") -> Replace:
+    return Replace(1, HERE, text, "r", reason, "", 1)
+
+
+class TestRisk:
+    history = told(reads("/loom.py", "\n".join(LOOM)), OTHER, OTHER)
+
+    def of(self, *edits: Replace | DropExchange | DropReasoning, leans: bool = False) -> float:
+        offer = Offer("trim", edits[0], (0,) if leans else (), edits[1:])
+        return estimate_risk(offer, self.history, self.history.mentions)
+
+    def test_all_lines_together_are_the_whole(self):
+        lines = line_risks(1, self.history, self.history.mentions)
+        assert self.of(replaced("")) == pytest.approx(CALIBRATED * sum(lines))
+        assert sum(lines) > 0
+
+    @pytest.mark.parametrize(
+        ("offered", "leans"),
+        [
+            (replaced("\n".join(LOOM)), False),
+            (replaced("", "tidied"), False),
+            (replaced(""), True),
+        ],
+    )
+    def test_nothing_is_at_risk(self, offered: Replace, leans: bool):
+        assert self.of(offered, leans=leans) == 0
+
+    def test_reasoning_is_seldom_missed(self):
+        assert 0 < self.of(DropReasoning(0, HERE, "old_reasoning", "", 1)) < 0.05
+
+    def test_names_that_are_told_are_not_lost(self):
+        told_names = "\n".join(list(identifiers_in(LOOM[2])))
+        assert self.of(replaced(told_names)) < self.of(replaced(""))
+
+    def test_a_dropped_exchange_risks_its_call_too(self):
+        dropped = DropExchange(0, HERE, "folded", "", 1)
+        assert self.of(dropped) > self.of(replaced(""))
+        assert self.of(dropped, replaced("")) > self.of(dropped)
+
+    @given(st.sets(st.integers(0, len(LOOM) - 1)), st.sets(st.integers(0, len(LOOM) - 1)))
+    def test_taking_more_never_risks_less(self, some: set[int], more: set[int]):
+        def left(gone: set[int]) -> Replace:
+            return replaced("\n".join(x for n, x in enumerate(LOOM) if n not in gone))
+
+        assert self.of(left(some)) <= self.of(left(some | more)) + 1e-12
+
+    def test_what_is_not_known_is_no_risk(self):
+        assert line_risks(1, self.history, Mentions()) == []
+        assert estimate_risk(Offer("trim", replaced("")), self.history, Mentions()) == 0
+
+
+class TestFolded:
+    """Results whose lines stand in a string of JSON: they are needed as much as the lines are."""
+
+    text = "\n".join(f"    value_{n} = weave_{n}(thread, shuttle_{n % 7})" for n in range(200))
+    wrapped = json.dumps({"returncode": 0, "output": text})
+
+    def risk_of(self, text: str) -> float:
+        history = told(runs("cat loom.py", text), OTHER, OTHER)
+        gone = Offer("trim", replaced(""))
+        return estimate_risk(gone, history, history.mentions)
+
+    def test_they_are_at_risk_like_lines(self):
+        assert self.risk_of(self.wrapped) > 0.2 * self.risk_of(self.text)
+
+    def test_what_is_taken_up_far_behind_is_seen(self):
+        assert self.wrapped.index("weave_190") > 4_000
+        history = told(runs("cat loom.py", self.wrapped), runs("rg weave_190", "none"))
+        words = history.mentions.results[1]
+        assert history.mentions.mentions_of(words).calls == {0}
+
+    @pytest.mark.parametrize(
+        ("text", "lines"),
+        [
+            ("", 0),
+            ("plain\\n" * 9, 0),
+            ('{"output": "a\\nb"}', 0),
+            ('{"output": "' + "a line\\n" * 9 + '"}', 10),
+            ('{"output": "' + "a line\\n" * 9, 0),
+            ('{"output":\n "' + "a line\\n" * 9 + '"}', 0),
+            (json.dumps({"rows": [{"note": "a\nb"}] * 9}), 0),
+            (json.dumps({"a": "a\nb" * 9, "b": "a\nb" * 9}), 0),
+        ],
+    )
+    def test_how_many_lines_stand_in_one(self, text: str, lines: int):
+        assert count_folded_lines(text) == lines

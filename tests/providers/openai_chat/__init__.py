@@ -1,0 +1,1 @@
+"""Tests of respool.providers.openai_chat."""

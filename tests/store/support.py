@@ -1,0 +1,70 @@
+"""Shared by the store tests: texts, references and child processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import respool
+from respool.markers import reference
+from respool.store import RecordedEdit, RequestRecord, SQLiteStore, StoredUsage
+
+SOURCE = Path(respool.__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+OWNER, OTHER = "0" * 32, "f" * 32  # what hashes of two API keys look like
+NOW = 1_800_000_000.0
+
+
+def salt_of(store: SQLiteStore) -> Callable[[], bytes]:
+    """The store's salt, as the proxy asks for it; the store is opened."""
+    store.salt()
+    return store.provisional_salt
+
+
+def by_ref(*texts: str) -> dict[str, str]:
+    return {reference(text): text for text in texts}
+
+
+def text_of(number: int, lines: int = 20) -> str:
+    """A text that no other number has, long enough to be packed."""
+    return "".join(f"{number} src/module_{number * 7 + line}.py:{line}\n" for line in range(lines))
+
+
+def record(id: str = "r1", **fields: Any) -> RequestRecord:
+    given: Mapping[str, Any] = {
+        "time": NOW,
+        "owner": OWNER,
+        "conversation": "c1",
+        "format": "anthropic",
+        "model": "a-model",
+        "status": 200,
+        "tokens_before": 1_000,
+        "tokens_after": 400,
+        "saved": 600,
+        "usage": StoredUsage(10, 300, 90, 5),
+        "cost_before": 0.5,
+        "cost_after": 0.25,
+        "edits": (RecordedEdit("stale", "messages[3]", "read again", 600, "a" * 20),),
+    }
+    return RequestRecord(**{**given, "id": id, **fields})
+
+
+def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+    """Another process that uses a store: see store_child.py."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.store.child_process", *arguments],
+        env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def bytes_of(path: Path) -> bytes:
+    """All that stands in a store's file and in those beside it."""
+    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
