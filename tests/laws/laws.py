@@ -22,7 +22,7 @@ from respool.tokens import counter_for, part_tokens
 from respool.transcript import Index
 from tests.judges import JUDGES
 from tests.strategies import HISTORY
-from tests.timing import takes_at_most
+from tests.timing import ROUNDS, takes_at_most
 
 from .spans import same_but_for_marks, spans, spellings
 from .subject import IDLE, ORDINARY, Compact
@@ -297,7 +297,11 @@ def harmless(compact: Compact, anything: Any) -> None:
 
 
 def linear(
-    compact: Compact, make: Callable[[int], Any], times: int = 4, policy: Policy = ORDINARY
+    compact: Compact,
+    make: Callable[[int], Any],
+    times: int = 4,
+    policy: Policy = ORDINARY,
+    rounds: int = ROUNDS,
 ) -> None:
     """So many times the history costs about so many times the time.
 
@@ -308,6 +312,7 @@ def linear(
         2.5 * times,
         lambda: compact(long, policy=policy),
         lambda: compact(short, policy=policy),
+        rounds,
     )
 
 
