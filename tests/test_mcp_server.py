@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp_types import CallToolResult, TextContent
 
 import respool
 from respool import Policy
@@ -27,6 +25,7 @@ from respool.mcp_server.server import EXPAND, HISTORY
 from respool.store import EditMade, SQLiteStore
 from respool.tools.fetching import fetches
 from tests.formats import FORMATS, Exchange, request, results
+from tests.late import late
 from tests.proxying import ask as over_the_port
 from tests.proxying import post
 from tests.storing import OTHER, OWNER, SOURCE, by_ref, record
@@ -56,17 +55,18 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+Client = Any  # of the SDK
 Act = Callable[[Client], Awaitable[None]]
 
 
 @asynccontextmanager
 async def client(path: Path) -> AsyncGenerator[Client]:
-    server = StdioServerParameters(
+    server = late("mcp").StdioServerParameters(
         command=sys.executable,
         args=["-m", "respool.cli", "mcp"],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
     )
-    async with Client(server, read_timeout_seconds=20) as asking:
+    async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
         yield asking
 
 
@@ -78,7 +78,8 @@ def ask(path: Path, act: Act) -> None:
     asyncio.run(run())
 
 
-def said(result: CallToolResult) -> list[str]:
+def said(result: Any) -> list[str]:
+    TextContent = late("mcp_types").TextContent  # noqa: N806 - a class
     assert all(isinstance(block, TextContent) for block in result.content)
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
