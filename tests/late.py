@@ -11,6 +11,8 @@ class _Late:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # as pytest asks of whatever stands in a module
+            raise AttributeError(name)
         return getattr(import_module(self._name), name)
 
 

@@ -21,7 +21,6 @@ from respool import Policy
 from respool.marker import find_marker, reference
 from respool.mcp_server.answer import MOST, Unanswerable
 from respool.mcp_server.asked import lines_in, number_in, reference_in
-from respool.mcp_server.server import EXPAND, HISTORY
 from respool.store import EditMade, SQLiteStore
 from respool.tools.fetching import fetches
 from tests.formats import FORMATS, Exchange, request, results
@@ -32,6 +31,7 @@ from tests.storing import OTHER, OWNER, SOURCE, by_ref, record
 from tests.test_fetching import STUB, offering
 from tests.test_proxy_originals import running
 
+EXPAND, HISTORY = "respool_expand", "respool_history"  # as the server names its tools
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
 LONG = "".join(f"{number} is the number of this line\n" for number in range(1, 5_001))
 WIDE = '{"rows":[' + ",".join(str(number) for number in range(20_000)) + "]}"
