@@ -27,57 +27,45 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors media models searching transcript",
-        "edits presets prices ranges tokens",
-        "codecs facts marker registered tools touching",
-        "binding check ledger policy shapes",
-        "limits loops protections recent summaries",
-        "forecast repair settings",
+        "errors line_search media model_names plugins transcript",
+        "edits facts markers tokens tools wire",
+        "policy shapes",
+        "config history pricing",
+        "forecast providers summaries",
+        "limits loops",
         "passes",
-        "planning",
-        "folding",
-        "rendering report rows",
-        "projection",
+        "compaction",
+        "report",
         "engine",
-        "fallback overrun",
         "api",
         "__init__",
-        "drawing sessions store",
+        "pages sessions store",
         "dashboard mcp_server replay",
         "proxy",
+        "agents",
         "cli",
         "__main__",
     ),
-    "ledger": ("__init__", "failures", "numbering", "lines", "ledger"),
-    "planning": ("__init__", "choosing", "rates", "marking", "planner", "tracing", "vetting"),
-    "folding": (
-        "__init__", "mimicry", "originals", "refetching", "state", "memo", "noting", "room",
-        "evaluating", "advising", "fold",
-    ),
-    "proxy": ("forwarding", "answers", "compacting", "watching", "app", "assembling running"),
 }  # fmt: skip
 # Within these, every file needs a row.
-COMPLETE = {"", "ledger", "planning", "folding"}
-# Who knows less than their row would let them.
+COMPLETE = {""}
+# Rooms that know less than their row would let them.
 KNOWS_ONLY = {
-    "codecs": "edits errors media models transcript",
-    "check": "codecs errors media models transcript",
-    "repair": "check codecs errors media models transcript",
-    "tools": "errors ranges",
-    "planning.choosing": "edits touching transcript",
-    "planning.planner": "binding edits planning touching transcript",
+    "wire": "edits errors media model_names transcript",
+    "tools": "errors",
+    "compaction.conflicts": "edits transcript",
 }
 # Imports inside a function, against the direction, each for its one reason.
 LATE = {
     ("policy", "passes"),  # a policy names passes, and passes read the policy
-    ("policy", "settings"),  # Policy.load is where people look for it, and reading files is I/O
+    ("policy", "config"),  # Policy.load is where people look for it, and reading files is I/O
 }
 # Who may reach outside: all others are the core.
-EDGE = {"cli", "dashboard", "drawing", "mcp_server", "proxy", "replay", "sessions", "settings"}
-EDGE |= {"store"}
+EDGE = {"agents", "cli", "config", "dashboard", "mcp_server", "pages", "proxy", "replay"}
+EDGE |= {"sessions", "store"}
 MAY = {("engine", "secrets")}  # the memo's keys are this process's own, and never leave it
 # The packages in which codes of rules are string literals.
-RULES = ("check", "repair")
+RULES = ("providers",)
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "respool"
