@@ -10,8 +10,8 @@ from zlib import crc32
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn
 
-from respool.engine import Compaction
 from respool.compaction.memo import Memo
+from respool.engine import Compaction
 from respool.policy import Policy
 from tests.strategies import FORMATS, HISTORY, conversations, render
 from tests.strategies.breaking import damaged
