@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check corpus e2e bench bench-proxy fmt clean
+.PHONY: help demo test laws slow check corpus e2e bench bench-proxy fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,6 +9,8 @@ PY := $(BIN)/python
 PYTEST := $(PY) -m pytest
 # One more than there are cores: many tests wait for processes of their own.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Tests start many processes: the modules that these load are compiled once, whatever is usual here.
+export PYTHONDONTWRITEBYTECODE =
 # The system's own certificates, for machines behind a private authority.
 INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python
 INSTALL := $(INSTALL_INTO) $(PY)
@@ -33,6 +35,12 @@ demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 
 test: $(VENV)/.dev ## every test that needs nothing but this repository
 	$(PYTEST) -n $(WORKERS) tests
+
+laws: $(VENV)/.dev ## every law for every pass in every format
+	$(PYTEST) -n $(WORKERS) -m laws tests
+
+slow: $(VENV)/.dev ## long runs of faults, many seeds, large inputs
+	$(PYTEST) -n $(WORKERS) -m slow tests
 
 check: $(VENV)/.fit ## format, lint, strict types, tests
 	$(BIN)/ruff format --check $(CODE)
