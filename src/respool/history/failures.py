@@ -206,8 +206,10 @@ def is_success(text: str) -> bool:
 def is_write_refused(text: str) -> bool:
     """Whether a tool that writes says that it did not.
 
-    >>> is_write_refused("File has not been read yet."), is_write_refused("The file /w/a.py has been updated.")
-    (True, False)
+    >>> is_write_refused("File has not been read yet.")
+    True
+    >>> is_write_refused("The file /w/a.py has been updated.")
+    False
     """
     line = _first_line(text)
     if line[:1] == "{":  # a record, whatever words are in it

@@ -23,8 +23,8 @@ _EXPAND_TOOL: Final = re.compile(
 def is_expand_tool(name: str) -> bool:
     """Whether this is the name of the tool that gives originals back.
 
-    >>> is_expand_tool("mcp__respool__expand"), is_expand_tool("expand"), is_expand_tool("mcp__other__expand")
-    (True, False, False)
+    >>> [is_expand_tool(f"mcp__{server}__expand") for server in ("respool", "other")]
+    [True, False]
     """
     return _EXPAND_TOOL.fullmatch(name) is not None
 
