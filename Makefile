@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test check corpus e2e bench bench-proxy fmt clean
+.PHONY: help demo test laws slow check corpus e2e bench bench-proxy docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,12 +9,14 @@ PY := $(BIN)/python
 PYTEST := $(PY) -m pytest
 # One more than there are cores: many tests wait for processes of their own.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Tests start many processes: the modules that these load are compiled once, whatever is usual here.
+export PYTHONDONTWRITEBYTECODE =
 # The system's own certificates, for machines behind a private authority.
 INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quiet --python
 INSTALL := $(INSTALL_INTO) $(PY)
 # Other proxies, each in an environment of its own.
 PEERS := $(VENV)/peers
-CODE := src tests bench
+CODE := src tests bench docs
 
 UV_VERSION := 0.13.7
 CORPUS ?= ../shared/corpus
@@ -33,6 +35,12 @@ demo: $(VENV)/.runtime ## a history in; its projection and the explanation out
 
 test: $(VENV)/.dev ## every test that needs nothing but this repository
 	$(PYTEST) -n $(WORKERS) tests
+
+laws: $(VENV)/.dev ## every law for every pass in every format
+	$(PYTEST) -n $(WORKERS) -m laws tests
+
+slow: $(VENV)/.dev ## long runs of faults, many seeds, large inputs
+	$(PYTEST) -n $(WORKERS) -m slow tests
 
 check: $(VENV)/.fit ## format, lint, strict types, tests
 	$(BIN)/ruff format --check $(CODE)
@@ -53,6 +61,13 @@ bench: $(VENV)/.dev ## time and memory, as ratios
 
 bench-proxy: $(VENV)/.dev $(PEERS)/headroom/.installed $(PEERS)/litellm/.installed ## what the proxy costs, beside none and beside others
 	$(PY) -m bench.proxy --memory --peers $(PEERS)
+
+docs: $(VENV)/.docs ## the documentation as a site, its reference generated from the code
+	$(PY) -m docs.generate
+	$(PY) -m bench.results
+	$(BIN)/zensical build --clean --strict
+	@rm -f build/docs/generate.py
+	@echo "Open build/docs/index.html"
 
 fmt: $(VENV)/.dev ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
@@ -87,6 +102,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.uv
 $(VENV)/.fit: pyproject.toml | $(VENV)/.dev
 	@echo "Installing what the forecast is fitted with"
 	@$(INSTALL) --group fit
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.dev
+	@echo "Installing what builds the documentation"
+	@$(INSTALL) --group docs
 	@touch $@
 
 $(VENV)/.server: pyproject.toml | $(VENV)/.dev

@@ -15,11 +15,42 @@ from hypothesis import settings
 
 from respool.store import SQLiteStore
 from tests.e2e.model_server import ModelServer, missing, running
+from tests.tables import Rows, rows_of, run_rows
 
 settings.register_profile("respool", deadline=None, derandomize="FUZZ" not in os.environ)
 settings.load_profile("respool")
 for own in [name for name in os.environ if name.startswith("RESPOOL_")]:
     del os.environ[own]  # settings of whoever runs the tests, which are none of theirs
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--cases`, to run one case of a table by its id."""
+    parser.addoption("--cases", action="store_true", help="make a test of each case of a table")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make one test of a table (see tests/tables.py)."""
+    definition = metafunc.definition
+    marks = list(definition.iter_markers())
+    if metafunc.config.getoption("--cases") or len(marks) != len(definition.own_markers):
+        return
+    rows = rows_of(metafunc.function, marks)
+    if rows is not None:
+        definition.own_markers[:] = [mark for mark in marks if mark.name != "parametrize"]
+        names = list(rows[0][1])
+        metafunc.parametrize(names, [[rows] * len(names)], ids=[f"{len(rows)} cases"])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a table."""
+    held = pyfuncitem.callspec.params.values() if hasattr(pyfuncitem, "callspec") else ()
+    for rows in held:
+        if isinstance(rows, Rows):
+            run_rows(pyfuncitem.obj, rows)
+            return True
+    return None
 
 
 @pytest.fixture(autouse=True)

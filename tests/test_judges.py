@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from anthropic.types.beta.message_create_params import MessageCreateParamsNonStreaming
-from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
 from pydantic import TypeAdapter
 
-from tests.judges import HISTORY_JUDGES, anthropic, gemini, mistral, openai_chat, openai_responses
+from tests.judges import HISTORY_JUDGES, JUDGES
+from tests.late import late
 
 Body = dict[str, Any]
 Path = tuple[str | int, ...]
@@ -212,30 +210,30 @@ def _future(body: Body, path: Path) -> Body:
 
 M, B, R = "messages", "content", "input"
 GOOD: list[tuple[str, Callable[[Body], list[str]], Body]] = [
-    ("anthropic whole", anthropic.judge, ANTHROPIC),
-    ("anthropic streamed", anthropic.judge, {**ANTHROPIC, "stream": True}),
-    ("anthropic without content", anthropic.judge, _with(ANTHROPIC, (M, 2, B, 0, B), GONE)),
-    ("anthropic future block", anthropic.judge, _future(ANTHROPIC, (M, 2, B, 0, B))),
+    ("anthropic whole", JUDGES["anthropic"][0], ANTHROPIC),
+    ("anthropic streamed", JUDGES["anthropic"][0], {**ANTHROPIC, "stream": True}),
+    ("anthropic without content", JUDGES["anthropic"][0], _with(ANTHROPIC, (M, 2, B, 0, B), GONE)),
+    ("anthropic future block", JUDGES["anthropic"][0], _future(ANTHROPIC, (M, 2, B, 0, B))),
     (
         "anthropic search error",
-        anthropic.judge,
+        JUDGES["anthropic"][0],
         _with(
             ANTHROPIC,
             (M, 1, B, 3, B),
             {"type": "web_search_tool_result_error", "error_code": "unavailable"},
         ),
     ),
-    ("chat whole", openai_chat.judge, CHAT),
-    ("chat not streamed", openai_chat.judge, {**CHAT, "stream": False}),
-    ("chat content omitted", openai_chat.judge, _with(CHAT, (M, 2, B), GONE)),
-    ("chat future part", openai_chat.judge, _future(CHAT, (M, 1, B))),
-    ("chat named tool message", openai_chat.judge, _with(CHAT, (M, 4, "name"), "patch")),
-    ("responses whole", openai_responses.judge, RESPONSES),
-    ("responses text input", openai_responses.judge, {**RESPONSES, "input": "Wind it."}),
-    ("responses ids left out", openai_responses.judge, _with(RESPONSES, (R, 1, "id"), GONE)),
+    ("chat whole", JUDGES["openai-chat"][0], CHAT),
+    ("chat not streamed", JUDGES["openai-chat"][0], {**CHAT, "stream": False}),
+    ("chat content omitted", JUDGES["openai-chat"][0], _with(CHAT, (M, 2, B), GONE)),
+    ("chat future part", JUDGES["openai-chat"][0], _future(CHAT, (M, 1, B))),
+    ("chat named tool message", JUDGES["openai-chat"][0], _with(CHAT, (M, 4, "name"), "patch")),
+    ("responses whole", JUDGES["openai-responses"][0], RESPONSES),
+    ("responses text input", JUDGES["openai-responses"][0], {**RESPONSES, "input": "Wind it."}),
+    ("responses ids left out", JUDGES["openai-responses"][0], _with(RESPONSES, (R, 1, "id"), GONE)),
     (
         "responses message cut down",
-        openai_responses.judge,
+        JUDGES["openai-responses"][0],
         _with(
             RESPONSES,
             (R, 2),
@@ -248,7 +246,7 @@ GOOD: list[tuple[str, Callable[[Body], list[str]], Body]] = [
     ),
     (
         "responses as Codex has it",
-        openai_responses.judge,
+        JUDGES["openai-responses"][0],
         _with(
             _with(RESPONSES, (R, 1, "content"), None),
             (R, 3),
@@ -261,20 +259,24 @@ GOOD: list[tuple[str, Callable[[Body], list[str]], Body]] = [
             },
         ),
     ),
-    ("responses future item", openai_responses.judge, _future(RESPONSES, (R,))),
-    ("gemini whole", gemini.judge, GEMINI),
+    ("responses future item", JUDGES["openai-responses"][0], _future(RESPONSES, (R,))),
+    ("gemini whole", JUDGES["gemini"][0], GEMINI),
     (
         "gemini without ids",
-        gemini.judge,
+        JUDGES["gemini"][0],
         _with(GEMINI, ("contents", 1, "parts", 3, "functionCall", "id"), GONE),
     ),
-    ("gemini future part", gemini.judge, _future(GEMINI, ("contents", 1, "parts"))),
-    ("mistral whole", mistral.judge, CHAT),
-    ("mistral one question", mistral.judge, {M: [{"role": "user", "content": "a"}]}),
-    ("mistral late note", mistral.judge, {M: [*CHAT[M], {"role": "system", "content": "a"}]}),
+    ("gemini future part", JUDGES["gemini"][0], _future(GEMINI, ("contents", 1, "parts"))),
+    ("mistral whole", JUDGES["openai-chat"][1], CHAT),
+    ("mistral one question", JUDGES["openai-chat"][1], {M: [{"role": "user", "content": "a"}]}),
+    (
+        "mistral late note",
+        JUDGES["openai-chat"][1],
+        {M: [*CHAT[M], {"role": "system", "content": "a"}]},
+    ),
     (
         "mistral goes on",
-        mistral.judge,
+        JUDGES["openai-chat"][1],
         {M: [*CHAT[M], {"role": "assistant", "content": "a"}, {"role": "user", "content": "b"}]},
     ),
 ]
@@ -413,11 +415,11 @@ BROKEN_MISTRAL: list[tuple[str, Path, Any]] = [
 BROKEN = [
     pytest.param(judge, _with(body, path, value), id=f"{name}: {what}")
     for name, judge, body, table in (
-        ("anthropic", anthropic.judge, ANTHROPIC, BROKEN_ANTHROPIC),
-        ("chat", openai_chat.judge, CHAT, BROKEN_CHAT),
-        ("responses", openai_responses.judge, RESPONSES, BROKEN_RESPONSES),
-        ("gemini", gemini.judge, GEMINI, BROKEN_GEMINI),
-        ("mistral", mistral.judge, CHAT, BROKEN_MISTRAL),
+        ("anthropic", JUDGES["anthropic"][0], ANTHROPIC, BROKEN_ANTHROPIC),
+        ("chat", JUDGES["openai-chat"][0], CHAT, BROKEN_CHAT),
+        ("responses", JUDGES["openai-responses"][0], RESPONSES, BROKEN_RESPONSES),
+        ("gemini", JUDGES["gemini"][0], GEMINI, BROKEN_GEMINI),
+        ("mistral", JUDGES["openai-chat"][1], CHAT, BROKEN_MISTRAL),
     )
     for what, path, value in table
 ]
@@ -433,10 +435,10 @@ def test_broken_bodies_are_refused(judge: Callable[[Body], list[str]], body: Bod
 # Below these keys a request may hold any JSON, or any key.
 FREE = {"input_schema", "parameters", "args", "response", "env"}
 TABLES: dict[str, tuple[Callable[[Body], list[str]], Body, str]] = {
-    "anthropic": (anthropic.judge, ANTHROPIC, M),
-    "openai-chat": (openai_chat.judge, CHAT, M),
-    "openai-responses": (openai_responses.judge, RESPONSES, R),
-    "gemini": (gemini.judge, GEMINI, C),
+    "anthropic": (JUDGES["anthropic"][0], ANTHROPIC, M),
+    "openai-chat": (JUDGES["openai-chat"][0], CHAT, M),
+    "openai-responses": (JUDGES["openai-responses"][0], RESPONSES, R),
+    "gemini": (JUDGES["gemini"][0], GEMINI, C),
 }
 
 
@@ -480,21 +482,28 @@ def test_a_bare_history_is_judged_alike(format: str) -> None:
 
 LAZY = [
     pytest.param(
-        MessageCreateParamsNonStreaming, ANTHROPIC, (M, 2, B, 0, "tool_use_id"), id="anthropic"
+        "anthropic.types.beta.message_create_params.MessageCreateParamsNonStreaming",
+        ANTHROPIC,
+        (M, 2, B, 0, "tool_use_id"),
+        id="anthropic",
     ),
     pytest.param(
-        CompletionCreateParamsNonStreaming,
+        "openai.types.chat.completion_create_params.CompletionCreateParamsNonStreaming",
         {**CHAT, "stream": False},
         (M, 2, "tool_calls", 0, "id"),
         id="chat",
     ),
     pytest.param(
-        ResponseCreateParamsNonStreaming, RESPONSES, (R, 1, "summary", 0, "text"), id="responses"
+        "openai.types.responses.response_create_params.ResponseCreateParamsNonStreaming",
+        RESPONSES,
+        (R, 1, "summary", 0, "text"),
+        id="responses",
     ),
 ]
 
 
 @pytest.mark.parametrize(("sdk_type", "body", "path"), LAZY)
-def test_the_plain_types_would_not_see_it(sdk_type: Any, body: Body, path: Path) -> None:
+def test_the_plain_types_would_not_see_it(sdk_type: str, body: Body, path: Path) -> None:
     """Why the schemas are rewritten: as they come, pydantic does not look into these lists."""
-    TypeAdapter(sdk_type).validate_python(_with(body, path, GONE))
+    module, _, name = sdk_type.rpartition(".")
+    TypeAdapter(getattr(late(module), name)).validate_python(_with(body, path, GONE))

@@ -1,17 +1,25 @@
-"""Every law, for every pass, in every format, on histories whole and broken."""
+"""Every law, for every pass, in every format, on histories whole and broken.
+
+A conversation is drawn once a format, and all laws look at the one compaction of it. Each pass
+meets each conversation in one of the formats, which one follows from the conversation; what runs
+by itself in agents meets it in two. `make laws` holds every pass to every law in every format.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from respool.compaction.evaluation import select_passes
+from respool.engine import Compaction
 from respool.passes import OPT_IN, PASSES, Pass
 from respool.policy import Policy
 from tests.laws import laws
+from tests.laws.examples import Example, Once, examples, is_listed
 from tests.laws.sessions import long_session
 from tests.laws.subject import (
     EAGER,
@@ -25,14 +33,7 @@ from tests.laws.subject import (
     real,
 )
 from tests.laws.trial_passes import fail
-from tests.strategies import (
-    FORMATS,
-    arbitrary_json,
-    arbitrary_json_messages,
-    broken,
-    growing,
-    requests,
-)
+from tests.strategies import FORMATS, arbitrary_json, arbitrary_json_messages
 
 quick = settings(
     max_examples=20,
@@ -54,137 +55,116 @@ CASES: dict[str, tuple[tuple[Pass, ...], Policy]] = {
     **{name: (select_passes(policy), policy) for name, policy in SMALL_SOURCES.items()},
     "advised": (USUAL, EAGER.replace(advise=True)),
 }
-subjects = pytest.mark.parametrize(("passes", "policy"), CASES.values(), ids=CASES.keys())
+MEETS_TWICE = ("all", "priced")
+MEETS_ONCE = tuple(name for name in CASES if name not in MEETS_TWICE)
 # Edits that shape a part are recognised again; those that take parts out leave nothing to shape.
-shaping = pytest.mark.parametrize(
-    "passes", [(one,) for one in PASSES], ids=[one.__name__ for one in PASSES]
-)
+SHAPING = {one.__name__ for one in PASSES}
+
+Idle = dict[Any, Compaction[Any]]
 
 
-def listed(check: Callable[..., None], strategy: Any, *before: Any, **extra: Any) -> None:
-    """Run one law over the examples of a strategy whose history is a list."""
+def hold(name: str, example: Example, idle: Idle) -> None:
+    """Hold one case of CASES to every law, on one example."""
+    format, (passes, policy) = example.format, CASES[name]
+    compact = Once(compactor(*passes, format=format, usual=policy), idle)
+    for request in listed(example.whole):
+        laws.faithful(compact, format, request)
+        laws.valid(compact, format, request, whole=True)
+        laws.small(compact, format, request)
+        laws.reversible(compact, format, request)
+    for request in listed(example.broken):
+        laws.valid(compact, format, request, whole=False)
+        laws.small(compact, format, request)
+        laws.reproducible(compact, format, [request])
+    if example.growing:
+        laws.stable(compact, format, example.growing)
+        laws.reproducible(compact, format, example.growing)
+    if name in SHAPING:
+        hold_shaping(name, compact, example)
+
+
+def hold_shaping(name: str, compact: Once, example: Example) -> None:
+    """What holds of a single pass that shapes parts."""
+    format, (passes, _) = example.format, CASES[name]
+    priced = compactor(*passes, format=format, usual=PRICED)
+    for request in listed(example.whole, example.broken):
+        laws.honest(compact, format, request)
+    for request in listed(example.whole):
+        laws.idempotent(compact, format, request)
+        laws.shapes_nothing_twice(priced, format, request)
+
+
+def listed(*requests: Any) -> Iterator[Any]:
+    return (request for request in requests if is_listed(request))
+
+
+@formats
+def test_every_law_holds_for_those_whose_turn_it_is(format: str) -> None:
+    failed: list[str] = []  # once one has failed, a smaller example is looked for with it alone
 
     @quick
-    @given(strategy)
-    def run(example: Any) -> None:
-        one = example[-1] if isinstance(example, list) else example
-        if all(not isinstance(one.get(name), str) for name in ("messages", "input", "contents")):
-            check(*before, example, **extra)
+    @given(examples(format))
+    def run(example: Example) -> None:
+        idle: Idle = {}
+        in_turn = [*example.rotated(MEETS_ONCE), *example.rotated(MEETS_TWICE, formats=2)]
+        for name in tuple(failed or in_turn):
+            try:
+                hold(name, example, idle)
+            except Exception as problem:
+                failed[:] = [name]
+                problem.add_note(f"This was: {name}, in {format}")
+                raise
 
     run()
 
 
+@pytest.mark.laws
 @formats
-@subjects
-def test_faithful(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(laws.faithful, requests(format), compactor(*passes, format=format, usual=policy), format)
-
-
-@formats
-@subjects
-def test_valid_when_whole(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(
-        laws.valid,
-        requests(format),
-        compactor(*passes, format=format, usual=policy),
-        format,
-        whole=True,
-    )
-
-
-@formats
-@subjects
-def test_valid_when_broken(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(
-        laws.valid,
-        broken(format),
-        compactor(*passes, format=format, usual=policy),
-        format,
-        whole=False,
-    )
-
-
-@formats
-def test_repair_touches_only_what_is_broken(format: str) -> None:
-    listed(
-        laws.repairs_only_what_is_broken,
-        requests(format) | broken(format),
-        compactor(format=format),
-        format,
-    )
-
-
-@formats
-@subjects
-def test_small(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(
-        laws.small,
-        requests(format) | broken(format),
-        compactor(*passes, format=format, usual=policy),
-        format,
-    )
-
-
-@formats
-@subjects
-def test_stable(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(laws.stable, growing(format), compactor(*passes, format=format, usual=policy), format)
-
-
-@formats
-@subjects
-def test_reproducible(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(
-        laws.reproducible, growing(format), compactor(*passes, format=format, usual=policy), format
-    )
-
-
-@formats
-@subjects
-def test_reproducible_when_broken(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(
-        laws.reproducible,
-        broken(format).map(lambda one: [one]),
-        compactor(*passes, format=format, usual=policy),
-        format,
-    )
-
-
-@formats
-@subjects
-def test_reversible(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
-    listed(
-        laws.reversible, requests(format), compactor(*passes, format=format, usual=policy), format
-    )
-
-
-@formats
-@shaping
-def test_honest(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(
-        laws.honest, requests(format) | broken(format), compactor(*passes, format=format), format
-    )
-
-
-@formats
-@shaping
-def test_idempotent(format: str, passes: tuple[Pass, ...]) -> None:
-    listed(laws.idempotent, requests(format), compactor(*passes, format=format), format)
-
-
-@formats
-@shaping
-def test_nothing_is_shaped_twice(format: str, passes: tuple[Pass, ...]) -> None:
-    compact = compactor(*passes, format=format, usual=PRICED)
-    listed(laws.shapes_nothing_twice, requests(format), compact, format)
-
-
-@formats
-def test_a_failing_pass_is_skipped_and_reported(format: str) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_every_law_holds(name: str, format: str) -> None:
     @quick
-    @given(requests(format))
-    def run(request: dict[str, Any]) -> None:
-        faulty, sound = compactor(fail, *PASSES)(request), real(request)
+    @given(examples(format))
+    def run(example: Example) -> None:
+        hold(name, example, {})
+
+    run()
+
+
+def test_every_case_meets_every_conversation() -> None:
+    """In one format, or in two; and over all conversations in each."""
+    for names, times in ((MEETS_ONCE, 1), (MEETS_TWICE, 2)):
+        for number in range(40):
+            each = [Example(format, number, {}, {}, []) for format in FORMATS]
+            met = [name for example in each for name in example.rotated(names, times)]
+            assert sorted(met) == sorted(names * times)
+    for format in FORMATS:
+        each = [Example(format, number, {}, {}, []) for number in range(4)]
+        met = {name for example in each for name in example.rotated(MEETS_ONCE)}
+        assert met == set(MEETS_ONCE)
+
+
+def test_a_failure_is_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever case breaks a law, and also in the smallest example."""
+
+    def planted(name: str, example: Example, idle: Idle) -> None:
+        assert name != "cap_results" or len(str(example.whole)) < 300
+
+    monkeypatch.setattr(sys.modules[__name__], "hold", planted)
+    with pytest.raises(AssertionError) as failure:
+        test_every_law_holds_for_those_whose_turn_it_is("anthropic")
+    assert "This was: cap_results, in anthropic" in failure.value.__notes__
+
+
+@formats
+def test_repair_touches_only_what_is_broken_and_a_failing_pass_is_skipped(format: str) -> None:
+    idle_one, faulty_one = compactor(format=format), compactor(fail, *PASSES)
+
+    @quick
+    @given(examples(format))
+    def run(example: Example) -> None:
+        for request in listed(example.whole, example.broken):
+            laws.repairs_only_what_is_broken(idle_one, format, request)
+        faulty, sound = faulty_one(example.whole), real(example.whole)
         assert faulty.request == sound.request
         if sound.report.epochs:
             assert faulty.report.failures == {"fail": "ZeroDivisionError: a planted bug"}
@@ -198,19 +178,28 @@ def test_harmless(anything: Any) -> None:
     laws.harmless(real, anything)
 
 
-@formats
-@subjects
-def test_linear(format: str, passes: tuple[Pass, ...], policy: Policy) -> None:
+def hold_linear(name: str, format: str) -> None:
+    passes, policy = CASES[name]
     ordinary = ORDINARY.replace(eager=policy.eager)
-    laws.linear(
-        compactor(*passes), lambda exchanges: long_session(format, exchanges), policy=ordinary
-    )
+    laws.linear(compactor(*passes), lambda count: long_session(format, count), policy=ordinary)
+
+
+@formats
+def test_linear(format: str) -> None:
+    """All passes together; `make bench` has each of them alone."""
+    hold_linear("all, priced", format)
 
 
 @pytest.mark.parametrize("format", MARKERS)
 def test_a_mark_of_our_own_is_valid_and_changes_nothing_else(format: str) -> None:
-    listed(
-        laws.valid, requests(format), compactor(MARKERS[format], format=format), format, whole=True
-    )
-    listed(laws.stable, growing(format), compactor(MARKERS[format], format=format), format)
-    listed(laws.reproducible, growing(format), compactor(MARKERS[format], format=format), format)
+    @quick
+    @given(examples(format))
+    def run(example: Example) -> None:
+        compact = Once(compactor(MARKERS[format], format=format), {})
+        for request in listed(example.whole):
+            laws.valid(compact, format, request, whole=True)
+        if example.growing:
+            laws.stable(compact, format, example.growing)
+            laws.reproducible(compact, format, example.growing)
+
+    run()

@@ -7,12 +7,12 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import anthropic
-import openai
 import pytest
-from google import genai
 
+from tests.late import late
 from tests.proxying import Heard, Standing, proxy, run
+
+anthropic, openai, genai = late("anthropic"), late("openai"), late("google.genai")
 
 JSON = "Content-Type: application/json"
 SSE = "Content-Type: text/event-stream"

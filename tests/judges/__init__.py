@@ -1,6 +1,7 @@
 """Judges we did not write: the providers' own SDK types, and Mistral's request validator.
 
 Each module has `judge(request)` and `judge_history(list)`; both return complaints, [] for none.
+Those here load their module when they are first asked.
 """
 
 from __future__ import annotations
@@ -8,21 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.judges import anthropic, gemini, mistral, openai_chat, openai_responses
+from tests.late import late
 
 __all__ = ["HISTORY_JUDGES", "JUDGES", "judge"]
 
+
+def _judge(module: str) -> Callable[[dict[str, Any]], list[str]]:
+    found = late(f"{__name__}.{module}")
+
+    def judge(request: dict[str, Any]) -> list[str]:
+        return found.judge(request)
+
+    return judge
+
+
+def _judge_history(module: str) -> Callable[[list[Any]], list[str]]:
+    found = late(f"{__name__}.{module}")
+
+    def judge_history(history: list[Any]) -> list[str]:
+        return found.judge_history(history)
+
+    return judge_history
+
+
 JUDGES: dict[str, tuple[Callable[[dict[str, Any]], list[str]], ...]] = {
-    "anthropic": (anthropic.judge,),
-    "openai-chat": (openai_chat.judge, mistral.judge),
-    "openai-responses": (openai_responses.judge,),
-    "gemini": (gemini.judge,),
+    "anthropic": (_judge("anthropic"),),
+    "openai-chat": (_judge("openai_chat"), _judge("mistral")),
+    "openai-responses": (_judge("openai_responses"),),
+    "gemini": (_judge("gemini"),),
 }
 HISTORY_JUDGES: dict[str, Callable[[list[Any]], list[str]]] = {
-    "anthropic": anthropic.judge_history,
-    "openai-chat": openai_chat.judge_history,
-    "openai-responses": openai_responses.judge_history,
-    "gemini": gemini.judge_history,
+    "anthropic": _judge_history("anthropic"),
+    "openai-chat": _judge_history("openai_chat"),
+    "openai-responses": _judge_history("openai_responses"),
+    "gemini": _judge_history("gemini"),
 }
 
 

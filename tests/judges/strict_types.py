@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any, cast
 
 from pydantic import TypeAdapter
@@ -31,12 +32,17 @@ class Judgement:
     """A validator made of one SDK type."""
 
     def __init__(self, sdk_type: Any) -> None:
-        adapter = cast(TypeAdapter[Any], TypeAdapter(sdk_type))
+        self._type = sdk_type
+
+    @cached_property
+    def _validator(self) -> SchemaValidator:
+        """Built at the first question."""
+        adapter = cast(TypeAdapter[Any], TypeAdapter(self._type))
         adapter.rebuild(force=True)
         schema = cast(Schema, adapter.core_schema)
         definitions = {item["ref"]: item for item in _walk(schema) if "ref" in item}
         tight = _Tightening(definitions).apply(schema)
-        self._validator = SchemaValidator(cast(Any, tight), cast(Any, {"strict": True}))
+        return SchemaValidator(cast(Any, tight), cast(Any, {"strict": True}))
 
     def of(self, value: Any, place: str) -> list[str]:
         """What the type has against a decoded JSON value; nothing when it fits."""

@@ -24,7 +24,7 @@ from tests.judges import JUDGES
 from tests.laws.spans import same_but_for_marks, spans, spellings
 from tests.laws.subject import IDLE, ORDINARY, Compact
 from tests.strategies import HISTORY
-from tests.support.timing import takes_at_most
+from tests.support.timing import ROUNDS, takes_at_most
 
 # What no change to the history can mend: it is the request around it that is wrong.
 MARKLESS = ("tidied", "blanks")  # reasons of edits that take out no words: nothing to go back for
@@ -302,7 +302,11 @@ def harmless(compact: Compact, anything: Any) -> None:
 
 
 def linear(
-    compact: Compact, make: Callable[[int], Any], times: int = 4, policy: Policy = ORDINARY
+    compact: Compact,
+    make: Callable[[int], Any],
+    times: int = 4,
+    policy: Policy = ORDINARY,
+    rounds: int = ROUNDS,
 ) -> None:
     """So many times the history costs about so many times the time.
 
@@ -313,6 +317,7 @@ def linear(
         2.5 * times,
         lambda: compact(long, policy=policy),
         lambda: compact(short, policy=policy),
+        rounds,
     )
 
 

@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, StdioServerParameters
-from mcp_types import CallToolResult, TextContent
 
 import respool
 from respool import Policy
@@ -28,9 +26,9 @@ from respool.mcp_server.handlers import (
     parse_number,
     parse_reference,
 )
-from respool.mcp_server.server import EXPAND_TOOL, HISTORY_TOOL
 from respool.store import RecordedEdit, SQLiteStore
 from respool.tools.identity import is_expand_tool
+from tests.late import late
 from tests.proxying import ask as over_the_port
 from tests.proxying import post
 from tests.store.support import OTHER, OWNER, SOURCE, by_ref, record
@@ -38,6 +36,7 @@ from tests.support.formats import FORMATS, Exchange, request, results
 from tests.test_proxy_originals import running
 from tests.tools.test_expand_tool import STUB, offering
 
+EXPAND, HISTORY = "respool_expand", "respool_history"  # as the server names its tools
 TEXT = "".join(f"line {number} of a log{'!' * (number == 7)}\n" for number in range(1, 21))
 LONG = "".join(f"{number} is the number of this line\n" for number in range(1, 5_001))
 WIDE = '{"rows":[' + ",".join(str(number) for number in range(20_000)) + "]}"
@@ -61,17 +60,18 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+Client = Any  # of the SDK
 Act = Callable[[Client], Awaitable[None]]
 
 
 @asynccontextmanager
 async def client(path: Path) -> AsyncGenerator[Client]:
-    server = StdioServerParameters(
+    server = late("mcp").StdioServerParameters(
         command=sys.executable,
         args=["-m", "respool.cli", "mcp"],
         env={**os.environ, "PYTHONPATH": str(SOURCE), "RESPOOL_STORE": str(path)},
     )
-    async with Client(server, read_timeout_seconds=20) as asking:
+    async with late("mcp").Client(server, read_timeout_seconds=20) as asking:
         yield asking
 
 
@@ -83,7 +83,8 @@ def ask(path: Path, act: Act) -> None:
     asyncio.run(run())
 
 
-def said(result: CallToolResult) -> list[str]:
+def said(result: Any) -> list[str]:
+    TextContent = late("mcp_types").TextContent  # noqa: N806 - a class
     assert all(isinstance(block, TextContent) for block in result.content)
     return [block.text for block in result.content if isinstance(block, TextContent)]
 
@@ -93,7 +94,7 @@ def test_it_offers_two_tools_that_only_read(path: Path):
         tools = (await asking.list_tools()).tools
         assert (
             [tool.name for tool in tools]
-            == [EXPAND_TOOL, HISTORY_TOOL]
+            == [EXPAND, HISTORY]
             == ["respool_expand", "respool_history"]
         )
         for tool in tools:
@@ -152,10 +153,10 @@ REFUSED = [
 def test_what_was_asked_for_is_given_and_what_is_wrong_is_said(path: Path):
     async def act(asking: Client) -> None:
         for asked, expected in EXPANDED:
-            result = await asking.call_tool(EXPAND_TOOL, asked)
+            result = await asking.call_tool(EXPAND, asked)
             assert (said(result), result.is_error) == (expected, False), asked
         for asked, sentence in REFUSED:
-            result = await asking.call_tool(EXPAND_TOOL, asked)
+            result = await asking.call_tool(EXPAND, asked)
             assert result.is_error, asked
             assert sentence in said(result)[0], asked
             assert "Traceback" not in said(result)[0]
@@ -171,7 +172,7 @@ def test_a_large_original_is_given_in_pages_that_add_up_to_it(path: Path, text: 
     async def act(asking: Client) -> None:
         got, skip, remark = "", 0, list[str]()
         while skip < len(text):
-            result = await asking.call_tool(EXPAND_TOOL, {"ref": reference(text), "skip": skip})
+            result = await asking.call_tool(EXPAND, {"ref": reference(text), "skip": skip})
             page, *remark = said(result)
             assert len(page) <= MAX_ANSWER_CHARS
             got, skip = got + page, skip + len(page)
@@ -187,22 +188,22 @@ def test_a_large_original_is_given_in_pages_that_add_up_to_it(path: Path, text: 
 
 def test_history_names_conversations_requests_edits_and_references(path: Path):
     async def act(asking: Client) -> None:
-        listed, remark = said(await asking.call_tool(HISTORY_TOOL, {}))
+        listed, remark = said(await asking.call_tool(HISTORY, {}))
         assert [line.split()[0] for line in listed.splitlines()] == ["c2", "c1"]
         assert "2 requests  2,000 tokens, 600 saved" in listed
         assert "Name one" in remark
-        one, remark = said(await asking.call_tool(HISTORY_TOOL, {"conversation": "c1"}))
+        one, remark = said(await asking.call_tool(HISTORY, {"conversation": "c1"}))
         first, edit, second = one.splitlines()
         assert "status 200  1,000 tokens, 600 saved" in first
         expected = f"stale at messages[3]: read again at messages[9]  600 tokens  ref {REF}"
         assert edit.strip() == expected
         assert second.endswith("not compacted: late: over 3 s")
         assert remark == "These are the last 2 of 2 requests, in their order."
-        last = said(await asking.call_tool(HISTORY_TOOL, {"conversation": "c1", "limit": 1}))
+        last = said(await asking.call_tool(HISTORY, {"conversation": "c1", "limit": 1}))
         assert last == [f"{second}\n", "These are the last 1 of 2 requests, in their order."]
-        latest = said(await asking.call_tool(HISTORY_TOOL, {"conversation": "latest"}))
+        latest = said(await asking.call_tool(HISTORY, {"conversation": "latest"}))
         assert "another" in latest[0]
-        unknown = await asking.call_tool(HISTORY_TOOL, {"conversation": "c9"})
+        unknown = await asking.call_tool(HISTORY, {"conversation": "c9"})
         assert unknown.is_error
         assert "No request of a conversation 'c9' is recorded" in said(unknown)[0]
 
@@ -213,13 +214,13 @@ def test_a_store_that_is_made_later_is_found_then(tmp_path: Path):
     path = tmp_path / "respool.db"
 
     async def act(asking: Client) -> None:
-        before = await asking.call_tool(EXPAND_TOOL, {"ref": REF})
+        before = await asking.call_tool(EXPAND, {"ref": REF})
         assert before.is_error
         assert f"The store {path} cannot be used: there is no such file" in said(before)[0]
         assert os.listdir(tmp_path) == []  # noqa: PTH208 - nobody else runs in this loop
         store = SQLiteStore(path)
         store.keep(OWNER, "c1", by_ref(TEXT))
-        assert said(await asking.call_tool(EXPAND_TOOL, {"ref": REF})) == [TEXT]
+        assert said(await asking.call_tool(EXPAND, {"ref": REF})) == [TEXT]
         store.close()
 
     ask(path, act)
@@ -297,7 +298,7 @@ def test_an_agent_follows_a_marker_that_the_proxy_has_set(
             marker = find_marker((await sent(proxy.port, behind, steps))[0])
             assert marker is not None
             assert f"{tool} gets it back" in str(marker)
-            given = await asking.call_tool(EXPAND_TOOL, {"ref": marker.ref})
+            given = await asking.call_tool(EXPAND, {"ref": marker.ref})
             assert said(given) == [LINES]
             back = Exchange(LINES, id="c", tool=tool, args={"ref": marker.ref})
             later = [*steps, [back], [Exchange("two", id="d")], "well?", [Exchange("3", id="e")]]

@@ -23,7 +23,7 @@ from respool.providers.cache_breakpoints import (
     own_breakpoint,
 )
 from respool.wire.body import read_body
-from tests.judges.anthropic import judge
+from tests.judges import judge
 from tests.laws.spans import unmarked
 from tests.providers.anthropic.support import HOUR as AN_HOUR
 from tests.providers.anthropic.support import MARK, OLD, THINKING, m, res, text, u, use
@@ -75,7 +75,7 @@ def placed(request: dict[str, Any], policy: Policy = POLICY) -> dict[Where, Any]
     kept = copy.deepcopy(request)
     out = respool.compact(request, policy=policy, memo=None)
     assert request == kept
-    assert judge(out.request) == []
+    assert judge("anthropic", out.request) == []
     assert [one for one in respool.check(out.request) if one.severity == "error"] == []
     before, after = marks_in(request), marks_in(out.request)
     assert before.items() <= after.items(), "a mark of the client's is gone"
@@ -157,7 +157,7 @@ def test_words_that_are_a_string_become_a_block_that_can_be_marked() -> None:
     request = asked([{"role": "user", "content": "go"}, *messages[1:]])
     out = respool.compact(request, policy=POLICY, memo=None).request
     assert out["messages"][0] == u(text("go", cache_control=MARK))
-    assert judge(out) == []
+    assert judge("anthropic", out) == []
     assert respool.check(out) == []
 
 
@@ -346,7 +346,7 @@ def holds_between_epochs(requests: Sequence[dict[str, Any]], policy: Policy) -> 
     """Look at every two requests of a session in turn; returns how many epochs there were."""
     outs = [respool.compact(one, policy=policy, memo=None) for one in requests]
     for request, out in zip(requests, outs, strict=True):
-        assert judge(out.request) == []
+        assert judge("anthropic", out.request) == []
         assert [one for one in respool.check(out.request) if one.severity == "error"] == []
         assert len(marks_in(out.request)) + len(head_breakpoints(request)) <= MAX_BREAKPOINTS
     for (before, one), (_, other) in pairwise(zip(requests, outs, strict=True)):

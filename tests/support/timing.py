@@ -9,7 +9,7 @@ Work = Callable[[], object]
 ROUNDS = 12  # of which one calm one is enough
 
 
-def takes_at_most(times: float, long: Work, short: Work) -> None:
+def takes_at_most(times: float, long: Work, short: Work, rounds: int = ROUNDS) -> None:
     """The long work takes at most so many times as long as the short one.
 
     Their shortest times are compared, and both are tried again until they agree with that or
@@ -18,7 +18,7 @@ def takes_at_most(times: float, long: Work, short: Work) -> None:
     least_long = least_short = float("inf")
     with _own_garbage():
         short()
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             least_short = min(least_short, seconds(short))
             least_long = min(least_long, seconds(long))
             if least_long <= times * least_short:

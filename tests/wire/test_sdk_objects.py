@@ -7,18 +7,19 @@ import datetime
 import enum
 from typing import Any
 
-import anthropic.types as anthropic_types
-import mcp.types as mcp_types
 import pytest
-from anthropic.types.parsed_message import ParsedTextBlock
-from google.genai import types as gemini_types
-from openai.types.chat import ChatCompletionMessage
-from openai.types.responses import ResponseFunctionToolCall, ResponseReasoningItem
 from pydantic import BaseModel
 
 import respool
 from respool.wire.body import as_plain_data
 from tests.judges import HISTORY_JUDGES
+from tests.late import late
+
+anthropic_types = late("anthropic.types")
+gemini_types = late("google.genai.types")
+mcp_types = late("mcp.types")
+chat_types = late("openai.types.chat")
+responses_types = late("openai.types.responses")
 
 TURNS = 12
 AT_ONCE = respool.Policy(eager=True)
@@ -71,7 +72,7 @@ def chat_history() -> list[Any]:
         }
         told = {"role": "assistant", "content": None, "tool_calls": [call]}
         history += [
-            ChatCompletionMessage.model_validate(told),
+            chat_types.ChatCompletionMessage.model_validate(told),
             {"role": "tool", "tool_call_id": f"c{turn}", "content": printed(turn)},
         ]
     return history
@@ -87,8 +88,8 @@ def responses_history() -> list[Any]:
             "arguments": f'{{"table": {turn}}}', "status": "completed",
         }  # fmt: skip
         history += [
-            ResponseReasoningItem.model_validate(thought),
-            ResponseFunctionToolCall.model_validate(call),
+            responses_types.ResponseReasoningItem.model_validate(thought),
+            responses_types.ResponseFunctionToolCall.model_validate(call),
             {"type": "function_call_output", "call_id": f"c{turn}", "output": printed(turn)},
         ]
     return history
@@ -178,7 +179,8 @@ def test_it_is_judged_and_mended_as_well(format: str):
 
 
 def test_what_an_sdk_keeps_to_itself_is_not_sent():
-    block = ParsedTextBlock[Any](type="text", text="hi", parsed_output={"a": 1})
+    parsed = late("anthropic.types.parsed_message").ParsedTextBlock[Any]
+    block = parsed(type="text", text="hi", parsed_output={"a": 1})
     assert as_plain_data(0, {"content": [block]}) == {"content": [{"type": "text", "text": "hi"}]}
 
 

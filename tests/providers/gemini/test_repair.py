@@ -27,7 +27,7 @@ from respool.providers.placeholders import (
     unpaired_result_text,
 )
 from respool.wire.base import CONTINUE_TEXT
-from tests.judges import gemini as sdk
+from tests.judges import HISTORY_JUDGES
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import drop_every_other_exchange
 from tests.strategies import arbitrary_json_messages, broken, histories, requests
@@ -438,7 +438,7 @@ def test_after_repair_nothing_is_wrong(request: dict[str, Any]) -> None:
     assert mended == repair(copy.deepcopy(contents), fields)
     assert same(repair(mended, fields), mended)
     assert counts_agree(mended)
-    refused = [told for told in sdk.judge_history(mended) if "Extra inputs" not in told]
+    refused = [told for told in HISTORY_JUDGES["gemini"](mended) if "Extra inputs" not in told]
     assert refused == []
     if not errors(contents, fields):
         assert same(mended, contents)

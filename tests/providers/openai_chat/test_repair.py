@@ -16,7 +16,7 @@ from respool.providers.openai_chat.codec import OpenAIChatCodec
 from respool.providers.openai_chat.repair import MOVED_TEXT, OpenAIChatRepairer
 from respool.providers.openai_string_limit import MAX_STRING_CHARS
 from respool.providers.placeholders import BLANK_TEXT, NO_RESULT_TEXT, unpaired_result_text
-from tests.judges.openai_chat import judge_history
+from tests.judges import HISTORY_JUDGES
 from tests.strategies import arbitrary_json_messages, broken, requests
 
 RULES = OpenAIChatRules()
@@ -299,7 +299,7 @@ def test_mended(name: str, came: list[Any], sent: list[Any]) -> None:
     assert errors(came)
     assert repair(came) == sent
     assert errors(sent) == []
-    assert judge_history(sent) == [] or "cache_control" in str(sent)
+    assert HISTORY_JUDGES["openai-chat"](sent) == [] or "cache_control" in str(sent)
     assert repair(sent) == sent
     assert came == before
 

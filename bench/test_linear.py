@@ -1,0 +1,26 @@
+"""What must take time in proportion: every pass alone, in every format; hard texts to count."""
+
+from __future__ import annotations
+
+import pytest
+
+from respool.tokens import Counter, EstimateCounter, ExactCounter
+from tests.strategies import FORMATS
+from tests.test_laws import CASES, hold_linear
+from tests.test_tokens import HARD, costs_little
+
+pytestmark = pytest.mark.bench
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", CASES)
+def test_four_times_the_history_takes_about_four_times_as_long(name: str, format: str) -> None:
+    hold_linear(name, format)
+
+
+@pytest.mark.parametrize("counter", [ExactCounter(), EstimateCounter()], ids=lambda one: one.name)
+@pytest.mark.parametrize("kind", HARD)
+def test_a_million_hard_characters_cost_little_more_than_others(
+    kind: str, counter: Counter
+) -> None:
+    costs_little(HARD[kind](1_000_000), counter)
