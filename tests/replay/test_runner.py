@@ -217,9 +217,7 @@ class TestWhatIsWanted:
         assert (lean.bill, lean.all_in, lean.breaks) == (whole.bill, whole.all_in, whole.breaks)
 
 
-def replayed_files(
-    *files: Path, wanted: RunRequest | None = None, jobs: int = 1
-) -> RunResult:
+def replayed_files(*files: Path, wanted: RunRequest | None = None, jobs: int = 1) -> RunResult:
     return replay_files(files, wanted or RunRequest(OPTIONS), jobs, lambda _: None)
 
 
