@@ -1,6 +1,6 @@
 """Registry of tools: the use of each call, from its strongest source.
 
-The schema of a tool's parameters says nothing with certainty, so nothing is read from it.
+Parameter schemas are ignored: they say nothing certain about what a tool does.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Hints(Struct, frozen=True, gc=False):
     open_world: bool | None = None
 
     def use(self) -> Use:
-        """What a call of such a tool does. What it writes is never said, so it may be anything."""
+        """The use of a call of such a tool; annotations do not name what it writes."""
         if self.read_only:
             return Use("read", rerun=True)
         return Use("write", barrier=True, rerun=bool(self.idempotent))
 
 
 def find_hints(definition: Any) -> Hints | None:
-    """The hints in a tool definition, wherever its wire puts them; None if it has none."""
+    """The hints of a tool definition in any wire format; None if it has none."""
     for holder in _hint_holders(definition):
         found = {hint: holder[hint] for hint in _HINTS if isinstance(holder.get(hint), bool)}
         if "readOnlyHint" in found or "destructiveHint" in found:
@@ -53,7 +53,7 @@ def find_hints(definition: Any) -> Hints | None:
 
 
 def _hint_holders(definition: Any) -> list[dict[str, Any]]:
-    """The objects that may hold hints: beside the name, and in what wraps it."""
+    """The objects that may hold hints: beside the name, and in the wrapper around it."""
     if not isinstance(definition, dict):
         return []
     outer = cast(dict[str, Any], definition)
@@ -84,10 +84,10 @@ _MAX_SPANS: Final = 200
 
 
 class _LineArguments(Struct, frozen=True, gc=False):
-    """Which arguments say which lines are read."""
+    """The arguments that select the lines to read."""
 
     first: str
-    joint: str  # "..": the second names the last line; "+": how many; "": one argument has both
+    joint: str  # "..": second is the last line; "+": second is a count; "": one argument holds both
     second: str
     base: int
 
@@ -101,7 +101,7 @@ def _parse_lines(text: str) -> _LineArguments | None:
 
 
 def declared_use(tool: Tool, arguments: Arguments) -> Use:
-    """What a call does by its tool's declaration; identity apart."""
+    """The use of a call by its tool's declaration, without its identity."""
     base = workdir_of(tool, arguments)
     if tool.command is not None:
         return _command_use(tool, arguments, base)
@@ -133,20 +133,20 @@ def _first_path(spans: tuple[Span, ...]) -> str | None:
 
 
 def workdir_of(tool: Tool, arguments: Arguments) -> str | None:
-    """The folder that a call says it works in."""
+    """The working folder that a call names."""
     value = arguments.get(tool.workdir) if tool.workdir else None
     return normalize(value) if isinstance(value, str) and value.strip() else None
 
 
 def _declared_content(tool: Tool, reads: tuple[Span, ...]) -> Content | None:
-    """What is declared; of a file, its ending says more."""
+    """The declared content kind; a file's suffix overrides "code"."""
     if tool.content == "code" and reads:
         return content_by_suffix(reads[0].path)
     return tool.content
 
 
 def _named_spans(names: Sequence[str], arguments: Arguments, base: str | None) -> tuple[Span, ...]:
-    """The things that these arguments name, each of them once."""
+    """The distinct paths, URLs or names in these arguments."""
     found: dict[str, Span] = {}
     for name in names:
         for text in _texts(arguments.get(name)):
@@ -157,7 +157,7 @@ def _named_spans(names: Sequence[str], arguments: Arguments, base: str | None) -
 
 
 def _texts(value: object) -> list[str]:
-    """The text of an argument, or of each item in it."""
+    """The text of an argument, or of each of its items."""
     items = cast(list[object], value) if isinstance(value, list) else [value]
     return [item.strip() for item in items if isinstance(item, str) and item.strip()]
 
@@ -169,7 +169,7 @@ def _argument_span(text: str, base: str | None) -> Span:
 
 
 def _read_spans(tool: Tool, arguments: Arguments, base: str | None) -> tuple[Span, ...]:
-    """What is read, with its lines; of a search, some part that is not known."""
+    """The spans read, with their lines; for a search, an unknown part of each."""
     spans = _named_spans(tool.reads, arguments, base)
     if tool.kind == "search":
         if not spans and tool.reads:
@@ -185,7 +185,7 @@ def _read_spans(tool: Tool, arguments: Arguments, base: str | None) -> tuple[Spa
 
 
 def _is_unreadable_range(declared: _LineArguments, arguments: Arguments) -> bool:
-    """Whether one argument says which part is read, in words that name no lines: `1-5`."""
+    """Check whether the only line argument has a value that names no lines, like `1-5`."""
     value = arguments.get(declared.first)
     return not declared.joint and value not in (None, "", []) and _line_pair(value) is None
 
@@ -197,7 +197,7 @@ def _page_range(page: int | None, first: int = 1) -> tuple[int, int] | None:
 def _line_range(
     declared: _LineArguments, arguments: Arguments, page: int | None
 ) -> tuple[int, int] | None:
-    """The lines that are asked for; None: all."""
+    """The requested lines; None means all."""
     value = arguments.get(declared.first)
     if not declared.joint:
         return _line_pair(value) or _page_range(page)
@@ -223,7 +223,7 @@ def _line_pair(value: object) -> tuple[int, int] | None:
 
 
 def _line_number(value: object) -> int | None:
-    """A line number; models also send them as text."""
+    """A line number, which models also send as text."""
     if isinstance(value, str) and re.fullmatch(r"-?\d{1,9}", value):
         return int(value)
     if isinstance(value, float) and value.is_integer():
@@ -233,7 +233,7 @@ def _line_number(value: object) -> int | None:
 
 
 def _patch_use(tool: Tool, arguments: Arguments, base: str | None) -> Use:
-    """What a patch writes: the files it names."""
+    """The use of a patch call: it writes the files that the patch names."""
     value = arguments.get(tool.patch or "")
     found = patched_files(value, base) if isinstance(value, str) else None
     if found is None:
@@ -243,7 +243,7 @@ def _patch_use(tool: Tool, arguments: Arguments, base: str | None) -> Use:
 
 
 def _command_use(tool: Tool, arguments: Arguments, base: str | None) -> Use:
-    """What a shell command does."""
+    """The use of a call that runs a shell command."""
     effect = _command_effect(_command_argument(tool, arguments), base)
     rerun = effect.kind in ("read", "search") and not effect.barrier
     return Use(
@@ -267,7 +267,7 @@ def _unique(spans: tuple[Span, ...]) -> tuple[Span, ...]:
 
 
 def _command_argument(tool: Tool, arguments: Arguments) -> Any:
-    """The command in the arguments; `commands[]` is a list with a command in each item."""
+    """The command in the arguments; `commands[]` is a list of commands."""
     name = tool.command or ""
     value = arguments.get(name.removesuffix("[]"))
     if name.endswith("[]") and isinstance(value, list):
@@ -281,7 +281,7 @@ def _is_all_text(items: list[object]) -> bool:
 
 
 def _command_effect(command: Any, base: str | None) -> Effect:
-    """The effect of a command as text, or as its words."""
+    """The effect of a command given as text or as a list of words."""
     from .shell.programs import (
         effect_of,  # late, for the table and the parser serve shell commands only
     )
@@ -301,7 +301,7 @@ def _command_effect(command: Any, base: str | None) -> Effect:
 
 
 def _words_effect(words: tuple[str, ...], base: str | None) -> Effect:
-    """A list is one program with its words, as `["bash", "-lc", "…"]`, or one line of shell."""
+    """The effect of a list of words: one program like `["bash", "-lc", "…"]`, or one shell line."""
     from .shell.programs import effect_of, effect_of_words
 
     if len(words) == 1 and words[0] not in _SHELLS:
@@ -310,23 +310,23 @@ def _words_effect(words: tuple[str, ...], base: str | None) -> Effect:
 
 
 def _long_command_effect(command: str) -> Effect:
-    """A long command is nearly always a file that is written; which one is not looked for."""
+    """The effect of an unparsed long command, which is nearly always a here-document."""
     return replace(UNKNOWN_EFFECT, kind="write" if "<<" in command[:1_000] else "run")
 
 
 _DECLARED = 'a list of Tool, as in Tools([Tool("Bash", cap_chars=10_000)])'
 _MAX_CACHED_USES: Final = 8_192  # calls
-_MAX_CACHED_CHARS: Final = 4_096  # characters of arguments; longer ones are remembered by hash
+_MAX_CACHED_CHARS: Final = 4_096  # characters of arguments; longer ones are cached by hash
 _UNDECLARED: Final = Use("other", barrier=True, known=False)
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class Tools:
-    """The registry: what is declared of each tool, by the exact name that the request carries.
+    """Registry of declared tools, by the exact name in the request.
 
-    Names are compared as they are, case included. MCP tools travel under the name their client
-    gives them (`mcp__github__get_issue`, not `get_issue`): declare that one. A declaration never
-    reaches a tool that merely ends like it, for two servers may each have a `search` of their own.
+    Names are case-sensitive. MCP tools appear under the name their client gives them
+    (`mcp__github__get_issue`, not `get_issue`): declare that one. A declaration never matches a
+    suffix, because two servers may each have a `search`.
 
     >>> tools = Tools([Tool("Bash", cap_chars=10_000), Tool("Read", cap_chars=None)])
     >>> tools.cap_for("Bash", 32_000), tools.cap_for("Read", 32_000), tools.cap_for("Grep", 32_000)
@@ -335,7 +335,7 @@ class Tools:
     (Span(path='a.py', lines=(5, 9), part=False),)
     """
 
-    _declared: tuple[Tool, ...]  # sorted by name, so that equality is of content
+    _declared: tuple[Tool, ...]  # sorted by name, so equality compares content
     _by_name: dict[str, Tool] = field(compare=False)
     _remembered: dict[object, Use] = field(compare=False)
 
@@ -365,21 +365,23 @@ class Tools:
         return Tools, (list(self._declared),)
 
     def get(self, name: str) -> Tool:
-        """What is declared of this tool; for an undeclared one, the defaults."""
+        """The declaration of this tool; the defaults if it has none."""
         return self._by_name.get(name) or Tool(name)
 
     def cap_for(self, name: str, default: int | None) -> int | None:
-        """The cap of this tool's results: its own, or else `default`; None is unlimited."""
+        """The cap of this tool's results: its own or `default`; None is unlimited."""
         tool = self._by_name.get(name)
         return default if tool is None or isinstance(tool.cap_chars, UnsetType) else tool.cap_chars
 
     def declare(self, *tools: Tool) -> Tools:
-        """A registry that also holds these; an earlier declaration of the same name is replaced."""
+        """A registry with these tools added; a declaration of the same name is replaced."""
         new = Tools(tools)
         return Tools([*(tool for tool in self if tool.name not in new), *new])
 
     def use_of(self, name: str, arguments: str, definition: Any = None) -> Use:
-        """What this call does: by what was declared, its definition, the catalog; else anything."""
+        """The use of a call, from the first source that knows it:
+        declaration, definition, catalog; otherwise it may write anything.
+        """
         hints = find_hints(definition) if definition else None
         known = (name, hints, _cache_key(arguments))
         use = self._remembered.get(known)
@@ -391,12 +393,12 @@ class Tools:
         return use
 
     def identity(self, name: str, arguments: str, definition: Any = None) -> CallIdentity:
-        """The three keys of this call: operation, target, and what repeats are told by."""
+        """The three keys of a call: operation, target and repeat key."""
         use = self.use_of(name, arguments, definition)
         return CallIdentity(use.operation, use.target, use.key)
 
     def _evict(self) -> None:
-        """Drop the older half."""
+        """Drop the older half of the cache."""
         for known in list(self._remembered)[: _MAX_CACHED_USES // 2]:
             self._remembered.pop(known, None)
 
@@ -416,7 +418,7 @@ class Tools:
 
 
 def _with_identity(use: Use, tool: Tool | None, name: str, arguments: Arguments) -> Use:
-    """The use with its three keys."""
+    """The use with its three keys set."""
     target, failed = target_of(tool, arguments)
     if tool is None or tool.target is None or failed:
         target = use.target
@@ -433,7 +435,7 @@ def _with_identity(use: Use, tool: Tool | None, name: str, arguments: Arguments)
 
 
 def _cache_key(arguments: str) -> object:
-    """Arguments as a key that keeps little alive."""
+    """A small cache key for arguments."""
     if len(arguments) <= _MAX_CACHED_CHARS:
         return arguments
     data = arguments.encode("utf-8", "surrogatepass")
@@ -441,7 +443,7 @@ def _cache_key(arguments: str) -> object:
 
 
 def _validate_tools(tools: object) -> Iterator[Tool]:
-    """Each of them, once it is sure to be a tool with a name."""
+    """Yield each tool after checking its type and name."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         raise invalid_value("", "Tools", tools, _DECLARED)
     for tool in cast(Iterable[object], tools):
