@@ -86,9 +86,8 @@ _ANY, _OWN, _NAMES = (3, 10, 30), (0.1, 0.3, 0.6, 0.9), (0, 3, 12, 40)
 _REUSE = (0, 0.05, 0.1, 0.2, 0.4)
 _RECENT, _LATEST = (0, 2, 4), 10  # edits among the latest calls
 _NEAR = (0, 2, 5, 12, 30)
-_STEPS: Final = bytes(
-    1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2)
-)  # bin by distance
+# Bin by distance.
+_STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))
 _OWN_BINS: Final = tuple(bins[0] for bins in UNIQUE_BINS)
 _NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in UNIQUE_BINS)
 _TEST = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
@@ -183,11 +182,11 @@ def session_features(
     last, latest = ledger.last_write(noted), ledger.uses[max(0, noted - _LATEST) : noted]
     edited = 0 if last is None else 1 + bisect_left(_ANY, now - history.exchanges[last].unit)
     return SessionFeatures(
-        bisect_left(_RECENT, sum(bool(one.writes) for one in latest)),
-        bisect_left(_REQUESTS, now + 1),
-        0 if last is None else 2 if mentions.patched else 1,
-        edited,
-        bisect_left(_REUSE, mentions.late / max(1, now + 1)),
+        recent=bisect_left(_RECENT, sum(bool(one.writes) for one in latest)),
+        requests=bisect_left(_REQUESTS, now + 1),
+        edits=0 if last is None else 2 if mentions.patched else 1,
+        edited=edited,
+        reuse=bisect_left(_REUSE, mentions.late / max(1, now + 1)),
     )
 
 
@@ -201,6 +200,7 @@ def result_features(
     history: ReadOnlyTranscript,
     ledger: Ledger,
     mentions: Mentions,
+    *,
     session: SessionFeatures | None = None,
 ) -> ResultFeatures | None:
     """The features of a result at the end of a history; None if it is not indexed."""
@@ -262,7 +262,14 @@ def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
     codes, taken, total = mentions.said.codes_of(words), mentions.mentions_of(words), words.lines
     told = [line for line, code in enumerate(codes) if WAS_MENTIONED[code]]
     used, said, talked = (_distance_bins(one, total) for one in (taken.calls, told, taken.talk))
-    return LineBins(codes, words.formats, used, said, talked, words.folded)
+    return LineBins(
+        unique=codes,
+        formats=words.formats,
+        used=used,
+        mentioned=said,
+        discussed=talked,
+        folded=words.folded,
+    )
 
 
 @lru_cache(maxsize=1_024)

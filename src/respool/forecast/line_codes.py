@@ -42,6 +42,30 @@ _OTHER_FORM: Final = re.compile(_OTHERS)  # for lines without a failure: most
 _NUMBER_OF: Final = {form: number for number, form in enumerate(FORMS)}
 _OPENS: Final = ("{", ":", "(", "[")
 
+# Sorts of words: a whole line, or one of three sorts of names.
+WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3
+MAX_RARE_COUNT: Final = 3  # results; a word in more of them says little
+_REPEATED: Final = (0, 1, 2, 5)
+_SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # number of bins of each feature
+# By line code: bins of the line itself, its names, paths, figures, count, mentions, and
+# earlier occurrences.
+UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
+HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by line code
+WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
+_WORTH: Final = tuple(
+    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
+)
+_SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by number of results with the line, this one included
+_NOWHERE: Final = 2**31 - 1  # after all lines
+_RESULT_BYTES: Final = 400  # bytes, without its lines
+_GROWTH: Final = 256  # words added at a time
+_NONE_YET: Final = array("i", [-1]) * _GROWTH
+_MAX_SIZE: Final = 60_000  # characters of a word; longer ones are never checked
+_MAX_CACHED_LINES: Final = 30_000  # lines
+LINE_REMOVED, NAME_REMOVED = 1, 2  # what a shorter text lacks of a line
+_WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
+_MAX_TEXTS: Final = 5  # replacement texts stored per result
+
 
 def encode_format(line: str, whole: str) -> int:
     """A line's form, length and indentation; `whole` is the line without its prefix."""
@@ -83,37 +107,6 @@ def _indent(line: str, whole: str) -> int:
     return len(blanks) + 3 * blanks.count("\t")
 
 
-WHOLE, NAME, PATH, FIGURE = (
-    0,
-    1,
-    2,
-    3,
-)  # sorts of words: a whole line, or one of three sorts of names
-MAX_RARE_COUNT: Final = 3  # results; a word in more of them says little
-
-_REPEATED: Final = (0, 1, 2, 5)
-_SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # number of bins of each feature
-# By line code: bins of the line itself, its names, paths, figures, count, mentions, and
-# earlier occurrences.
-UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
-HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by line code
-WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
-_WORTH: Final = tuple(
-    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
-)
-
-_SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by number of results with the line, this one included
-_NOWHERE: Final = 2**31 - 1  # after all lines
-_RESULT_BYTES: Final = 400  # bytes, without its lines
-_GROWTH: Final = 256  # words added at a time
-_NONE_YET: Final = array("i", [-1]) * _GROWTH
-_MAX_SIZE: Final = 60_000  # characters of a word; longer ones are never checked
-_MAX_CACHED_LINES: Final = 30_000  # lines
-LINE_REMOVED, NAME_REMOVED = 1, 2  # what a shorter text lacks of a line
-_WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
-_MAX_TEXTS: Final = 5  # replacement texts stored per result
-
-
 class ResultWords(Struct, frozen=True, gc=False):
     """One result in the index of all lines."""
 
@@ -139,9 +132,7 @@ class WordIndex:
         # By word; number 0 is unused.
         self.home = array("i", [_NOWHERE])  # first line of the newest result with the word
         self.mentioned = array("i", [-1])  # last unit in which a call or message mentioned it
-        self.count = bytearray(
-            1
-        )  # number of results with the word, saturating above the rare count
+        self.count = bytearray(1)  # results with the word, saturating above the rare count
         self.sorts = bytearray(1)
         # Length of a name with its separator; 0 for a timing.
         self.sizes = array("H", [0])

@@ -29,6 +29,8 @@ _RUNS: Final = frozenset(
 )
 _ENDING: Final = 2  # lines at the end of a run that report its outcome
 
+_KEPT, _REMOVED_BEFORE = 1, 2
+
 
 class SelectedLines(Struct, frozen=True):
     """The remaining text, the removed lines, and their risk."""
@@ -49,8 +51,8 @@ def select_lines(
     found: ResultFeatures,
     expected: Forecast,
     mentions: Mentions,
-    rate: float,
     *,
+    rate: float,
     named: bool = True,
     gone_before: Collection[int] = (),
 ) -> SelectedLines | None:
@@ -60,8 +62,10 @@ def select_lines(
     """
     lines = text.split("\n")
     stays = _fixed_lines(text, lines, found, gone_before)
-    names = LineNames(lines, stays if named else b"", found, expected, mentions, rate)
-    _keep_needed(lines, stays, expected, names, rate)
+    names = LineNames(
+        lines, stays if named else b"", found=found, expected=expected, mentions=mentions, rate=rate
+    )
+    _keep_needed(lines, stays, expected=expected, names=names, rate=rate)
     for line in gone_before:
         stays[line] = False
     if not lines[-1]:
@@ -79,7 +83,7 @@ def select_lines(
             end - start, [name for line in sorted(told) for name in names.of(line)]
         )
         gone += range(start, end)
-        risk += _range_risk(expected, start, end, told, gone_before)
+        risk += _range_risk(expected, start=start, end=end, told=told, gone_before=gone_before)
         at = end
     pieces += lines[at:]
     all = len(lines) - (not lines[-1])
@@ -87,7 +91,7 @@ def select_lines(
 
 
 def _range_risk(
-    expected: Forecast, start: int, end: int, told: Collection[int], gone_before: Collection[int]
+    expected: Forecast, *, start: int, end: int, told: Collection[int], gone_before: Collection[int]
 ) -> float:
     """The risk of removing these lines when some of their names are listed."""
     risk = sum(expected.whole[start:end]) + sum(expected.names[start:end])
@@ -113,6 +117,7 @@ class LineNames:
         self,
         lines: Sequence[str],
         stays: bytes | bytearray,
+        *,
         found: ResultFeatures,
         expected: Forecast,
         mentions: Mentions,
@@ -171,9 +176,6 @@ def _size(names: Sequence[str]) -> int:
     return sum(map(len, names)) + 2 * len(names)
 
 
-_KEPT, _REMOVED_BEFORE = 1, 2
-
-
 def _fixed_lines(
     text: str, lines: Sequence[str], found: ResultFeatures, gone_before: Collection[int]
 ) -> bytearray:
@@ -192,7 +194,7 @@ def _fixed_lines(
 
 
 def _keep_needed(
-    lines: Sequence[str], stays: bytearray, expected: Forecast, names: LineNames, rate: float
+    lines: Sequence[str], stays: bytearray, *, expected: Forecast, names: LineNames, rate: float
 ) -> None:
     """Keep the lines whose expected need exceeds their cost."""
     limit = rate / _TOKEN

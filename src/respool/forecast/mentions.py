@@ -156,9 +156,8 @@ class Mentions:
         text, original = strip_color(text), strip_color(original)  # other passes remove colors
         lines, before = text.split("\n"), original.split("\n")
         stays, were = set(strip_prefixes(text, lines)), strip_prefixes(original, before)
-        shown = stays.union(
-            map(str.strip, lines)
-        )  # without its number a line may begin like a place
+        # Without its number a line may begin like a place.
+        shown = stays.union(map(str.strip, lines))
         gone = bytes([line not in shown for line in were])
         if _has_long_line(text, lines) or _has_long_line(original, before):
             named = {word for line in lines for word in self._atoms_of(line)}
@@ -232,7 +231,11 @@ class Mentions:
             lines = [text.replace("\\n", "\n")]
         first = self.said.add(list(map(self._words_of, lines, wholes)))
         self.results[position] = ResultWords(
-            len(self._born), unit, first, looks, {0: several} if several else {}
+            number=len(self._born),
+            unit=unit,
+            first=first,
+            formats=looks,
+            folded={0: several} if several else {},
         )
         self._born.append(unit)
         self._firsts.append(first)

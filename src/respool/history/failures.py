@@ -7,13 +7,11 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-# Characters of an open error; a longer one keeps the lines that explain it
+# Characters of an open error; a longer one keeps the lines that explain it.
 MAX_OPEN_ERROR_CHARS: Final = 4_000
 
-_HEAD_CHARS, _TAIL_CHARS = (
-    400,
-    1_000,
-)  # searched characters: agents report the outcome at the start or the end
+# Searched characters: agents report the outcome at the start or the end.
+_HEAD_CHARS, _TAIL_CHARS = 400, 1_000
 _MAX_LINE_CHARS = 160  # characters kept of an informative line
 _SEARCHED_CHARS = 20_000  # characters searched from either end
 

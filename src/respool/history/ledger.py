@@ -23,6 +23,9 @@ from .line_index import LineIndex
 _MAX_SCANNED_WRITES = 2_000  # writes searched one by one; beyond that, any file may be written
 MIN_TEXT_CHARS = 64  # characters; shorter results are not indexed for copies
 
+# Matches inside JSON arguments.
+_FOLDER_CHANGES: Final = re.compile(r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b")
+
 
 class FileEvent(Struct, frozen=True, gc=False):
     """One exchange's access to one file."""
@@ -31,11 +34,6 @@ class FileEvent(Struct, frozen=True, gc=False):
     span: Span
     is_write: bool
     replaced: bool = False  # it wrote the whole file
-
-
-_FOLDER_CHANGES: Final = re.compile(
-    r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b"
-)  # the text occurs in JSON arguments
 
 
 class CallStatus(Struct, frozen=True, gc=False):
@@ -68,6 +66,7 @@ class Ledger:
     def extend(
         self,
         at: int,
+        *,
         exchanges: Sequence[Exchange],
         parts: Sequence[Part],
         tools: Tools,

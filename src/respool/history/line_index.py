@@ -17,6 +17,20 @@ _FIRST_SLOTS: Final = 1 << 10  # initial slots; always a power of two
 _SMALL: Final = 1 << 15  # slots up to which fewer resizes matter more than memory
 _FULL: Final = 0.6  # load factor
 
+# Line numbers as tools print them: "    12→", "    12\t", "12: ", "00012| ".
+_NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
+NUMBERED: Final = re.compile(_NUMBER)
+_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
+_MAX_NUMBER_CHARS: Final = 18  # maximum length of such a number
+_MIN_LINE_CHARS: Final = 8  # characters; shorter lines occur everywhere
+_MAX_LINE_CHARS: Final = 2_000  # maximum length of an indexed line
+_MIN_TEXT_CHARS: Final = 200  # characters; shorter texts are not indexed
+_MAX_PLACES: Final = 8  # repeats of one line that are stored
+_REPEAT_BYTES: Final = 200  # bytes per repeated line
+_MAX_LINES: Final = 500_000  # lines stored per conversation
+NO_NUMBER: Final = -1
+LinePlace = tuple[int, int]  # part position, and offset of the line in its text
+
 
 class HashNumbers:
     """Hashes numbered from 1 in order of arrival; none is removed.
@@ -94,22 +108,6 @@ def bytes_held(*arrays: array[int] | bytearray) -> int:
     return sum([one.__sizeof__() for one in arrays])
 
 
-# Line numbers as tools print them: "    12→", "    12\t", "12: ", "00012| ".
-_NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
-NUMBERED: Final = re.compile(_NUMBER)
-_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
-_MAX_NUMBER_CHARS: Final = 18  # maximum length of such a number
-_MIN_LINE_CHARS: Final = 8  # characters; shorter lines occur everywhere
-_MAX_LINE_CHARS: Final = 2_000  # maximum length of an indexed line
-_MIN_TEXT_CHARS: Final = 200  # characters; shorter texts are not indexed
-_MAX_PLACES: Final = 8  # repeats of one line that are stored
-_REPEAT_BYTES: Final = 200  # bytes per repeated line
-_MAX_LINES: Final = 500_000  # lines stored per conversation
-
-NO_NUMBER: Final = -1
-LinePlace = tuple[int, int]  # part position, and offset of the line in its text
-
-
 class NumberedLine(msgspec.Struct, frozen=True, gc=False):
     """A line, and its text without the tool's line number."""
 
@@ -163,7 +161,7 @@ def _strings(value: object) -> list[str]:
     return found
 
 
-def match_end(lines: Sequence[NumberedLine], at: int, end: int, text: str, start: int) -> int:
+def match_end(lines: Sequence[NumberedLine], *, at: int, end: int, text: str, start: int) -> int:
     """The end of the run of lines that match a text from this offset on.
 
     Line numbers may differ where they can be derived from the line before or from the text.

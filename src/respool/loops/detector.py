@@ -24,6 +24,10 @@ from .patterns import LoopCall, LoopKind, LoopLevel, LoopLimits, LoopTracker
 
 _LEDGER_KEY: Final = "loops"  # key in the ledger's extensions
 
+Action = Literal["allow", "advise", "refuse"]
+_ALLOWED_TOOLS = "a respool.Tools, or None"
+_ENCODE_ERRORS = (TypeError, ValueError, RecursionError, OverflowError, UnicodeError)
+
 
 class HistoryScan:
     """Append-only scan of a history, kept with its ledger; its findings never change."""
@@ -69,9 +73,8 @@ class HistoryScan:
 def loop_calls(history: ReadOnlyTranscript, ledger: Ledger) -> Mapping[int, LoopCall]:
     """The loop calls by exchange, for all exchanges of the ledger."""
     if _LEDGER_KEY not in ledger.extensions:
-        ledger.extensions.setdefault(
-            _LEDGER_KEY, HistoryScan(LoopLimits())
-        )  # one of two concurrent scans is kept
+        # One of two concurrent scans is kept.
+        ledger.extensions.setdefault(_LEDGER_KEY, HistoryScan(LoopLimits()))
     walk: HistoryScan = ledger.extensions[_LEDGER_KEY]
     walk.extend(history, ledger)
     return walk.loop_calls
@@ -178,14 +181,10 @@ def index_history(
             made = codec.is_model_made(message)
             (model if made else answers).extend(codec.decode(row, message))
         index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
-    ledger.extend(0, index.exchanges, index.parts, tools, definitions)
+    ledger.extend(
+        0, exchanges=index.exchanges, parts=index.parts, tools=tools, definitions=definitions
+    )
     return index, ledger
-
-
-Action = Literal["allow", "advise", "refuse"]
-
-_ALLOWED_TOOLS = "a respool.Tools, or None"
-_ENCODE_ERRORS = (TypeError, ValueError, RecursionError, OverflowError, UnicodeError)
 
 
 class Verdict(Struct, frozen=True):
@@ -229,7 +228,9 @@ class LoopDetector:
         patience: int = 4,
     ) -> None:
         _validate_tools(tools)
-        self.limits: Final = LoopLimits(advise, insist, stop, leeway, patience)
+        self.limits: Final = LoopLimits(
+            advise=advise, insist=insist, stop=stop, leeway=leeway, patience=patience
+        )
         self._tools = tools or Tools()
         self._watch = LoopTracker(self.limits)
         self._calls = 0
@@ -287,7 +288,13 @@ def _verdict(found: LoopCall) -> Verdict:
     action: Action = "refuse" if refused else "advise" if found.should_speak else "allow"
     message = "" if action == "allow" else warning_text(found, refused=refused)
     return Verdict(
-        action, message, found.kind, found.level, found.operation, found.target, found.count
+        action=action,
+        message=message,
+        kind=found.kind,
+        level=found.level,
+        operation=found.operation,
+        target=found.target,
+        count=found.count,
     )
 
 

@@ -118,17 +118,20 @@ def observe_call(call: PendingCall, result: str, error: bool) -> ObservedCall | 
     said = (_VOLATILE.sub("~", body) if printed else body).strip()
     void = bad and use.kind == "write" and not use.barrier and exit_code(text) is None
     return ObservedCall(
-        call,
-        said if len(said) <= _MAX_COMPARED_CHARS else "",
-        text_hash(said),
-        bad,
-        why,
-        _failure_key(why, said, void) if bad else "",
-        call.is_waiting or (printed and _is_pending(text, body)),
-        use.can_write and not void,
-        void,
-        bad or not use.can_write or len(said) >= _MIN_INFORMATIVE_CHARS or _is_self_describing(use),
-        len(said) > _MAX_COMPARED_CHARS,
+        call=call,
+        text=said if len(said) <= _MAX_COMPARED_CHARS else "",
+        hash=text_hash(said),
+        failed=bad,
+        error=why,
+        failure_key=_failure_key(why, said, void) if bad else "",
+        is_waiting=call.is_waiting or (printed and _is_pending(text, body)),
+        has_written=use.can_write and not void,
+        is_rejected=void,
+        is_informative=bad
+        or not use.can_write
+        or len(said) >= _MIN_INFORMATIVE_CHARS
+        or _is_self_describing(use),
+        is_long=len(said) > _MAX_COMPARED_CHARS,
     )
 
 

@@ -20,6 +20,20 @@ _LATER = "a whole number of calls, each larger than the one before: advise < ins
 _MORE = "a whole number of calls from 0"
 _TIMES = "a whole number from 1"
 
+MAX_MEMBERS: Final = 200  # exchanges reported per loop
+MAX_GAP_CALLS: Final = 30  # calls; a later return is a new occasion
+_MAX_OPEN: Final = 256  # open streaks; the oldest is dropped
+_MIN_VARIATIONS: Final = 2  # variations needed to differ from a plain repeat
+_MIN_RESULT_CHARS: Final = 40  # characters; a shorter result may report that nothing was found
+_MAX_COMPARED_LINES: Final = 2_000  # lines stored per group of variations
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+_MAX_ERRORS_PER_TARGET: Final = 8  # distinct errors of one target
+_MAX_ERROR_GAP_CALLS: Final = 60  # calls; a later return is a new occasion
+MAX_LAP_CALLS: Final = 8  # calls in a lap
+_LAPS: Final = 2
+_RANK: Final = {None: 0, "advise": 1, "insist": 2, "stop": 3}
+
 
 class LoopLimits(Struct, frozen=True):
     """The call counts after which the detector advises, insists and stops.
@@ -72,9 +86,6 @@ class LoopLimits(Struct, frozen=True):
         return 3 + (worth - self.stop) // (self.stop - self.insist)
 
 
-MAX_MEMBERS: Final = 200  # exchanges reported per loop
-
-
 class CallTime(Struct, frozen=True, gc=False):
     """The time of a call."""
 
@@ -114,16 +125,6 @@ class LoopCall(Struct, frozen=True, kw_only=True):
     def target(self) -> str | None:
         """The target of the call."""
         return self.call.use.target
-
-
-MAX_GAP_CALLS: Final = 30  # calls; a later return is a new occasion
-_MAX_OPEN: Final = 256  # open streaks; the oldest is dropped
-_MIN_VARIATIONS: Final = 2  # variations needed to differ from a plain repeat
-_MIN_RESULT_CHARS: Final = 40  # characters; a shorter result may report that nothing was found
-_MAX_COMPARED_LINES: Final = 2_000  # lines stored per group of variations
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
 
 
 class _Streak(Struct):
@@ -288,10 +289,6 @@ def _can_vary(observed: ObservedCall) -> bool:
     return told and found and not observed.has_written and not observed.is_long
 
 
-_MAX_ERRORS_PER_TARGET: Final = 8  # distinct errors of one target
-_MAX_ERROR_GAP_CALLS: Final = 60  # calls; a later return is a new occasion
-
-
 class _ErrorCount(Struct):
     """Counter of one error of one target."""
 
@@ -388,10 +385,6 @@ class ErrorCounters:
         )
 
 
-MAX_LAP_CALLS: Final = 8  # calls in a lap
-_LAPS: Final = 2
-
-
 class _Step(Struct, frozen=True):
     """One call of a lap."""
 
@@ -464,9 +457,6 @@ class Cycles:
         )
 
 
-_RANK: Final = {None: 0, "advise": 1, "insist": 2, "stop": 3}
-
-
 class LoopTracker:
     """Detector of all loop patterns; linear in time and bounded in memory."""
 
@@ -510,7 +500,13 @@ class LoopTracker:
         self._now += 1
         before = self._changes
         self._changes += observed.has_written
-        at = CallTime(self._now, ordinal, batch, before, self._changes)
+        at = CallTime(
+            now=self._now,
+            ordinal=ordinal,
+            batch=batch,
+            changes_before=before,
+            changes_after=self._changes,
+        )
         cycle = self._cycles.note(observed, at)
         alone = _worst_loop(
             self._repeats.note(observed, at),

@@ -35,7 +35,6 @@ _ENTRY = re.compile(
 _HEADINGS: Final = ("\n# ", "\n## ", "\n### ", "→# ", "→## ", "→### ", "\t# ", "\t## ", "\t### ")
 _HTML = re.compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
 
-
 _BY_HINT: Final[Mapping[Content | None, frozenset[ShapeKind]]] = {
     "code": frozenset(("json", "diff", "code", "page")),
     "page": frozenset(("json", "diff", "page")),

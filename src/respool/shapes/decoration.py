@@ -35,7 +35,6 @@ _MIN_NUMBERED_LINES: Final = 3  # numbered lines that distinguish a tool's numbe
 _NO_NUMBER: Final = -1
 _ROW_CONTENTS: Final = frozenset(("table", "log"))
 
-
 # All escape codes that move, color or name something, complete or not. The rest cannot form a new
 # one: an introducer is always removed, with all escapes before it.
 ESCAPE_CODE: Final = re.compile(
@@ -45,11 +44,8 @@ ESCAPE_CODE: Final = re.compile(
     r"|[()][0-9AB]?"
     r"|[=>78\\])"
 )
-_OWN_LINE_STARTS: Final = (
-    "[respool",
-    "[… ",
-    "[names only there: ",
-)  # beginnings of lines that respool inserts
+# Beginnings of lines that respool inserts.
+_OWN_LINE_STARTS: Final = ("[respool", "[… ", "[names only there: ")
 
 
 def is_exact_file(use: Use) -> bool:

@@ -12,6 +12,15 @@ from msgspec import Struct
 
 from ..markers import gap_line
 
+# Line numbers as agents' tools, `cat -n`, `nl -ba` and `rg -n` print them
+LINE_NUMBER: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)"
+_NUMBERED_LINE: Final = re.compile(r"[ ]{0,6}(\d{1,7})(?:→|\t|: ?|\| ?)")
+LineSpan = tuple[int, int]  # whole lines of a text: start of the first, end of the last
+MIN_LINE_CHARS = 160  # characters of a line that always stay
+_HOLE_CHARS = 15  # approximate characters of a hole
+_MIN_GAP_CHARS = 24  # characters; a hole in place of fewer would save nothing
+_MIN_LINE_GAP_CHARS = 60  # characters; a hole in place of one such line would save almost nothing
+
 
 class ShapedText(Struct, frozen=True, gc=False):
     """A text with holes, and the amount that was cut, in its own unit."""
@@ -20,11 +29,6 @@ class ShapedText(Struct, frozen=True, gc=False):
     removed: int
     total: int
     unit: str
-
-
-# Line numbers as agents' tools, `cat -n`, `nl -ba` and `rg -n` print them
-LINE_NUMBER: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)"
-_NUMBERED_LINE: Final = re.compile(r"[ ]{0,6}(\d{1,7})(?:→|\t|: ?|\| ?)")
 
 
 def is_numbered(text: str) -> bool:
@@ -47,14 +51,6 @@ def line_patterns(
     Each match begins at the line break before its line, which is found fast.
     """
     return re.compile(rf"\n{pattern}"), re.compile(rf"\n{number}{pattern}")
-
-
-LineSpan = tuple[int, int]  # whole lines of a text: start of the first, end of the last
-
-MIN_LINE_CHARS = 160  # characters of a line that always stay
-_HOLE_CHARS = 15  # approximate characters of a hole
-_MIN_GAP_CHARS = 24  # characters; a hole in place of fewer would save nothing
-_MIN_LINE_GAP_CHARS = 60  # characters; a hole in place of one such line would save almost nothing
 
 
 def line_start(text: str, at: int) -> int:
@@ -182,6 +178,7 @@ def cut_to_spans(
     text: str,
     spans: Iterable[LineSpan],
     budget: int,
+    *,
     unit: str = "lines",
     others: Sequence[int] = (),
     limit: int | None = None,

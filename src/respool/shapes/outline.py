@@ -55,6 +55,9 @@ _WORD_CHARACTER = re.compile(r"\w")
 _DOCSTRING = re.compile(rf"(?:{LINE_NUMBER})?[ \t]*[rR]?(?:\"\"\"|''')[ \t]*\w")
 _COMMENT_LINES, _SIGNATURE_LINES = 12, 6
 
+_HEADING = line_patterns(r"(?:(#{1,6})[ \t]+\S|[ \t]{0,8}<(?:[hH]([1-6])|title)\b)")
+_PROSE = re.compile(rf"(?:{LINE_NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
+
 
 def shape_code(text: str, budget: int) -> ShapedText | None:
     """Keep definitions, outermost first, with the first line of their documentation; else keys."""
@@ -170,10 +173,6 @@ def _doc_lines(text: str, line: LineSpan) -> list[LineSpan]:
             first = [(above, at)]
         at = above
     return first
-
-
-_HEADING = line_patterns(r"(?:(#{1,6})[ \t]+\S|[ \t]{0,8}<(?:[hH]([1-6])|title)\b)")
-_PROSE = re.compile(rf"(?:{LINE_NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
 
 
 def shape_page(text: str, budget: int) -> ShapedText | None:

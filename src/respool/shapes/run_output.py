@@ -31,6 +31,28 @@ _HARMLESS = re.compile(
 _HARMLESS_HINTS = ("0 ", ": 0", "=0", ":0", "= 0", "no ", "No ", "without")  # fast to search
 _MAX_LINES_PER_WORD = 2_000  # lines per word that are checked, from the start of a text
 
+_PASSED = re.compile(
+    r"\s*(?:---\s+PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔√]|\(pass\)"
+    r"|test \S+ \.\.\. (?:ok|ignored)|\S+ PASSED|\S+\.py [.sx]+ )"
+)
+_TEST_FAILURE_WORDS = (
+    *FAILURE_WORDS,
+    "assert",
+    "expected",
+    "✗",
+    "✕",
+    "✖",
+    "×",
+    "●",
+    "\ne  ",
+    " got ",
+)
+_SUMMARY_WORDS = (
+    " passed", " pass\n", "test result:", "tests: ", "tests  ", "test suites:", "test files",
+    "ran ", " passing", "ok  \t",
+)  # fmt: skip
+_MAX_SUMMARIES = 6  # summary lines that stay, the last ones
+
 
 def lines_with(text: str, words: Sequence[str]) -> list[LineSpan]:
     """The lines that contain one of these words, case-insensitive, in order.
@@ -128,29 +150,6 @@ def _distinct_lines(text: str, lines: list[LineSpan]) -> list[LineSpan]:
             seen.add(said)
             found.append((start, end))
     return found
-
-
-_PASSED = re.compile(
-    r"\s*(?:---\s+PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔√]|\(pass\)"
-    r"|test \S+ \.\.\. (?:ok|ignored)|\S+ PASSED|\S+\.py [.sx]+ )"
-)
-_TEST_FAILURE_WORDS = (
-    *FAILURE_WORDS,
-    "assert",
-    "expected",
-    "✗",
-    "✕",
-    "✖",
-    "×",
-    "●",
-    "\ne  ",
-    " got ",
-)
-_SUMMARY_WORDS = (
-    " passed", " pass\n", "test result:", "tests: ", "tests  ", "test suites:", "test files",
-    "ran ", " passing", "ok  \t",
-)  # fmt: skip
-_MAX_SUMMARIES = 6  # summary lines that stay, the last ones
 
 
 def shape_test_output(text: str, budget: int) -> ShapedText | None:

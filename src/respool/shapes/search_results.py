@@ -27,6 +27,25 @@ _CONTEXT_LINE: Final = re.compile(r"-\d{1,7}-")  # between a path and a context 
 _MIN_HITS: Final = 2  # consecutive lines of a file
 _NONE: Final = ""
 
+_CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
+_LINE = re.compile(
+    # below its file's name, or in the only file: a hit or a context line
+    r"[ \t]{0,8}(?:L|Line )?\d+(?:(?P<here>:)|-)"
+    r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
+    rf"|{_CONTEXT.pattern}"
+    r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
+)
+_NAME = re.compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # excludes code
+_COUNT = re.compile(r"Found \d")  # the count above the hits
+_NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # a note beside hits
+_FOLDER = re.compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
+_COLUMNS = re.compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
+_NON_ENTRY = re.compile(
+    r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|No \w+ found|Directory listing for |\(Results are"
+    r"|\d+ director"
+    r"|\.{0,2}[\w/.-]*:\r?(?=\n|$))"
+)
+
 
 def group_by_file(text: str) -> str:
     """The text with the path of neighbouring hits once above them.
@@ -77,19 +96,6 @@ def _with_headings(lines: Sequence[str], paths: Sequence[str]) -> Iterator[str]:
         at, headed = at + count, heads
 
 
-_CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
-_LINE = re.compile(
-    # below its file's name, or in the only file: a hit or a context line
-    r"[ \t]{0,8}(?:L|Line )?\d+(?:(?P<here>:)|-)"
-    r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
-    rf"|{_CONTEXT.pattern}"
-    r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
-)
-_NAME = re.compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # excludes code
-_COUNT = re.compile(r"Found \d")  # the count above the hits
-_NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # a note beside hits
-
-
 class _SearchLines(Struct):
     """The lines of a result, by role."""
 
@@ -105,7 +111,7 @@ def shape_hits(text: str, budget: int) -> ShapedText | None:
     if len(found.first) < 2:
         return _shape_one_file(text, found, budget)
     chosen, _ = select_spans([found.first, found.second, found.rest], budget)
-    return cut_to_spans(text, chosen, budget, "hits", found.others)
+    return cut_to_spans(text, chosen, budget, unit="hits", others=found.others)
 
 
 def count_hits(text: str) -> tuple[int, int] | None:
@@ -147,7 +153,7 @@ def _line_role(line: str) -> tuple[Literal["hit", "file", "beside"], str] | None
 
 def _shape_one_file(text: str, found: _SearchLines, budget: int) -> ShapedText | None:
     ends = [head_of(text, budget * 3 // 5), tail_of(text, budget * 2 // 5)]
-    return cut_to_spans(text, ends, budget, "hits", found.others)
+    return cut_to_spans(text, ends, budget, unit="hits", others=found.others)
 
 
 def _sort_lines(text: str) -> _SearchLines:
@@ -194,15 +200,6 @@ def _is_context(name: str) -> bool:
     return name == "--" or _CONTEXT.match(name) is not None
 
 
-_FOLDER = re.compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
-_COLUMNS = re.compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
-_NON_ENTRY = re.compile(
-    r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|No \w+ found|Directory listing for |\(Results are"
-    r"|\d+ director"
-    r"|\.{0,2}[\w/.-]*:\r?(?=\n|$))"
-)
-
-
 def shape_listing(text: str, budget: int) -> ShapedText | None:
     """Keep the first and last entries, folders, then others that fit."""
     padded = f"\n{text}"
@@ -214,7 +211,7 @@ def shape_listing(text: str, budget: int) -> ShapedText | None:
     ]
     chosen, left = select_spans(ranks, budget)
     return cut_to_spans(
-        text, [*chosen, head_of(text, budget // 4 + left)], budget, "entries", others
+        text, [*chosen, head_of(text, budget // 4 + left)], budget, unit="entries", others=others
     )
 
 

@@ -17,6 +17,8 @@ _DECODER = msgspec.json.Decoder(Raw)
 _TORN = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\u[0-9a-fA-F]{0,3})?\Z")
 _MAX_TORN_CHARS = 16  # characters; all but one of a surrogate pair of escapes
 
+_ROW_COUNT = re.compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
+
 
 class _JsonOutline(Struct):
     """The lines written so far, and the counts of what was left out."""
@@ -58,13 +60,15 @@ def _open_value(raw: bytes, budget: int) -> _JsonOutline:
     """The value with as much of its strings as fits."""
     for string in (budget // 2, budget // 8, _MIN_STRING_CHARS):
         shape = _JsonOutline(budget, max(string, _MIN_STRING_CHARS))
-        _open(shape, "", raw, "", 0, budget)
+        _open(shape, "", raw, comma="", depth=0, share=budget)
         if shape.budget >= 0:
             return shape
     return shape
 
 
-def _open(shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, share: int) -> None:
+def _open(
+    shape: _JsonOutline, name: str, raw: bytes, *, comma: str, depth: int, share: int
+) -> None:
     """Write one named value: on one line if small, opened otherwise."""
     pad = " " * depth
     first = raw[:1]
@@ -73,11 +77,11 @@ def _open(shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, sh
     elif (line := _inline_value(raw)) is not None:
         shape.add(f"{pad}{name}{line}{comma}")
     elif depth >= _MAX_DEPTH:
-        _close_unopened(shape, name, raw, comma, pad)
+        _close_unopened(shape, name, raw, comma=comma, pad=pad)
     elif first == b"{":
-        _open_object(shape, name, raw, comma, depth, share)
+        _open_object(shape, name, raw, comma=comma, depth=depth, share=share)
     else:
-        _open_array(shape, name, raw, comma, depth, share)
+        _open_array(shape, name, raw, comma=comma, depth=depth, share=share)
 
 
 def _inline_value(raw: bytes) -> str | None:
@@ -112,7 +116,7 @@ def _members(raw: bytes) -> int:
     return len(msgspec.json.decode(raw, type=list[Raw]))
 
 
-def _close_unopened(shape: _JsonOutline, name: str, raw: bytes, comma: str, pad: str) -> None:
+def _close_unopened(shape: _JsonOutline, name: str, raw: bytes, *, comma: str, pad: str) -> None:
     count, brackets = _members(raw), ("{}" if raw[:1] == b"{" else "[]")
     unit = "keys" if raw[:1] == b"{" else "items"
     if unit == "keys":
@@ -127,7 +131,7 @@ def _close_unopened(shape: _JsonOutline, name: str, raw: bytes, comma: str, pad:
 
 
 def _open_object(
-    shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, share: int
+    shape: _JsonOutline, name: str, raw: bytes, *, comma: str, depth: int, share: int
 ) -> None:
     """Write all keys that fit, each value with its share of the budget."""
     pad = " " * depth
@@ -144,12 +148,12 @@ def _open_object(
         label = f"{_clip_scalar(shape, msgspec.json.encode(key).decode())}: "
         after = "," if at + 1 < len(members) else ""
         part = max(left // (len(members) - at), min(left, 120))
-        _open(shape, label, bytes(value), after, depth + 1, part)
+        _open(shape, label, bytes(value), comma=after, depth=depth + 1, share=part)
     shape.add(f"{pad}}}{comma}")
 
 
 def _open_array(
-    shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, share: int
+    shape: _JsonOutline, name: str, raw: bytes, *, comma: str, depth: int, share: int
 ) -> None:
     """Write the first items that fit, at least one, and the count of the rest."""
     pad = " " * depth
@@ -164,11 +168,8 @@ def _open_array(
             shape.add(gap_line(len(members) - at, "items"))
             break
         after = "," if at + 1 < len(members) else ""
-        _open(shape, "", bytes(value), after, depth + 1, max(left // 2, 60))
+        _open(shape, "", bytes(value), comma=after, depth=depth + 1, share=max(left // 2, 60))
     shape.add(f"{pad}]{comma}")
-
-
-_ROW_COUNT = re.compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
 
 
 def shape_table(text: str, budget: int) -> ShapedText | None:
@@ -179,7 +180,7 @@ def shape_table(text: str, budget: int) -> ShapedText | None:
     )
     left = max(0, budget - head)
     first, last = head_of(text, head + left * 2 // 3), tail_of(text, left // 3)
-    return cut_to_spans(text, [(0, head), first, last], budget, "rows", others)
+    return cut_to_spans(text, [(0, head), first, last], budget, unit="rows", others=others)
 
 
 def is_rule(line: str) -> bool:

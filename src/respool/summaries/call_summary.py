@@ -24,24 +24,22 @@ from .outcome import (
     parse_outcome,
 )
 
-_QUERY_ARGUMENTS: Final = (
-    "pattern",
-    "query",
-    "regex",
-    "search",
-    "q",
-    "glob",
-)  # arguments that describe the purpose
-_COMMAND_ARGUMENTS: Final = (
-    "command",
-    "cmd",
-    "commands",
-)  # arguments that hold a command; a description is beside them
+_QUERY_ARGUMENTS: Final = ("pattern", "query", "regex", "search", "q", "glob")
+_COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")  # a description is beside them
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
 
-
 LabelSource = Literal["name", "command", "pattern"]
+
+_MAX_LABEL_CHARS: Final = 80  # characters of a command or pattern
+_MAX_FINAL_LINE_CHARS: Final = 160  # characters of a run's final line
+_MAX_REPORT_CHARS: Final = 400  # characters of a report's beginning
+_MAX_ERROR_CHARS: Final = 1_000  # characters of an error that stay
+_MAX_ERROR_LINES: Final = 14
+# Characters of one error line, so that it does not use the whole budget
+_MAX_ERROR_LINE_CHARS: Final = 320
+_TRUNCATED = re.compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
+_NOTE_CHARS: Final = 300  # characters at the end of a result that may hold such a note
 
 
 class CallSummary(Struct, frozen=True):
@@ -73,20 +71,20 @@ def summarize_call(
     if session and ending.command:
         what = _unquote(ending.command)
     return CallSummary(
-        use.kind,
-        what,
-        call.name,
-        ending,
-        use.reads,
-        use.writes,
-        use.replaces,
-        use.content,
-        use.rerun,
-        resolved,
-        why,
-        session,
-        known_by,
-        use.in_shell,
+        kind=use.kind,
+        label=what,
+        tool=call.name,
+        outcome=ending,
+        reads=use.reads,
+        writes=use.writes,
+        replaces=use.replaces,
+        content=use.content,
+        rerun=use.rerun,
+        resolved=resolved,
+        reason=why,
+        session=session,
+        label_source=known_by,
+        in_shell=use.in_shell,
     )
 
 
@@ -152,17 +150,6 @@ def first_sentences(text: str, budget: int) -> str:
         if len(said) > budget // 2:
             break
     return clip_text(" ".join(said.split()), budget)
-
-
-_MAX_LABEL_CHARS: Final = 80  # characters of a command or pattern
-_MAX_FINAL_LINE_CHARS: Final = 160  # characters of a run's final line
-_MAX_REPORT_CHARS: Final = 400  # characters of a report's beginning
-_MAX_ERROR_CHARS: Final = 1_000  # characters of an error that stay
-_MAX_ERROR_LINES: Final = 14
-# Characters of one error line, so that it does not use the whole budget
-_MAX_ERROR_LINE_CHARS: Final = 320
-_TRUNCATED = re.compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
-_NOTE_CHARS: Final = 300  # characters at the end of a result that may hold such a note
 
 
 class Stub(Struct, frozen=True, gc=False):

@@ -159,14 +159,14 @@ def parse_outcome(text: str, flagged: bool, kind: ToolKind) -> CallOutcome:
     known = opened.status == 0 or (kind == "write" and is_write_confirmed(opened.body))
     well = known and not failed
     return CallOutcome(
-        opened.body,
-        failed,
-        opened.status,
-        opened.running,
-        opened.command,
-        well,
-        opened.printed,
-        kept,
+        body=opened.body,
+        failed=failed,
+        status=opened.status,
+        running=opened.running,
+        command=opened.command,
+        succeeded=well,
+        printed=opened.printed,
+        full_output=kept,
     )
 
 
@@ -218,11 +218,11 @@ def _parse_framed_result(text: str) -> _ParsedResult:
     command = _COMMAND.match(text)
     total = _TOTAL.match(text, begins.end())
     return _ParsedResult(
-        text[total.end() if total else begins.end() :],
-        _status(said),
-        running[1] if running else "",
-        command[1] if command else "",
-        int(total[1]) if total else None,
+        body=text[total.end() if total else begins.end() :],
+        status=_status(said),
+        running=running[1] if running else "",
+        command=command[1] if command else "",
+        printed=int(total[1]) if total else None,
     )
 
 

@@ -142,6 +142,7 @@ def _session_target(arguments: Arguments) -> str | None:
     return str(arguments.get("session_id"))
 
 
+# Nearly everything goes through one shell tool and patches.
 CODEX: CatalogRows = (
     *shells("exec_command", "cmd", "workdir"),
     *shells("shell container.exec shell_command", "command", "workdir"),
@@ -259,6 +260,7 @@ COPILOT_CLI: CatalogRows = (
 )
 
 
+# Copilot in VS Code; other extensions and gateways see the same tools.
 COPILOT_CHAT: CatalogRows = (
     *reads("read_file", "filePath", "startLine", lines="startLine..endLine"),
     *reads("read_file", "path", "startLine", lines="startLine..endLine"),
@@ -312,6 +314,7 @@ CLINE: CatalogRows = (
 )
 
 
+# Only the differences from Gemini CLI.
 QWEN_CODE: CatalogRows = (
     *shells("run_shell_command", "command", "directory"),
     *reads("read_file", "file_path", "pages", lines="pages", content="page"),
@@ -331,6 +334,8 @@ QWEN_CODE: CatalogRows = (
 )
 
 
+# A shell, and an editor with one open file. Edits without a path change the open file, which no
+# argument names, so they count as a barrier.
 SWE_AGENT: CatalogRows = (
     *shells("bash", "cmd"),
     *reads("open", "path", content="code"),
@@ -354,6 +359,7 @@ _VIEW_COMMAND: ArgumentValues = {"command": ("view",)}
 _CREATE_COMMAND: ArgumentValues = {"command": ("create",)}
 _EDIT_COMMANDS: ArgumentValues = {"command": ("str_replace", "insert", "undo_edit")}
 
+# The editor is shared with Anthropic's API and SWE-agent.
 OPENHANDS: CatalogRows = (
     *reads(
         _EDITORS, "path", "", _VIEW_COMMAND, operation="command", lines="view_range", numbers=True
@@ -379,6 +385,7 @@ OPENHANDS: CatalogRows = (
 )
 
 
+# Tools that providers define, under the names in their wire formats.
 PROVIDER_TOOLS: CatalogRows = (
     *fileless("bash", "restart"),
     *shells("bash_code_execution", "command"),
@@ -410,6 +417,7 @@ def _flight_target(arguments: Arguments) -> str | None:
     return " ".join(str(arguments.get(name)) for name in ("origin", "destination", "date"))
 
 
+# The airline domain: records that are read and changed, no files.
 TAU_BENCH: CatalogRows = (
     *rows(
         "get_reservation_details",
@@ -446,7 +454,6 @@ def tool_names() -> frozenset[str]:
 
 def tables_by_agent() -> dict[str, CatalogRows]:
     """The tables, by the agents' names."""
-
     return {
         "Claude Code": CLAUDE_CODE,
         "Codex": CODEX,

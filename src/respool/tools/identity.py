@@ -19,6 +19,12 @@ _EXPAND_TOOL: Final = re.compile(
     r"(?:mcp(?:__?|[.:/-]))?(?:plugin_[A-Za-z0-9-]+_)?respool(?:__?|[.:/-])(?:respool[_-])?expand"
 )
 
+DEFAULT_OPERATION: Final = "default"  # of a tool without operations
+RAW_ARGUMENT: Final = "input"  # holds arguments that are not a JSON object
+MAX_KEY_CHARS: Final = 400  # characters; longer ones are hashed
+_DECODER = msgspec.json.Decoder()
+_DECODE_ERRORS = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
+
 
 def is_expand_tool(name: str) -> bool:
     """Check whether this is the name of the tool that returns originals.
@@ -32,14 +38,6 @@ def is_expand_tool(name: str) -> bool:
 def find_expand_tool(names: Iterable[str]) -> str | None:
     """The first of these names that is the expand tool; None if none is."""
     return next((name for name in names if is_expand_tool(name)), None)
-
-
-DEFAULT_OPERATION: Final = "default"  # of a tool without operations
-RAW_ARGUMENT: Final = "input"  # holds arguments that are not a JSON object
-MAX_KEY_CHARS: Final = 400  # characters; longer ones are hashed
-
-_DECODER = msgspec.json.Decoder()
-_DECODE_ERRORS = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
 
 
 def parse_arguments(text: str) -> dict[str, Any]:

@@ -21,6 +21,13 @@ _BY_SUFFIX: Final[dict[str, Content]] = {
     **dict.fromkeys((".md", ".markdown", ".mdx", ".rst", ".html", ".htm"), "page"),
 }
 
+MAX_PATCHED_FILES: Final = 500  # longer patches are not listed
+_ENVELOPE = re.compile(
+    r"^\*\*\* (Add File|Update File|Delete File|Move to): ?([^\r\n]{1,1000})", re.MULTILINE
+)
+_UNIFIED = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
+_BEGINS = "*** Begin Patch"
+
 
 def normalize(path: str, base: str | None = None) -> str:
     """One spelling of a path: no `./`, `//` or `..`, joined to `base` if relative.
@@ -96,15 +103,6 @@ def _normalize_url(match: re.Match[str]) -> str:
 
 def _unescape(match: re.Match[str]) -> str:
     return chr(int(match[0][1:], 16))
-
-
-MAX_PATCHED_FILES: Final = 500  # longer patches are not listed
-
-_ENVELOPE = re.compile(
-    r"^\*\*\* (Add File|Update File|Delete File|Move to): ?([^\r\n]{1,1000})", re.MULTILINE
-)
-_UNIFIED = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
-_BEGINS = "*** Begin Patch"
 
 
 def patched_files(text: str, base: str | None = None) -> tuple[tuple[Span, ...], bool] | None:

@@ -16,7 +16,6 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from ..errors import TOOL_NAME_ALLOWED, PolicyError, invalid_value, quote_value
-from .catalog import find_tool
 from .declaration import Arguments, Tool
 from .identity import key_of, operation_of, parse_arguments, target_of
 from .paths import content_by_suffix, glob_root, normalize, patched_files
@@ -26,6 +25,150 @@ from .use import END_OF_FILE, CallIdentity, Content, Span, Use
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 _HINT_KEYS = ("annotations", "_meta")
+
+_LINES_PATTERN = re.compile(r"([^\s.+]+)(?:(\.\.|\+)([^\s.+]+))?( from 0)?")
+_SHELLS: Final = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash")
+_MAX_SPANS: Final = 200
+_DECLARED = 'a list of Tool, as in Tools([Tool("Bash", cap_chars=10_000)])'
+_MAX_CACHED_USES: Final = 8_192  # calls
+_MAX_CACHED_CHARS: Final = 4_096  # characters of arguments; longer ones are cached by hash
+_UNDECLARED: Final = Use("other", barrier=True, known=False)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Tools:
+    """Registry of declared tools, by the exact name in the request.
+
+    Names are case-sensitive. MCP tools appear under the name their client gives them
+    (`mcp__github__get_issue`, not `get_issue`): declare that one. A declaration never matches a
+    suffix, because two servers may each have a `search`.
+
+    >>> tools = Tools([Tool("Bash", cap_chars=10_000), Tool("Read", cap_chars=None)])
+    >>> tools.cap_for("Bash", 32_000), tools.cap_for("Read", 32_000), tools.cap_for("Grep", 32_000)
+    (10000, None, 32000)
+    >>> tools.use_of("Bash", '{"command": "sed -n 5,9p a.py"}').reads
+    (Span(path='a.py', lines=(5, 9), part=False),)
+    """
+
+    _declared: tuple[Tool, ...]  # sorted by name, so equality compares content
+    _by_name: dict[str, Tool] = field(compare=False)
+    _remembered: dict[object, Use] = field(compare=False)
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        by_name: dict[str, Tool] = {}
+        for tool in _validate_tools(tools):
+            if tool.name in by_name:
+                raise PolicyError(f"tool {quote_value(tool.name)} is declared twice; allowed: once")
+            by_name[tool.name] = tool
+        object.__setattr__(self, "_declared", tuple(by_name[name] for name in sorted(by_name)))
+        object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_remembered", {})
+
+    def __iter__(self) -> Iterator[Tool]:
+        return iter(self._declared)
+
+    def __len__(self) -> int:
+        return len(self._declared)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __repr__(self) -> str:
+        return f"Tools({list(self._declared)!r})"
+
+    def __reduce__(self) -> tuple[type[Tools], tuple[list[Tool]]]:
+        return Tools, (list(self._declared),)
+
+    def get(self, name: str) -> Tool:
+        """The declaration of this tool; the defaults if it has none."""
+        return self._by_name.get(name) or Tool(name)
+
+    def cap_for(self, name: str, default: int | None) -> int | None:
+        """The cap of this tool's results: its own or `default`; None is unlimited."""
+        tool = self._by_name.get(name)
+        return default if tool is None or isinstance(tool.cap_chars, UnsetType) else tool.cap_chars
+
+    def declare(self, *tools: Tool) -> Tools:
+        """A registry with these tools added; a declaration of the same name is replaced."""
+        new = Tools(tools)
+        return Tools([*(tool for tool in self if tool.name not in new), *new])
+
+    def use_of(self, name: str, arguments: str, definition: Any = None) -> Use:
+        """The use of a call, from the first source that knows it:
+        declaration, definition, catalog; otherwise it may write anything.
+        """
+        hints = find_hints(definition) if definition else None
+        known = (name, hints, _cache_key(arguments))
+        use = self._remembered.get(known)
+        if use is None:
+            use = self._resolve(name, parse_arguments(arguments), hints)
+            if len(self._remembered) >= _MAX_CACHED_USES:
+                self._evict()
+            self._remembered[known] = use
+        return use
+
+    def identity(self, name: str, arguments: str, definition: Any = None) -> CallIdentity:
+        """The three keys of a call: operation, target and repeat key."""
+        use = self.use_of(name, arguments, definition)
+        return CallIdentity(use.operation, use.target, use.key)
+
+    def _evict(self) -> None:
+        """Drop the older half of the cache."""
+        for known in list(self._remembered)[: _MAX_CACHED_USES // 2]:
+            self._remembered.pop(known, None)
+
+    def _resolve(self, name: str, arguments: dict[str, Any], hints: Hints | None) -> Use:
+        from .catalog import find_tool  # late: the tables are built with the first call
+
+        own = self._by_name.get(name)
+        row = find_tool(name, arguments)
+        if own is not None and own.has_effects:
+            use = declared_use(own, arguments)
+        elif hints is not None:
+            use = hints.use()
+        else:
+            use = _UNDECLARED if row is None else declared_use(row, arguments)
+        if own is not None:
+            use = replace(use, content=own.content or use.content, rerun=own.rerun or use.rerun)
+        identified_by = own if own is not None and (own.has_identity or row is None) else row
+        return _with_identity(use, identified_by, name, arguments)
+
+
+def _validate_tools(tools: object) -> Iterator[Tool]:
+    """Yield each tool after checking its type and name."""
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise invalid_value("", "Tools", tools, _DECLARED)
+    for tool in cast(Iterable[object], tools):
+        if not isinstance(tool, Tool):
+            raise invalid_value("", "Tools", tool, _DECLARED)
+        if not tool.name.strip():
+            raise invalid_value("Tools: ", "name", tool.name, TOOL_NAME_ALLOWED)
+        yield tool
+
+
+def _cache_key(arguments: str) -> object:
+    """A small cache key for arguments."""
+    if len(arguments) <= _MAX_CACHED_CHARS:
+        return arguments
+    data = arguments.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(data, digest_size=16).digest()
+
+
+def _with_identity(use: Use, tool: Tool | None, name: str, arguments: Arguments) -> Use:
+    """The use with its three keys set."""
+    target, failed = target_of(tool, arguments)
+    if tool is None or tool.target is None or failed:
+        target = use.target
+    elif target is not None and tool.target in (*tool.reads, *tool.writes):
+        target = normalize(target, workdir_of(tool, arguments))
+    key, failed_too = key_of(tool, name, arguments, target)
+    return replace(
+        use,
+        operation=operation_of(tool, arguments),
+        target=target,
+        key=key,
+        problem=failed or failed_too,
+    )
 
 
 class Hints(Struct, frozen=True, gc=False):
@@ -78,11 +221,6 @@ def _nested_hints(holder: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-_LINES_PATTERN = re.compile(r"([^\s.+]+)(?:(\.\.|\+)([^\s.+]+))?( from 0)?")
-_SHELLS: Final = ("bash", "sh", "zsh", "/bin/bash", "/bin/sh", "/bin/zsh", "/usr/bin/bash")
-_MAX_SPANS: Final = 200
-
-
 class _LineArguments(Struct, frozen=True, gc=False):
     """The arguments that select the lines to read."""
 
@@ -115,14 +253,14 @@ def declared_use(tool: Tool, arguments: Arguments) -> Use:
     rerun = tool.rerun or (kind in ("read", "search") and not barrier)
     return Use(
         kind,
-        "default",
-        _first_path(writes) or _first_path(reads),
-        "",
-        reads,
-        writes,
-        tool.replaces and bool(writes),
-        barrier,
-        content,
+        operation="default",
+        target=_first_path(writes) or _first_path(reads),
+        key="",
+        reads=reads,
+        writes=writes,
+        replaces=tool.replaces and bool(writes),
+        barrier=barrier,
+        content=content,
         rerun=rerun,
         numbers=tool.numbers,
     )
@@ -239,7 +377,16 @@ def _patch_use(tool: Tool, arguments: Arguments, base: str | None) -> Use:
     if found is None:
         return Use("write", barrier=True, content="edit")
     writes, replaces = found
-    return Use("write", "default", _first_path(writes), "", (), writes, replaces, content="edit")
+    return Use(
+        "write",
+        operation="default",
+        target=_first_path(writes),
+        key="",
+        reads=(),
+        writes=writes,
+        replaces=replaces,
+        content="edit",
+    )
 
 
 def _command_use(tool: Tool, arguments: Arguments, base: str | None) -> Use:
@@ -248,16 +395,16 @@ def _command_use(tool: Tool, arguments: Arguments, base: str | None) -> Use:
     rerun = effect.kind in ("read", "search") and not effect.barrier
     return Use(
         effect.kind,
-        "default",
-        effect.target or None,
-        "",
-        _unique(effect.reads)[:_MAX_SPANS],
-        _unique(effect.writes),
-        effect.replaces and bool(effect.writes),
-        effect.barrier or len(effect.writes) > _MAX_SPANS,
-        effect.content or tool.content,
-        effect.known,
-        rerun,
+        operation="default",
+        target=effect.target or None,
+        key="",
+        reads=_unique(effect.reads)[:_MAX_SPANS],
+        writes=_unique(effect.writes),
+        replaces=effect.replaces and bool(effect.writes),
+        barrier=effect.barrier or len(effect.writes) > _MAX_SPANS,
+        content=effect.content or tool.content,
+        known=effect.known,
+        rerun=rerun,
         in_shell=True,
     )
 
@@ -282,9 +429,7 @@ def _is_all_text(items: list[object]) -> bool:
 
 def _command_effect(command: Any, base: str | None) -> Effect:
     """The effect of a command given as text or as a list of words."""
-    from .shell.programs import (
-        effect_of,  # late, for the table and the parser serve shell commands only
-    )
+    from .shell.programs import effect_of  # late: only shell commands need table and parser
 
     try:
         if isinstance(command, str):
@@ -312,143 +457,3 @@ def _words_effect(words: tuple[str, ...], base: str | None) -> Effect:
 def _long_command_effect(command: str) -> Effect:
     """The effect of an unparsed long command, which is nearly always a here-document."""
     return replace(UNKNOWN_EFFECT, kind="write" if "<<" in command[:1_000] else "run")
-
-
-_DECLARED = 'a list of Tool, as in Tools([Tool("Bash", cap_chars=10_000)])'
-_MAX_CACHED_USES: Final = 8_192  # calls
-_MAX_CACHED_CHARS: Final = 4_096  # characters of arguments; longer ones are cached by hash
-_UNDECLARED: Final = Use("other", barrier=True, known=False)
-
-
-@dataclass(frozen=True, init=False, repr=False)
-class Tools:
-    """Registry of declared tools, by the exact name in the request.
-
-    Names are case-sensitive. MCP tools appear under the name their client gives them
-    (`mcp__github__get_issue`, not `get_issue`): declare that one. A declaration never matches a
-    suffix, because two servers may each have a `search`.
-
-    >>> tools = Tools([Tool("Bash", cap_chars=10_000), Tool("Read", cap_chars=None)])
-    >>> tools.cap_for("Bash", 32_000), tools.cap_for("Read", 32_000), tools.cap_for("Grep", 32_000)
-    (10000, None, 32000)
-    >>> tools.use_of("Bash", '{"command": "sed -n 5,9p a.py"}').reads
-    (Span(path='a.py', lines=(5, 9), part=False),)
-    """
-
-    _declared: tuple[Tool, ...]  # sorted by name, so equality compares content
-    _by_name: dict[str, Tool] = field(compare=False)
-    _remembered: dict[object, Use] = field(compare=False)
-
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
-        by_name: dict[str, Tool] = {}
-        for tool in _validate_tools(tools):
-            if tool.name in by_name:
-                raise PolicyError(f"tool {quote_value(tool.name)} is declared twice; allowed: once")
-            by_name[tool.name] = tool
-        object.__setattr__(self, "_declared", tuple(by_name[name] for name in sorted(by_name)))
-        object.__setattr__(self, "_by_name", by_name)
-        object.__setattr__(self, "_remembered", {})
-
-    def __iter__(self) -> Iterator[Tool]:
-        return iter(self._declared)
-
-    def __len__(self) -> int:
-        return len(self._declared)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._by_name
-
-    def __repr__(self) -> str:
-        return f"Tools({list(self._declared)!r})"
-
-    def __reduce__(self) -> tuple[type[Tools], tuple[list[Tool]]]:
-        return Tools, (list(self._declared),)
-
-    def get(self, name: str) -> Tool:
-        """The declaration of this tool; the defaults if it has none."""
-        return self._by_name.get(name) or Tool(name)
-
-    def cap_for(self, name: str, default: int | None) -> int | None:
-        """The cap of this tool's results: its own or `default`; None is unlimited."""
-        tool = self._by_name.get(name)
-        return default if tool is None or isinstance(tool.cap_chars, UnsetType) else tool.cap_chars
-
-    def declare(self, *tools: Tool) -> Tools:
-        """A registry with these tools added; a declaration of the same name is replaced."""
-        new = Tools(tools)
-        return Tools([*(tool for tool in self if tool.name not in new), *new])
-
-    def use_of(self, name: str, arguments: str, definition: Any = None) -> Use:
-        """The use of a call, from the first source that knows it:
-        declaration, definition, catalog; otherwise it may write anything.
-        """
-        hints = find_hints(definition) if definition else None
-        known = (name, hints, _cache_key(arguments))
-        use = self._remembered.get(known)
-        if use is None:
-            use = self._resolve(name, parse_arguments(arguments), hints)
-            if len(self._remembered) >= _MAX_CACHED_USES:
-                self._evict()
-            self._remembered[known] = use
-        return use
-
-    def identity(self, name: str, arguments: str, definition: Any = None) -> CallIdentity:
-        """The three keys of a call: operation, target and repeat key."""
-        use = self.use_of(name, arguments, definition)
-        return CallIdentity(use.operation, use.target, use.key)
-
-    def _evict(self) -> None:
-        """Drop the older half of the cache."""
-        for known in list(self._remembered)[: _MAX_CACHED_USES // 2]:
-            self._remembered.pop(known, None)
-
-    def _resolve(self, name: str, arguments: dict[str, Any], hints: Hints | None) -> Use:
-        own = self._by_name.get(name)
-        row = find_tool(name, arguments)
-        if own is not None and own.has_effects:
-            use = declared_use(own, arguments)
-        elif hints is not None:
-            use = hints.use()
-        else:
-            use = _UNDECLARED if row is None else declared_use(row, arguments)
-        if own is not None:
-            use = replace(use, content=own.content or use.content, rerun=own.rerun or use.rerun)
-        told = own if own is not None and (own.has_identity or row is None) else row
-        return _with_identity(use, told, name, arguments)
-
-
-def _with_identity(use: Use, tool: Tool | None, name: str, arguments: Arguments) -> Use:
-    """The use with its three keys set."""
-    target, failed = target_of(tool, arguments)
-    if tool is None or tool.target is None or failed:
-        target = use.target
-    elif target is not None and tool.target in (*tool.reads, *tool.writes):
-        target = normalize(target, workdir_of(tool, arguments))
-    key, failed_too = key_of(tool, name, arguments, target)
-    return replace(
-        use,
-        operation=operation_of(tool, arguments),
-        target=target,
-        key=key,
-        problem=failed or failed_too,
-    )
-
-
-def _cache_key(arguments: str) -> object:
-    """A small cache key for arguments."""
-    if len(arguments) <= _MAX_CACHED_CHARS:
-        return arguments
-    data = arguments.encode("utf-8", "surrogatepass")
-    return hashlib.blake2b(data, digest_size=16).digest()
-
-
-def _validate_tools(tools: object) -> Iterator[Tool]:
-    """Yield each tool after checking its type and name."""
-    if isinstance(tools, str) or not isinstance(tools, Iterable):
-        raise invalid_value("", "Tools", tools, _DECLARED)
-    for tool in cast(Iterable[object], tools):
-        if not isinstance(tool, Tool):
-            raise invalid_value("", "Tools", tool, _DECLARED)
-        if not tool.name.strip():
-            raise invalid_value("Tools: ", "name", tool.name, TOOL_NAME_ALLOWED)
-        yield tool

@@ -213,7 +213,7 @@ def run_printing_formatter(call: ProgramCall) -> Effect:
     if lists or not files:
         return run_effect(call)
     return read_effect(
-        call, files, "diff" if "-d" in [w.text for w in call.args] else "code", part=True
+        call, files, content="diff" if "-d" in [w.text for w in call.args] else "code", part=True
     )
 
 
@@ -234,7 +234,7 @@ def _can_take_value(flag: str) -> bool:
 
 
 def effect_by_verb(
-    call: ProgramCall, looks: str, runs: str, writes: str = "", tests_too: str = ""
+    call: ProgramCall, *, looks: str, runs: str, writes: str = "", tests_too: str = ""
 ) -> Effect:
     """Effect of a program by its first word; unknown if that is not listed."""
     plain = [word for word in call.args if not word.text.startswith("-")]
@@ -259,10 +259,10 @@ def split_name(name: str) -> set[str]:
 
 
 def effect_by_goals(
-    call: ProgramCall, looks: str, runs: str, writes: str = "", tests_too: str = ""
+    call: ProgramCall, *, looks: str, runs: str, writes: str = "", tests_too: str = ""
 ) -> Effect:
     """Effect of a program whose operands are all goals, combined."""
-    effect = effect_by_verb(call, looks, runs, writes, tests_too)
+    effect = effect_by_verb(call, looks=looks, runs=runs, writes=writes, tests_too=tests_too)
     plain = [word.text for word in call.args if not word.text.startswith("-")]
     tasks = [name for name in plain[1:] if not any(sign in name for sign in "./*")]
     more = any(split_name(name) & _WRITES_WORDS or "fmt" in name for name in tasks)
@@ -362,9 +362,12 @@ def cargo(call: ProgramCall) -> Effect:
         return write_effect(call, [ShellWord("Cargo.toml"), ShellWord("Cargo.lock")])
     return effect_by_verb(
         call,
-        "tree metadata search version help info pkgid locate-project owner",
-        "build b check c doc d clean install uninstall publish package fetch llvm-cov deny audit",
-        "new init vendor insta",
+        looks="tree metadata search version help info pkgid locate-project owner",
+        runs=(
+            "build b check c doc d clean install uninstall publish package fetch llvm-cov deny "
+            "audit"
+        ),
+        writes="new init vendor insta",
     )
 
 

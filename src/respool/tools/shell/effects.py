@@ -166,6 +166,7 @@ def file_operands(words: Iterable[ShellWord]) -> list[ShellWord]:
 def read_effect(
     call: ProgramCall,
     words: Iterable[ShellWord],
+    *,
     content: Content | None = "code",
     kind: ToolKind = "read",
     part: bool = False,
@@ -195,7 +196,14 @@ def write_effect(call: ProgramCall, words: Iterable[ShellWord], replaces: bool =
     target = sure[0].path if sure else command_label(call)
     whole = replaces and not any(found.part for found in sure)
     return Effect(
-        "write", (), sure, whole, barrier, known=not barrier, content="edit", target=target
+        kind="write",
+        reads=(),
+        writes=sure,
+        replaces=whole,
+        barrier=barrier,
+        known=not barrier,
+        content="edit",
+        target=target,
     )
 
 
@@ -215,15 +223,15 @@ def combine_effects(one: Effect, other: Effect) -> Effect:
     strongest = stronger_kind(one.kind, other.kind)
     first = one.kind == strongest and (one.target or one.kind != other.kind)
     return Effect(
-        strongest,
-        (*one.reads, *other.reads),
-        (*one.writes, *other.writes),
-        one.replaces and other.replaces,
-        one.barrier or other.barrier,
-        one.known and other.known,
-        _combined_content(one, other),
-        None,
-        one.target if first else other.target,
+        kind=strongest,
+        reads=(*one.reads, *other.reads),
+        writes=(*one.writes, *other.writes),
+        replaces=one.replaces and other.replaces,
+        barrier=one.barrier or other.barrier,
+        known=one.known and other.known,
+        content=_combined_content(one, other),
+        passed_lines=None,
+        target=one.target if first else other.target,
     )
 
 
@@ -245,15 +253,15 @@ def pipe_effects(upstream: Effect, stage: Effect) -> Effect:
     """The effect of a command whose input comes from another."""
     if stage.passed_lines is None:
         shown = Effect(
-            upstream.kind,
-            (),
-            upstream.writes,
-            upstream.replaces,
-            upstream.barrier,
-            upstream.known,
-            None,
-            None,
-            upstream.target,
+            kind=upstream.kind,
+            reads=(),
+            writes=upstream.writes,
+            replaces=upstream.replaces,
+            barrier=upstream.barrier,
+            known=upstream.known,
+            content=None,
+            passed_lines=None,
+            target=upstream.target,
         )
         return replace(combine_effects(shown, stage), content=stage.content)
     joined = combine_effects(

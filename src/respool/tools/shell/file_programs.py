@@ -43,7 +43,9 @@ def print_files(
     call: ProgramCall, valued: Sequence[str] = (), content: Content | None = "code"
 ) -> Effect:
     """Effect of `cat` and similar programs: all of each file."""
-    return read_effect(call, parse_options(call.args, valued).operands, content, passes="all")
+    return read_effect(
+        call, parse_options(call.args, valued).operands, content=content, passes="all"
+    )
 
 
 def print_parts(
@@ -139,7 +141,12 @@ def search_files(
     if not files and not (call.has_input and not given.has("-r", "-R")) and recursive:
         files = (CURRENT_FOLDER,)
     effect = read_effect(
-        call, files, "listing" if listing else "hits", "search", part=True, passes="part"
+        call,
+        files,
+        content="listing" if listing else "hits",
+        kind="search",
+        part=True,
+        passes="part",
     )
     return effect if effect.passed_lines else replace(effect, passed_lines=None)
 
@@ -151,7 +158,9 @@ def list_files(call: ProgramCall, valued: Sequence[str] = (), skip: int = 0) -> 
         return write_effect(call, given.operands, replaces=True)
     files = given.operands[skip:]
     return replace(
-        read_effect(_without_input(call), files or (CURRENT_FOLDER,), "listing", "search"),
+        read_effect(
+            _without_input(call), files or (CURRENT_FOLDER,), content="listing", kind="search"
+        ),
         passed_lines=None,
     )
 
@@ -179,7 +188,8 @@ def find(call: ProgramCall) -> Effect:
     words = next((n for n, w in enumerate(args) if w.text[:1] in ("-", "(", "!")), len(args))
     places = args[:words] or (CURRENT_FOLDER,)
     effect = replace(
-        read_effect(_without_input(call), places, "listing", "search"), passed_lines=None
+        read_effect(_without_input(call), places, content="listing", kind="search"),
+        passed_lines=None,
     )
     texts = [word.text for word in args]
     if "-delete" in texts:
@@ -341,7 +351,9 @@ def jq(call: ProgramCall) -> Effect:
     if given.has("--split-exp"):
         return BARRIER_EFFECT
     files = operands if given.has("-f", "--from-file") else operands[1:]
-    return replace(read_effect(call, files, "json", part=True, passes="part"), content="json")
+    return replace(
+        read_effect(call, files, content="json", part=True, passes="part"), content="json"
+    )
 
 
 def tar(call: ProgramCall) -> Effect:

@@ -108,7 +108,7 @@ def _look_effect(call: ProgramCall, content: Content) -> Effect:
     outputs = parse_options(call.args, (*_VALUED, "--output")).values("--output")
     if outputs:
         return write_effect(call, outputs, replaces=True)
-    effect = read_effect(replace(call, has_input=False), files, content, part=True)
+    effect = read_effect(replace(call, has_input=False), files, content=content, part=True)
     if content == "diff" and any(_is_summary_flag(word.text) for word in call.args):
         effect = replace(effect, content="listing")
     return replace(effect, passed_lines=None, target=command_label(call))
@@ -155,7 +155,11 @@ def _grep(call: ProgramCall, given: ParsedOptions) -> Effect:
         return run_effect(call, UNKNOWN_EFFECT)
     files = _after_dashes(call.args) or given.operands[1:]
     effect = read_effect(
-        replace(call, has_input=False), files or (ShellWord("."),), "hits", "search", part=True
+        replace(call, has_input=False),
+        files or (ShellWord("."),),
+        content="hits",
+        kind="search",
+        part=True,
     )
     return replace(effect, passed_lines=None)
 

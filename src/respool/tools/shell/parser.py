@@ -341,7 +341,15 @@ class _Walker(WordExpander):
         if not words and node.child_by_field_name("name"):
             words.append(ShellWord("", certain=False))
         if words:
-            self._run(SimpleCommand(tuple(words), self.cwd, tuple(redirects), fed, tuple(env)))
+            self._run(
+                SimpleCommand(
+                    words=tuple(words),
+                    cwd=self.cwd,
+                    redirects=tuple(redirects),
+                    text=fed,
+                    env=tuple(env),
+                )
+            )
 
     def _run(self, simple: SimpleCommand) -> None:
         self.budget.step()
@@ -506,7 +514,13 @@ class _Walker(WordExpander):
         redirects = (*stage.redirects, *redirects)
         fed = stage.text if fed is None else fed
         if isinstance(stage, SimpleCommand):
-            stage = SimpleCommand((*stage.words, *more), stage.cwd, redirects, fed, stage.env)
+            stage = SimpleCommand(
+                words=(*stage.words, *more),
+                cwd=stage.cwd,
+                redirects=redirects,
+                text=fed,
+                env=stage.env,
+            )
         else:
             stage = CommandGroup(stage.pipelines, stage.cwd, redirects, fed)
         self.pipelines.append(replace(last, stages=(*last.stages[:-1], stage)))

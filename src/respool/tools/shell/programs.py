@@ -13,7 +13,6 @@ from . import build_programs, file_programs, git_programs, wrapper_programs
 from .effects import (
     BARRIER_EFFECT,
     NO_EFFECT,
-    RUN_EFFECT,
     STREAMS,
     UNKNOWN_EFFECT,
     Effect,
@@ -358,13 +357,13 @@ def _program_effect(simple: SimpleCommand, fed: bool, depth: int) -> Effect:
             else Effect(kind="read", content="listing", target=name)
         )
     call = ProgramCall(
-        name,
-        simple.words[1:],
-        simple.cwd,
-        fed,
-        simple.text,
-        lambda words, cwd: _nested_effect(words, cwd, fed, simple.text, depth),
-        lambda text, cwd: _script_effect(text, cwd, depth),
+        name=name,
+        args=simple.words[1:],
+        cwd=simple.cwd,
+        has_input=fed,
+        text=simple.text,
+        run=lambda words, cwd: _nested_effect(words, cwd, fed=fed, text=simple.text, depth=depth),
+        script=lambda text, cwd: _script_effect(text, cwd, depth),
     )
     effect = reader(call)
     if effect.kind == "run" and any(is_rewrite_variable(name) for name in simple.env):
@@ -384,7 +383,7 @@ def _unknown_program(simple: SimpleCommand, name: str) -> Effect:
 
 
 def _nested_effect(
-    words: tuple[ShellWord, ...], cwd: str | None, fed: bool, text: str | None, depth: int
+    words: tuple[ShellWord, ...], cwd: str | None, *, fed: bool, text: str | None, depth: int
 ) -> Effect:
     """The effect of words that another program runs."""
     if depth > _MAX_SHELL_DEPTH:
@@ -400,4 +399,4 @@ def _script_effect(text: str, cwd: str | None, depth: int) -> Effect:
         return UNKNOWN_EFFECT
 
 
-__all__ = ["PROGRAMS", "RUN_EFFECT", "UnreadableCommand", "effect_of", "effect_of_words"]
+__all__ = ["PROGRAMS", "effect_of", "effect_of_words"]

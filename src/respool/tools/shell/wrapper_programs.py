@@ -194,7 +194,10 @@ def package_runner(call: ProgramCall, verb: str = "run") -> Effect:
             return package_manager(replace(call, name=f"{call.name} pip", args=tuple(words[1:])))
         if not words or words[0].text != verb:
             return effect_by_verb(
-                call, "list show tree version help config", "build check", _INSTALLS
+                call,
+                looks="list show tree version help config",
+                runs="build check",
+                writes=_INSTALLS,
             )
         words.pop(0)
     while words and words[0].text.startswith("-"):
@@ -224,9 +227,9 @@ def package_manager(call: ProgramCall) -> Effect:
     """Effect of a package manager: read-only verbs, otherwise a barrier."""
     return effect_by_verb(
         call,
-        "list show search info freeze check outdated deps uses desc cat help config",
-        "download audit",
-        f"{_INSTALLS} bundle dump autoremove full-upgrade purge",
+        looks="list show search info freeze check outdated deps uses desc cat help config",
+        runs="download audit",
+        writes=f"{_INSTALLS} bundle dump autoremove full-upgrade purge",
     )
 
 
