@@ -12,6 +12,7 @@ from zlib import adler32
 from msgspec import Struct
 
 from .transcript import Part
+from .wire.base import wire_format
 
 CounterChoice = Literal["auto", "o200k", "estimate"]
 TokenizerFamily = Literal["openai", "claude", "claude-to-4.6", "gemini", "other"]
@@ -120,7 +121,6 @@ PERMILLE: dict[TokenizerFamily, int] = {
     "other": 1100,
 }
 
-_FORMAT_FAMILY: dict[str, TokenizerFamily] = {"anthropic": "claude", "gemini": "gemini"}
 
 # A model's name often stands behind a vendor or a region: "openrouter/qwen/…", "us.anthropic.…".
 _NAME_START = r"(?:^|[/:@._-])(?:"
@@ -148,7 +148,7 @@ def tokenizer_family(format: str, model: str | None) -> TokenizerFamily:
         return "other"
     if _OPENAI.search(name):
         return "openai"
-    return _FORMAT_FAMILY.get(format, "openai")
+    return cast(TokenizerFamily, wire_format(format).tokenizer)
 
 
 # --- the estimate ------------------------------------------------------------------------------

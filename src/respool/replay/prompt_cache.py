@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from ..pricing import CacheTerms
+from ..providers.base import Codec
 from ..tokens import TokenCounter, part_tokens
 from ..transcript import Part
-from ..wire.base import Codec
 from ..wire.json import JSON, Object, compact_json, get
 from ..wire.message_identity import strip_breakpoints
 
