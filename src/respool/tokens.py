@@ -171,11 +171,11 @@ FOUR_BYTES = 196
 # Every byte is in one class.
 CLASSES: tuple[tuple[str, bytes, int], ...] = (
     ("LOWER", b"abcdefghijklmnopqrstuvwxyz", LOWER),
-    ("BLANK", b" ", SPACE),
+    ("SPACE", b" ", SPACE),
     ("PUNCTUATION", b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", PUNCTUATION),
     ("UPPER", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", UPPER),
     ("DIGIT", b"0123456789", DIGIT),
-    ("BREAK", bytes(range(32)) + b"\x7f", CONTROL),  # newlines, tabs and control characters
+    ("CONTROL", bytes(range(32)) + b"\x7f", CONTROL),  # newlines, tabs and control characters
     ("SYMBOL", b"\xe2", SYMBOL),  # arrows, box drawing, bullets, typographic quotes
     ("TWO_BYTES", bytes(range(0xC0, 0xE0)), TWO_BYTES),  # accents, Cyrillic, Greek, Arabic
     ("WIDE", b"\xe0\xe1" + bytes(range(0xE3, 0xF0)), WIDE),  # Indic, Thai, kana, CJK, Hangul
