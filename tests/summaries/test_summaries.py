@@ -796,7 +796,7 @@ def test_what_was_changed_and_what_is_broken_is_never_left_out(deeds: list[Any],
     text = describe_batch(deeds, min_batch_tokens(deeds, words) + more, words)
     for one in deeds:
         assert all(span.path in text for span in one.writes)
-        if one.ending.failed and not one.resolved:
+        if one.outcome.failed and not one.resolved:
             assert "src/app.py:4: error: Name 'x' is not defined" in text
 
 

@@ -337,7 +337,8 @@ def test_tools_are_declared_in_toml_with_the_same_keys(tmp_path: Path):
     file.write_text(
         '[tools.lookup]\nkind = "read"\nreads = ["path", "also"]\nlines = "from..to"\npage = 100\n'
         'operation = "how"\ntarget = "path"\nkey = "target"\ncontent = "table"\n'
-        'numbers = true\n[tools.run]\ncommand = "script"\nworkdir = "where"\ncap = "unlimited"\n'
+        'numbers = true\n[tools.run]\ncommand = "script"\nworkdir = "where"\n'
+        'cap_chars = "unlimited"\n'
         '[tools.put]\nwrites = "path"\nreplaces = true\nbarrier = false\nrerun = true\n'
         '[tools.mend]\npatch = "diff"\n'
     )

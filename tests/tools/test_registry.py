@@ -35,7 +35,7 @@ DECLARED = Tools(
 tool = st.builds(
     Tool,
     st.sampled_from("abcdef"),
-    cap=st.just(UNSET) | st.none() | st.integers(0, 10**9),
+    cap_chars=st.just(UNSET) | st.none() | st.integers(0, 10**9),
     rerun=st.booleans(),
 )
 some_tools = st.lists(tool, unique_by=lambda one: one.name)
@@ -57,8 +57,8 @@ some_tools = st.lists(tool, unique_by=lambda one: one.name)
         ("", DEFAULT),
     ],
 )
-def test_a_tools_own_cap_wins(name: str, cap: int | None):
-    assert DECLARED.cap_for(name, DEFAULT) == cap
+def test_a_tools_own_cap_wins(name: str, cap_chars: int | None):
+    assert DECLARED.cap_for(name, DEFAULT) == cap_chars
 
 
 def test_an_undeclared_tool_gets_the_defaults():
@@ -115,13 +115,19 @@ def test_both_are_frozen():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"cap_chars": -1}, "tool 'Bash': cap: -1 is not allowed; allowed: a whole number from 0"),
-        ({"cap_chars": True}, "cap: True"),
-        ({"cap_chars": 1.0}, "cap: 1.0"),
-        ({"cap_chars": "unlimited"}, "cap: 'unlimited'"),
+        (
+            {"cap_chars": -1},
+            "tool 'Bash': cap_chars: -1 is not allowed; allowed: a whole number from 0",
+        ),
+        ({"cap_chars": True}, "cap_chars: True"),
+        ({"cap_chars": 1.0}, "cap_chars: 1.0"),
+        ({"cap_chars": "unlimited"}, "cap_chars: 'unlimited'"),
         ({"cap_chars": 10**9 + 1}, "1,000,000,000"),
         ({"rerun": 1}, "rerun: 1 is not allowed; allowed: true or false"),
-        ({"caps": 3}, "unknown key 'caps' (value 3); did you mean cap? allowed: name, cap, rerun"),
+        (
+            {"caps": 3},
+            "unknown key 'caps' (value 3); did you mean cap_chars? allowed: name, cap_chars, rerun",
+        ),
     ],
 )
 def test_a_tool_refuses_what_is_not_allowed(given: dict[str, Any], said: str):

@@ -27,10 +27,10 @@ SERVER_TOOLS = {
 }  # fmt: skip
 # What a format itself calls the items of its wire, and what a reader must spell to build messages.
 SPELLED = {
-    "codecs/openai_responses.py": {"local_shell", "apply_patch"},
+    "providers/openai_responses/codec.py": {"local_shell", "apply_patch"},
     # the provider runs these itself, and its rules name them
-    "check/anthropic_request.py": SERVER_TOOLS,
-    "check/anthropic_server.py": SERVER_TOOLS,
+    "providers/anthropic/request_rules.py": SERVER_TOOLS,
+    "providers/anthropic/check.py": SERVER_TOOLS,
 }
 
 

@@ -321,7 +321,7 @@ class Mentions:
 def count_folded_lines(text: str) -> int:
     """How many lines an output has that stands in one string of a JSON object; 0: it does not.
 
-    >>> lines_folded('{"returncode": 0, "output": "' + 40 * "one line\\\\n" + '"}')
+    >>> count_folded_lines('{"returncode": 0, "output": "' + 40 * "one line\\\\n" + '"}')
     41
     """
     if not text.startswith("{") or "\n" in text or text.count("\\n") < _MIN_FOLDED_LINES:
@@ -350,7 +350,7 @@ def _is_in_any(name: str, longer: Sequence[str]) -> bool:
 def identifiers_in(line: str) -> Iterator[str]:
     """The identifiers of a line (names, paths, numbers; not plain words), and those inside them.
 
-    >>> list(atoms_in("see pkg/io.go:12: calls text.ReadAllLines"))
+    >>> list(identifiers_in("see pkg/io.go:12: calls text.ReadAllLines"))
     ['pkg/io.go:12', 'pkg/io.go', 'text.ReadAllLines', 'ReadAllLines']
     """
     for raw in _IDENTIFIER.findall(line, 0, _MAX_LINE_CHARS):
@@ -382,7 +382,7 @@ def _last_name(atom: str) -> tuple[str, ...]:
 def strip_prefix(line: str) -> str:
     """A line without the number or place that a tool put before it, and without its blanks.
 
-    >>> bare("   12→  return x"), bare("src/a.py:7:import os")
+    >>> strip_prefix("   12→  return x"), strip_prefix("src/a.py:7:import os")
     ('return x', 'import os')
     """
     line = line[:_MAX_LINE_CHARS]

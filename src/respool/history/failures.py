@@ -132,7 +132,7 @@ def is_failed(text: str, error: bool) -> bool:
 
     An exit code decides; where there is none, how the text begins. Some wires have no flag.
 
-    >>> failed("Process exited with code 1\\nOutput:", False), failed("exit code: 0", False)
+    >>> is_failed("Process exited with code 1\\nOutput:", False), is_failed("exit code: 0", False)
     (True, False)
     """
     if error:
@@ -161,7 +161,7 @@ def exit_code(text: str) -> int | None:
 def strip_color(text: str) -> str:
     """A text without the codes that colour it: they would hide where a word begins.
 
-    >>> uncoloured("\\x1b[31m2 failed\\x1b[39m")
+    >>> strip_color("\\x1b[31m2 failed\\x1b[39m")
     '2 failed'
     """
     return _COLOR.sub("", text) if "\x1b" in text else text
@@ -206,8 +206,10 @@ def is_success(text: str) -> bool:
 def is_write_refused(text: str) -> bool:
     """Whether a tool that writes says that it did not.
 
-    >>> is_refused("File has not been read yet."), is_refused("The file /w/a.py has been updated.")
-    (True, False)
+    >>> is_write_refused("File has not been read yet.")
+    True
+    >>> is_write_refused("The file /w/a.py has been updated.")
+    False
     """
     line = _first_line(text)
     if line[:1] == "{":  # a record, whatever words are in it
@@ -242,7 +244,7 @@ def is_failed_call(text: str, error: bool, kind: str) -> bool:
 def running_session(text: str) -> str | None:
     """The name by which a command that is still running can be asked for; "" when it has none.
 
-    >>> left_running("Process running with session ID 91912"), left_running("done")
+    >>> running_session("Process running with session ID 91912"), running_session("done")
     ('91912', None)
     """
     head = text[:_HEAD_CHARS]

@@ -126,8 +126,8 @@ class NumberedLine(msgspec.Struct, frozen=True, gc=False):
 def parse_line(whole: str) -> NumberedLine:
     """A line taken apart.
 
-    >>> line_of("    12→return loom")
-    Line(whole='    12→return loom', number=12, bare='return loom')
+    >>> parse_line("    12→return loom")
+    NumberedLine(whole='    12→return loom', number=12, bare='return loom')
     """
     found = NUMBERED.match(whole)
     if found is None:

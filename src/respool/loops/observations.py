@@ -183,8 +183,8 @@ def strip_advice(text: str) -> str:
 def differing_word(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, str] | None:
     """The one word in which two calls differ; None where they differ in more, or in none.
 
-    >>> variation(("tail", "-", "20"), ("tail", "-", "40")), variation(("a", "b"), ("c", "d"))
-    (('20', '40'), None)
+    >>> differing_word(("tail", "-", "20"), ("tail", "-", "40"))
+    ('20', '40')
     """
     if one == other or abs(len(one) - len(other)) > 1 or not one or not other:
         return None

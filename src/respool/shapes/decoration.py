@@ -79,7 +79,7 @@ def strip_padding(text: str, original: str | None = None) -> str:
     `came` is what it said when it came, if lines were left out since: that tells whose numbers
     they are.
 
-    >>> plain("    98→weave()\\n    99→\\n   100→return")
+    >>> strip_padding("    98→weave()\\n    99→\\n   100→return")
     '98→weave()\\n99→\\n100→return'
     """
     text = _strip_shell_notes(text)
@@ -109,7 +109,7 @@ def thin_line_numbers(text: str, interval: int, original: str | None = None) -> 
     Of lines that follow one another the first and the last keep theirs, so that each number can be
     told from those beside it. So do lines that would be taken for something else without it.
 
-    >>> with_fewer_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", every=5)
+    >>> thin_line_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", 5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
     """
     sign = "" if interval == 1 else _number_separator(_NUMBERED_LINE_AFTER, original or text)

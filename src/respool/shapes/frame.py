@@ -45,7 +45,7 @@ class OutputFrame(Struct, frozen=True, gc=False):
 def split_frame(text: str) -> OutputFrame:
     """Take an output out of its frame.
 
-    >>> framed("Exit code: 0\\nOutput:\\nfine").body
+    >>> split_frame("Exit code: 0\\nOutput:\\nfine").body
     'fine'
     """
     found = _HEAD.match(text, 0, _MAX_FRAME_LINES) or _ABOVE.match(text, 0, _MAX_FRAME_LINES)
@@ -64,7 +64,7 @@ def split_frame(text: str) -> OutputFrame:
 def is_truncated(text: str) -> bool:
     """Whether its agent shows only some of an output, and says so.
 
-    >>> in_part("first\\n…6612 tokens truncated…\\nlast"), in_part("first\\nlast")
+    >>> is_truncated("first\\n…6612 tokens truncated…\\nlast"), is_truncated("first\\nlast")
     (True, False)
     """
     return _TRUNCATED.search(text) is not None or bool(full_output_path(text))
@@ -73,7 +73,7 @@ def is_truncated(text: str) -> bool:
 def full_output_path(text: str) -> str:
     """Where all of an output is that its agent shows only in part; "" if it says nothing of that.
 
-    >>> kept_in("Output too large to read at once (9 KB). Saved to: /tmp/out.txt\\nfirst")
+    >>> full_output_path("Output too large to read at once (9 KB). Saved to: /tmp/out.txt\\nfirst")
     '/tmp/out.txt'
     """
     found = _ABOVE.match(text, 0, _MAX_FRAME_LINES) or _BELOW.search(

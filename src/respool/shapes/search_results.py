@@ -31,7 +31,7 @@ _NONE: Final = ""
 def group_by_file(text: str) -> str:
     """The text with the path of neighbouring hits above them, and no longer before each of them.
 
-    >>> by_file("lib/loom.py:3:import warp\\nlib/loom.py:9:warp()")
+    >>> group_by_file("lib/loom.py:3:import warp\\nlib/loom.py:9:warp()")
     'lib/loom.py\\n3:import warp\\n9:warp()'
     """
     lines = text.split("\n")

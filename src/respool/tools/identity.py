@@ -23,8 +23,8 @@ _EXPAND_TOOL: Final = re.compile(
 def is_expand_tool(name: str) -> bool:
     """Whether this is the name of the tool that gives originals back.
 
-    >>> fetches("mcp__respool__expand"), fetches("expand"), fetches("mcp__other__expand")
-    (True, False, False)
+    >>> [is_expand_tool(f"mcp__{server}__expand") for server in ("respool", "other")]
+    [True, False]
     """
     return _EXPAND_TOOL.fullmatch(name) is not None
 
@@ -45,7 +45,7 @@ _DECODE_ERRORS = (ValueError, RecursionError, OverflowError, TypeError, UnicodeE
 def parse_arguments(text: str) -> dict[str, Any]:
     """A call's arguments; what is no JSON object is one argument, `input`.
 
-    >>> arguments_of('{"path": "a"}'), arguments_of("*** Begin Patch")
+    >>> parse_arguments('{"path": "a"}'), parse_arguments("*** Begin Patch")
     ({'path': 'a'}, {'input': '*** Begin Patch'})
     """
     try:

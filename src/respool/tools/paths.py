@@ -25,7 +25,7 @@ _BY_SUFFIX: Final[dict[str, Content]] = {
 def normalize(path: str, base: str | None = None) -> str:
     """One spelling for each file: no `./`, `//` or `..`, joined to `base` where it is relative.
 
-    >>> normal("./a//b/../c"), normal("c/", "/repo"), normal("HTTPS://Docs.Rs:443/x#top")
+    >>> normalize("./a//b/../c"), normalize("c/", "/repo"), normalize("HTTPS://Docs.Rs:443/x#top")
     ('a/c', '/repo/c', 'https://docs.rs/x')
     """
     url = _SCHEME.match(path)
@@ -66,7 +66,7 @@ def can_reach(written: str, read: str) -> bool:
     that is relative may stand for any path that ends like it, for the folder it counts from is not
     always known.
 
-    >>> may_reach("/w/a.py", "a.py"), may_reach("/w", "/w/a.py"), may_reach("/w/a.py", "/w/b.py")
+    >>> can_reach("/w/a.py", "a.py"), can_reach("/w", "/w/a.py"), can_reach("/w/a.py", "/w/b.py")
     (True, True, False)
     """
     if "://" in written or "://" in read:
@@ -110,7 +110,7 @@ _BEGINS = "*** Begin Patch"
 def patched_files(text: str, base: str | None = None) -> tuple[tuple[Span, ...], bool] | None:
     """The files that a patch writes, and whether it writes each whole; None if that is not clear.
 
-    >>> patched("*** Begin Patch\\n*** Add File: a.py\\n+x\\n*** End Patch")
+    >>> patched_files("*** Begin Patch\\n*** Add File: a.py\\n+x\\n*** End Patch")
     ((Span(path='a.py', lines=None, part=False),), True)
     """
     if _BEGINS in text[:2_000]:

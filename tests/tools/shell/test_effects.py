@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from respool.tools import Span, Tools, Use
@@ -694,6 +694,7 @@ piece = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(piece, min_size=1, max_size=4), st.sampled_from([";", "\n", " ; "]))
+@example(pieces=["# w new", "i\\\nw new"], joint=";")  # a comment ends with its line
 def test_a_sed_script_that_writes_is_known_to(
     tmp_path_factory: pytest.TempPathFactory, pieces: list[str], joint: str
 ):

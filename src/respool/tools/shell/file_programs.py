@@ -397,7 +397,8 @@ _AFTER_PATTERN: Final = re.compile(r"[IM]*")
 _IN_BRACKETS = r"\[\^?\]?(?:\[[:.=][^\]\n]{0,30}\]|[^\]\n]){0,200}\]"
 _BRACKET: Final = re.compile(_IN_BRACKETS)
 _SED_FLAGS: Final = re.compile(r"[gpiImM\d]*(?=[\s;}#]|$)")
-_SED_LINE: Final = re.compile(r"(?:[^\\\n]|\\.|\\\n)*", re.DOTALL)
+_SED_TEXT: Final = re.compile(r"(?:[^\\\n]|\\.|\\\n)*", re.DOTALL)
+_SED_LINE: Final = re.compile(r"[^\n]*")  # comments and file names have no continuation line
 _SED_LABEL: Final = re.compile(r"[^\n;}]*")
 _SED_COUNT: Final = re.compile(r"\s*\d*")
 
@@ -478,7 +479,8 @@ def _transliteration_end(script: str, at: int) -> int | None:
 _SED_COMMANDS: Final[dict[str, Callable[[str, int], int | None]]] = {
     **dict.fromkeys("dDgGhHnNpPxzF={}", lambda script, at: at),
     **dict.fromkeys("lLqQ", lambda script, at: _match_end(_SED_COUNT, script, at)),
-    **dict.fromkeys("aicrR#", lambda script, at: _match_end(_SED_LINE, script, at)),
+    **dict.fromkeys("aic", lambda script, at: _match_end(_SED_TEXT, script, at)),
+    **dict.fromkeys("rR#", lambda script, at: _match_end(_SED_LINE, script, at)),
     **dict.fromkeys(":btTv", lambda script, at: _match_end(_SED_LABEL, script, at)),
     "s": _substitution_end,
     "y": _transliteration_end,
