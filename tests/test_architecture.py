@@ -29,7 +29,8 @@ LAYERS: dict[str, tuple[str, ...]] = {
     "": (
         "errors line_search model_names plugins transcript",
         "wire",
-        "edits facts markers media tokens tools",
+        "media",
+        "edits facts markers tokens tools",
         "policy shapes",
         "config history pricing",
         "forecast providers summaries",

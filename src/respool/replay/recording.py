@@ -17,6 +17,7 @@ from ..providers.registry import PROVIDERS
 from ..sessions.session import RecordedRequest, RecordedSession
 from ..tokens import replace_surrogates
 from ..transcript import Part, Ref
+from ..wire.base import wire_format
 from ..wire.json import JSON
 from .money import priced
 from .prompt_cache import (
@@ -199,7 +200,7 @@ class Recording:
         """The last message before a cut, with the mark that the client sets."""
         message = self.session.messages[cut - 1]
         lifetime = self.conditions.lifetime
-        if self.session.format != "anthropic" or not lifetime:
+        if not wire_format(self.session.format).has_client_breakpoints or not lifetime:
             return message
         marked = with_breakpoint(message, lifetime)
         plain = self.row(message)
@@ -290,7 +291,7 @@ def infer_conditions(
     model = main_model(session)
     time = next((sent.time for sent in session.requests if sent.time is not None), None)
     terms = priced(terms_for(session.format, model), session.format, model, time)
-    if terms.cache == "marks" and session.format != "anthropic":
+    if terms.cache == "marks" and not wire_format(session.format).has_client_breakpoints:
         terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
     listed = window if window is not None else terms.window
     head = infer_head_tokens(session, measure)
