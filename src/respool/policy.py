@@ -410,6 +410,17 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
+# Settings that exist mainly for the presets that reproduce other projects' methods.
+ADVANCED: Final = frozenset(
+    {
+        "eager",
+        "fold_over_chars",
+        "keep_calls",
+        "keep_messages",
+        "keep_reasoning_messages",
+        "min_chars",
+    }
+)
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 

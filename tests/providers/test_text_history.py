@@ -563,7 +563,7 @@ def test_values_beside_the_text_of_a_response_are_told() -> None:
 
 # The page.
 
-PAGE = (Path(__file__).parents[2] / "docs" / "rendering.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "rendering.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("style", ["text", "rfc013"])

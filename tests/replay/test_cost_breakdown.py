@@ -39,7 +39,7 @@ def test_what_a_circle_cost(format: str) -> None:
     wasted = [
         at
         for at, (_, block) in enumerate(blocks)
-        if block.call in {"call_3_0", "call_4_0", "call_5_0"}
+        if block.call_id in {"call_3_0", "call_4_0", "call_5_0"}
     ]
     assert len(wasted) == 6
     assert one.tokens == sum(blocks[at][1].tokens for at in wasted)

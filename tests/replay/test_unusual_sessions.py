@@ -171,7 +171,7 @@ def test_lone_surrogates_are_written_as_json(tmp_path: Path) -> None:
 
 
 def test_every_field_of_the_json_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "replay.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "replay-json.md").read_text("utf-8")
     listed = page.partition("## JSON")[2]
     values = (
         Replay,

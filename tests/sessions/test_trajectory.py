@@ -146,7 +146,7 @@ def test_a_conversation_may_be_a_line(tmp_path: Path):
     runs = [{"id": "a", "messages": CHAT}, {"score": 1, "messages": GEMINI}, {"messages": []}]
     path.write_text("".join(json.dumps(run) + "\n" for run in runs))
     first, second, skipped = of(path)
-    assert skipped.why == "no conversation is in 1 of its records; the rest was read"
+    assert skipped.reason == "no conversation is in 1 of its records; the rest was read"
     assert (first.id, first.format) == ("a", "openai-chat")
     assert (second.id, second.format) == ("runs:1", "gemini")
 
@@ -159,7 +159,7 @@ def test_other_documents_are_no_conversation(tmp_path: Path, value: Any):
 
 def test_a_history_that_is_of_no_format_is_named(tmp_path: Path):
     (skipped,) = of(written(tmp_path, {"messages": [{"role": "human", "content": "x"}] * 3}))
-    assert "conversation run: " in skipped.why
+    assert "conversation run: " in skipped.reason
 
 
 @given(st.lists(arbitrary_json(), max_size=4), st.sampled_from(["messages", "traj", None]))

@@ -18,7 +18,7 @@ Severity = Literal["error", "warning"]
 class Problem(Struct, frozen=True, gc=False):
     """A rule of the provider that the request breaks."""
 
-    code: str  # the rule's code in docs/problems.md, e.g. "A1"
+    code: str  # the rule's code in docs/reference/problems.md, e.g. "A1"
     place: str  # where, e.g. "messages[3].content[0]"
     message: str  # a sentence for a person
     severity: Severity = "error"  # a warning rests on conflicting evidence and is never repaired
@@ -26,6 +26,15 @@ class Problem(Struct, frozen=True, gc=False):
     def __str__(self) -> str:
         warning = ", warning" if self.severity == "warning" else ""
         return f"{self.place}: {self.message} [{self.code}{warning}]"
+
+
+class RuleSpec(Struct, frozen=True):
+    """A rule of a provider in the words of the reference."""
+
+    code: str
+    requirement: str
+    severity: str  # "error", "warning", or when it is which
+    repair: str = ""  # empty for warnings, which are never repaired
 
 
 class Step(Struct, frozen=True):
