@@ -388,7 +388,9 @@ class TestLoad:
     def test_each_source_wins_over_the_ones_before(self, tmp_path: Path):
         deep = tmp_path / "a" / "b"
         shared = write(
-            tmp_path, "pyproject.toml", "[tool.respool]\ncap_chars = 1\nreevaluate_tokens = 1\nreevaluate_ratio = 0.1"
+            tmp_path,
+            "pyproject.toml",
+            "[tool.respool]\ncap_chars = 1\nreevaluate_tokens = 1\nreevaluate_ratio = 0.1",
         )
         write(deep, "pyproject.toml", "[project]\nname = 'x'")
         own = write(tmp_path / "a", "respool.toml", "cap_chars = 2\nreevaluate_tokens = 2")
