@@ -359,7 +359,7 @@ ROOM: dict[str, tuple[list[HeldMedia], int, int, tuple[int, ...]]] = {
     ),
     "never what is not seen": ([image(n) for n in range(11)], 0, 2, (0, 1)),
     "not where no text may stand": (
-        [image(0, fixed=True), *(image(n) for n in range(1, 11))], 0, 99, (1, 2, 3, 4),
+        [image(0, is_fixed=True), *(image(n) for n in range(1, 11))], 0, 99, (1, 2, 3, 4),
     ),
     "files are no images": (
         [image(n, unit="file") for n in range(20)], 0, 99, (),
@@ -410,7 +410,7 @@ def standings(draw: st.DrawFn) -> list[HeldMedia]:
             draw(st.sampled_from(["tool", "user"])),
             draw(st.integers(1, 300)),
             unit=draw(st.sampled_from(MEDIA_UNITS)),
-            fixed=draw(st.booleans()),
+            is_fixed=draw(st.booleans()),
         )
         for part in range(count)
     ]
