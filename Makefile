@@ -1,7 +1,7 @@
 # Needs Python 3.11 or later, make and a package registry; everything else goes into .venv.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test laws slow check corpus e2e bench bench-proxy fmt clean
+.PHONY: help demo test laws slow check corpus e2e bench bench-proxy docs fmt clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,7 +16,7 @@ INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quie
 INSTALL := $(INSTALL_INTO) $(PY)
 # Other proxies, each in an environment of its own.
 PEERS := $(VENV)/peers
-CODE := src tests bench
+CODE := src tests bench docs/generate.py
 
 UV_VERSION := 0.13.7
 CORPUS ?= ../shared/corpus
@@ -62,6 +62,13 @@ bench: $(VENV)/.dev ## time and memory, as ratios
 bench-proxy: $(VENV)/.dev $(PEERS)/headroom/.installed $(PEERS)/litellm/.installed ## what the proxy costs, beside none and beside others
 	$(PY) -m bench.proxy --memory --peers $(PEERS)
 
+docs: $(VENV)/.docs ## the documentation as a site, its reference generated from the code
+	$(PY) -m docs.generate
+	$(PY) -m bench.results
+	$(BIN)/zensical build --clean --strict
+	@rm -f build/docs/generate.py
+	@echo "Open build/docs/index.html"
+
 fmt: $(VENV)/.dev ## format, and fix what can be fixed
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
@@ -95,6 +102,11 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.uv
 $(VENV)/.fit: pyproject.toml | $(VENV)/.dev
 	@echo "Installing what the forecast is fitted with"
 	@$(INSTALL) --group fit
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.dev
+	@echo "Installing what builds the documentation"
+	@$(INSTALL) --group docs
 	@touch $@
 
 $(VENV)/.server: pyproject.toml | $(VENV)/.dev

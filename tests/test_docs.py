@@ -1,4 +1,4 @@
-"""What the documents show and name is what there is."""
+"""Documents: what they show and name exists, and what is generated is current."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import respool
+from bench import results
+from docs import generate
 from respool.cli import main
 from respool.cli.demo import load_example
-from respool.edits import REASONS
+from respool.edits import REASON_SPECS, REASONS
 from respool.markers import (
     MAX_MARKER_CHARS,
     UNITS,
@@ -26,11 +28,11 @@ from respool.markers import (
     is_gap_line,
     parse_marker,
 )
-from respool.proxy.compacting.compacting import REASONS as REASONS_WHY
-from respool.proxy.watching.families import FAMILIES
+from respool.passes import PASSES
 
 ROOT = Path(__file__).parents[1]
-DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
+DOCS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES]
 CONSOLE = re.compile(
     r"^```console\n\$ (?P<command>respool .*)\n(?P<output>[^`]*)^```$", re.MULTILINE
 )
@@ -40,6 +42,7 @@ SHOWN = [
     for found in CONSOLE.finditer(path.read_text("utf-8"))
 ]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#([^)]+))?\)")
+MARKER_PAGES = [ROOT / "docs" / folder / "markers.md" for folder in ("how", "reference")]
 CODE = re.compile(r"[ACRG]\d+a?")
 
 
@@ -108,23 +111,19 @@ def test_python_shown_runs_and_says_what_it_is_shown_to(
             assert repr(value) == told["value"] or repr(value) == f"({told['value']})", line
 
 
-OPTIONS = {
-    "compact": "docs/commands.md", "explain": "docs/commands.md", "replay": "docs/replay.md",
-    "serve": "docs/proxy.md", "run": "docs/run.md", "expand": "docs/store.md",
-    "forget": "docs/store.md",
-}  # fmt: skip
+def test_generated_pages_are_not_stale():
+    """`python -m docs.generate` writes them."""
+    assert [path.name for path in generate.stale_pages()] == []
+    assert results.RESULTS.read_text("utf-8") == results.assemble(results.read_sections())
 
 
-@pytest.mark.parametrize(("command", "page"), OPTIONS.items())
-def test_every_option_of_a_command_is_on_its_page(command: str, page: str):
-    text = (ROOT / page).read_text("utf-8")
-    options = [one.opts[-1] for one in main.commands[command].params if one.opts[-1][:2] == "--"]
-    assert len(options) >= 4
-    assert [option for option in options if option not in text] == []
+def test_every_generated_block_stands_on_a_page():
+    text = "".join(path.read_text("utf-8") for path in PAGES)
+    assert set(re.findall(r"<!-- generated: ([\w-]+) -->", text)) == set(generate.BLOCKS)
 
 
 def test_the_library_s_page_names_all_that_is_public():
-    text = (ROOT / "docs" / "library.md").read_text("utf-8")
+    text = (ROOT / "docs" / "reference" / "api.md").read_text("utf-8")
     properties = {name for name, one in vars(respool.Report).items() if isinstance(one, property)}
     names = {*respool.__all__, *respool.Report.__struct_fields__, *properties} - {"tally"}
     assert [name for name in sorted(names) if not re.search(rf"\b{name}\b", text)] == []
@@ -155,57 +154,65 @@ def test_links_lead_somewhere(path: Path):
             assert heading in {re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in titles}
 
 
-def test_every_document_is_in_the_index():
-    index = (ROOT / "docs" / "index.md").read_text("utf-8")
-    wanted = {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"}
+def test_every_document_is_in_the_index_and_in_the_navigation():
+    folder = ROOT / "docs"
+    index = (folder / "index.md").read_text("utf-8")
+    wanted = {path.relative_to(folder).as_posix() for path in PAGES} - {"index.md"}
     assert {target for target, _ in LINK.findall(index)} >= wanted
+    navigation = (ROOT / "zensical.toml").read_text("utf-8")
+    assert set(re.findall(r'"([\w/-]+\.md)"', navigation)) == wanted | {"index.md"}
 
 
-def test_the_map_names_every_module_and_no_other():
+def test_contributing_names_every_folder_and_stays_short():
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    named = set(re.findall(r"`([a-z_]+)/`", text))
     source = ROOT / "src" / "respool"
-    named = set(re.findall(r"`([a-z0-9_/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text("utf-8")))
-    empty = {"codecs/__init__.py", "check/__init__.py", "repair/__init__.py"}
-    modules = {str(path.relative_to(source)) for path in source.rglob("*.py")} - empty
-    elsewhere = {name for name in named if (ROOT / name).exists()} | {"formats.py"}
-    assert modules - named == set()
-    assert named - modules - elsewhere - {"passes/drop_something.py"} == set()
+    folders = {path.parent.name for path in source.glob("*/__init__.py")}
+    assert folders <= named
+    assert len(text.split()) < 1_500
 
 
 def test_problems_are_exactly_those_of_the_source():
-    found = {
-        node.value
-        for path in (ROOT / "src" / "respool" / "check").glob("*.py")
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    }
-    text = (ROOT / "docs" / "problems.md").read_text("utf-8")
-    rows = set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE))
-    assert rows == {code for code in found if CODE.fullmatch(code)}
+    for folder in ("anthropic", "openai_chat", "openai_responses", "gemini"):
+        package = ROOT / "src" / "respool" / "providers" / folder
+        used = {
+            node.value
+            for path in package.glob("*.py")
+            for node in ast.walk(_without_specs(path))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        specs = importlib.import_module(f"respool.providers.{folder}.check").RULE_SPECS
+        shared = {"C6"} if folder == "openai_responses" else set()  # described with Chat's
+        assert {one.code for one in specs} | shared == {
+            code for code in used if CODE.fullmatch(code)
+        }
 
 
-def test_what_the_proxy_tells_is_on_its_pages():
-    operations = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    whys = operations.partition("### Why something else went up")[2].partition("## ")[0]
-    assert set(re.findall(r"^\| `([^`]+)` \|", whys, re.MULTILINE)) - {"why"} == set(REASONS_WHY)
-    metrics = operations.partition("## Metrics")[2].partition("## ")[0]
-    assert set(re.findall(r"`(respool_\w+)`", metrics)) == {family.name for family in FAMILIES}
-    headers = (
-        (ROOT / "docs" / "proxy.md").read_text("utf-8").partition("## Headers of respool's own")
-    )
+def _without_specs(path: Path) -> ast.Module:
+    """A module without the table of its rules, which names every code."""
+    tree = ast.parse(path.read_text("utf-8"))
+    tree.body = [node for node in tree.body if not isinstance(node, ast.AnnAssign | ast.Assign)]
+    return tree
+
+
+def test_headers_are_exactly_those_of_the_source():
+    page = (ROOT / "docs" / "operate" / "proxy.md").read_text("utf-8")
+    headers = page.partition("## Headers")[2].partition("## ")[0]
     source = "".join(path.read_text("utf-8") for path in (ROOT / "src/respool/proxy").rglob("*.py"))
-    ours = set(re.findall(r"x-respool-[a-z]+", source)) - {
-        "x-respool-upgrade"
-    }  # which stays inside
-    assert set(re.findall(r"x-respool-[a-z]+", headers[2].partition("## ")[0])) == ours
+    ours = set(re.findall(r"x-respool-[a-z]+", source)) - {"x-respool-upgrade"}  # stays inside
+    assert set(re.findall(r"x-respool-[a-z]+", headers)) == ours
 
 
 def test_reasons_are_exactly_those_of_the_source():
-    text = (ROOT / "docs" / "reasons.md").read_text("utf-8")
-    assert set(re.findall(r"^\| `([^`]+)` \|", text, re.MULTILINE)) == set(REASONS)
+    codes = [spec.code for spec in REASON_SPECS]
+    assert len(codes) == len(set(codes))
+    assert set(codes) == set(REASONS)
+    named = {name for spec in REASON_SPECS for name in spec.passes}
+    assert named == {offer.__name__ for offer in PASSES}
 
 
 def test_markers_shown_are_markers():
-    lines = (ROOT / "docs" / "markers.md").read_text("utf-8").splitlines()
+    lines = "".join(page.read_text("utf-8") for page in MARKER_PAGES).splitlines()
     shown = [line for line in lines if line.startswith("[respool: ")]
     assert len(shown) >= 3
     for line in shown:
@@ -221,7 +228,7 @@ def test_markers_shown_are_markers():
 
 def test_the_grammar_shown_is_the_one_that_is_parsed():
     """Every line that the EBNF derives parses, and it names every unit and every fixed word."""
-    text = (ROOT / "docs" / "markers.md").read_text("utf-8")
+    text = MARKER_PAGES[-1].read_text("utf-8")
     rules = _rules(re.search(r"```ebnf\n(.*?)```", text, re.DOTALL)[1])  # type: ignore[index]
     assert re.findall(r'"([^"]+)"', rules["unit"]) == list(UNITS)
     whole = {name: re.compile(_as_regex(rules, name)) for name in ("marker", "hole")}

@@ -10,7 +10,7 @@ from typing import Any
 
 import respool
 
-PAGE = (Path(__file__).parents[1] / "docs" / "extending.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "operate" / "extending.md").read_text("utf-8")
 BLOCK = re.compile(r"^```(python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

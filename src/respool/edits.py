@@ -30,7 +30,7 @@ Reason = Literal[
     "over_limit",
     "advised",
 ]
-REASONS: tuple[str, ...] = get_args(Reason)  # documented in docs/reasons.md, never renamed
+REASONS: tuple[str, ...] = get_args(Reason)  # never renamed; REASON_SPECS describes them
 FOLDED = "folded"  # the reason of edits that put a summary of several exchanges in one's place
 UNLIKELY_NEEDED = "unlikely_needed"  # the reason of edits that keep the lines that may be needed
 ADVISED = "advised"  # the reason of edits that add advice; they are counted apart from savings
@@ -167,3 +167,132 @@ def result_with_media(transcript: ReadOnlyTranscript, result: int) -> list[int]:
             break
         found.append(position)
     return found
+
+
+class ReasonSpec(Struct, frozen=True):
+    """A reason code in the words of the reference."""
+
+    code: str
+    passes: tuple[str, ...]  # that offer edits for this reason
+    meaning: str
+    example: str  # of the evidence
+
+
+# Reasons in the words of the reference, which is generated from this table.
+REASON_SPECS: tuple[ReasonSpec, ...] = (
+    ReasonSpec(
+        "tidied",
+        ("tidy_results",),
+        "Before it was first sent, a result lost what no reader misses: escape codes, redrawn "
+        "lines, repeated lines (counted), trailing blanks, decoration by tools.",
+        "30 chars of escape codes, 29 repeated lines",
+    ),
+    ReasonSpec(
+        "identical",
+        ("identical_results",),
+        "The result equals an earlier one, which stays. Nothing relevant was written in between.",
+        "same as call toolu_01, 1,640 chars",
+    ),
+    ReasonSpec(
+        "contained",
+        ("contained_results", "covered_reads"),
+        "All lines of this read stand in another read of the same file, which stays.",
+        "29 lines are in call toolu_01",
+    ),
+    ReasonSpec(
+        "shown_before",
+        ("lines_shown",),
+        "Before it was first sent, a result lost lines that stand word for word in earlier parts, "
+        "which stay.",
+        "56 lines the same as in call toolu_01",
+    ),
+    ReasonSpec(
+        "over_cap",
+        ("cap_results",),
+        "A result that the model has seen is longer than its cap. Head, tail and, if the call "
+        "failed, the lines that say why stay.",
+        "48,213 chars, cap 32,000",
+    ),
+    ReasonSpec(
+        "over_limit",
+        ("shed_images",),
+        "The request would hold more images, larger ones, or more bytes than the provider accepts.",
+        "image of 1,204,118 bytes",
+    ),
+    ReasonSpec(
+        "stale",
+        ("stale_reads",),
+        "The file was shown again, or wholly written, since this read.",
+        "read again by call toolu_09, 41 lines",
+    ),
+    ReasonSpec(
+        "superseded",
+        ("superseded_writes",),
+        "The file was wholly written again. Call and result went together.",
+        "/w/a.py was wholly written again by call toolu_09, 3,692 chars",
+    ),
+    ReasonSpec(
+        "resolved",
+        ("resolved_errors",),
+        "The same operation on the same target succeeded since. The line that names the error "
+        "stays.",
+        "resolved by call toolu_09, 88 lines",
+    ),
+    ReasonSpec(
+        "old_reasoning",
+        ("old_reasoning",),
+        "Reasoning outside the recent messages that the provider does not want back.",
+        "1 block, 14 turns ago",
+    ),
+    ReasonSpec(
+        "bound_reasoning",
+        (),
+        "Reasoning that was signed for a prefix which this epoch changed. The planner drops it.",
+        "2 blocks signed for what stood before",
+    ),
+    ReasonSpec(
+        "unlikely_needed",
+        ("keep_lines",),
+        "By the forecast, no later turn is likely to need these lines. Names that stood only there "
+        "are listed.",
+        "47 of 121 lines, 0.188 turns may miss one",
+    ),
+    ReasonSpec(
+        "trimmed",
+        ("trim_results",),
+        "An old result was cut to the shape of its kind of content.",
+        "log: 98 of 123 lines",
+    ),
+    ReasonSpec(
+        "stubbed",
+        ("stub_results",),
+        "An old result became one line. Open errors stay.",
+        "read, 412 lines",
+    ),
+    ReasonSpec(
+        "folded",
+        ("fold_exchanges",),
+        "A batch of old calls is summarised in the result of its last one. The reference leads "
+        "back to all of them.",
+        "14 calls told in one result",
+    ),
+    ReasonSpec(
+        "repeated_call",
+        ("repeated_calls",),
+        "The same call was made before, with nothing written since. Its arguments name the first.",
+        "same as call_1, 120 of 212 bytes saved",
+    ),
+    ReasonSpec(
+        "blanks",
+        ("squeeze_prose",),
+        "Old assistant text lost needless white space outside code, tables and lists.",
+        "34 of 6,084 chars",
+    ),
+    ReasonSpec(
+        "advised",
+        (),
+        "A line of advice stands at the end of the result (setting `advise`). It adds tokens, "
+        "which are counted apart.",
+        "on Bash",
+    ),
+)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from respool.cli import main
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.replay.policies import DEFAULT_POLICIES
 from respool.replay.result import (
     Calibration,
@@ -42,7 +42,7 @@ def played(session: RecordedSession) -> SessionResult:
 
 def long(format: Any, exchanges: int = 6, model: str | None = None) -> RecordedSession:
     return session_of(
-        format, long_session(format, exchanges)[CODECS[format].history_field], model=model
+        format, long_session(format, exchanges)[PROVIDERS[format].codec.history_field], model=model
     )
 
 
@@ -171,7 +171,7 @@ def test_lone_surrogates_are_written_as_json(tmp_path: Path) -> None:
 
 
 def test_every_field_of_the_json_is_documented() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "replay.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "replay-json.md").read_text("utf-8")
     listed = page.partition("## JSON")[2]
     values = (
         Replay,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ..edits import Offer
+from ..edits import DropExchange, DropReasoning, Offer, Replace
+from ..markers import OmissionMarker, find_marker, gap_line, reference
 from ..policy import Policy
-from .base import View
+from .base import View, acts
 from .cap_results import cap_results
 from .contained_results import contained_results
 from .covered_reads import covered_reads
@@ -50,3 +51,19 @@ PASSES: tuple[Pass, ...] = (
 # Passes that run only where a policy names them: what they cut is seldom worth its risk, or is
 # prose; docs/passes.md has figures. Of all others the planner takes what pays.
 OPT_IN: frozenset[str] = frozenset({"repeated_calls", "squeeze_prose"})
+
+__all__ = [
+    "OPT_IN",
+    "PASSES",
+    "DropExchange",
+    "DropReasoning",
+    "Offer",
+    "OmissionMarker",
+    "Pass",
+    "Replace",
+    "View",
+    "acts",
+    "find_marker",
+    "gap_line",
+    "reference",
+]

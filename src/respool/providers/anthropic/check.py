@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import cast
+from typing import Final, cast
 
 from msgspec import Struct
 
@@ -12,11 +12,11 @@ from ...model_names import parse_model_name
 from ...wire.base import Fields
 from ...wire.json import JSON, Object
 from ...wire.message_identity import BREAKPOINT_FIELDS
-from ..base import Problem, RuleState, Step, count_call_id
+from ..base import Problem, RuleSpec, RuleState, Step, count_call_id
 from .codec import REASONING_TYPES, SERVER_CALLS, is_server_result
 from .request_rules import check_whole_request
 
-_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
+ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+\Z")
 
 
 def is_plain(step: Step, state: RuleState) -> bool:
@@ -69,7 +69,7 @@ def _is_plain_turn(message: JSON, calls: set[str], state: Container[str]) -> boo
 
 def _is_plain_call(call: Object, calls: set[str], state: Container[str]) -> bool:
     id = call.get("id")
-    if not isinstance(id, str) or id in calls or id in state or not _PLAIN_ID.match(id):
+    if not isinstance(id, str) or id in calls or id in state or not ID_PATTERN.match(id):
         return False
     calls.add(id)
     name = call.get("name")
@@ -198,7 +198,6 @@ def check_server_pairs(
     return found
 
 
-ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+\Z")
 ROLES = ("user", "assistant", "system")
 # What only the other side of the conversation can say.
 _MODEL_TYPES = frozenset({"tool_use"}) | REASONING_TYPES
@@ -654,3 +653,156 @@ def has_trailing_whitespace(run: LastTurn, fields: Fields) -> bool:
         return False
     text = cast(Object, run.blocks[-1]).get("text") if run.kinds[-1] == "text" else None
     return isinstance(text, str) and text != text.rstrip()
+
+
+# Rules in the words of the reference, which is generated from this table.
+RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
+    RuleSpec(
+        "A0",
+        "A message is an object with a known role (`user`, `assistant`, `system`) and content that"
+        " is a string or a list of blocks. A block has a type that this role may hold. A call "
+        "names its tool.",
+        "error",
+        "The shape is corrected: an unknown role becomes `user`, plain data becomes text, a "
+        "misplaced call is written as text.",
+    ),
+    RuleSpec(
+        "A1",
+        "Every `tool_use` is answered in the next message, and results come before other blocks.",
+        "error",
+        "Late results move to the front. A missing one becomes `[no result was recorded for this "
+        "call]`.",
+    ),
+    RuleSpec(
+        "A2",
+        "A `tool_result` answers a call of the turn before it.",
+        "error",
+        "It becomes user text that says so.",
+    ),
+    RuleSpec(
+        "A3",
+        "Call ids are unique, and each call has one result.",
+        "error",
+        "The first result stays. A repeated id gets a number on both sides.",
+    ),
+    RuleSpec(
+        "A4",
+        "An id consists of letters, digits, `_` and `-`. A call's `input` is an object.",
+        "error",
+        "The id is rewritten on both sides. A JSON object in a string is unpacked; anything else "
+        'goes into `{"input": …}`.',
+    ),
+    RuleSpec(
+        "A5",
+        "A history with tool calls comes with `tools`.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "A6",
+        "No message without content, no blank text, no cache breakpoint on empty text.",
+        "error",
+        "The blank block goes, and the message if it is empty then. Where one must stand, it says "
+        "`[blank]`. A breakpoint inside a result is removed.",
+    ),
+    RuleSpec(
+        "A7",
+        "The first message is the user's, or opens with a `compaction` block. From Claude 4.6 on "
+        "the last one is the user's too; before, it must not end in white space.",
+        "error",
+        "A user message is added at the front or the end, or the white space is cut.",
+    ),
+    RuleSpec(
+        "A8",
+        "A tool that the provider ran keeps call and result together. The result has the type of "
+        "that tool, and the tool is declared in `tools`.",
+        "error",
+        "A single half is removed. An open call of an earlier turn gets a result. A missing "
+        "declaration is only reported.",
+    ),
+    RuleSpec(
+        "A9",
+        "`thinking` and `redacted_thinking` come back as they were sent.",
+        "error",
+        "Thinking at the end gets text behind it; otherwise the thinking of that turn is removed "
+        "as a whole.",
+    ),
+    RuleSpec(
+        "A10",
+        "With thinking of type `enabled`, the last turn that calls tools starts with thinking.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "A11",
+        "Thinking stands first in its turn and never last. With type `disabled` the final turn "
+        "holds none.",
+        "error",
+        "The thinking of that turn is removed as a whole.",
+    ),
+    RuleSpec(
+        "A14",
+        "The model supports the thinking mode and the tool choice. `any` and `tool` are reported "
+        "for models that always think, and with thinking `enabled`.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "A15",
+        "A field of a beta comes with the name of that beta (`context_management`, "
+        "`block_binding`, `clear_at`). Checked only if the request lists its betas.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "A15",
+        "A `compaction` block holds no null, except `content` where compaction failed.",
+        "error",
+        "Null fields are removed.",
+    ),
+    RuleSpec(
+        "A16",
+        "A `system` message follows a user turn or a server tool's result, precedes an assistant "
+        "turn, and is never first. With `clear_at` it holds text without breakpoints only.",
+        "error",
+        "It moves behind the user's turn, which is added if missing. An impossible `clear_at` or "
+        "breakpoint is removed.",
+    ),
+    RuleSpec(
+        "A16",
+        "Older models may not know system messages inside the history.",
+        "warning",
+    ),
+    RuleSpec(
+        "A17",
+        "`tool_addition` and `tool_removal` name declared tools.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "A18",
+        "A `compaction` block is not empty.",
+        "error",
+        "The block is removed.",
+    ),
+    RuleSpec(
+        "A20",
+        "Clearing of thinking comes first among the edits of `context_management`.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "A21",
+        "At most four cache breakpoints, and none of one hour behind one of five minutes.",
+        "error",
+        "The oldest breakpoints in the history are removed; an hour behind five minutes becomes "
+        "five minutes. Those on `system` and `tools` stay.",
+    ),
+    RuleSpec(
+        "A22",
+        "At most 600 images (100 for Claude before 4.6), 8,000 pixels a side (2,000 with more than"
+        " 20 images), 100,000 messages, and 33,554,432 bytes.",
+        "error",
+        "None: reported only.",
+    ),
+)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from msgspec import Struct
 
 from ...model_names import parse_model_name
 from ...wire.base import Fields
 from ...wire.json import JSON, Object
-from ..base import Problem, RuleState, Step
+from ..base import Problem, RuleSpec, RuleState, Step
 from .codec import (
     KINDS,
     METADATA_KEYS,
@@ -497,3 +497,79 @@ def _unsigned_problem(row: int, position: int, mixed: int) -> Problem:
         "this older call must carry a thought signature."
     )
     return Problem("G3a", place, text)
+
+
+# Rules in the words of the reference, which is generated from this table.
+RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
+    RuleSpec(
+        "G0",
+        "A content is an object with `parts`. A part is an object with one kind of data of the "
+        "right type.",
+        "error",
+        "A part with several kinds is split, a part in place of a content is wrapped, other data "
+        "becomes text.",
+    ),
+    RuleSpec(
+        "G1",
+        "The content after a turn with calls holds one `functionResponse` for each, before any "
+        "text.",
+        "error",
+        "Responses are collected there. A missing one is added; one without a call becomes text.",
+    ),
+    RuleSpec(
+        "G2",
+        "Calls come right after a user turn or after responses.",
+        "error",
+        "The model's contents are joined. If nothing comes before, a user content is added.",
+    ),
+    RuleSpec(
+        "G3",
+        "From Gemini 3 on, the first call of each step in the current turn carries its thought "
+        "signature.",
+        "error",
+        "Google's placeholder `skip_thought_signature_validator` is set.",
+    ),
+    RuleSpec(
+        "G3a",
+        "The same for an older call that only counts as current because user text stands beside a "
+        "response.",
+        "error",
+        "As for G3.",
+    ),
+    RuleSpec(
+        "G5",
+        "A thought signature stands on the part, not inside the `functionCall`.",
+        "error",
+        "It is moved.",
+    ),
+    RuleSpec(
+        "G6",
+        "The role is `user` or `model`, and fits calls and responses.",
+        "error",
+        "It is corrected.",
+    ),
+    RuleSpec(
+        "G6",
+        "A content without a role: Vertex AI demands one.",
+        "warning",
+    ),
+    RuleSpec(
+        "G7",
+        "The history does not end on a turn of the model.",
+        "error",
+        "A user content `[continue]` is added.",
+    ),
+    RuleSpec(
+        "G8",
+        "No content without parts, no empty part.",
+        "error",
+        "It is removed; if nothing else is left, it says `[blank]`.",
+    ),
+    RuleSpec(
+        "G9",
+        "A response repeats its call's id and name. `args` and `response` are objects. A call has "
+        "a name.",
+        "error",
+        "They are corrected.",
+    ),
+)

@@ -6,14 +6,14 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
 from ...model_names import parse_model_name
 from ...wire.base import Fields
 from ...wire.json import JSON, Object
-from ..base import Problem, RuleState, Severity, Step
+from ..base import Problem, RuleSpec, RuleState, Severity, Step
 from ..openai_string_limit import MAX_STRING_CHARS
 from .codec import MEDIA_TYPES, call_body
 
@@ -408,3 +408,62 @@ def _has_function_tools(fields: Fields) -> bool:
     tools = fields.get("tools")
     declared = cast(list[JSON], tools) if isinstance(tools, list) else []
     return any(isinstance(t, dict) and cast(Object, t).get("type") == "function" for t in declared)
+
+
+# Rules in the words of the reference, which is generated from this table.
+RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
+    RuleSpec(
+        "C0",
+        "A message is an object with a known role and content of the right type. A call has an id,"
+        " a type and a name. A tool message names its call.",
+        "error",
+        "The shape is corrected. A missing id is derived from the call's place.",
+    ),
+    RuleSpec(
+        "C1",
+        "Every call is answered by a `tool` message directly after its message.",
+        "error",
+        "Results move there. A missing one is added.",
+    ),
+    RuleSpec(
+        "C2",
+        "A `tool` message answers a call of the assistant message before it.",
+        "error",
+        "It becomes a user message that says so. A mere repeat is removed.",
+    ),
+    RuleSpec(
+        "C3",
+        "An id has at most 40 characters (not always enforced).",
+        "warning",
+    ),
+    RuleSpec(
+        "C4",
+        "Content is null only on an assistant message with calls.",
+        "error",
+        "It becomes empty text.",
+    ),
+    RuleSpec(
+        "C4",
+        "The content of a `tool` message is text.",
+        "error for OpenAI's models, else warning",
+        "Images and files move to a user message behind the results.",
+    ),
+    RuleSpec(
+        "C5",
+        "A call's arguments are a string of valid JSON.",
+        "error",
+        'Other text goes into `{"input": …}`.',
+    ),
+    RuleSpec(
+        "C6",
+        "A string has at most 10,485,760 characters (Responses too).",
+        "error",
+        "It is cut and says so.",
+    ),
+    RuleSpec(
+        "C7",
+        "From GPT-5.4 on, function tools on this API need `reasoning_effort` `none`.",
+        "error; warning if the request does not set it",
+        "None: reported only.",
+    ),
+)

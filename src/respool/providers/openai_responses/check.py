@@ -12,14 +12,14 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Literal, cast
+from typing import Final, Literal, cast
 
 import msgspec
 
 from ...transcript import BlockPath, Ref
 from ...wire.base import Fields
 from ...wire.json import JSON, Object, digest
-from ..base import Problem, RuleState, Step, count_call_id
+from ..base import Problem, RuleSpec, RuleState, Step, count_call_id
 from ..openai_string_limit import MAX_STRING_CHARS, has_long_candidate, overlong_paths
 from .codec import (
     CALLS,
@@ -703,3 +703,76 @@ def _phase_problems(messages: Sequence[JSON]) -> list[Problem]:
         return []
     text = "Some of the model's messages have a phase and this one has none."
     return [Problem("R11", f"input[{bare}].phase", text, "warning")]
+
+
+# Rules in the words of the reference, which is generated from this table.
+RULE_SPECS: Final[tuple[RuleSpec, ...]] = (
+    RuleSpec(
+        "R0",
+        "An item is an object of a known shape. Arguments are a string of JSON. Reasoning has a "
+        "summary.",
+        "error",
+        "The shape is corrected.",
+    ),
+    RuleSpec(
+        "R1",
+        "Every call has an output. An `async` call may wait for it over several turns.",
+        "error",
+        "An output of the right type is added directly behind the call.",
+    ),
+    RuleSpec(
+        "R2",
+        "Every output answers a call, and each call has one output.",
+        "error",
+        "An output without a call becomes a user message. A second one is removed.",
+    ),
+    RuleSpec(
+        "R2",
+        "An output with a `name` and no `call_id`.",
+        "warning",
+    ),
+    RuleSpec(
+        "R3",
+        "Reasoning is followed by the item it led to.",
+        "error",
+        "The reasoning is removed.",
+    ),
+    RuleSpec(
+        "R4",
+        "An item that was made with reasoning has it before it.",
+        "error",
+        "The item loses its `id`, and so its link to the reasoning.",
+    ),
+    RuleSpec(
+        "R5",
+        "An item's `id` has the prefix of its type and is unique. A `call_id` has 1 to 64 "
+        "characters and is unique.",
+        "error",
+        "An item's `id` is removed where allowed, else rewritten. A `call_id` is rewritten on both"
+        " sides.",
+    ),
+    RuleSpec(
+        "R8",
+        "`previous_response_id` and `conversation` are not used together.",
+        "error",
+        "None: reported only.",
+    ),
+    RuleSpec(
+        "R9",
+        "An output has the type that its call needs and is not null. An approval answers a "
+        "request.",
+        "error",
+        "It is rewritten as that type. An approval of nothing is removed.",
+    ),
+    RuleSpec(
+        "R10",
+        "A `compaction_trigger` is the last item.",
+        "error",
+        "It is removed.",
+    ),
+    RuleSpec(
+        "R11",
+        "If some of the model's messages have a `phase`, all have one.",
+        "warning",
+    ),
+)

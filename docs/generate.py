@@ -1,0 +1,236 @@
+"""Generated parts of docs/reference: settings, reasons, problems, commands and metrics.
+
+    python -m docs.generate [--check]
+
+A page holds generated blocks between `<!-- generated: NAME -->` and `<!-- end -->`. Everything
+around them is written by hand.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from respool.cli import main as respool_command
+from respool.config import word_for_none
+from respool.edits import REASON_SPECS
+from respool.errors import MAX_VALUE
+from respool.policy import ADVANCED, PRESETS, SETTINGS, Policy, SettingSpec
+from respool.providers.base import RuleSpec
+from respool.proxy.compacting.compacting import REASONS as FALLBACKS
+from respool.proxy.watching.families import FAMILIES
+
+PAGES: Final = Path(__file__).resolve().parent / "reference"
+_BLOCK: Final = re.compile(r"<!-- generated: ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+_SHARED_OPTIONS: Final = ("--preset", "--policy", "--set", "--text")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Render a Markdown table."""
+    lines = [f"| {' | '.join(_escape(cell) for cell in row)} |" for row in (head, *rows)]
+    return "\n".join([lines[0], "|---" * len(head) + "|", *lines[1:]])
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", " ")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def settings(advanced: bool) -> str:
+    """Render the normal or the advanced settings."""
+    head = ("setting", "default", "allowed", "meaning")
+    chosen = [one for one in SETTINGS if (one.name in ADVANCED) == advanced]
+    return table(head, [_setting_row(one) for one in chosen])
+
+
+def _setting_row(setting: SettingSpec) -> tuple[str, str, str, str]:
+    allowed = setting.allowed.replace(f" from 0 to {MAX_VALUE:,}", "").replace(
+        " (None in code)", ""
+    )
+    allowed = allowed.replace(f" to {MAX_VALUE:,}", " on").replace(
+        " (in the environment also on or off)", ""
+    )
+    return _code(setting.name), _code(_default(setting.name)), allowed, setting.reason
+
+
+def _default(name: str) -> str:
+    value = getattr(Policy(), name)
+    if name == "tools":
+        return "none"
+    return word_for_none(name) if value is None else _toml(value)
+
+
+def presets() -> str:
+    """Render what each preset sets."""
+    rows = [
+        (_code(name), ", ".join(_code(f"{key} = {_toml(value)}") for key, value in values.items()))
+        for name, values in PRESETS.items()
+    ]
+    return table(("preset", "sets"), [(name, values or "nothing") for name, values in rows])
+
+
+def _toml(value: object) -> str:
+    match value:
+        case bool():
+            return str(value).lower()
+        case int():
+            return f"{value:_}"
+        case tuple():
+            return "[" + ", ".join(f'"{one}"' for one in value) + "]"
+        case _:
+            return str(value)
+
+
+def reasons() -> str:
+    """Render every reason code of an edit."""
+    rows = [
+        (_code(one.code), ", ".join(map(_code, one.passes)) or "–", one.meaning, _code(one.example))
+        for one in REASON_SPECS
+    ]
+    return table(("reason", "pass", "meaning", "evidence, for example"), rows)
+
+
+def problems(provider: str) -> str:
+    """Render the rules of one provider."""
+    specs: tuple[RuleSpec, ...] = import_module(f"respool.providers.{provider}.check").RULE_SPECS
+    head = ("code", "what the provider demands", "severity", "repair")
+    return table(head, [(_code(s.code), s.requirement, s.severity, s.repair or "–") for s in specs])
+
+
+def policy_options() -> str:
+    """Render the options that all commands with a policy share."""
+    explain = respool_command.commands["explain"]
+    return _option_table(explain, lambda option: option in _SHARED_OPTIONS)
+
+
+def commands() -> str:
+    """Render every command with its own options."""
+    return "\n\n".join(
+        _command(name, command) for name, command in sorted(respool_command.commands.items())
+    )
+
+
+def _command(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=f"respool {name}")
+    usage = " ".join(command.collect_usage_pieces(context))
+    shared = _SHARED_OPTIONS if "--preset" in _options(command) else ()
+    own = _option_table(command, lambda option: option not in shared)
+    parts = [f"### respool {name}", f"`respool {name} {usage}`", _help(command), own]
+    if shared:
+        parts.append("Also the [policy options](#policy-options).")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _help(command: click.Command) -> str:
+    text = (command.help or "").replace("\b", "")
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+def _options(command: click.Command) -> dict[str, click.Option]:
+    return {one.opts[-1]: one for one in command.params if isinstance(one, click.Option)}
+
+
+def _option_table(command: click.Command, chosen: Callable[[str], bool]) -> str:
+    context = click.Context(command)
+    records = [
+        record
+        for name, option in _options(command).items()
+        if chosen(name) and (record := option.get_help_record(context))
+    ]
+    return table(("option", "effect"), [(_code(name), text) for name, text in records])
+
+
+def metrics() -> str:
+    """Render every metric with its labels."""
+    rows = [
+        (_code(one.name), one.kind, ", ".join(map(_code, one.labels)) or "–", one.help)
+        for one in FAMILIES
+    ]
+    return table(("metric", "type", "labels", "meaning"), rows)
+
+
+def label_values() -> str:
+    """Render the values that labels can have."""
+    values: dict[str, str] = {}
+    for family in FAMILIES:
+        for label, allowed in zip(family.labels, family.values, strict=True):
+            name = f"`{label}` of `{family.name}`"
+            values[name] = ", ".join(map(_code, allowed))
+    return table(("label", "values"), values.items())
+
+
+_FALLBACK_MEANINGS: Final[Mapping[str, str]] = {
+    "late": "Compaction took longer than `--deadline`.",
+    "failed": "An error of respool's own.",
+    "not-kept": "The store could not keep originals, so no new edit was made.",
+    "resting": "The circuit breaker is open.",
+    "refused": "The provider refused the projection; this is the original.",
+    "left-alone": "The provider refused a projection in this conversation earlier.",
+    "bypassed": "The client asked for it (`x-respool-bypass`).",
+    "unreadable": "respool cannot read the request, or must pass it on.",
+    "sent-as-it-came-before": (
+        "This history already went up as it came, and the model binds its reasoning to that."
+    ),
+}
+
+
+def fallbacks() -> str:
+    """Render the reasons why something else than a projection went up."""
+    return table(("why", "meaning"), [(_code(one), _FALLBACK_MEANINGS[one]) for one in FALLBACKS])
+
+
+BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
+    "settings": lambda: settings(advanced=False),
+    "advanced-settings": lambda: settings(advanced=True),
+    "presets": presets,
+    "reasons": reasons,
+    "anthropic-problems": lambda: problems("anthropic"),
+    "openai-chat-problems": lambda: problems("openai_chat"),
+    "openai-responses-problems": lambda: problems("openai_responses"),
+    "gemini-problems": lambda: problems("gemini"),
+    "policy-options": policy_options,
+    "commands": commands,
+    "metrics": metrics,
+    "label-values": label_values,
+    "fallbacks": fallbacks,
+}
+
+
+def generate(text: str) -> str:
+    """Fill every generated block of a page."""
+    return _BLOCK.sub(_fill, text)
+
+
+def _fill(found: re.Match[str]) -> str:
+    name = found[1]
+    return f"<!-- generated: {name} -->\n{BLOCKS[name]()}\n<!-- end -->"
+
+
+def stale_pages(folder: Path = PAGES) -> dict[Path, str]:
+    """Pages whose generated blocks are out of date, with their new text."""
+    pages = {path: path.read_text("utf-8") for path in sorted(folder.glob("*.md"))}
+    return {path: new for path, text in pages.items() if (new := generate(text)) != text}
+
+
+def main(arguments: Sequence[str]) -> Any:
+    """Write stale pages; with --check name them and end with status 1."""
+    stale = stale_pages()
+    if "--check" in arguments:
+        names = ", ".join(path.name for path in stale)
+        return f"docs/reference: {names} stale: run python -m docs.generate" if stale else 0
+    for path, text in stale.items():
+        path.write_text(text, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
