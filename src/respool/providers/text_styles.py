@@ -24,27 +24,27 @@ OPENING = (
 )
 OPENING_WITHOUT_TOOLS = "Record of tool use, kept by the client; no tool can be called now."
 CLOSING = "End of the record."
-NO_TEXT = "(no words here)"  # a turn of the model that has to be there, and said nothing
+NO_TEXT = "(no words here)"  # a model turn that must exist and had no text
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.:/@-]+", re.ASCII)
 _RUNS = re.compile(r"`{3,}")
-_MAX_FENCE = 16  # backticks; where a text would need more, its hash closes it
-_MAX_INLINE_CHARS = 2_000  # characters of arguments that stand on the line that tells of the call
+_MAX_FENCE = 16  # backticks; a text that would need more is closed by its hash
+_MAX_INLINE_CHARS = 2_000  # maximum characters of inline arguments
 
 
 class RenderedCall(Struct, frozen=True, gc=False):
-    """A call, as it is told."""
+    """A call to be rendered."""
 
     name: str
     id: str
     number: int  # its place among the calls of its turn, from 1 on
     is_only_call: bool  # whether it is the only call of its turn
     arguments: str
-    extra_json: tuple[str, ...] = ()  # what else it was given, as JSON
+    extra_json: tuple[str, ...] = ()  # other inputs, as JSON
     server: bool = False  # run by the provider itself
 
 
 class RenderedResult(Struct, frozen=True, gc=False):
-    """A result, as it is told."""
+    """A result to be rendered."""
 
     name: str
     id: str
@@ -52,12 +52,12 @@ class RenderedResult(Struct, frozen=True, gc=False):
     is_only_call: bool
     text: str
     error: bool = False
-    extra_json: tuple[str, ...] = ()  # what it holds that is neither its text nor media, as JSON
-    media: tuple[str, ...] = ()  # "image" or "file", for each of those that follow it
+    extra_json: tuple[str, ...] = ()  # other content than text and media, as JSON
+    media: tuple[str, ...] = ()  # "image" or "file", for each attachment that follows
 
 
 class TextStyle(Struct, frozen=True):
-    """How calls and results are told."""
+    """A style of rendering calls and results."""
 
     calls_by_model: bool  # whether calls stand in the model's own turn
     keep_definitions: bool  # whether tool definitions go along
@@ -69,9 +69,9 @@ class TextStyle(Struct, frozen=True):
 
 
 def fence_text(text: str) -> str:
-    """A text between fences that nothing in it can close.
+    """A text between fences that its content cannot close.
 
-    >>> print(fenced("a\\n```\\nb"))
+    >>> print(fence_text("a\\n```\\nb"))
     ````
     a
     ```
@@ -84,21 +84,21 @@ def fence_text(text: str) -> str:
 
 
 def _quote_name(name: str) -> str:
-    """A tool's name or an id as it may stand in a sentence."""
+    """A tool's name or an id, quoted for use in a sentence."""
     if not name:
         return "a tool without a name"
     if _PLAIN_NAME.fullmatch(name):
         return name
-    return json.dumps(name, ensure_ascii=not name.isprintable())  # other ends of lines, too
+    return json.dumps(name, ensure_ascii=not name.isprintable())  # other line breaks, too
 
 
 def _can_be_inline(text: str) -> bool:
-    """Whether a text can stand on a line of other words: short, and without a line's end."""
+    """Return whether a text can be inline: short and without line breaks."""
     return len(text) <= _MAX_INLINE_CHARS and text.isprintable() and text.strip() == text
 
 
 def _label(one: RenderedCall | RenderedResult) -> str:
-    """What tells a call from the others."""
+    """The label that distinguishes a call."""
     if one.id:
         return f" (id {_quote_name(one.id)})"
     return "" if one.is_only_call else f" (call {one.number} of this turn)"
@@ -119,7 +119,7 @@ def _render_call(call: RenderedCall) -> str:
 
 
 def _inline_or_fenced(text: str, how: str) -> str:
-    """A text on the line that leads up to it, or fenced below."""
+    """A text inline, or fenced below."""
     return f"{how} {text}" if _can_be_inline(text) else f"{how}\n{fence_text(text)}"
 
 
@@ -143,7 +143,7 @@ def _render_result(result: RenderedResult) -> str:
 
 
 def _count_media(media: Sequence[str]) -> str:
-    """How many images and files, for a sentence."""
+    """The number of images and files, as words of a sentence."""
     counts = Counter(media)
     told = [f"{count} {unit}{'' if count == 1 else 's'}" for unit, count in counts.items()]
     return " and ".join(told)
@@ -166,7 +166,7 @@ def _render_rfc_call(call: RenderedCall) -> str:
 
 
 def _render_rfc_result(result: RenderedResult) -> str:
-    """A result; RFC 013 says nothing of failures and of what is not text, so that is added."""
+    """A result; failures and non-text content are added to RFC 013."""
     failed = " (failed)" if result.error else ""
     said = result.text or "(empty)"
     lines = [f"[Tool Result for {_rfc_id(result)}{failed}]: {said}", *result.extra_json]
