@@ -122,9 +122,9 @@ def drop_bound_reasoning(
         DropReasoning(
             number,
             history.parts[unit.reasoning[0]].ref,
-            "bound_reasoning",
-            f"{_blocks(len(unit.reasoning))} signed for what stood before",
-            sum(map(tokens_of, unit.reasoning)),
+            reason="bound_reasoning",
+            evidence=f"{_blocks(len(unit.reasoning))} signed for what stood before",
+            saved=sum(map(tokens_of, unit.reasoning)),
         )
         for number, unit in _bound_behind(history, position, dropped)
     ]

@@ -101,6 +101,7 @@ def _automatic_breakpoint(fields: Mapping[str, Any]) -> Iterator[Object]:
 def own_breakpoint(
     body: RequestBody,
     history: ReadOnlyTranscript,
+    *,
     sources: Sequence[int | None],
     cut: int,
     is_gone: Callable[[int], bool],
@@ -118,7 +119,11 @@ def own_breakpoint(
             if breakpoint is None:
                 return None
             return PlaceBreakpoint(
-                position, part.ref, dict(breakpoint), "cut", "the prefix before an epoch"
+                position,
+                part.ref,
+                mark=dict(breakpoint),
+                reason="cut",
+                evidence="the prefix before an epoch",
             )
     return None
 

@@ -86,7 +86,9 @@ def parse_history(
     numbers = {
         ordinal: place for unit in index.units for place, ordinal in enumerate(unit.exchanges, 1)
     }
-    return ParsedHistory(index, rows, unit_of, gone, numbers)
+    return ParsedHistory(
+        index=index, rows=rows, unit_of=unit_of, dropped=gone, call_numbers=numbers
+    )
 
 
 def _group_parts(position: int, parts: Sequence[Part]) -> Iterator[PartGroup]:
@@ -118,7 +120,7 @@ def _dropped_reasoning(
         lost = [
             at
             for at in unit.reasoning
-            if (here and not _has_place(index, unit, at, own, turns.calls_by_model))
+            if (here and not _has_place(index, unit, at=at, own=own, by_model=turns.calls_by_model))
             or (
                 turns.requires_leading_thinking
                 and not _is_led_by_thought(at, own, turns.calls_by_model)
@@ -134,7 +136,12 @@ def _dropped_reasoning(
 
 
 def _has_place(
-    index: TranscriptIndex, unit: Unit, at: int, own: Sequence[Sequence[PartGroup]], by_model: bool
+    index: TranscriptIndex,
+    unit: Unit,
+    *,
+    at: int,
+    own: Sequence[Sequence[PartGroup]],
+    by_model: bool,
 ) -> bool:
     """Return whether model text follows reasoning, with no call or result in between.
 
@@ -182,7 +189,7 @@ class RenderedHistory(Struct, frozen=True):
 
 
 def render_as_text(
-    pieces: Sequence[Piece], body: RequestBody, codec: Codec, style: StyleName, binding: Binding
+    pieces: Sequence[Piece], body: RequestBody, *, codec: Codec, style: StyleName, binding: Binding
 ) -> RenderedHistory:
     """The pieces with all tool history rendered as text; unchanged if there is none.
 
@@ -194,8 +201,9 @@ def render_as_text(
     ...     {"role": "assistant", "content": "I look.", "tool_calls": [call]},
     ...     {"role": "tool", "tool_call_id": "c1", "content": "a.py"},
     ... ])
-    >>> codec = PROVIDERS["openai-chat"].codec
-    >>> out = render_as_text([SourceRun(0, 3)], body, codec, "text", Binding("nothing", "all"))
+    >>> codec, binding = PROVIDERS["openai-chat"].codec, Binding("nothing", "all")
+    >>> pieces = [SourceRun(0, 3)]
+    >>> out = render_as_text(pieces, body, codec=codec, style="text", binding=binding)
     >>> print(body.splice(out.pieces)[2]["content"])  # doctest: +ELLIPSIS
     Record of tool use, kept by the client; calls are made through ... as text.
     The assistant called ls (id c1) with {}
@@ -214,10 +222,12 @@ def render_as_text(
     read = parse_history(codec, messages, binding, turns)
     if not read.has_tools():
         return RenderedHistory(list(pieces), [], [])
-    writer = _HistoryWriter(codec, wire, how, read, messages)
+    writer = _HistoryWriter(codec=codec, renderer=wire, style=how, read=read, messages=messages)
     for row in range(len(messages)):
         writer.add(row)
-    return _as_pieces(writer.turns, writer.changed, sources, messages, wire)
+    return _as_pieces(
+        writer.turns, writer.changed, sources=sources, messages=messages, renderer=wire
+    )
 
 
 def _split_pieces(pieces: Sequence[Piece], body: RequestBody) -> tuple[list[Piece], list[JSON]]:
@@ -242,6 +252,7 @@ class _HistoryWriter:
 
     def __init__(
         self,
+        *,
         codec: Codec,
         renderer: Renderer,
         style: TextStyle,
@@ -336,16 +347,33 @@ class _HistoryWriter:
         number, alone = self._place(ordinal)
         if part.kind != "result":
             told = self._style.call(
-                RenderedCall(name, id, number, alone, text, beside, part.server)
+                RenderedCall(
+                    name,
+                    id,
+                    number=number,
+                    is_only_call=alone,
+                    arguments=text,
+                    extra_json=beside,
+                    server=part.server,
+                )
             )
             drawn = ("image",) * len(self._media(message, group))
-            held = RenderedResult(name, id, number, alone, "", media=drawn)
+            held = RenderedResult(name, id, number=number, is_only_call=alone, text="", media=drawn)
             return f"{told}\n{self._style.result(held)}" if drawn else told
         blocks = [(one, get(message, one.ref.path)) for one in group.inner]
         others = [_inner_text(one, block) for one, block in blocks if one.kind != "media"]
         media = tuple(_media_unit(block) for one, block in blocks if one.kind == "media")
         return self._style.result(
-            RenderedResult(name, id, number, alone, text, part.error, (*beside, *others), media)
+            RenderedResult(
+                name,
+                id,
+                number=number,
+                is_only_call=alone,
+                text=text,
+                error=part.error,
+                extra_json=(*beside, *others),
+                media=media,
+            )
         )
 
     def _call_of(self, part: Part, ordinal: int) -> Part:
@@ -398,7 +426,11 @@ class _HistoryWriter:
         last = self.turns[-1] if self.turns else None
         if last is None or last.role != role:
             self._insert_model_turn(role)
-            self.turns.append(OutputMessage(role, [row], False, blocks, fields, told))
+            self.turns.append(
+                OutputMessage(
+                    role, [row], is_source=False, blocks=blocks, fields=fields, ends_with_entry=told
+                )
+            )
             return
         if last.is_source:
             first = last.rows[0]
@@ -468,6 +500,7 @@ def _media_unit(block: JSON) -> str:
 def _as_pieces(
     turns: Sequence[OutputMessage],
     changed: dict[int, JSON],
+    *,
     sources: Sequence[Piece],
     messages: Sequence[JSON],
     renderer: Renderer,

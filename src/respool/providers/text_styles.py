@@ -179,11 +179,32 @@ def _render_rfc_thought(text: str) -> str:
     return f"[Reasoning: {text}]"
 
 
-_SENTENCES = (_render_call, _render_result, _render_thought)
 STYLES: Mapping[StyleName, TextStyle] = {
-    "text": TextStyle(False, True, OPENING, CLOSING, *_SENTENCES),
-    "text-only": TextStyle(False, False, OPENING_WITHOUT_TOOLS, CLOSING, *_SENTENCES),
+    "text": TextStyle(
+        calls_by_model=False,
+        keep_definitions=True,
+        opening=OPENING,
+        closing=CLOSING,
+        call=_render_call,
+        result=_render_result,
+        thought=_render_thought,
+    ),
+    "text-only": TextStyle(
+        calls_by_model=False,
+        keep_definitions=False,
+        opening=OPENING_WITHOUT_TOOLS,
+        closing=CLOSING,
+        call=_render_call,
+        result=_render_result,
+        thought=_render_thought,
+    ),
     "rfc013": TextStyle(
-        True, True, "", "", _render_rfc_call, _render_rfc_result, _render_rfc_thought
+        calls_by_model=True,
+        keep_definitions=True,
+        opening="",
+        closing="",
+        call=_render_rfc_call,
+        result=_render_rfc_result,
+        thought=_render_rfc_thought,
     ),
 }

@@ -232,15 +232,31 @@ def layout_in_frame(frame: RequestFrame, body: bytes) -> Layout | None:
     spans = _spans_of(body, start, body[start:stop])
     if spans is None:
         return None
-    rows = _breakpoint_rows(body, frame.history_field, *spans, 0)
-    return Layout(body, frame.history_field, *spans, frame.fields, rows)
+    starts, ends = spans
+    return Layout(
+        body=body,
+        history_field=frame.history_field,
+        starts=starts,
+        ends=ends,
+        fields=frame.fields,
+        breakpoint_rows=_breakpoint_rows(
+            body, frame.history_field, starts=starts, ends=ends, first=0
+        ),
+    )
 
 
 def parse_layout(body: bytes) -> Layout:
     """The layout of a request."""
     field, raws = _split_history(body)
     starts, ends, fields = _locate_messages(body, field, raws)
-    return Layout(body, field, starts, ends, fields, _breakpoint_rows(body, field, starts, ends, 0))
+    return Layout(
+        body=body,
+        history_field=field,
+        starts=starts,
+        ends=ends,
+        fields=fields,
+        breakpoint_rows=_breakpoint_rows(body, field, starts=starts, ends=ends, first=0),
+    )
 
 
 def extend_layout(known: Layout, body: bytes) -> Layout | None:
@@ -258,7 +274,7 @@ def extend_layout(known: Layout, body: bytes) -> Layout | None:
         return None
     starts, ends = known.starts[:shared] + spans[0], known.ends[:shared] + spans[1]
     rows = [at for at in known.breakpoint_rows if at < shared]
-    rows += _breakpoint_rows(body, known.history_field, starts, ends, shared)
+    rows += _breakpoint_rows(body, known.history_field, starts=starts, ends=ends, first=shared)
     keys = known.prefix_keys[: shared + 1]
     joined = None if known.spliced is None else known.spliced.truncate(shared)
     return Layout(
@@ -310,7 +326,7 @@ def _spans_of(body: bytes, start: int, text: bytes) -> tuple[list[int], list[int
 
 
 def _breakpoint_rows(
-    body: bytes, field: str | None, starts: Sequence[int], ends: Sequence[int], first: int
+    body: bytes, field: str | None, *, starts: Sequence[int], ends: Sequence[int], first: int
 ) -> list[int]:
     """The messages from this one on that may carry cache breakpoints."""
     if first >= len(starts):

@@ -277,7 +277,13 @@ def parse_step(step: Step) -> tuple[list[ParsedMessage], list[ParsedMessage]]:
     for at, message in enumerate(step.messages, step.at):
         blocks = blocks_of(message)
         turns.append(
-            ParsedMessage(at, role_of(message), message, blocks, [type_of(b) for b in blocks])
+            ParsedMessage(
+                at,
+                role_of(message),
+                message=message,
+                blocks=blocks,
+                kinds=[type_of(b) for b in blocks],
+            )
         )
     return turns[: step.model_count], turns[step.model_count :]
 

@@ -54,7 +54,7 @@ class AnthropicCodec:
             return [] if content is None else [_opaque(Ref(row, ("content",)), speaker, content)]
         parts: list[Part] = []
         for position, block in enumerate(cast(list[JSON], content)):
-            _decode_block(parts, row, ("content", position), speaker, block)
+            _decode_block(parts, row, path=("content", position), speaker=speaker, block=block)
         return parts
 
     def decode_head(self, fields: Fields) -> list[Part]:
@@ -148,7 +148,7 @@ def _speaker(role: object) -> Speaker:
 
 
 def _decode_block(
-    parts: list[Part], row: int, path: BlockPath, speaker: Speaker, block: JSON
+    parts: list[Part], row: int, *, path: BlockPath, speaker: Speaker, block: JSON
 ) -> None:
     ref = Ref(row, path)
     if not isinstance(block, dict):
@@ -180,8 +180,8 @@ def _call(ref: Ref, block: Object) -> Part:
         "call",
         "model",
         compact_json(block.get("input")),
-        _string(block.get("name")),
-        _string(block.get("id")),
+        name=_string(block.get("name")),
+        id=_string(block.get("id")),
         server=block.get("type") != "tool_use",
     )
 

@@ -310,7 +310,7 @@ def _decode_part(found: list[Part], ref: Ref, speaker: Speaker, part: JSON) -> N
     signed = len(holder) > 1 and bool(signature_of(holder))
     if kind == "text":
         said: PartKind = "reasoning" if holder.get("thought") is True else "text"
-        found.append(Part(ref, said, speaker, data, "", "", False, signed))
+        found.append(Part(ref, said, speaker, data, signed=signed))
     elif kind == "functionCall":
         found.append(_call(ref, data, signed))
     elif kind == "functionResponse":
@@ -334,21 +334,21 @@ def _skip_first_signature_check(parts: list[JSON]) -> list[JSON]:
 def _call(ref: Ref, data: Object, signed: bool) -> Part:
     text = compact_json(data.get("args") or {})
     name, id = string_of(data, "name"), string_of(data, "id")
-    return Part(ref, "call", "model", text, name, id, False, signed)
+    return Part(ref, "call", "model", text, name=name, id=id, signed=signed)
 
 
 def _server_call(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
     code = kind == "executableCode"
     text = string_of(data, "code") if code else compact_json(data.get("args") or {})
     name, id = _server_name(kind, data), string_of(data, "id")
-    return Part(ref, "call", "model", text, name, id, signed=signed, server=True)
+    return Part(ref, "call", "model", text, name=name, id=id, signed=signed, server=True)
 
 
 def _server_result(ref: Ref, kind: DataKind, data: Object, signed: bool) -> Part:
     text = data.get("output") if kind == "codeExecutionResult" else data.get("response")
     name, id = _server_name(kind, data), string_of(data, "id")
     said = "" if text is None else compact_json(text)
-    return Part(ref, "result", "model", said, name, id, signed=signed, server=True)
+    return Part(ref, "result", "model", said, name=name, id=id, signed=signed, server=True)
 
 
 def _server_name(kind: DataKind, data: Object) -> str:
@@ -363,7 +363,7 @@ def _decode_response(found: list[Part], ref: Ref, key: str, data: Object) -> Non
     text, name, id = response_text(data), string_of(data, "name"), string_of(data, "id")
     response = data.get("response")
     error = isinstance(response, dict) and bool(cast(Object, response).get("error"))
-    found.append(Part(ref, "result", "tool", text, name, id, error))
+    found.append(Part(ref, "result", "tool", text, name=name, id=id, error=error))
     inner = data.get("parts")
     if not isinstance(inner, list):
         return

@@ -262,7 +262,10 @@ def _decode_result(row: int, message: Object) -> list[Part]:
     name = _string(message.get("name"))
     id = _string(message.get("tool_call_id")) if message["role"] == "tool" else ""
     error = message.get("is_error") is True
-    return [Part(Ref(row, ("content",)), "result", "tool", text, name, id, error), *others]
+    return [
+        Part(Ref(row, ("content",)), "result", "tool", text, name=name, id=id, error=error),
+        *others,
+    ]
 
 
 def _result_texts(row: int, content: JSON) -> tuple[str, list[Part]]:
@@ -325,7 +328,7 @@ def _decode_model_fields(parts: list[Part], row: int, message: Object) -> None:
     if legacy := _object(message.get("function_call")):
         arguments = _arguments(legacy.get("arguments"))
         name = _string(legacy.get("name"))
-        parts.append(Part(Ref(row, ("function_call",)), "call", "model", arguments, name))
+        parts.append(Part(Ref(row, ("function_call",)), "call", "model", arguments, name=name))
     for position, call in enumerate(_items(message.get("tool_calls"))):
         parts.append(_decode_call(Ref(row, ("tool_calls", position)), call))
 
@@ -338,7 +341,7 @@ def _decode_call(ref: Ref, call: JSON) -> Part:
     body = _object(holder.get(field))
     said, name, id = _arguments(body.get(arguments)), body.get("name"), holder.get("id")
     signed = "extra_content" in holder and _is_signed(holder["extra_content"])
-    return Part(ref, "call", "model", said, _string(name), _string(id), False, signed)
+    return Part(ref, "call", "model", said, name=_string(name), id=_string(id), signed=signed)
 
 
 def _is_signed(extra: JSON) -> bool:

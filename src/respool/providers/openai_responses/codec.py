@@ -336,8 +336,8 @@ def _call(ref: Ref, item: Object, kind: str) -> Part:
         "call",
         "model",
         "" if asked is None else compact_json(asked),
-        name or _string(item.get("name")),
-        answered_call_id(item) if kind in _LOCAL_SHELL else _string(item.get("call_id")),
+        name=name or _string(item.get("name")),
+        id=answered_call_id(item) if kind in _LOCAL_SHELL else _string(item.get("call_id")),
         signed=kind in _FIXED_SCHEMA_CALLS,
         server=kind in _NEVER_EDITED or ("environment" in item and _is_in_container(item)),
     )
@@ -360,7 +360,7 @@ def _hosted_call(ref: Ref, item: Object, kind: str) -> Part:
     text, held = text_and_media_tokens(_FORMAT, said)
     name = HOSTED[kind] or _string(item.get("name"))
     id = _string(item.get("id"))
-    return Part(ref, "call", "model", text, name, id, server=True, weight=weight + held)
+    return Part(ref, "call", "model", text, name=name, id=id, server=True, weight=weight + held)
 
 
 def _decode_output(ref: Ref, item: Object, kind: str) -> list[Part]:
@@ -368,14 +368,14 @@ def _decode_output(ref: Ref, item: Object, kind: str) -> list[Part]:
     held = item.get("output")
     if isinstance(held, str) and kind in TEXT_OUTPUTS:
         name, id = _string(item.get("name")), _string(item.get("call_id"))
-        return [Part(ref, "result", "tool", held, name, id)]
+        return [Part(ref, "result", "tool", held, name=name, id=id)]
     result = Part(
         ref,
         "result",
         "tool",
         output_text(item, kind),
-        _string(item.get("name")) or _TOOL_OF_OUTPUT.get(kind, ""),
-        answered_call_id(item),
+        name=_string(item.get("name")) or _TOOL_OF_OUTPUT.get(kind, ""),
+        id=answered_call_id(item),
         error=_is_failed(item, kind),
         signed=kind == "shell_call_output" and _is_mixed(item.get("output")),
         server=OUTPUTS[kind][0] in _NEVER_EDITED,
@@ -468,7 +468,7 @@ def _compaction(ref: Ref, item: Object, kind: str) -> Part:
 def _approval_request(ref: Ref, item: Object, kind: str) -> Part:
     asked = compact_json(item.get("arguments", ""))
     name, id = _string(item.get("name")), _string(item.get("id"))
-    return Part(ref, "call", "model", asked, name, id, server=True)
+    return Part(ref, "call", "model", asked, name=name, id=id, server=True)
 
 
 def _approval_response(ref: Ref, item: Object, kind: str) -> Part:
