@@ -84,9 +84,9 @@ def image_size(data_base64: str) -> Size | None:
     head = _prefix(body, HEADER_BYTES)
     if head.startswith(b"\xff\xd8"):
         return _jpeg_size(head) or _jpeg_size(_prefix(body, JPEG_BYTES))
-    for signature, least, read in _SIZES:
+    for signature, min_bytes, read in _SIZES:
         if head.startswith(signature):
-            return _positive(read(head)) if len(head) >= least else None
+            return _positive(read(head)) if len(head) >= min_bytes else None
     return None
 
 
@@ -208,15 +208,15 @@ _PAGE = re.compile(rb"/Type\s{0,8}/Page(?![A-Za-z])")
 
 def _pdf_pages(body: _Base64Data) -> int:
     """Page objects in the first part of a PDF, scaled to its length; by size if there are none."""
-    pages = seen = 0
+    pages = total = 0
     tail = b""
     for chunk in _decoded(body, PDF_BYTES):
-        seen += len(chunk)
+        total += len(chunk)
         pages += len(_PAGE.findall(tail + chunk)) - len(_PAGE.findall(tail))
         tail = chunk[-32:]  # longer than any match of the pattern
     if not pages:
         return max(1, body.size // PDF_BYTES_PER_PAGE)
-    return pages * body.size // seen if body.size > PDF_BYTES else pages
+    return pages * body.size // total if body.size > PDF_BYTES else pages
 
 
 # --- base64 ------------------------------------------------------------------------------------

@@ -53,8 +53,8 @@ def replace_media(message: JSON, part: Part, text: str, type: str) -> JSON:
     block = _object(get(message, part.ref.path))
     if block.get("type") not in _MEDIA_TYPES:
         return message
-    marks = {mark: block[mark] for mark in BREAKPOINT_FIELDS if mark in block}
-    return put(message, part.ref.path, {"type": type, "text": text, **marks})
+    breakpoints = {field: block[field] for field in BREAKPOINT_FIELDS if field in block}
+    return put(message, part.ref.path, {"type": type, "text": text, **breakpoints})
 
 
 def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
@@ -63,13 +63,13 @@ def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
     The cache breakpoints of the text items move to the one that is left.
     """
     spoken = [k for k, item in enumerate(items) if is_text_item(item, type)]
-    marks = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
+    breakpoints = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
     if not spoken:
         return [{"type": type, "text": text}, *items]
     first, others = spoken[0], set(spoken)
-    said: Object = {**cast(Object, items[first]), "text": text, **marks}
+    new_text: Object = {**cast(Object, items[first]), "text": text, **breakpoints}
     return [
-        said if k == first else item
+        new_text if k == first else item
         for k, item in enumerate(items)
         if k == first or k not in others
     ]

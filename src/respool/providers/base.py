@@ -399,7 +399,7 @@ def breakpoints_on(block: JSON) -> Object:
         if isinstance(one, dict):
             holder = cast(Object, one)
             found |= {
-                mark: holder[mark] for mark in BREAKPOINT_FIELDS if holder.get(mark) is not None
+                name: holder[name] for name in BREAKPOINT_FIELDS if holder.get(name) is not None
             }
     return found
 

@@ -153,11 +153,13 @@ def _has_place(
     if not any(is_content(one) or is_tool(one) for one in behind):  # an item or message of its own
         following = own[part.ref.row - unit.rows[0] + 1 :]
         behind = [group.part for after in following for group in after]
-    told = [one for one in behind if one.kind != "reasoning" and (is_tool(one) or is_content(one))]
-    if not told or told[0].speaker != "model":
+    content = [
+        one for one in behind if one.kind != "reasoning" and (is_tool(one) or is_content(one))
+    ]
+    if not content or content[0].speaker != "model":
         return False
-    if is_tool(told[0]):
-        return by_model and told[0].kind == "call" and not part.signed
+    if is_tool(content[0]):
+        return by_model and content[0].kind == "call" and not part.signed
     return not part.signed or _is_text_before_calls(row)
 
 
@@ -346,7 +348,7 @@ class _HistoryWriter:
         name, id = call.name or part.name, call.id or part.id
         number, alone = self._place(ordinal)
         if part.kind != "result":
-            told = self._style.call(
+            entry = self._style.call(
                 RenderedCall(
                     name,
                     id,
@@ -359,7 +361,7 @@ class _HistoryWriter:
             )
             drawn = ("image",) * len(self._media(message, group))
             held = RenderedResult(name, id, number=number, is_only_call=alone, text="", media=drawn)
-            return f"{told}\n{self._style.result(held)}" if drawn else told
+            return f"{entry}\n{self._style.result(held)}" if drawn else entry
         blocks = [(one, get(message, one.ref.path)) for one in group.inner]
         others = [_inner_text(one, block) for one, block in blocks if one.kind != "media"]
         media = tuple(_media_unit(block) for one, block in blocks if one.kind == "media")
@@ -417,10 +419,10 @@ class _HistoryWriter:
         )
         opening = "" if opened or not self._style.opening else f"{self._style.opening}\n"
         block = self._wire.text_block(opening + text, role, breakpoints)
-        self._add_blocks(row, role, [block], {}, told=role == "user")
+        self._add_blocks(row, role, [block], {}, is_entry=role == "user")
 
     def _add_blocks(
-        self, row: int, role: Role, blocks: list[JSON], fields: Object, *, told: bool = False
+        self, row: int, role: Role, blocks: list[JSON], fields: Object, *, is_entry: bool = False
     ) -> None:
         """Add blocks to the open turn of this role, or open one."""
         last = self.turns[-1] if self.turns else None
@@ -428,7 +430,12 @@ class _HistoryWriter:
             self._insert_model_turn(role)
             self.turns.append(
                 OutputMessage(
-                    role, [row], is_source=False, blocks=blocks, fields=fields, ends_with_entry=told
+                    role,
+                    [row],
+                    is_source=False,
+                    blocks=blocks,
+                    fields=fields,
+                    ends_with_entry=is_entry,
                 )
             )
             return
@@ -437,16 +444,16 @@ class _HistoryWriter:
             message = self.changed.get(first, self._messages[first])
             last.blocks, last.fields = self._blocks_and_fields(first, message)
             last.is_source = False
-        if last.ends_with_entry and not told and self._style.closing:
+        if last.ends_with_entry and not is_entry and self._style.closing:
             last.blocks.append(self._wire.text_block(self._style.closing, role, {}))
         last.blocks += blocks
         last.fields = self._wire.join_fields(last.fields, fields)
-        last.ends_with_entry = told
+        last.ends_with_entry = is_entry
         last.rows.append(row)
 
     def add_media(self, row: int, block: JSON) -> None:
         """Add an image or a file of a tool after its entry."""
-        self._add_blocks(row, "user", [block], {}, told=True)
+        self._add_blocks(row, "user", [block], {}, is_entry=True)
 
 
 class _EntryBuffer:
@@ -492,8 +499,8 @@ def _media_unit(block: JSON) -> str:
     for name in ("inlineData", "inline_data", "fileData", "file_data"):
         held = get(block, (name,))
         if isinstance(held, dict):
-            told = cast(Object, held).get("mimeType") or cast(Object, held).get("mime_type")
-            return "image" if str(told).startswith("image/") else "file"
+            media_type = cast(Object, held).get("mimeType") or cast(Object, held).get("mime_type")
+            return "image" if str(media_type).startswith("image/") else "file"
     return "file"
 
 

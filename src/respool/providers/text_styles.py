@@ -126,27 +126,27 @@ def _inline_or_fenced(text: str, how: str) -> str:
 def _render_result(result: RenderedResult) -> str:
     tool = _quote_name(result.name) if result.name else "A tool"
     who = tool if result.is_only_call and result.name else f"{tool}{_label(result)}"
-    told: list[str] = []
+    lines: list[str] = []
     if result.text:
         how = "failed with" if result.error else "returned"
-        told.append(f"{who} {how}\n{fence_text(result.text)}")
+        lines.append(f"{who} {how}\n{fence_text(result.text)}")
     elif result.error:
-        told.append(f"{who} failed and said nothing.")
+        lines.append(f"{who} failed and said nothing.")
     elif not result.extra_json and not result.media:
-        told.append(f"{who} returned nothing.")
+        lines.append(f"{who} returned nothing.")
     for one in result.extra_json:
-        told.append(_inline_or_fenced(one, "It also returned" if told else f"{who} returned"))
+        lines.append(_inline_or_fenced(one, "It also returned" if lines else f"{who} returned"))
     if result.media:
-        subject = "It also" if told else who
-        told.append(f"{subject} returned {_count_media(result.media)}, shown next.")
-    return "\n".join(told)
+        subject = "It also" if lines else who
+        lines.append(f"{subject} returned {_count_media(result.media)}, shown next.")
+    return "\n".join(lines)
 
 
 def _count_media(media: Sequence[str]) -> str:
     """The number of images and files, as words of a sentence."""
     counts = Counter(media)
-    told = [f"{count} {unit}{'' if count == 1 else 's'}" for unit, count in counts.items()]
-    return " and ".join(told)
+    counted = [f"{count} {unit}{'' if count == 1 else 's'}" for unit, count in counts.items()]
+    return " and ".join(counted)
 
 
 def _render_thought(text: str) -> str:
@@ -161,8 +161,8 @@ def _rfc_id(one: RenderedCall | RenderedResult) -> str:
 
 
 def _render_rfc_call(call: RenderedCall) -> str:
-    told = f"[Tool Call: {call.name}({call.arguments}) -> call_id: {_rfc_id(call)}]"
-    return "\n".join([told, *call.extra_json])
+    line = f"[Tool Call: {call.name}({call.arguments}) -> call_id: {_rfc_id(call)}]"
+    return "\n".join([line, *call.extra_json])
 
 
 def _render_rfc_result(result: RenderedResult) -> str:

@@ -82,13 +82,13 @@ class LayoutCache:
         """The layout of a body; a prefix shared with a recent one is not parsed again."""
         if len(body) < _MIN_BYTES:
             return self._frames.parse_layout(body)
-        look = _sample_hash(body)
-        found = [(extend_layout(known, body), known) for known in self._by_sample.get(look, ())]
+        sample = _sample_hash(body)
+        found = [(extend_layout(known, body), known) for known in self._by_sample.get(sample, ())]
         known = [(one, of) for one, of in found if one is not None]
         layout, instead_of = max(known, key=_shared_count, default=(None, None))
         if layout is None:
             layout = self._frames.parse_layout(body)
-        self._insert(look, layout, instead_of)
+        self._insert(sample, layout, instead_of)
         return layout
 
     def clear(self) -> None:
@@ -98,12 +98,12 @@ class LayoutCache:
             self._bytes = 0
         self._frames.clear()
 
-    def _insert(self, look: bytes, layout: Layout, instead_of: Layout | None) -> None:
+    def _insert(self, sample: bytes, layout: Layout, instead_of: Layout | None) -> None:
         with self._lock:
-            before = self._by_sample.pop(look, ())
+            before = self._by_sample.pop(sample, ())
             others = [one for one in before if one is not instead_of][-(_MAX_LAYOUTS_PER_KEY - 1) :]
             now = (*others, layout)
-            self._by_sample[look] = now
+            self._by_sample[sample] = now
             self._bytes += _layout_bytes(now) - _layout_bytes(before)
             while self._bytes > self._max_bytes and len(self._by_sample) > 1:
                 self._bytes -= _layout_bytes(self._by_sample.popitem(last=False)[1])

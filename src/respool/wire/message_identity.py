@@ -69,7 +69,7 @@ def identity_bytes(raw: bytes, message: JSON) -> bytes:
 
 
 def _own_breakpoints(block: Object) -> int:
-    return sum(1 for mark in BREAKPOINT_FIELDS if block.get(mark) is not None)
+    return sum(1 for field in BREAKPOINT_FIELDS if block.get(field) is not None)
 
 
 def _inner_blocks(block: Object) -> list[Object]:
@@ -80,7 +80,7 @@ def _inner_blocks(block: Object) -> list[Object]:
 
 
 def _strip_own(block: Object) -> Object:
-    if not any(mark in block for mark in BREAKPOINT_FIELDS):
+    if not any(field in block for field in BREAKPOINT_FIELDS):
         return block
     return {key: item for key, item in block.items() if key not in BREAKPOINT_FIELDS}
 
@@ -150,7 +150,7 @@ class _OpenContainer(Struct):
 
     is_object: bool
     step: str | int  # the current key or index
-    mark: int = -1  # the start of the breakpoint that the walk is in, if any
+    breakpoint_start: int = -1  # the start of the breakpoint that the walk is in, if any
 
 
 def _breakpoint_spans(raw: bytes, message: JSON) -> list[tuple[int, int]]:
@@ -168,14 +168,18 @@ def _breakpoint_spans(raw: bytes, message: JSON) -> list[tuple[int, int]]:
                 frame.step = token[0][1:-1].decode()
                 path = tuple(one.step for one in stack[1:-1])
                 if frame.step in BREAKPOINT_FIELDS and _can_hold_breakpoint(message, path):
-                    frame.mark = token.start()
+                    frame.breakpoint_start = token.start()
             expects_key = False
         elif sign != b":":
-            if frame.mark >= 0:
+            if frame.breakpoint_start >= 0:
                 spans.append(
-                    (frame.mark, frame.mark + len(raw[frame.mark : token.start()].rstrip()))
+                    (
+                        frame.breakpoint_start,
+                        frame.breakpoint_start
+                        + len(raw[frame.breakpoint_start : token.start()].rstrip()),
+                    )
                 )
-                frame.mark = -1
+                frame.breakpoint_start = -1
             expects_key = sign == b"," and frame.is_object
             if sign != b",":
                 stack.pop()

@@ -47,12 +47,12 @@ class AnthropicRenderer:
 
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A text block."""
-        mark = (
+        breakpoint = (
             {"cache_control": breakpoints["cache_control"]}
             if "cache_control" in breakpoints
             else {}
         )
-        return {"type": "text", "text": text, **mark}
+        return {"type": "text", "text": text, **breakpoint}
 
     def extract_text(self, message: JSON, part: Part) -> tuple[str, tuple[str, ...]]:
         """The text; encrypted content of server-side results is left out."""

@@ -125,10 +125,10 @@ def result_as_text(result: Object) -> list[JSON]:
     items = cast(list[JSON], content) if isinstance(content, list) else [content or ""]
     shown = [item for item in items if type_of(item) in _SHOWABLE]
     said = "\n".join(_text_of(item) for item in items if type_of(item) not in _SHOWABLE)
-    told: list[JSON] = [text_block(unpaired_result_text(_id_of(result), said)), *shown]
+    blocks: list[JSON] = [text_block(unpaired_result_text(_id_of(result), said)), *shown]
     if result.get("cache_control") is not None:
-        told[-1] = {**told[-1], "cache_control": result["cache_control"]}
-    return told
+        blocks[-1] = {**blocks[-1], "cache_control": result["cache_control"]}
+    return blocks
 
 
 def _text_of(item: JSON) -> str:
@@ -445,20 +445,20 @@ class _StepRepairer:
             return []
         if kind == "tool_result":
             late = self._talked or role == "system"
-            told = self._result(answer.at, position, cast(Object, block), late)
+            kept = self._result(answer.at, position, cast(Object, block), late)
         elif kind not in MISPLACED_TYPES[role]:
-            told = [block]
+            kept = [block]
         elif kind == "tool_use":
             self._record("A0", answer.at, "made the call a text", position)
             call = cast(Object, block)
             said = misplaced_call_text(str(call.get("name")), compact_json(call.get("input")))
-            told = [text_block(said)]
+            kept = [text_block(said)]
         else:
             self._record("A0", answer.at, "dropped the thinking, which is not the user's", position)
-            told = []
+            kept = []
         if role == "user":
-            self._talked = self._talked or has_more_than_results(role, map(type_of, told))
-        return told
+            self._talked = self._talked or has_more_than_results(role, map(type_of, kept))
+        return kept
 
     def _result(self, at: int, position: int, result: Object, late: bool) -> list[JSON]:
         """A result in its place, or as text; None if it moves or is removed."""
@@ -544,8 +544,8 @@ def _as_user_message(message: Object) -> Object:
     """A message of an unknown role as a user message; all of it if it has no content."""
     content = message.get("content")
     if content is None:
-        told = {key: value for key, value in message.items() if key != "role"}
-        content = compact_json(told) if told else ""
+        rest = {key: value for key, value in message.items() if key != "role"}
+        content = compact_json(rest) if rest else ""
     return {"role": "user", "content": content}
 
 

@@ -111,9 +111,9 @@ def _image_problems(messages: Sequence[JSON], model: ModelName | None) -> list[P
     """Problems of the number and size of images, old results included."""
     images = [(ref, block) for ref, block in blocks_in(messages) if block.get("type") == "image"]
     found: list[Problem] = []
-    most = _max_images(model)
-    if len(images) > most:
-        why = f"{len(images)} images; at most {most} are allowed."
+    max_images = _max_images(model)
+    if len(images) > max_images:
+        why = f"{len(images)} images; at most {max_images} are allowed."
         found.append(Problem("A22", "messages", why))
     limit = MAX_IMAGE_SIDE_OF_MANY if len(images) > MANY_IMAGES else MAX_IMAGE_SIDE
     for ref, block in images:
@@ -257,9 +257,9 @@ def head_breakpoints(fields: Fields) -> list[tuple[str, Object]]:
     for name in ("tools", "system"):
         items = fields.get(name)
         for k, item in enumerate(cast(list[JSON], items) if isinstance(items, list) else []):
-            mark = cast(Object, item).get("cache_control") if isinstance(item, dict) else None
-            if isinstance(mark, dict):
-                found.append((f"{name}[{k}]", cast(Object, mark)))
+            control = cast(Object, item).get("cache_control") if isinstance(item, dict) else None
+            if isinstance(control, dict):
+                found.append((f"{name}[{k}]", cast(Object, control)))
     return found
 
 
@@ -269,9 +269,9 @@ def message_breakpoints(message: JSON) -> list[tuple[BlockPath, Object]]:
         return []
     found: list[tuple[BlockPath, Object]] = []
     for path, block in _blocks_of(message):
-        mark = block.get("cache_control")
-        if isinstance(mark, dict):
-            found.append((path, cast(Object, mark)))
+        control = block.get("cache_control")
+        if isinstance(control, dict):
+            found.append((path, cast(Object, control)))
     return found
 
 
@@ -302,7 +302,7 @@ def _is_empty_with_breakpoint(block: JSON) -> bool:
 
 
 def _useless_breakpoint_problems(
-    messages: Sequence[JSON], marked: Sequence[int], fields: Fields
+    messages: Sequence[JSON], rows: Sequence[int], fields: Fields
 ) -> list[Problem]:
     """Problems of breakpoints on empty texts and on messages to be cleared."""
     why = "An empty text cannot carry a cache breakpoint."
@@ -310,41 +310,43 @@ def _useless_breakpoint_problems(
     blocks = cast(list[JSON], system) if isinstance(system, list) else []
     places = [f"system[{k}]" for k, block in enumerate(blocks) if _is_empty_with_breakpoint(block)]
     places += [
-        _place(Ref(at, path)) for at in marked for path in empty_texts_with_breakpoint(messages[at])
+        _place(Ref(at, path)) for at in rows for path in empty_texts_with_breakpoint(messages[at])
     ]
     cleared = "A message with clear_at cannot carry a cache breakpoint."
     return [Problem("A6", place, why) for place in places] + [
         Problem("A16", f"messages[{at}]", cleared)
-        for at in marked
+        for at in rows
         if has_useless_breakpoint(messages[at])
     ]
 
 
 def _breakpoint_problems(messages: Sequence[JSON], fields: Fields) -> list[Problem]:
     """Problems of the number of breakpoints, and of one hour after five minutes."""
-    marked = [at for at, message in enumerate(messages) if count_breakpoints(message)]
-    found = _useless_breakpoint_problems(messages, marked, fields)
-    marks = head_breakpoints(fields) + [
-        (_place(Ref(at, path)), mark)
-        for at in marked
-        for path, mark in message_breakpoints(messages[at])
+    rows = [at for at, message in enumerate(messages) if count_breakpoints(message)]
+    found = _useless_breakpoint_problems(messages, rows, fields)
+    breakpoints = head_breakpoints(fields) + [
+        (_place(Ref(at, path)), control)
+        for at in rows
+        for path, control in message_breakpoints(messages[at])
     ]
-    count = len(marks) + has_automatic_breakpoint(fields)
+    count = len(breakpoints) + has_automatic_breakpoint(fields)
     if count > MAX_BREAKPOINTS:
-        place = marks[MAX_BREAKPOINTS - has_automatic_breakpoint(fields)][0]
+        place = breakpoints[MAX_BREAKPOINTS - has_automatic_breakpoint(fields)][0]
         found.append(
             Problem(
                 "A21", place, f"{count} cache breakpoints; at most {MAX_BREAKPOINTS} are allowed."
             )
         )
     if has_automatic_breakpoint(fields):
-        marks.append(("cache_control", cast(Object, fields["cache_control"])))  # the last of all
-    lives = [is_one_hour(mark) for _, mark in marks]
+        breakpoints.append(
+            ("cache_control", cast(Object, fields["cache_control"]))
+        )  # the last of all
+    lives = [is_one_hour(control) for _, control in breakpoints]
     first_short = lives.index(False) if False in lives else len(lives)
     found += [
         Problem("A21", place, "A breakpoint of 1h must not come after one of 5m.")
-        for (place, mark) in marks[first_short:]
-        if is_one_hour(mark)
+        for (place, control) in breakpoints[first_short:]
+        if is_one_hour(control)
     ]
     return found
 

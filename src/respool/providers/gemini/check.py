@@ -135,10 +135,10 @@ def pair_faults(pairs: Pairs, answers: TurnParts) -> Iterator[tuple[int, Fault]]
     ids = {call.id for call in pairs.calls if call.id}
     for response, call in zip(pairs.responses, pairs.answered, strict=True):
         where = f".parts[{response.position}]"
-        told = response.id or response.name
+        label = response.id or response.name
         if call is None:
             why = "A second response to" if response.id in ids else "No call right before asks for"
-            yield response.offset, Fault("G1", where, f"{why} {_shorten(told)}.")
+            yield response.offset, Fault("G1", where, f"{why} {_shorten(label)}.")
             continue
         if response.offset > 0 or response.position > text_at:
             text = "A response must stand right behind its call's turn, before any text."
@@ -168,19 +168,19 @@ def is_plain(step: Step) -> bool:
     A fast pre-check: a step that passes it passes every rule.
     """
     messages, split = step.messages, step.model_count
-    asked = _plain_calls(messages[0]) if split else []
-    if asked is None or split > 1 or (asked and not step.at):
+    calls = _plain_calls(messages[0]) if split else []
+    if calls is None or split > 1 or (calls and not step.at):
         return False
     if len(messages) == split:
         return True
-    told = _plain_responses(messages[split:])
-    return told is not None and (told == asked or _are_named_alike(told, asked))
+    responses = _plain_responses(messages[split:])
+    return responses is not None and (responses == calls or _are_named_alike(responses, calls))
 
 
-def _are_named_alike(told: list[Named], asked: list[Named]) -> bool:
+def _are_named_alike(responses: list[Named], calls: list[Named]) -> bool:
     """Return whether responses without ids name the calls' functions in order."""
-    names = [name for id, name in told if not id]
-    return len(names) == len(told) and names == [name for _, name in asked]
+    names = [name for id, name in responses if not id]
+    return len(names) == len(responses) and names == [name for _, name in calls]
 
 
 def _plain_calls(content: JSON) -> list[Named] | None:
@@ -204,7 +204,7 @@ def _plain_calls(content: JSON) -> list[Named] | None:
 
 def _plain_responses(contents: Sequence[JSON]) -> list[Named] | None:
     """The responses in plain user turns, before any text; None if not plain."""
-    told: list[Named] = []
+    found: list[Named] = []
     closed = False
     for content in contents:
         parts = _plain_parts(content, "user")
@@ -217,12 +217,12 @@ def _plain_responses(contents: Sequence[JSON]) -> list[Named] | None:
                 response: Object = part[key]
                 if not _is_plain_response(response):
                     return None
-                told.append((response.get("id"), response.get("name", "")))
+                found.append((response.get("id"), response.get("name", "")))
             closed = closed or kind == "text"
         if not parts:
             return None
         closed = True
-    return told
+    return found
 
 
 def _plain_parts(content: JSON, role: str) -> list[JSON]:

@@ -133,8 +133,8 @@ def _content(content: JSON, parts: Sequence[JSON], role: Role) -> JSON:
     if not isinstance(content, dict) or lone_part(content) is not None:
         return {"role": role, "parts": list(held)}
     changed = cast(Object, content)
-    told = changed.get("role")
-    if told != role and (role == "model" or told not in (None, "")):
+    old_role = changed.get("role")
+    if old_role != role and (role == "model" or old_role not in (None, "")):
         changed = {**changed, "role": role}
     old = parts_of(changed)
     if len(old) == len(held) and all(a is b for a, b in zip(old, held, strict=True)):
@@ -227,8 +227,8 @@ def _valid_response(part: Object, key: str) -> Object:
 def _response_as_text(part: JSON) -> Object:
     """A response without its call, as text."""
     data = data_of(part, "functionResponse") or {}
-    told = string_of(data, "id") or string_of(data, "name")
-    return {"text": unpaired_result_text(told, response_text(data))}
+    label = string_of(data, "id") or string_of(data, "name")
+    return {"text": unpaired_result_text(label, response_text(data))}
 
 
 # --- a step --------------------------------------------------------------------------------------

@@ -369,8 +369,10 @@ def _replace_texts(items: list[JSON], text: str) -> list[JSON]:
     spoken = [cast(Object, item) for item in items if _is_own_text(item)]
     if not spoken:
         return [{"type": "text", "text": text}, *items]
-    marks = {mark: item[mark] for item in spoken for mark in BREAKPOINT_FIELDS if mark in item}
-    said: Object = {**spoken[0], "text": text, **marks}
+    breakpoints = {
+        field: item[field] for item in spoken for field in BREAKPOINT_FIELDS if field in item
+    }
+    said: Object = {**spoken[0], "text": text, **breakpoints}
     first = next(at for at, item in enumerate(items) if _is_own_text(item))
     behind = [item for item in items[first:] if not _is_own_text(item)]
     return [*items[:first], said, *behind]

@@ -69,9 +69,9 @@ class OpenAIChatRenderer(Struct, frozen=True):
     def text_block(self, text: str, role: Role, breakpoints: Object) -> JSON:
         """A string, or a content part if there is a breakpoint; model text has none of OpenAI's."""
         borne = {
-            mark: one
-            for mark, one in breakpoints.items()
-            if role == "user" or mark == "cache_control"
+            field: one
+            for field, one in breakpoints.items()
+            if role == "user" or field == "cache_control"
         }
         return {"type": "text", "text": text, **borne} if borne else text
 

@@ -296,9 +296,9 @@ def _other_rows(
             rows.append(row)
         elif row.source not in paired:
             message = cast(Object, row.message)
-            told = text.get(result_id(message))
+            known = text.get(result_id(message))
             content = compact_json(message.get("content"))
-            if told is None or (content.strip() and content not in told):
+            if known is None or (content.strip() and content not in known):
                 rows.append(RepairedRow(_as_user_message(message), row.source))
     return rows
 
@@ -306,12 +306,12 @@ def _other_rows(
 def _as_user_message(result: Object) -> Object:
     """A result without a call as a user message; media and breakpoints stay."""
     id, content = result_id(result), result.get("content")
-    marks = {mark: result[mark] for mark in BREAKPOINT_FIELDS if mark in result}
+    breakpoints = {field: result[field] for field in BREAKPOINT_FIELDS if field in result}
     if isinstance(content, list):
         head: Object = {"type": "text", "text": truncate(unpaired_result_text(id, ""))}
-        return {"role": "user", "content": [head, *cast(list[JSON], content)], **marks}
+        return {"role": "user", "content": [head, *cast(list[JSON], content)], **breakpoints}
     text = truncate(unpaired_result_text(id, str(content)))
-    return {"role": "user", "content": text, **marks}
+    return {"role": "user", "content": text, **breakpoints}
 
 
 # Media in results, for models that accept only text there.

@@ -100,11 +100,11 @@ class OpenAIResponsesRepairer:
             row: _user_message(CONTINUE_TEXT) for row in state.pending_rows if row != count - 1
         }
         open_calls = unanswered_calls(state, count, message_at, fields)
-        told = _texts_before([row for _, row in open_calls], message_at)
+        first_lines = _texts_before([row for _, row in open_calls], message_at)
         inserts: dict[int, list[JSON]] = {
             row: [
                 _placeholder_output(
-                    kind_of(message_at(row)), id, unpaired_result_text(id, "") in told
+                    kind_of(message_at(row)), id, unpaired_result_text(id, "") in first_lines
                 )
             ]
             for id, row in open_calls
@@ -118,9 +118,9 @@ class OpenAIResponsesRepairer:
         return None
 
 
-def _placeholder_output(call: str, id: str, told: bool) -> Object:
+def _placeholder_output(call: str, id: str, is_rendered: bool) -> Object:
     """The placeholder output of a call; it says so if the result was rendered as text."""
-    if told:
+    if is_rendered:
         return output_for(call, id, RESULT_ABOVE_TEXT, failed=False)
     return output_for(call, id, NO_RESULT_TEXT, failed=True)
 
