@@ -14,7 +14,16 @@ from ..errors import RespoolError
 from ..facts import Facts
 
 UnavailableReason = Literal[
-    "busy", "full", "read-only", "missing", "broken", "newer", "foreign", "closed", "failing"
+    "busy",
+    "full",
+    "read-only",
+    "missing",
+    "broken",
+    "newer",
+    "foreign",
+    "former",
+    "closed",
+    "failing",
 ]
 
 _REASON_TEXTS: dict[UnavailableReason, str] = {
@@ -26,6 +35,8 @@ _REASON_TEXTS: dict[UnavailableReason, str] = {
     "newer": "a newer version of respool has written it; update respool, or set RESPOOL_STORE to "
     "another",
     "foreign": "it is another program's file, not respool's; set RESPOOL_STORE to another file",
+    "former": "it was written by clew, respool's former name. Nothing was released under that name, "
+    "so respool does not read it: delete or move the file, or set RESPOOL_STORE to another path",
     "closed": "it was closed",
     "failing": "it cannot be read or written",
 }

@@ -24,7 +24,8 @@ from .base import StoreUnavailable
 
 Migration = tuple[str, ...]
 
-APPLICATION_ID = 0x434C4557  # "RESPOOL", in the header of each of our files
+APPLICATION_ID = 0x5253504C  # "RSPL", in the header of each of our files
+FORMER_APPLICATION_ID = 0x434C4557  # "CLEW", the project's name before its first release
 
 _TABLES: Migration = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
@@ -87,7 +88,11 @@ class NewerFile(Exception):
 
 
 class ForeignFile(Exception):
-    """The file is a database of something else."""
+    """The file is a database of another program."""
+
+
+class FormerFile(Exception):
+    """The file was written under the project's former name."""
 
 
 def migrate(
@@ -115,8 +120,10 @@ def migrate(
 
 
 def reject_foreign(connection: sqlite3.Connection, latest: int) -> None:
-    """Leave alone what is not ours, or not ours yet."""
+    """Raise for a file of another program, of the former name, or of a newer version."""
     ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+    if application == FORMER_APPLICATION_ID:
+        raise FormerFile
     ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
     if application != APPLICATION_ID and (application or tables):
         raise ForeignFile
@@ -276,12 +283,15 @@ def _reject_unsuitable(path: Path, connection: sqlite3.Connection) -> None:
         raise StoreUnavailable(path, "newer") from None
     except ForeignFile:
         raise StoreUnavailable(path, "foreign") from None
+    except FormerFile:
+        raise StoreUnavailable(path, "former") from None
 
 
 def _reject_by_header(path: Path) -> None:
-    """Look before SQLite does: opening a newer file could change it.
+    """Check the header before SQLite opens the file: opening a newer file could change it.
 
-    What is no database and is not named like one is not ours to move aside: RESPOOL_STORE is wrong.
+    A file that is no database and has no database's suffix is never moved aside: RESPOOL_STORE is
+    wrong.
     """
     with path.open("rb") as file:
         header = file.read(_APPLICATION_OFFSET + 4)
@@ -289,11 +299,27 @@ def _reject_by_header(path: Path) -> None:
         if header and path.suffix not in _DATABASE_SUFFIXES:
             raise StoreUnavailable(path, "foreign")
         return
-    if int.from_bytes(header[_APPLICATION_OFFSET:]) != APPLICATION_ID:
-        return  # of another program, or so new that all is in its log yet: SQLite will say
+    application = int.from_bytes(header[_APPLICATION_OFFSET:])
+    if application == FORMER_APPLICATION_ID:
+        raise StoreUnavailable(path, "former")
+    if application != APPLICATION_ID:
+        _reject_by_log(path)
+        return
     if int.from_bytes(header[_VERSION_OFFSET : _VERSION_OFFSET + 4]) > len(MIGRATIONS):
         raise StoreUnavailable(path, "newer")
     _restrict_permissions(path)
+
+
+def _reject_by_log(path: Path) -> None:
+    """Check a file whose identity may stand in its log alone, as after a kill soon after its start.
+
+    The connection cannot write: closing one that can would move the log into the file.
+    """
+    if not side_file(path, "-wal").exists():
+        return
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        _reject_unsuitable(path, connection)
 
 
 def _create_folder(folder: Path) -> None:
