@@ -59,7 +59,7 @@ _NAME = re.compile(rb'"([^"\\]{1,40})"')
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether the first line is a session that says whose it is."""
+    """Check if the first line is a session that names its agent."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
     fields = top_fields(first_line(head))
