@@ -29,5 +29,5 @@ def test_sections_are_assembled_in_order(tmp_path: Path):
 
 def test_a_section_without_a_command_is_refused(tmp_path: Path):
     (tmp_path / "1.md").write_text("# A title\n\nFigures.\n", "utf-8")
-    with pytest.raises(ValueError, match="1.md"):
+    with pytest.raises(ValueError, match=r"1\.md"):
         read_sections(tmp_path)
