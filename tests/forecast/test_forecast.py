@@ -133,7 +133,7 @@ class TestMentions:
     def test_calls_take_lines_up(self):
         text = numbered(LOOM)
         history = told(reads("/loom.py", text), edits("/loom.py", LOOM[4], "        rest()"))
-        taken = history.mentions.taken[0]
+        taken = history.mentions.used[0]
         assert 4 in taken.calls
         assert taken.units == [1]
 
@@ -199,7 +199,7 @@ class TestMentions:
         assert not history.mentions.extend(index.units, index.parts, 1)
         fresh = Mentions()
         assert fresh.extend(index.units, index.parts, 0)
-        assert vars(fresh.said) == vars(history.mentions.said)
+        assert vars(fresh.word_index) == vars(history.mentions.word_index)
 
     @settings(max_examples=50, deadline=None)
     @given(st.lists(st.sampled_from([*LOOM, "weave_all", "/w/a.py", ""]), min_size=1, max_size=8))
@@ -208,7 +208,7 @@ class TestMentions:
         history = told(*turns, Turn(said=lines[-1]))
         at_once = Mentions()
         assert at_once.extend(history.transcript.units, history.transcript.parts, 0)
-        assert vars(at_once.said) == vars(history.mentions.said)
+        assert vars(at_once.word_index) == vars(history.mentions.word_index)
         assert at_once.results == history.mentions.results
 
 

@@ -174,8 +174,8 @@ class Tool:
     @property
     def has_effects(self) -> bool:
         """Check whether the declaration says what a call reads, writes or runs."""
-        told = self.kind or self.reads or self.writes or self.command or self.patch
-        return bool(told) or self.barrier is not None
+        effects = self.kind or self.reads or self.writes or self.command or self.patch
+        return bool(effects) or self.barrier is not None
 
     @property
     def has_identity(self) -> bool:

@@ -191,14 +191,14 @@ def write_effect(call: ProgramCall, words: Iterable[ShellWord], replaces: bool =
     if given and not files:
         return NO_EFFECT
     spans = [span_of(word, call.cwd) for word in files]
-    sure = tuple(found for found in spans if found is not None)
-    barrier = len(sure) < len(spans) or not given
-    target = sure[0].path if sure else command_label(call)
-    whole = replaces and not any(found.part for found in sure)
+    known_spans = tuple(found for found in spans if found is not None)
+    barrier = len(known_spans) < len(spans) or not given
+    target = known_spans[0].path if known_spans else command_label(call)
+    whole = replaces and not any(found.part for found in known_spans)
     return Effect(
         kind="write",
         reads=(),
-        writes=sure,
+        writes=known_spans,
         replaces=whole,
         barrier=barrier,
         known=not barrier,

@@ -242,9 +242,9 @@ def parse_command(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
     root = parse_tree(data).root_node
     if root.has_error:
         raise UnreadableCommand("it is not valid shell")
-    walk = _Walker(cwd)
-    walk.block(root.named_children)
-    return tuple(walk.pipelines)
+    walker = _Walker(cwd)
+    walker.block(root.named_children)
+    return tuple(walker.pipelines)
 
 
 def _is_question(node: Node) -> bool:
@@ -469,7 +469,7 @@ class _Walker(WordExpander):
                 case "file_redirect":
                     redirects += self.redirect(child, more)
                 case "heredoc_start":
-                    quoted = any(mark in node_text(child) for mark in _QUOTES)
+                    quoted = any(delimiter in node_text(child) for delimiter in _QUOTES)
                 case "heredoc_end" | "comment":
                     pass
                 case "pipeline":
@@ -573,11 +573,11 @@ class _Walker(WordExpander):
         branch = self.branch()
         self._run_group(node.named_children, branch)
 
-    def _run_group(self, nodes: Iterable[Node], walk: _Walker) -> None:
-        before, cwd = walk.pipelines, walk.cwd
-        walk.pipelines = []
-        walk.block(nodes)
-        found, walk.pipelines = walk.pipelines, before
+    def _run_group(self, nodes: Iterable[Node], walker: _Walker) -> None:
+        before, cwd = walker.pipelines, walker.cwd
+        walker.pipelines = []
+        walker.block(nodes)
+        found, walker.pipelines = walker.pipelines, before
         self._add_group(found, cwd)
 
     def _add_group(self, found: Sequence[Pipeline], cwd: str | None) -> None:

@@ -208,7 +208,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
     "ruff": build_programs.ruff,
     "buf": partial(
         build_programs.effect_by_verb,
-        looks="--version help",
+        read_only="--version help",
         runs="lint breaking build",
         writes="generate format mod dep",
     ),
@@ -223,7 +223,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
         "mvn mvnw gradle gradlew dotnet sbt mix swift xcodebuild bazel",
         partial(
             build_programs.effect_by_goals,
-            looks="version help tasks dependencies --version",
+            read_only="version help tasks dependencies --version",
             runs="build compile package verify check assemble",
             writes="clean install format new add restore",
             tests_too="test",
