@@ -62,7 +62,7 @@ _GROWTH: Final = 256  # words added at a time
 _NONE_YET: Final = array("i", [-1]) * _GROWTH
 _MAX_SIZE: Final = 60_000  # characters of a word; longer ones are never checked
 _MAX_CACHED_LINES: Final = 30_000  # lines
-LINE_REMOVED, NAME_REMOVED = 1, 2  # what a shorter text lacks of a line
+LINE_REMOVED, NAME_REMOVED = 1, 2  # missing from a shorter text
 _WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
 _MAX_TEXTS: Final = 5  # replacement texts stored per result
 

@@ -28,7 +28,7 @@ class Refetch(Struct, frozen=True, gc=False, kw_only=True):
     ref: Ref  # the new result, which stays whole from now on
     earlier: Ref  # the result that was cut, and stays cut
     tool: str
-    target: str  # what was read or run again
+    target: str  # read or run again
     reason: str  # of the edit that removed it
     exchange: int
     earlier_exchange: int

@@ -33,13 +33,13 @@ class Effect(Struct, frozen=True):
     """The effect of one command, or of a sequence."""
 
     kind: ToolKind = "other"
-    reads: tuple[Span, ...] = ()  # what it prints
+    reads: tuple[Span, ...] = ()  # shown in its output
     writes: tuple[Span, ...] = ()
     replaces: bool = True  # the writes replace whole files; True until one does not
     barrier: bool = False
     known: bool = True
     content: Content | None = None
-    # What it passes through of its input; None: it prints something else
+    # Lines of its input that it passes on; None: it prints something else.
     passed_lines: PassedLines = None
     target: str = ""
 
@@ -57,7 +57,7 @@ class ProgramCall(Struct, frozen=True):
     name: str
     args: tuple[ShellWord, ...]
     cwd: str | None = None
-    has_input: bool = False  # whether something is piped or redirected into it
+    has_input: bool = False  # something is piped or redirected into it
     text: str | None = None  # a here-document for it
     # Runs other words, in a folder
     run: Callable[[tuple[ShellWord, ...], str | None], Effect] | None = None

@@ -488,7 +488,7 @@ class _Walker(WordExpander):
         for found in _BACKTICKS.finditer(text) if "`" in text else ():
             root = parse_tree((found[1] or "").encode("utf-8", "surrogatepass")).root_node
             if root.has_error:
-                raise UnreadableCommand("what stands in backticks is not valid shell")
+                raise UnreadableCommand("the text in backticks is not valid shell")
             self.hide(root.named_children)
 
     def _pipe_on(self, node: Node) -> None:
