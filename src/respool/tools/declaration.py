@@ -34,9 +34,7 @@ _NAME = "the name of an argument"
 _NAMES = "the name of an argument, or a list of them"
 _NAME_OR_FUNCTION = f"{_NAME}; in code also a function of the arguments"
 _KEY = "arguments or target; in code also a function of the arguments"
-_LINES = (
-    "one argument that holds a pair, FIRST..LAST, or FIRST+COUNT (' from 0' if zero-based)"
-)
+_LINES = "one argument that holds a pair, FIRST..LAST, or FIRST+COUNT (' from 0' if zero-based)"
 _PAGE = "a whole number of lines from 1"
 
 

@@ -324,7 +324,7 @@ class _Walker(WordExpander):
         """Walk a simple command; apply `cd`, and walk the body of a function."""
         words: list[ShellWord] = []
         redirects: list[Redirect] = []
-        fed: str | None = None
+        input_text: str | None = None
         env = list(self.exported)
         for child in node.named_children:
             if child.type == "variable_assignment":
@@ -335,7 +335,7 @@ class _Walker(WordExpander):
             elif child.type == "file_redirect":
                 redirects += self.redirect(child, words)
             elif child.type == "herestring_redirect":
-                fed = self.word(child.named_children[-1]).text
+                input_text = self.word(child.named_children[-1]).text
             else:
                 words += self.words(child)
         if not words and node.child_by_field_name("name"):
@@ -346,7 +346,7 @@ class _Walker(WordExpander):
                     words=tuple(words),
                     cwd=self.cwd,
                     redirects=tuple(redirects),
-                    text=fed,
+                    text=input_text,
                     env=tuple(env),
                 )
             )
@@ -439,16 +439,16 @@ class _Walker(WordExpander):
             self.statement(body)
         redirects: list[Redirect] = []
         more: list[ShellWord] = []
-        fed: str | None = None
+        input_text: str | None = None
         rest: list[Callable[[], None]] = []
         for child in node.named_children:
             if child.type == "file_redirect":
                 redirects += self.redirect(child, more)
             elif child.type == "herestring_redirect":
-                fed = self.word(child.named_children[-1]).text
+                input_text = self.word(child.named_children[-1]).text
             elif child.type == "heredoc_redirect":
-                fed = self._heredoc(child, redirects, more, rest)
-        self._attach(before, tuple(redirects), tuple(more), fed)
+                input_text = self._heredoc(child, redirects, more, rest)
+        self._attach(before, tuple(redirects), tuple(more), input_text)
         for read in rest:
             read()
 
@@ -502,27 +502,27 @@ class _Walker(WordExpander):
         before: int,
         redirects: tuple[Redirect, ...],
         more: tuple[ShellWord, ...],
-        fed: str | None,
+        input_text: str | None,
     ) -> None:
         """Attach redirections to the last command added since `before`."""
         at = self._last_shown(before)
         if at is None:
-            self.add([SimpleCommand((ShellWord(":"),), self.cwd, redirects, fed)])
+            self.add([SimpleCommand((ShellWord(":"),), self.cwd, redirects, input_text)])
             return
         last = self.pipelines.pop(at)
         stage = last.stages[-1]
         redirects = (*stage.redirects, *redirects)
-        fed = stage.text if fed is None else fed
+        input_text = stage.text if input_text is None else input_text
         if isinstance(stage, SimpleCommand):
             stage = SimpleCommand(
                 words=(*stage.words, *more),
                 cwd=stage.cwd,
                 redirects=redirects,
-                text=fed,
+                text=input_text,
                 env=stage.env,
             )
         else:
-            stage = CommandGroup(stage.pipelines, stage.cwd, redirects, fed)
+            stage = CommandGroup(stage.pipelines, stage.cwd, redirects, input_text)
         self.pipelines.append(replace(last, stages=(*last.stages[:-1], stage)))
 
     def _last_shown(self, before: int) -> int | None:

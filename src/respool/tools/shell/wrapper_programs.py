@@ -382,8 +382,8 @@ def ssh(call: ProgramCall) -> Effect:
             words.pop(0)
     if words[1:] and all(word.certain for word in words[1:]):
         text = " ".join(word.text for word in words[1:])
-        fed = call.text is not None or call.has_input
-        inner = call.run_words(words[1:]) if fed else call.run_script(text)
+        has_input = call.text is not None or call.has_input
+        inner = call.run_words(words[1:]) if has_input else call.run_script(text)
         return run_effect(call, _remote_effect(inner))
     return run_effect(call, UNKNOWN_EFFECT)
 
