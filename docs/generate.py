@@ -52,7 +52,7 @@ def settings(advanced: bool) -> str:
 
 
 def _setting_row(setting: SettingSpec) -> tuple[str, str, str, str]:
-    return _code(setting.name), _code(_default(setting.name)), setting.allowed, setting.reason
+    return _code(setting.name), _code(_default(setting.name)), setting.allowed, setting.description
 
 
 def _default(name: str) -> str:
