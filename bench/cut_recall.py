@@ -80,7 +80,7 @@ class Watched(PolicyRun):
         self._places: dict[tuple[int, int], list[int]] = {}  # (row, block) -> its parts
         self._read = 0  # parts that stand in places
 
-    def _lose(self, request: int) -> None:
+    def _record_losses(self, request: int) -> None:
         self._request = request
         folded = self._projected._folded
         assert folded is not None
@@ -89,7 +89,7 @@ class Watched(PolicyRun):
         self._note_refusals(folded.state)
         super()._record_losses(request)
 
-    def _where(self, lost: Sequence[int], cut: int) -> list[int]:
+    def _lost_sources(self, lost: Sequence[int], cut: int) -> list[int]:
         for need in lost:
             source = self._recording.newest_source(need, cut)
             assert source is not None  # what stood nowhere is not needed

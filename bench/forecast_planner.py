@@ -60,11 +60,11 @@ class Planned(ReplacingSender):
         self.expected = 0.0
         self.epochs = 0
 
-    def due(self, request: int) -> int:
+    def due_count(self, request: int) -> int:
         """Nothing by number alone."""
         return 0
 
-    def text(self, result: int) -> str | None:
+    def replacement(self, result: int) -> str | None:
         """What the last epoch left of a result."""
         return self._texts[result]
 

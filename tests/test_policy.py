@@ -353,9 +353,9 @@ class TestToml:
                 "tools.Bash: unknown key 'kap_chars' (value 1); did you mean cap_chars?",
             ),
             ("[tools.Bash]\nname = 'x'", "tools.Bash: unknown key 'name'"),
-            ('[tools.""]\ncap = 1', "name: ''"),
+            ('[tools.""]\ncap_chars = 1', "name: ''"),
             ("cap_chars = 1\ncap 2", "at line 2"),
-            ("cap_chars = 1\ncap = 2", "not valid TOML"),
+            ("cap_chars = 1\ncap_chars = 2", "not valid TOML"),
             ("cap_chars = " + "9" * 5000, "not valid TOML"),
             ("cap_chars = " + "[" * 20_000, "not valid TOML"),
         ],
@@ -382,7 +382,7 @@ class TestToml:
         assert Policy.from_toml(tmp_path / "respool.toml").cap_chars == 1
 
     def test_a_pyproject_named_on_purpose_must_speak_of_respool(self, tmp_path: Path):
-        file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap = 1")
+        file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap_chars = 1")
         with pytest.raises(PolicyError, match=r"no \[tool.respool\] table"):
             Policy.from_toml(file)
         with pytest.raises(PolicyError, match="respool: 3 is not allowed"):
@@ -393,10 +393,12 @@ class TestLoad:
     def test_each_source_wins_over_the_ones_before(self, tmp_path: Path):
         deep = tmp_path / "a" / "b"
         shared = write(
-            tmp_path, "pyproject.toml", "[tool.respool]\ncap = 1\nstep = 1\ngrowth = 0.1"
+            tmp_path,
+            "pyproject.toml",
+            "[tool.respool]\ncap_chars = 1\nreevaluate_tokens = 1\nreevaluate_ratio = 0.1",
         )
         write(deep, "pyproject.toml", "[project]\nname = 'x'")
-        own = write(tmp_path / "a", "respool.toml", "cap_chars = 2\nstep = 2")
+        own = write(tmp_path / "a", "respool.toml", "cap_chars = 2\nreevaluate_tokens = 2")
         policy = Policy.load(
             deep, {"RESPOOL_CAP_CHARS": "3", "RESPOOL_COUNTER": "o200k"}, counter="estimate"
         )
@@ -412,7 +414,7 @@ class TestLoad:
         }
 
     def test_the_nearest_file_of_a_name_is_the_only_one(self, tmp_path: Path):
-        write(tmp_path, "respool.toml", "cap_chars = 1\nstep = 5")
+        write(tmp_path, "respool.toml", "cap_chars = 1\nreevaluate_tokens = 5")
         write(tmp_path / "a", "respool.toml", "cap_chars = 2")
         assert Policy.load(tmp_path / "a", {}) == Policy(cap_chars=2)
 

@@ -219,200 +219,194 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "cap_chars",
         CHARACTERS_ALLOWED,
-        "The most characters a result may have once the model has seen it; a longer one is "
-        "clipped. The default clips only the few files and logs that would fill the window.",
+        "Maximum characters of a tool result once the model has seen it. The default lets nearly "
+        "every file and log through and stops the few that would fill the window.",
         character_limit,
     ),
     SettingSpec(
         "tools",
         _TOOLS_ALLOWED,
-        "Declarations of your own tools: a cap, their kind, and if they are safe to run again. "
-        "Nothing is declared by default, and nothing is guessed from a name.",
+        "Declarations of your own tools. Without one, nothing is guessed from a name.",
         _check_tools,
     ),
     SettingSpec(
         "passes",
         _PASSES_ALLOWED,
-        "The passes that run, in order, your own included. By default all passes of respool that "
-        "are not opt-in.",
+        "The passes that run, in order, your own among them. By default all that are not opt-in.",
         _resolve_passes,
     ),
     SettingSpec(
         "repair",
         BOOLEAN_ALLOWED,
-        "Repairs a history that the provider would reject. On by default: it never changes what "
-        "the provider would accept.",
+        "Repair histories that the provider would reject. What the provider accepts is never "
+        "touched, so this is on by default.",
         boolean,
     ),
     SettingSpec(
         "counter",
         f"one of {join_names(COUNTERS)}",
-        "The token counter: o200k is exact, estimate is faster and close, auto uses o200k for the "
-        "models that use that tokenizer and estimate where the tokenizer is not public.",
+        "Token counter: o200k is exact, estimate is fast and close, auto takes o200k for models "
+        "that use it and the estimate where the tokenizer is not public.",
         lambda value: one_of(value, COUNTERS),
     ),
     SettingSpec(
         "keep_exchanges",
         _COUNT_ALLOWED,
-        "The number of latest exchanges, among those the model has seen, that passes which cut by "
-        "age leave unchanged. 0 by default: the forecast predicts what is needed better than age.",
+        "Latest seen exchanges that passes by age leave alone. None by default, because the "
+        "forecast is a better guide than age.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
         "keep_messages",
         _COUNT_ALLOWED,
-        "The number of latest messages, new ones included, that no pass changes. 0 by default: "
-        "age predicts little of what is needed.",
+        "Latest messages that no pass touches, new ones included.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "keep_calls",
         _COUNT_ALLOWED,
-        "The number of latest calls, new ones included, that no pass changes, nor their results; "
-        "calls made together stay together. 0 by default: age predicts little of what is needed.",
+        "Latest calls, with their results, that no pass touches, new ones included. Calls made "
+        "together are never parted.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "keep_reasoning_messages",
         _REASONING_ALLOWED,
-        "The number of latest messages that keep their reasoning. By default the same number as "
-        "for everything else.",
+        "Latest messages that keep their reasoning, if that differs from the rest.",
         _optional_whole_number(_REASONING_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "reevaluate_tokens",
         _TOKENS_ALLOWED,
-        "The number of new tokens after which edits are considered again. A smaller number reacts "
-        "sooner; a larger one changes the projection, and the provider's cache, less often.",
+        "New tokens that must arrive before edits are considered again. Smaller reacts sooner; "
+        "larger changes the projection less often.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "reevaluate_ratio",
         _RATIO_ALLOWED,
-        "The same number as a share of the projection; the larger of the two counts. It keeps the "
-        "total work linear in the length of the history.",
+        "The same as a ratio of the projection; the larger of the two counts. It keeps the work "
+        "linear in the history.",
         lambda value: ratio(value, _RATIO_ALLOWED),
     ),
     SettingSpec(
         "pin_tools",
         _NAMES_ALLOWED,
-        "Tools whose calls and results never change, by name or by kind: read, write, run, search, "
-        "other. None by default.",
+        "Tools whose calls and results are never edited, by name or by kind: read, write, run, "
+        "search, other.",
         _check_texts,
     ),
     SettingSpec(
         "pin_paths",
         _NAMES_ALLOWED,
-        "Files whose reads and writes never change, as patterns: * within one folder, ** across "
-        "folders. None by default; pin a plan or a specification.",
+        "Files whose reads and writes are never edited, as patterns: * within one folder, ** "
+        "across folders. A plan or a specification is worth a pin.",
         _check_texts,
     ),
     SettingSpec(
         "pin_calls",
         _NAMES_ALLOWED,
-        "Calls that never change, nor their results, by the id in the request. None by default; "
-        "for programs that know what must stay.",
+        "Single calls that are never edited, by the id in the request.",
         _check_texts,
     ),
     SettingSpec(
         "errors_verbatim",
         BOOLEAN_ALLOWED,
-        "Keeps the latest failure of an operation word for word until that operation succeeds. On "
-        "by default: an agent that forgets why something failed tries it again.",
+        "Keep the latest failure of an operation word for word until that operation succeeds. On "
+        "by default: an agent that forgets why something failed does it again.",
         boolean,
     ),
     SettingSpec(
         "trim_on_arrival",
         BOOLEAN_ALLOWED,
-        "Removes lines that are unlikely to be needed from runs, searches and long files before "
-        "the model has seen them, which breaks no cached prefix. Off by default: the model cannot "
-        "ask again for what it never saw.",
+        "Leave out lines of runs, searches and long files that will hardly be needed before the "
+        "model has seen them. This breaks no cache. Off by default: the model cannot miss what it "
+        "never saw, so it does not ask for it.",
         boolean,
     ),
     SettingSpec(
         "line_number_interval",
         _TOKENS_ALLOWED,
-        "Of the line numbers that a reading tool prints, one in this many stays, and the first and "
-        "the last (1: all). The default is 5: line numbers are a sixth of what Claude Code reads.",
+        "Interval of the line numbers that stay of those that a reading tool puts before each "
+        "line; 1 keeps all. By default every fifth: the others follow from these, and are a sixth "
+        "of what Claude Code reads.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "trim_kinds",
         _KINDS_ALLOWED,
-        "The kinds of content that trim_results cuts; default in the list stands for the default "
-        "kinds. By default all but code and listings, which are needed again too often.",
+        "Kinds of content that trim_results cuts to their shape. By default all but code and "
+        "listings, which are needed again too often.",
         lambda value: subset_of(value, (*CONTENTS, "other", DEFAULT), _KINDS_ALLOWED),
     ),
     SettingSpec(
         "budget",
         _BUDGET_ALLOWED,
-        "The most tokens a request may have. Unlimited by default: respool then makes the edits "
-        "that pay, and more only near the limit of the model's context window.",
+        "Maximum tokens of a whole request. Without one, respool cuts what pays, and more only "
+        "near the model's context window.",
         _check_budget,
     ),
     SettingSpec(
         "fold_over_chars",
         _FOLD_OVER_ALLOWED,
-        "The number of characters of calls and results over which all old ones fold into a "
-        "summary, even within the budget. Never by default: the model must ask for what folded.",
+        "Fold all old exchanges when calls and results exceed this many characters, even without a"
+        " budget.",
         _optional_whole_number(_FOLD_OVER_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "min_chars",
         _MIN_CHARS_ALLOWED,
-        "The number of characters from which a call or a result may be replaced or dropped. By "
-        "default each pass has its own limit, below which it saves little.",
+        "Minimum characters of a call or result before a pass replaces or drops it. By default "
+        "each pass has its own limit.",
         _optional_whole_number(_MIN_CHARS_ALLOWED),
         advanced=True,
     ),
     SettingSpec(
         "miss_penalty",
         _FACTOR_ALLOWED,
-        "The cost of a turn that misses something, as a multiple of the cost of asking again. A "
-        "larger number cuts less. With the default one turn in a hundred misses something.",
+        "How much more a miss counts than asking again costs. Larger cuts less. The default keeps "
+        "turns that miss something below about one in a hundred.",
         lambda value: factor(value, _FACTOR_ALLOWED),
     ),
     SettingSpec(
         "eager",
         BOOLEAN_ALLOWED,
-        "Makes every offered edit at once, even if it costs more than it saves. Off by default: "
-        "an edit makes the provider write the rest of the prompt to its cache again, so edits wait "
-        "until they pay.",
+        "Take every offer as soon as it is made, whatever the cache costs. Off by default: edits "
+        "wait until they pay.",
         boolean,
         advanced=True,
     ),
     SettingSpec(
         "advise",
         BOOLEAN_ALLOWED,
-        "Adds a line of advice to the newest result of an agent in a loop; the line stays. Off by "
-        "default: it adds text of respool's to a tool's result.",
+        "Tell an agent in a loop so, in one line at the end of its newest result. Off by default: "
+        "it puts respool's words into a tool's result.",
         boolean,
     ),
     SettingSpec(
         "cache_read_price",
         _PRICE_ALLOWED,
-        "The price of a token read from the provider's cache, as a multiple of a plain input "
-        "token. By default the listed price of the request's model.",
+        "Price of a token read from the provider's cache, in tokens of plain input. By default the"
+        " listed one of the model.",
         _check_price,
     ),
     SettingSpec(
         "cache_write_price",
         _PRICE_ALLOWED,
-        "The price of a token written to the provider's cache, as a multiple of a plain input "
-        "token. By default the listed price of the request's model, for the lifetime that its "
-        "cache breakpoints ask for.",
+        "Price of a token written to the provider's cache, in tokens of plain input. By default "
+        "the listed one, for the lifetime that the cache breakpoints ask for.",
         _check_price,
     ),
     SettingSpec(
         "rendering",
         f"one of {join_names(RENDERINGS)}",
-        "The form of tool history that goes out: calls; text, plain messages for a gateway or a "
-        "model that refuses calls; text-only, which also leaves out the tools; rfc013, plain "
-        "messages as RFC 013 words them. Calls by default: models know them best.",
+        "Form of the tool history: as calls; as text in plain messages, for gateways and models "
+        "that refuse calls (text-only also removes the tool definitions); or in the form of RFC "
+        "013.",
         lambda value: one_of(value, RENDERINGS),
     ),
 )

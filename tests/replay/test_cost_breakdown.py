@@ -39,7 +39,7 @@ def test_what_a_circle_cost(format: str) -> None:
     wasted = [
         at
         for at, (_, block) in enumerate(blocks)
-        if block.call in {"call_3_0", "call_4_0", "call_5_0"}
+        if block.call_id in {"call_3_0", "call_4_0", "call_5_0"}
     ]
     assert len(wasted) == 6
     assert one.tokens == sum(blocks[at][1].tokens for at in wasted)
@@ -88,7 +88,7 @@ def test_the_screen_says_it_in_a_sentence(capsys: pytest.CaptureFixture[str]) ->
     show_replay(replace(replay, circles=found))
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Agents went round in 2 circles in 1 session: 8 calls brought nothing new, 2,400 tokens, "
+        "Agents ran 2 loops in 1 session: 8 calls brought nothing new, 2,400 tokens, "
         "2.00 % of the bill. The detector would have spoken after 3.0 of 5.0 calls on average."
     ) in said
 

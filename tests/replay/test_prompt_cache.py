@@ -69,7 +69,7 @@ def test_a_prompt_is_the_same_however_it_came_about() -> None:
     grown.update(rows("abcd"), 0)
     grown.update(rows("abxy", marked="y"), 2)
     anew.update(rows("abxy", marked="y"), 0)
-    for name in ("chain", "sums", "positions", "marks"):
+    for name in ("chain", "sums", "positions", "breakpoints"):
         assert getattr(grown, name) == getattr(anew, name)
     assert grown.shared == 3  # the head, a and b
 

@@ -38,7 +38,7 @@ NOON = START.timestamp()
 @pytest.fixture
 def _always_processes(monkeypatch: pytest.MonkeyPatch):
     """Let even small input be worth a process."""
-    monkeypatch.setattr(runner, "SMALL", 0)
+    monkeypatch.setattr(runner, "MIN_PARALLEL_BYTES", 0)
 
 
 def replayed(files: Sequence[Path], wanted: RunRequest = WANTED, jobs: int = 1) -> RunResult:
@@ -98,11 +98,11 @@ class TestProcesses:
 
         def answer_and_kill(self: WorkerPool, worker: Any, file: Any, ask: Any) -> Any:
             answer = whole(self, worker, file, ask)
-            if ask.name == "s2" and answer.name == "YOURS":
+            if ask.name == "s2" and answer.name == "GRANTED":
                 os.kill(worker.process.pid, signal.SIGKILL)
             return answer
 
-        monkeypatch.setattr(WorkerPool, "_answer", answer_and_kill)
+        monkeypatch.setattr(WorkerPool, "_reply", answer_and_kill)
         files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3, 4, 5]) for name in "ab"]
         found = replayed(files, jobs=2)
         why = "session s2: the process at it was killed, as happens when memory runs out"
@@ -123,7 +123,7 @@ class TestProcesses:
                 os.kill(worker.process.pid, signal.SIGKILL)
             whole(self, worker, file)
 
-        monkeypatch.setattr(WorkerPool, "_give", give_and_kill)
+        monkeypatch.setattr(WorkerPool, "_assign", give_and_kill)
         files = [collection(tmp_path / f"{name}.jsonl.gz", [2, 3]) for name in "ab"]
         found = replayed(files, jobs=2)
         why = "the process at it was killed, as happens when memory runs out"
@@ -217,9 +217,7 @@ class TestWhatIsWanted:
         assert (lean.bill, lean.all_in, lean.breaks) == (whole.bill, whole.all_in, whole.breaks)
 
 
-def replayed_replay_twice(
-    *files: Path, wanted: RunRequest | None = None, jobs: int = 1
-) -> RunResult:
+def replayed_files(*files: Path, wanted: RunRequest | None = None, jobs: int = 1) -> RunResult:
     return replay_files(files, wanted or RunRequest(OPTIONS), jobs, lambda _: None)
 
 
@@ -258,7 +256,7 @@ class TestForks:
         longer = claude_code(tmp_path / "c.jsonl", 9, id="fork", start=START + timedelta(hours=1))
         fork = fork_of_claude_code(main, tmp_path / "a.jsonl", 9, longer)
         longer.unlink()
-        found = replayed_replay_twice(main, fork)
+        found = replayed_files(main, fork)
         assert requests(found) == [("one", 6), ("fork", 5)]
         assert found.duplicates == 4
         [note] = found.sessions[1].notes
@@ -269,8 +267,8 @@ class TestForks:
         longer = codex(tmp_path / "c.jsonl", 8)
         fork = fork_of_codex(main, tmp_path / "a.jsonl", 12, longer)
         longer.unlink()
-        alone, both = replayed_replay_twice(main), replayed_replay_twice(fork, main)
-        assert requests(replayed_replay_twice(fork)) == [("fork", 8)]
+        alone, both = replayed_files(main), replayed_files(fork, main)
+        assert requests(replayed_files(fork)) == [("fork", 8)]
         assert requests(both) == [("fork", 5), ("two", 6)]
         assert both.duplicates == 3
         assert both.sessions[1].started == alone.sessions[0].started
@@ -279,24 +277,24 @@ class TestForks:
         one, other = (codex(tmp_path / f"{name}.jsonl", 6, id=name) for name in "ab")
         asked = other.read_text().replace("Please", "Kindly").replace("output_text", "text")
         other.write_text(asked.replace("src/", "lib/"))
-        assert replayed_replay_twice(one, other).duplicates == 0
+        assert replayed_files(one, other).duplicates == 0
 
     def test_what_was_said_again_only_looks_alike(self, tmp_path: Path):
         """The same words at another time were sent, and paid for, again."""
         one = claude_code(tmp_path / "a.jsonl", 3, id="one")
         two = claude_code(tmp_path / "b.jsonl", 3, id="one", start=START + timedelta(hours=1))
         other = claude_code(tmp_path / "c.jsonl", 3, id="other")
-        found = replayed_replay_twice(one, two, other)
+        found = replayed_files(one, two, other)
         assert (found.duplicates, len(found.sessions)) == (0, 3)
 
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_on_any_number_of_processes(
         self, tmp_path: Path, jobs: int, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(runner, "SMALL", 0)
+        monkeypatch.setattr(runner, "MIN_PARALLEL_BYTES", 0)
         main = claude_code(tmp_path / "b.jsonl", 6)
         longer = claude_code(tmp_path / "c.jsonl", 9)
-        found = replayed_replay_twice(main, longer, jobs=jobs)
+        found = replayed_files(main, longer, jobs=jobs)
         assert requests(found) == [("one", 6), ("one", 3)]
 
 
@@ -305,7 +303,7 @@ class TestCopies:
         main = claude_code(tmp_path / "a.jsonl", 3)
         copy = tmp_path / "copy.jsonl"
         copy.symlink_to(main)
-        found = replayed_replay_twice(main, copy)
+        found = replayed_files(main, copy)
         assert requests(found) == [("one", 3)]
         [left] = found.skipped
         assert left.source == str(copy)
@@ -316,7 +314,7 @@ class TestCopies:
         longer = claude_code(tmp_path / "b.jsonl", 9)
         last = records(main)[-1]["timestamp"]
         after = START.fromisoformat(last).timestamp() + 1
-        found = replayed_replay_twice(main, longer, wanted=RunRequest(OPTIONS, since=after))
+        found = replayed_files(main, longer, wanted=RunRequest(OPTIONS, since=after))
         assert (requests(found), found.duplicates, found.unselected) == ([("one", 9)], 0, 1)
 
     def test_is_said_on_the_screen_and_in_json(self, tmp_path: Path):

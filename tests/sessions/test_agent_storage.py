@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.providers.registry import CODECS, check_request
+from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import inspect_log, opencode, openhands, transcript_file
 from respool.sessions.readers import READERS, find_transcripts, read_file, transcripts_below
 from respool.sessions.session import RecordedSession, Skipped, Usage
@@ -122,7 +122,7 @@ class TestOpencode:
     def test_a_session_that_does_not_fit_is_named_and_the_rest_is_read(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(opencode, "LARGEST_CONVERSATION", 150)
+        monkeypatch.setattr(opencode, "MAX_CONVERSATION_BYTES", 150)
         (sub, skipped) = read_file(database(tmp_path / "opencode.db"), READERS)
         assert isinstance(sub, RecordedSession)
         assert sub.id == "ses_2"
@@ -217,7 +217,7 @@ class TestInspect:
         with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as log:
             log.writestr("samples/broken.json", "{")
             log.writestr("samples/large.json", json.dumps("x" * 10_000))
-        monkeypatch.setattr(inspect_log, "LARGEST_DOCUMENT", 5_000)
+        monkeypatch.setattr(inspect_log, "MAX_DOCUMENT_BYTES", 5_000)
         *whole, broken, large = read_file(path, READERS)
         assert all(isinstance(one, RecordedSession) for one in whole)
         assert isinstance(broken, Skipped)
@@ -337,7 +337,7 @@ class TestOpenHands:
         assert [sent.cut for sent in session.requests] == [2, 5, 7]
         first = session.requests[0]
         assert (first.usage, first.model) == (Usage(10, 60, 30, 0, 7), "gpt-x")
-        codec = CODECS[session.format]
+        codec = PROVIDERS[session.format].codec
         found = check_request(codec, session.messages[: session.requests[-1].cut], None)
         assert [problem for problem in found if problem.severity == "error"] == []
 
@@ -398,7 +398,7 @@ class TestOpenHands:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         path = conversation(tmp_path, EVENTS)
-        monkeypatch.setattr(transcript_file, "LARGEST_CONVERSATION", 900)
+        monkeypatch.setattr(transcript_file, "MAX_CONVERSATION_BYTES", 900)
         found = list(read_file(path, READERS))
         assert isinstance(found[-1], Skipped)
         assert found[-1].reason == "its files have more than 900 bytes"

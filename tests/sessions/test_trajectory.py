@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respool.providers.registry import CODECS, check_request
+from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import trajectory
 from respool.sessions.readers import READERS, read_file, transcripts_below
 from respool.sessions.session import RecordedRequest, RecordedSession, Skipped, Usage
@@ -85,7 +85,7 @@ def test_a_conversation_in_any_format(
     assert (session.agent, session.id, session.format) == ("trajectory", "run", format)
     assert session.messages == history
     assert [sent.cut for sent in session.requests] == cuts
-    codec = CODECS[session.format]
+    codec = PROVIDERS[session.format].codec
     for sent in session.requests:
         found = check_request(codec, session.messages[: sent.cut], None)
         assert [problem for problem in found if problem.severity == "error"] == []
@@ -146,7 +146,7 @@ def test_a_conversation_may_be_a_line(tmp_path: Path):
     runs = [{"id": "a", "messages": CHAT}, {"score": 1, "messages": GEMINI}, {"messages": []}]
     path.write_text("".join(json.dumps(run) + "\n" for run in runs))
     first, second, skipped = of(path)
-    assert skipped.why == "no conversation is in 1 of its records; the rest was read"
+    assert skipped.reason == "no conversation is in 1 of its records; the rest was read"
     assert (first.id, first.format) == ("a", "openai-chat")
     assert (second.id, second.format) == ("runs:1", "gemini")
 
@@ -159,7 +159,7 @@ def test_other_documents_are_no_conversation(tmp_path: Path, value: Any):
 
 def test_a_history_that_is_of_no_format_is_named(tmp_path: Path):
     (skipped,) = of(written(tmp_path, {"messages": [{"role": "human", "content": "x"}] * 3}))
-    assert "conversation run: " in skipped.why
+    assert "conversation run: " in skipped.reason
 
 
 @given(st.lists(arbitrary_json(), max_size=4), st.sampled_from(["messages", "traj", None]))

@@ -87,7 +87,7 @@ class TestWhatIsWholeIsRead:
         assert said == f"{why}; the rest was read"
 
     def test_a_line_beyond_the_longest(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(transcript_file, "LONGEST_LINE", 2_000)
+        monkeypatch.setattr(transcript_file, "MAX_LINE_BYTES", 2_000)
         content = WHOLE + lines(user(1, "x" * 3_000)) + lines(user(2))
         (session,), (said,) = read(written(tmp_path, content))
         assert said == "1 line is longer than 2,000 bytes and left out"
@@ -96,7 +96,7 @@ class TestWhatIsWholeIsRead:
     def test_a_line_much_longer_than_what_is_read_at_once(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(transcript_file, "LONGEST_LINE", 100_000)
+        monkeypatch.setattr(transcript_file, "MAX_LINE_BYTES", 100_000)
         monkeypatch.setattr(transcript_file, "_CHUNK", 1_000)
         content = lines(user(0, "x" * 90_000), answer(0), user(1, "y" * 500_000), user(2))
         (session,), (said,) = read(written(tmp_path, content))
@@ -130,7 +130,7 @@ class TestNothingIsHeldThatDoesNotFit:
     def test_a_conversation_beyond_the_largest(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(transcript_file, "LARGEST_CONVERSATION", 5_000)
+        monkeypatch.setattr(transcript_file, "MAX_CONVERSATION_BYTES", 5_000)
         many = [made for n in range(20) for made in (user(n, "x" * 300), answer(n))]
         assert read(written(tmp_path, lines(*many))) == (
             [],
@@ -140,7 +140,7 @@ class TestNothingIsHeldThatDoesNotFit:
     def test_conversations_that_fit_are_read_however_many_there_are(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(transcript_file, "LARGEST_CONVERSATION", 5_000)
+        monkeypatch.setattr(transcript_file, "MAX_CONVERSATION_BYTES", 5_000)
         end = {"type": "system", "subtype": "compact_boundary", "sessionId": "s"}
         many = [made for n in range(20) for made in (user(n, "x" * 300), answer(n), end)]
         told, said = read(written(tmp_path, lines(*many)))
@@ -150,7 +150,7 @@ class TestNothingIsHeldThatDoesNotFit:
     def test_a_request_log_may_be_longer_than_one_conversation(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(transcript_file, "LARGEST_CONVERSATION", 2_000)
+        monkeypatch.setattr(transcript_file, "MAX_CONVERSATION_BYTES", 2_000)
         turns = [{"role": "system", "content": "x" * 100}]
         bodies: list[Any] = []
         for number in range(30):
@@ -164,15 +164,15 @@ class TestNothingIsHeldThatDoesNotFit:
     def test_a_document_beyond_the_largest(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
     ):
-        monkeypatch.setattr(transcript_file, "LARGEST_DOCUMENT", 1_000)
+        monkeypatch.setattr(transcript_file, "MAX_DOCUMENT_BYTES", 1_000)
         content = json.dumps([{"role": "user", "content": "x" * 2_000}]).encode()
         packed = gzip.compress(content, mtime=0) if name.endswith("gz") else content
         _, (said,) = read(written(tmp_path, packed, name))
         assert said == "it is one JSON value of more than 1,000 bytes"
 
     def test_a_file_that_unpacks_without_end(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(transcript_file, "LARGEST_UNPACKED", 1_000_000)
-        monkeypatch.setattr(transcript_file, "LONGEST_LINE", 100_000)
+        monkeypatch.setattr(transcript_file, "MAX_UNPACKED_BYTES", 1_000_000)
+        monkeypatch.setattr(transcript_file, "MAX_LINE_BYTES", 100_000)
         monkeypatch.setattr(transcript_file, "_CHUNK", 10_000)
         path = written(tmp_path, gzip.compress(WHOLE + b" " * 5_000_000, mtime=0), "a.jsonl.gz")
         (session,), said = read(path)
@@ -304,8 +304,8 @@ def test_lines_are_those_of_the_content_however_it_is_cut(
     expected = [value for value in decoded if value is not None]
     with pytest.MonkeyPatch.context() as patch, transcript_file.open_regular(path) as stream:
         patch.setattr(transcript_file, "_CHUNK", chunk)
-        patch.setattr(transcript_file, "HEAD", 8)
-        patch.setattr(transcript_file, "LONGEST_LINE", longest)
+        patch.setattr(transcript_file, "HEAD_BYTES", 8)
+        patch.setattr(transcript_file, "MAX_LINE_BYTES", longest)
         contents = transcript_file.TranscriptFile(path, stream)
         assert contents.head == whole[:8]
         assert list(contents.records(bounded=True)) == expected

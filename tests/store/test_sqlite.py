@@ -538,7 +538,7 @@ class TestReproductions:
     def test_are_bounded_in_size_and_in_number(
         self, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
     ):
-        monkeypatch.setattr(record_tables, "MOST_BYTES", 100)
+        monkeypatch.setattr(record_tables, "MAX_REJECTED_BYTES", 100)
         store.add_rejected(case(request=b"x" * 101, sent=b"y" * 100, error="e" * 100_000))
         (kept,) = store.rejected_requests(None)
         assert (kept.request, len(kept.sent), len(kept.error)) == (b"", 100, 20_000)

@@ -220,7 +220,7 @@ for number in range(2, 3_000):
     try:
         store.keep(OWNER, "c1", by_ref(text_of(number, 300)))
     except StoreUnavailable as error:
-        why = error.why
+        why = error.reason
         break
     kept = number
 if sys.argv[2]:

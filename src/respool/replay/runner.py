@@ -230,7 +230,7 @@ def replay_files(
         kept.abandon(file, 0, why)
         kept.finish_file(file)
     _process_files(replace(request, duplicates=twice), jobs, kept)
-    return replace(kept.result(), twice=sum(len(one.requests) for one in twice.values()))
+    return replace(kept.result(), duplicates=sum(len(one.requests) for one in twice.values()))
 
 
 def _process_files(request: RunRequest, jobs: int, collector: OutcomeCollector) -> None:
