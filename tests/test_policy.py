@@ -378,7 +378,7 @@ class TestToml:
             Policy.from_toml(tmp_path / "respool.toml")
 
     def test_reads_a_byte_order_mark(self, tmp_path: Path):
-        (tmp_path / "respool.toml").write_bytes(b"\xef\xbb\xbfcap = 1\r\n")
+        (tmp_path / "respool.toml").write_bytes(b"\xef\xbb\xbfcap_chars = 1\r\n")
         assert Policy.from_toml(tmp_path / "respool.toml").cap_chars == 1
 
     def test_a_pyproject_named_on_purpose_must_speak_of_respool(self, tmp_path: Path):
