@@ -64,7 +64,7 @@ def _setting_row(setting: SettingSpec) -> tuple[str, str, str, str]:
     allowed = allowed.replace(f" to {MAX_VALUE:,}", " on").replace(
         " (in the environment also on or off)", ""
     )
-    return _code(setting.name), _code(_default(setting.name)), allowed, setting.reason
+    return _code(setting.name), _code(_default(setting.name)), allowed, setting.description
 
 
 def _default(name: str) -> str:
