@@ -7,7 +7,7 @@ all other long ones of the same files; with --all, every session of the corpus i
 counting. "taken" is with every offer taken as soon as it is made, "free" only with those on results
 that were not sent yet, so that no sent prefix ever breaks. Behind the table of all passes, one for
 each pass tells what it cut, by kind and age, and what of it was needed later (see needed.py).
---json prints all figures as one line of JSON, --markdown the tables of docs/passes.md.
+--json prints all figures as one line of JSON, --markdown the tables of bench/RESULTS.md.
 """
 
 from __future__ import annotations

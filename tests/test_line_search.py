@@ -88,7 +88,7 @@ def test_steps_that_are_forgotten_are_worked_out_again(monkeypatch: pytest.Monke
         assert finds(text) == (re.search("a+b*c|d", text) is not None)
 
 
-# RE2 differs in all of these, so it does not take this place (docs/dependencies.md).
+# RE2 differs in all of these, so it does not take this place (docs/reference/dependencies.md).
 @pytest.mark.parametrize(
     ("pattern", "found", "missed"),
     [

@@ -6,7 +6,8 @@
     [respool: 412 lines left out, read again by call toolu_09; safe to run again; ref 5kq7…]
 
 Where a text is cut in several places, `[… 37 lines]` stands in each, and one marker at its end.
-docs/markers.md has the grammar. A text is taken for shaped only if a whole line of it parses.
+docs/reference/markers.md has the grammar. A text counts as shaped only if a whole line of it
+parses.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Token counts and pixel sizes of images and documents, from their headers alone.
 
-Providers charge by size in pixels or by page. The rules are their published ones (docs/tokens.md);
-media that cannot be parsed count as a documented default.
+Providers charge by size in pixels or by page. The rules are their published ones; media that
+cannot be parsed count as a default (docs/reference/prices.md).
 """
 
 from __future__ import annotations

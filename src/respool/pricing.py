@@ -71,8 +71,8 @@ def _find_terms(format: str, name: str) -> CacheTerms:
 # How each kind of cache works, whichever model it serves. Google states no lifetime for its
 # implicit cache; "a few minutes" is said of it, and the shortest of the others' is taken for that.
 # OpenAI may keep an entry for up to a day; what is usual counts, for on recorded sessions an epoch
-# after a pause pays even where the cache is still there (docs/prices.md). A mark that somebody else
-# sets asks for an hour at the most.
+# after a pause pays even where the cache is still there (bench/RESULTS.md). A cache breakpoint that
+# somebody else sets asks for an hour at the most.
 _TERMS_BY_CACHE: dict[CacheKind, CacheTerms] = {
     "marks": CacheTerms(
         cache="marks", write=1.25, write_1h=2.0, lifetime=300, longest=3_600, look_back=20

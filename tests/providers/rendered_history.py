@@ -1,7 +1,7 @@
 """Parser of rendered histories: the tool record, and the texts around it.
 
-Written from docs/rendering.md and not from the code that writes: lines lead up to a text, fences
-hold it, and nothing between them is looked at.
+Written from docs/reference/rendering.md and not from the code that writes: lines lead up to a
+text, fences hold it, and nothing between them is parsed.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def mcp(store_file: str | None) -> None:
     """Let an agent expand originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
-    Claude Code: claude mcp add respool -- respool mcp. For others: docs/mcp.md.
+    Claude Code: claude mcp add respool -- respool mcp. For others: docs/operate/mcp.md.
     """
     try:
         from ..mcp_server.server import serve_stdio  # lazily: no other command needs the SDK

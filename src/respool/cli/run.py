@@ -197,7 +197,7 @@ def _end_line(
             f"{pluralize(warnings.count, 'warning')}, the last: {warnings.last.rstrip('.')}"
         )
     if not totals.requests and setup.applied:
-        told.append("it may be told elsewhere where to go: docs/run.md")
+        told.append("it may be told elsewhere where to go: docs/start/run.md")
     if totals.requests:
         told.append(f"the dashboard was at {address}, and respool serve shows it again")
     return "; ".join(told)

@@ -1,7 +1,7 @@
 """Forecast model: weights, rates of lines, and the risk of an offer.
 
 Two numbers per line: how many later turns will need the line as such, and how many will need one of
-the names that occur only in it. docs/forecast.md describes the fit of the weights.
+the names that occur only in it. docs/how/forecast.md describes the fit of the weights.
 """
 
 from __future__ import annotations

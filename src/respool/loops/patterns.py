@@ -39,7 +39,7 @@ class LoopLimits(Struct, frozen=True):
     """The call counts after which the detector advises, insists and stops.
 
     Two equal calls are normal: a check, a flaky test. A loop begins with the third that shows
-    nothing new (docs/loops.md has the measurements).
+    nothing new (bench/RESULTS.md has the measurements).
     """
 
     advise: int = 3

@@ -49,7 +49,7 @@ PASSES: tuple[Pass, ...] = (
 )
 
 # Passes that run only where a policy names them: what they cut is seldom worth its risk, or is
-# prose; docs/passes.md has figures. Of all others the planner takes what pays.
+# prose; bench/RESULTS.md has figures. Of all others the planner takes what pays.
 OPT_IN: frozenset[str] = frozenset({"repeated_calls", "squeeze_prose"})
 
 __all__ = [

@@ -23,7 +23,7 @@ from .base import View, acts, units_at_doubled_age
 
 MIN_CHARS: Final = 800  # characters; of shorter results nothing worth having can go
 _MIN_SAVED_TOKENS: Final = 20  # tokens
-# Of what arrives: by replay of recorded sessions (docs/presets.md).
+# Of what arrives: by replay of recorded sessions (bench/RESULTS.md).
 _MIN_FILE_CHARS: Final = 2_000  # characters of a file that was read whole
 _MIN_RANGE_CHARS: Final = 12_000  # of some lines of one, or a diff: shorter, it comes as asked for
 _UNSEEN_RISK_FACTOR: Final = 1.5  # times as much is feared for what the model has never seen
