@@ -12,7 +12,7 @@ from msgspec import Struct
 import respool
 
 from ..markers import find_marker
-from ..providers.registry import CODECS
+from ..providers.registry import PROVIDERS
 from ..transcript import Part
 from .console import Table, show
 from .explain import explanation
@@ -29,7 +29,7 @@ DEMO_POLICY = respool.Policy(
 
 _MAX_LINE_CHARS = 64  # characters of a part
 _CONTEXT_LINES = 3  # lines shown on each side of a marker
-_CODEC = CODECS["anthropic"]
+_CODEC = PROVIDERS["anthropic"].codec
 
 
 class _MessageList(Struct):

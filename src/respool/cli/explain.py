@@ -15,7 +15,7 @@ from ..engine import build_compaction as compaction_of
 from ..errors import PassedThrough, UnreadableRequest
 from ..facts import Facts
 from ..markers import reference
-from ..providers.registry import CODECS
+from ..providers.registry import PROVIDERS
 from ..report import Report
 from ..wire.base import FormatName
 from .console import Table, pluralize, show
@@ -189,7 +189,7 @@ def _trace_table(report: respool.Report) -> Table:
 
 
 def _history_field(report: respool.Report) -> str:
-    return CODECS[cast(FormatName, report.format)].history_field
+    return PROVIDERS[cast(FormatName, report.format)].codec.history_field
 
 
 def _original_refs(edit: Edit, folded: FoldedRequest | None) -> list[str]:

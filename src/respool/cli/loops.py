@@ -12,13 +12,13 @@ from msgspec import Struct
 from ..errors import PassedThrough, RespoolError
 from ..loops import Loop, find_loops
 from ..loops.detector import index_history
-from ..providers.registry import CODECS
+from ..providers.base import Codec
+from ..providers.registry import PROVIDERS
 from ..providers.tool_definitions import tool_definitions
 from ..sessions.readers import READERS, UNKNOWN_AGENT, read_file
 from ..sessions.session import RecordedSession, Skipped
 from ..tokens import counter_for, part_tokens
 from ..tools import Tools
-from ..wire.base import Codec
 from ..wire.body import read_body
 from ..wire.detect import detect_format
 from ..wire.json import JSON
@@ -167,13 +167,13 @@ def _read_sessions(file: str) -> Iterator[RecordedSession | Skipped]:
 def _scan_session(session: RecordedSession, tools: Tools) -> _Scan:
     models = (sent.model for sent in session.requests if sent.model)
     name = f"{session.id} ({session.segment})" if session.segment else session.id
-    codec, model = CODECS[session.format], next(models, None)
+    codec, model = PROVIDERS[session.format].codec, next(models, None)
     return _scan_messages(name, codec, model, session.messages, tools, {})
 
 
 def _scan_request(file: str, format: str | None, tools: Tools) -> _Scan:
     body = read_body(read_input(file))
-    codec = CODECS[detect_format(body, format, allow_server_held=True)]
+    codec = PROVIDERS[detect_format(body, format, allow_server_held=True)].codec
     fields = body.fields or {}
     model = fields.get("model")
     messages = [body.message(at) for at in range(len(body))]
