@@ -41,7 +41,7 @@ class Run(NamedTuple):
 def indexed(*runs: Run) -> TranscriptIndex:
     index = TranscriptIndex()
     for number, run in enumerate(runs):
-        index.add_unit((2 * number, 2 * number + 2), run.model, run.answers, run.locked)
+        index.add_unit((2 * number, 2 * number + 2), run.model, run.answers, locked=run.locked)
     return index
 
 
@@ -220,12 +220,12 @@ def test_a_copy_grows_apart() -> None:
     first = indexed(Run([call("a"), call("b")], [result("b")]))
     kept = first.freeze()
     second = first.copy()
-    second.add_unit((2, 4), [plain()], [result("a")], False)
+    second.add_unit((2, 4), [plain()], [result("a")], locked=False)
     assert first.freeze() == kept
-    first.add_unit((2, 4), [call("c")], [result("c")], False)
+    first.add_unit((2, 4), [call("c")], [result("c")], locked=False)
     assert pairs(second) == [(0, 4), (1, 2)]
     assert pairs(first) == [(0, None), (1, 2), (3, 4)]
-    first.add_unit((4, 6), [], [result("a")], False)
+    first.add_unit((4, 6), [], [result("a")], locked=False)
     assert pairs(first)[0] == (0, 5)
     assert second.exchange_of == [0, 1, 1, -1, 0]
 
@@ -243,7 +243,7 @@ def test_a_copy_of_a_state_shares_nothing_that_grows() -> None:
 def test_a_transcript_is_as_it_was_when_it_was_frozen() -> None:
     index = indexed(Run([call("a")]))
     before = index.freeze()
-    index.add_unit((2, 4), [], [result("a")], False)
+    index.add_unit((2, 4), [], [result("a")], locked=False)
     assert isinstance(before, Transcript)
     assert before.exchanges[0].result is None
     assert len(before.parts) == 1
@@ -255,7 +255,9 @@ def test_refs_read_like_places() -> None:
 
 
 def index_of(format: str, history: list[Any]) -> TranscriptIndex:
-    return fold_request(history, format, Policy(), Facts(), None).state.index
+    return fold_request(
+        history, format=format, policy=Policy(), facts=Facts(), memo=None
+    ).state.transcript
 
 
 def told(index: TranscriptIndex) -> list[tuple[str, str]]:

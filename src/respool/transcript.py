@@ -120,6 +120,7 @@ class TranscriptIndex:
         self.units: list[Unit] = []
         self.exchange_of: list[int] = []
         self.results: list[int] = []
+        self.first_user = (-1, -1)  # the parts of the first user message; -1: none yet
         self._by_id: dict[str, deque[int]] = {}  # call id -> ordinals still unanswered
 
     def copy(self) -> TranscriptIndex:
@@ -130,6 +131,7 @@ class TranscriptIndex:
         twin.units = self.units.copy()
         twin.exchange_of = self.exchange_of.copy()
         twin.results = self.results.copy()
+        twin.first_user = self.first_user
         twin._by_id = {id: ordinals.copy() for id, ordinals in self._by_id.items()}
         return twin
 
@@ -153,6 +155,7 @@ class TranscriptIndex:
         rows: tuple[int, int],
         model: Iterable[Part],
         answers: Iterable[Part],
+        *,
         locked: bool,
         keeps_reasoning: bool = False,
     ) -> Unit:
@@ -171,7 +174,19 @@ class TranscriptIndex:
         loose = () if keeps_reasoning else tuple(reasoning)
         unit = Unit(rows, (first, len(self.parts)), answered_from, tuple(ordinals), loose, locked)
         self.units.append(unit)
+        if self.first_user[0] < 0:
+            self.first_user = self._find_first_user(first)
         return unit
+
+    def _find_first_user(self, start: int) -> tuple[int, int]:
+        """The parts of the first user message from this part on."""
+        for position in range(start, len(self.parts)):
+            if self.parts[position].speaker == "user":
+                row, end = self.parts[position].ref.row, position
+                while end < len(self.parts) and self.parts[end].ref.row == row:
+                    end += 1
+                return position, end
+        return -1, -1
 
     def _add_part(
         self, part: Part, ordinals: list[int], reasoning: list[int], strays: list[int]

@@ -46,9 +46,9 @@ class PartChange(Struct, frozen=True):
 
 def list_changes(folded: FoldedRequest, history: str) -> Iterator[PartChange]:
     """Every part that edits change or take out, in the order of the history."""
-    parts = folded.state.index.parts
+    parts = folded.state.transcript.parts
     for edit in edits_in_force(folded.state):
-        for position in sorted(touched_parts(edit, folded.state.index)):
+        for position in sorted(touched_parts(edit, folded.state.transcript)):
             part = parts[position]
             before, after = part.text, _text_after(edit)
             if isinstance(edit, Advise):

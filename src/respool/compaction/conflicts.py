@@ -15,6 +15,7 @@ def _saved_tokens(offer: Offer) -> float:
 
 def choose_compatible(
     offers: Iterable[Offer],
+    *,
     edits: Mapping[int, Edit],
     claimed: Collection[int],
     dependencies: Collection[int],

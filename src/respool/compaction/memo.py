@@ -100,7 +100,7 @@ class Memo:
         return len(self._entries) > self._max_states or self._bytes > self._max_bytes
 
     def _count(self, state: State) -> None:
-        shared = self._shared.setdefault(id(state.ledger), _SharedSize())
+        shared = self._shared.setdefault(id(state.analysis.ledger), _SharedSize())
         before = shared.size
         _update_shared_size(shared, state)
         self._bytes += _own_bytes(state) + shared.size - before
@@ -110,7 +110,7 @@ class Memo:
         entry = self._entries.pop(key, None) if key is not None else None
         if entry is None:
             return
-        conversation = id(entry.state.ledger)
+        conversation = id(entry.state.analysis.ledger)
         shared = self._shared[conversation]
         shared.states -= 1
         self._bytes -= _own_bytes(entry.state)
@@ -121,31 +121,33 @@ class Memo:
 
 def _own_bytes(state: State) -> int:
     """Bytes that no other state of its conversation holds."""
-    return _BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.index.parts)
+    return _BYTES_PER_STATE + _BYTES_PER_POSITION * len(state.transcript.parts)
 
 
 def _update_shared_size(shared: _SharedSize, state: State) -> None:
     """Bring the size up to date: with each state its new texts, now and then all of it."""
-    parts = state.index.parts
+    parts = state.transcript.parts
     shared.since += 1
     if (
-        shared.epochs == state.epochs
+        shared.epochs == state.evaluation.epochs
         and shared.since < _RECOUNT_INTERVAL
         and shared.parts <= len(parts)
     ):
         shared.size += _text_bytes(parts[shared.parts :])
     else:
-        shared.size, shared.epochs, shared.since = _shared_bytes(state), state.epochs, 0
+        shared.size, shared.epochs, shared.since = _shared_bytes(state), state.evaluation.epochs, 0
     shared.parts = len(parts)
 
 
 def _shared_bytes(state: State) -> int:
     """Bytes of texts, indexes and offers, which all states of a conversation share."""
-    waiting = (offer.edit for offers in state.pool.values() for offer in offers)
-    edits = _edit_bytes([*waiting, *state.edits.values()])
-    encoded = sum(map(len, state.encoded.values())) + sum(map(len, state.ended.values()))
-    known = state.ledger.lines.size_bytes + state.mentions.size_bytes
-    return _text_bytes(state.index.parts) + edits + encoded + known
+    waiting = (offer.edit for offers in state.evaluation.waiting.values() for offer in offers)
+    edits = _edit_bytes([*waiting, *state.edits.by_part.values()])
+    encoded = sum(map(len, state.rendered.encoded.values())) + sum(
+        map(len, state.rendered.encoded_at_end.values())
+    )
+    known = state.analysis.ledger.lines.size_bytes + state.analysis.mentions.size_bytes
+    return _text_bytes(state.transcript.parts) + edits + encoded + known
 
 
 def _text_bytes(parts: Sequence[Part]) -> int:

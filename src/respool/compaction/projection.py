@@ -18,15 +18,17 @@ from ..transcript import Part, TranscriptIndex
 from ..wire.base import NewMessage, Piece, RequestBody, SourceRun, split_run
 from ..wire.json import JSON
 from ..wire.message_identity import count_breakpoints
-from .state import Context, RepairedStep, RowChanges, SettledRows, State
+from .context import Context
+from .row_cache import RowChanges, SettledRows
+from .state import RepairedStep, State
 
 
 def row_changes(state: State) -> dict[int, RowChanges]:
     """The edits in force by row, sorted out anew only when there are others."""
-    outgoing = state.rendered
+    outgoing = state.rendered.shared
     if outgoing.changes is None:
         changes = group_changes(state)
-        outgoing.variable_rows = frozenset(_find_variable_rows(changes, state.index.parts))
+        outgoing.variable_rows = frozenset(_find_variable_rows(changes, state.transcript.parts))
         outgoing.rows_before_removed = frozenset(
             row - 1 for row, one in changes.items() if one.removed
         )
@@ -38,26 +40,28 @@ def group_changes(state: State) -> dict[int, RowChanges]:
     """The edits in force, sorted by the rows they touch."""
     found: defaultdict[int, RowChanges] = defaultdict(RowChanges)
     gone: set[int] = set()
-    for edit in state.edits.values():
+    for edit in state.edits.by_part.values():
         match edit:
             case Replace():
                 found[edit.ref.row].replaced += (edit,)
             case PlaceBreakpoint():
                 found[edit.ref.row].marked += (edit,)
             case DropExchange():
-                gone.update(touched_parts(edit, state.index))
-                _mark_unbound(found, state.index, state.index.exchanges[edit.exchange].unit)
+                gone.update(touched_parts(edit, state.transcript))
+                _mark_unbound(
+                    found, state.transcript, state.transcript.exchanges[edit.exchange].unit
+                )
             case DropReasoning():
-                gone.update(touched_parts(edit, state.index))
-                _mark_unbound(found, state.index, edit.unit)
+                gone.update(touched_parts(edit, state.transcript))
+                _mark_unbound(found, state.transcript, edit.unit)
             case Advise():  # stands beside these
                 continue
             case _:
                 assert_never(edit)
-    for advice in state.advice.values():
+    for advice in state.edits.advice.values():
         found[advice.ref.row].advised += (advice,)
     for position in sorted(gone):
-        part = state.index.parts[position]
+        part = state.transcript.parts[position]
         found[part.ref.row].removed += (part,)
     return dict(found)
 
@@ -83,7 +87,7 @@ def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, n
 
 
 def repaired_rows(
-    body: RequestBody, state: State, setting: Context, rebuilt: Collection[int]
+    body: RequestBody, state: State, context: Context, rebuilt: Collection[int]
 ) -> tuple[dict[int, JSON], set[int]]:
     """Rows that repair changed, and those among them that each request may spell in its own way.
 
@@ -92,23 +96,23 @@ def repaired_rows(
     """
     rows: dict[int, JSON] = {}
     varying: set[int] = set()
-    marked = body.breakpoint_rows() if state.mended else ()
-    for record in state.mended:
+    marked = body.breakpoint_rows() if state.repairs.steps else ()
+    for record in state.repairs.steps:
         first = bisect_left(marked, record.at)
         carries = first < len(marked) and marked[first] < record.at + record.length
-        known = all(row in state.encoded and row not in rebuilt for row in record.changed)
+        known = all(row in state.rendered.encoded and row not in rebuilt for row in record.changed)
         varies = carries or record.is_variable
-        changed = record.changed if known and not varies else _repair_again(body, record, setting)
+        changed = record.changed if known and not varies else _repair_again(body, record, context)
         rows.update(changed)
         if varies:
             varying.update(changed)
     return rows, varying
 
 
-def _repair_again(body: RequestBody, record: RepairedStep, setting: Context) -> dict[int, JSON]:
+def _repair_again(body: RequestBody, record: RepairedStep, context: Context) -> dict[int, JSON]:
     messages = [body.message(at) for at in range(record.at, record.at + record.length)]
-    step = Step(messages, record.at, record.split)
-    mended = setting.repairer.repair_step(step, record.seen, setting.fields)
+    step = Step(messages, record.at, record.model_count)
+    mended = context.provider.repairer.repair_step(step, record.rule_state, context.fields)
     return {
         record.row + offset: row.message
         for offset, row in enumerate(mended.rows if mended else ())
@@ -142,28 +146,28 @@ _SEAM_ROWS = 2  # untouched rows: one may be joined to what is before, the next 
 _MIN_SETTLED_ROWS = 32  # rows that are settled at once where every other one is touched
 
 
-def project(body: RequestBody, state: State, setting: Context) -> tuple[list[Piece], list[Repair]]:
+def project(body: RequestBody, state: State, context: Context) -> tuple[list[Piece], list[Repair]]:
     """The output's messages in order, and what the end of the history needed."""
-    projection = _Projector(body, state, setting)
+    projection = _Projector(body, state, context)
     pieces = projection.pieces()
-    if not setting.policy.repair:
+    if not context.policy.repair:
         return pieces, []
-    pieces, limited = projection.limit_breakpoints(pieces, setting)
-    ended = [one.with_source_place(state.sources) for one in projection.ending.repairs]
+    pieces, limited = projection.limit_breakpoints(pieces, context)
+    ended = [one.with_source_place(state.repairs.sources) for one in projection.ending.repairs]
     return pieces, [*ended, *limited]
 
 
 class _Projector:
     """One request's rows on their way out."""
 
-    def __init__(self, body: RequestBody, state: State, setting: Context) -> None:
+    def __init__(self, body: RequestBody, state: State, context: Context) -> None:
         self._body = body
         self._state = state
-        self._codec = setting.codec
+        self._codec = context.codec
         self._changes = row_changes(state)
-        self._spelled_anew: Collection[int] = state.rendered.variable_rows
-        self._before_gone = state.rendered.rows_before_removed
-        self._place_own_breakpoint(setting)
+        self._spelled_anew: Collection[int] = state.rendered.shared.variable_rows
+        self._before_gone = state.rendered.shared.rows_before_removed
+        self._place_own_breakpoint(context)
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
         self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
@@ -171,20 +175,22 @@ class _Projector:
         self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
         self._marked = set(body.breakpoint_rows())
         rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
-        self._repaired, self._varying = repaired_rows(body, state, setting, rebuilt)
-        self.ending = self._end(setting) if setting.policy.repair else EndRepair()
+        self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
+        self.ending = self._end(context) if context.policy.repair else EndRepair()
         if not self._repaired.keys().isdisjoint(self.ending.changed_rows()):
             rebuilt |= self.ending.changed_rows()
-            self._repaired, self._varying = repaired_rows(body, state, setting, rebuilt)
-            self.ending = self._end(setting)
+            self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
+            self.ending = self._end(context)
         self._ended = self.ending.changed_rows()
 
-    def _place_own_breakpoint(self, setting: Context) -> None:
+    def _place_own_breakpoint(self, context: Context) -> None:
         """Mark the end of the prefix before the last epoch, where one more mark fits."""
         state = self._state
-        if state.cut <= 0 or not setting.rates.has_spare_breakpoint:
+        if state.evaluation.cut <= 0 or not context.rates.has_spare_breakpoint:
             return
-        mark = own_breakpoint(self._body, state.index, state.sources, state.cut, self._is_gone)
+        mark = own_breakpoint(
+            self._body, state.transcript, state.repairs.sources, state.evaluation.cut, self._is_gone
+        )
         if mark is not None:
             row = mark.ref.row
             change = self._changes.get(row, RowChanges())
@@ -195,11 +201,13 @@ class _Projector:
     def _is_gone(self, part: int) -> bool:
         """Whether nothing of a part is left to bear a mark."""
         state = self._state
-        return part in state.claimed and not isinstance(state.edits.get(part), Replace)
+        return part in state.edits.claimed and not isinstance(
+            state.edits.by_part.get(part), Replace
+        )
 
     def pieces(self) -> list[Piece]:
         """The messages in order; runs of untouched ones are only named."""
-        sources, inserts = self._state.sources, self.ending.inserts
+        sources, inserts = self._state.repairs.sources, self.ending.inserts
         touched = self._changes.keys() | self._repaired.keys() | self._ended
         stops = sorted(touched | inserts.keys())
         pieces, start = self._settled()
@@ -234,7 +242,7 @@ class _Projector:
 
     def _settled(self) -> tuple[list[Piece], int]:
         """The pieces that are known to be the same as the last time, and the first row after."""
-        known, boundaries = self._state.rendered.settled, self._state.boundaries
+        known, boundaries = self._state.rendered.shared.settled, self._state.prefix.boundaries
         if known is None or not self._can_settle(known.end):
             return [], 0
         if len(boundaries) < known.steps or boundaries[known.steps - 1] != known.prefix:
@@ -272,7 +280,9 @@ class _Projector:
     def _can_settle(self, end: int) -> bool:
         """Whether the rows before this one will be the same in the next request, edits aside."""
         changing = (self.ending.changes, self.ending.inserts)
-        return not self._state.mended and not any(row < end for rows in changing for row in rows)
+        return not self._state.repairs.steps and not any(
+            row < end for rows in changing for row in rows
+        )
 
     def _settle(self, pieces: Sequence[Piece], end: int) -> None:
         """Remember the pieces of the rows before this one, all of their bytes included."""
@@ -288,14 +298,14 @@ class _Projector:
         loose = frozenset(range(end)) - whole
         if self._marked.isdisjoint(loose) and None not in encoded:
             settled = tuple(one for one in encoded if one is not None)
-            state.rendered.settled = SettledRows(
-                end,
-                settled,
-                loose,
-                len(state.boundaries),
-                state.prefix,
-                anew,
-                self._first_lasting(end),
+            state.rendered.shared.settled = SettledRows(
+                end=end,
+                pieces=settled,
+                changed_sources=loose,
+                steps=len(state.prefix.boundaries),
+                prefix=state.prefix.hash,
+                variable_pieces=anew,
+                lasting=self._first_lasting(end),
             )
 
     def _variable_pieces(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
@@ -326,14 +336,14 @@ class _Projector:
         return NewMessage(piece.source, None, encoded)
 
     def limit_breakpoints(
-        self, pieces: list[Piece], setting: Context
+        self, pieces: list[Piece], context: Context
     ) -> tuple[list[Piece], list[Repair]]:
         """The pieces with as many cache marks, in such an order, as the provider takes."""
         at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
         if not at_rows:
             return pieces, []
         marked = self._pieces_with_breakpoints(pieces, at_rows)
-        limited = setting.repairer.limit_breakpoints(marked, setting.fields)
+        limited = context.provider.repairer.limit_breakpoints(marked, context.fields)
         if limited is None:
             return pieces, []
         singles = [one for piece in pieces for one in split_run(piece, at_rows)]
@@ -366,10 +376,10 @@ class _Projector:
     def _own_breakpoints(self) -> set[int]:
         """The source messages that edits put a mark on."""
         rows = (row for row in self._spelled_anew if self._changes[row].marked)
-        return {source for row in rows if (source := self._state.sources[row]) is not None}
+        return {source for row in rows if (source := self._state.repairs.sources[row]) is not None}
 
     def _kept(self, row: int) -> Piece:
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         assert source is not None  # a row that repair put in is among the mended ones
         return SourceRun(source, source + 1)
 
@@ -378,12 +388,12 @@ class _Projector:
         if seam:
             self._append(pieces, self._kept(row), seam=True)
             row += 1
-        sources = self._state.sources
+        sources = self._state.repairs.sources
         while row < stop:
             first = sources[row]
             assert first is not None  # as in _kept
             end = stop
-            if self._state.mended:  # repair may have moved or dropped a message between
+            if self._state.repairs.steps:  # repair may have moved or dropped a message between
                 end = row + 1
                 while end < stop and sources[end] == first + end - row:
                     end += 1
@@ -394,14 +404,16 @@ class _Projector:
         """Any row of the repaired history."""
         if row in self._repaired:
             return self._repaired[row]
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         return None if source is None else self._body.message(source)
 
-    def _end(self, setting: Context) -> EndRepair:
+    def _end(self, context: Context) -> EndRepair:
         """What only the end of the history needs."""
-        count = len(self._state.sources)
+        count = len(self._state.repairs.sources)
         return (
-            setting.repairer.repair_end(self._state.seen, count, self._message, setting.fields)
+            context.provider.repairer.repair_end(
+                self._state.repairs.rule_state, count, self._message, context.fields
+            )
             or EndRepair()
         )
 
@@ -411,21 +423,25 @@ class _Projector:
         known = self._row_cache(row).get(row) if plain else None
         if known is None:
             return self._rebuilt(row, remember=plain)
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         if source is not None:
             self._known[source] = row
         return NewMessage(source, None, known) if known != _REMOVED_ROW else None
 
     def _row_cache(self, row: int) -> dict[int, bytes]:
         """Where the bytes of a row are remembered, by row."""
-        return self._state.ended if row in self._ended else self._state.encoded
+        return (
+            self._state.rendered.encoded_at_end
+            if row in self._ended
+            else self._state.rendered.encoded
+        )
 
     def _can_remember(self, row: int) -> bool:
         """Whether a row has the same bytes in every request, until an edit changes them.
 
         One that may be joined to another must be one that can be built again for that.
         """
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         return (
             row not in self.ending.changes  # which say another thing at the next end
             and row not in self._spelled_anew
@@ -435,11 +451,11 @@ class _Projector:
         )
 
     def _rebuilt(self, row: int, *, remember: bool) -> Piece | None:
-        source = self._state.sources[row]
+        source = self._state.repairs.sources[row]
         message = self.ending.message(row) if row in self._ended else self._message(row)
         change = self._changes.get(row)
         if change is not None:
-            message = apply_row_changes(self._codec, message, change, self._state.index.parts)
+            message = apply_row_changes(self._codec, message, change, self._state.transcript.parts)
         if message is None:
             if remember:
                 self._row_cache(row)[row] = _REMOVED_ROW
