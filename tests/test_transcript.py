@@ -11,6 +11,7 @@ from respool.compaction.state import State
 from respool.engine import fold_request
 from respool.facts import Facts
 from respool.policy import Policy
+from respool.providers.base import RuleState
 from respool.transcript import Exchange, Part, PartKind, Ref, Transcript, TranscriptIndex, Unit
 from tests.support.formats import FIELD, FORMATS, request
 from tests.support.formats import Exchange as Pair
@@ -234,10 +235,16 @@ def test_a_copy_of_a_state_shares_nothing_that_grows() -> None:
     state = State()
     twin = state.copy()
     for name in State.__struct_fields__:
-        value = getattr(state, name)
-        if isinstance(value, list | dict | set | TranscriptIndex):
-            assert getattr(twin, name) is not value, name
-    assert twin.seen is not state.seen
+        part, copied = getattr(state, name), getattr(twin, name)
+        assert copied is not part, name
+        for field in getattr(part, "__struct_fields__", ()):
+            if isinstance(getattr(part, field), list | dict | set | RuleState):
+                assert getattr(copied, field) is not getattr(part, field), f"{name}.{field}"
+
+
+def test_no_part_of_a_state_has_more_than_fifteen_fields() -> None:
+    parts = [getattr(State(), name) for name in State.__struct_fields__]
+    assert all(len(getattr(one, "__struct_fields__", ())) <= 15 for one in parts)
 
 
 def test_a_transcript_is_as_it_was_when_it_was_frozen() -> None:

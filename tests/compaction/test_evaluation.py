@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
 import respool
@@ -24,6 +23,7 @@ from respool.providers.anthropic.request_rules import MAX_BREAKPOINTS, blocks_in
 from tests.judges import judge
 from tests.providers.anthropic.support import MARK, NEW, OLD, m, res, text, u, use
 from tests.support.formats import FORMATS, Exchange, request, results
+from tests.support.states import context_with, state_with
 
 formats = pytest.mark.parametrize("format", FORMATS)
 SMALL, LARGE = 60, 900  # lines
@@ -561,50 +561,58 @@ STANDS, GONE = (
     HeldMedia(1, "tool", "image", 9, 9, "ref"),
 )
 DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
-    "one token too few": ({"since": 99}, RequestLimits(), False),
-    "as many as a step": ({"since": 100}, RequestLimits(), True),
+    "one token too few": ({"evaluation__new_tokens": 99}, RequestLimits(), False),
+    "as many as a step": ({"evaluation__new_tokens": 100}, RequestLimits(), True),
     "less than the growth that is waited for": (
-        {"size": 4_000, "since": 399},
+        {"tokens__estimated_total": 4_000, "evaluation__new_tokens": 399},
         RequestLimits(),
         False,
     ),
-    "as much": ({"size": 4_000, "since": 400}, RequestLimits(), True),
-    "as much of what is left": (
-        {"size": 4_000, "saved": 2_000, "since": 200},
+    "as much": (
+        {"tokens__estimated_total": 4_000, "evaluation__new_tokens": 400},
         RequestLimits(),
         True,
     ),
-    "within the budget": ({"saved": 100}, BUDGET, False),
-    "over the budget": ({"saved": 99}, BUDGET, True),
-    "over it, though all has gone that may": ({"left_over": 1_000}, BUDGET, True),
-    "within the budget but for what joins the rest": (
-        {"saved": 100, "claimed": {4, 5}, "edits": {4: None}},
+    "as much of what is left": (
+        {"tokens__estimated_total": 4_000, "edits__saved": 2_000, "evaluation__new_tokens": 200},
+        RequestLimits(),
+        True,
+    ),
+    "within the budget": ({"edits__saved": 100}, BUDGET, False),
+    "over the budget": ({"edits__saved": 99}, BUDGET, True),
+    "over it, though all has gone that may": (
+        {"evaluation__projected_tokens": 1_000},
         BUDGET,
         True,
     ),
-    "over a window": ({"left_over": 900}, LISTED, True),
+    "within the budget but for what joins the rest": (
+        {"edits__saved": 100, "edits__claimed": {4, 5}, "edits__by_part": {4: None}},
+        BUDGET,
+        True,
+    ),
+    "over a window": ({"evaluation__projected_tokens": 900}, LISTED, True),
     "over it, though all has gone that may, and little is new": (
-        {"left_over": 971},
+        {"evaluation__projected_tokens": 971},
         LISTED,
         False,
     ),
-    "and a little more is new": ({"left_over": 970}, LISTED, True),
+    "and a little more is new": ({"evaluation__projected_tokens": 970}, LISTED, True),
     "over a window and another limit": (
-        {"left_over": 1_000, "held": {0: STANDS, 1: GONE}},
+        {"evaluation__projected_tokens": 1_000, "window__media": {0: STANDS, 1: GONE}},
         RequestLimits(tokens=900, low=630, source="window", images=1),
         True,
     ),
-    "as many images as may be": ({"held": {0: STANDS}}, IMAGES, False),
-    "more": ({"held": {0: STANDS, 1: GONE}}, IMAGES, True),
+    "as many images as may be": ({"window__media": {0: STANDS}}, IMAGES, False),
+    "more": ({"window__media": {0: STANDS, 1: GONE}}, IMAGES, True),
     "not those that are gone": (
-        {"held": {0: STANDS, 1: GONE}, "claimed": {1}, "edits": {1: None}},
+        {"window__media": {0: STANDS, 1: GONE}, "edits__claimed": {1}, "edits__by_part": {1: None}},
         IMAGES,
         False,
     ),
-    "an image as large as may be": ({"held": {0: STANDS}}, RequestLimits(side=9), False),
-    "a larger one": ({"held": {0: STANDS}}, RequestLimits(side=8), True),
-    "as many bytes as may be": ({"held": {0: STANDS}}, RequestLimits(bytes=5_009), False),
-    "more bytes": ({"held": {0: STANDS}}, RequestLimits(bytes=5_008), True),
+    "an image as large as may be": ({"window__media": {0: STANDS}}, RequestLimits(side=9), False),
+    "a larger one": ({"window__media": {0: STANDS}}, RequestLimits(side=8), True),
+    "as many bytes as may be": ({"window__media": {0: STANDS}}, RequestLimits(bytes=5_009), False),
+    "more bytes": ({"window__media": {0: STANDS}}, RequestLimits(bytes=5_008), True),
     "as many bytes of words": ({}, RequestLimits(bytes=5_000), False),
     "more bytes of words": ({}, RequestLimits(bytes=4_999), True),
 }
@@ -614,30 +622,19 @@ DUE: dict[str, tuple[dict[str, Any], RequestLimits, bool]] = {
 def test_when_an_evaluation_is_due(case: str) -> None:
     known, limits, due = DUE[case]
     policy = Policy(reevaluate_tokens=100, reevaluate_ratio=0.1)
-    setting = fold_request(
-        grown("anthropic", 1), format="anthropic", policy=policy, facts=Facts(), memo=None
-    ).context
-    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=limits, head=0)
-    about: dict[str, Any] = {"size": 1_000} | known
-    assert window.is_due(State(**about), setting) is due
+    context = context_with(policy, limits=limits, head=0)
+    about: dict[str, Any] = {"tokens__estimated_total": 1_000} | known
+    assert window.is_due(state_with(**about), context) is due
 
 
 def test_the_system_prompt_and_the_tools_count_too() -> None:
-    setting = fold_request(
-        grown("anthropic", 1), format="anthropic", policy=Policy(), facts=Facts(), memo=None
-    ).context
-    setting = msgspec.structs.replace(setting, sizer=setting.counter, limits=BUDGET, head=400)
-    assert [window.is_over_window(State(size=size), setting) for size in (500, 501)] == [
-        False,
-        True,
-    ]
+    context = context_with(limits=BUDGET, head=400)
+    states = [state_with(tokens__estimated_total=size) for size in (500, 501)]
+    assert [window.is_over_window(state, context) for state in states] == [False, True]
 
 
 def test_a_window_that_an_overflow_named_counts() -> None:
-    setting = fold_request(
-        grown("anthropic", 1), format="anthropic", policy=Policy(), facts=Facts(), memo=None
-    ).context
-    setting = msgspec.structs.replace(setting, fields={}, limits=LISTED)
-    assert window.current_limits(State(), setting) is LISTED
-    named = window.current_limits(State(window=1_000), setting)
+    context = context_with(fields={}, limits=LISTED)
+    assert State().limits(context) is LISTED
+    named = state_with(window__size=1_000).limits(context)
     assert (named.tokens, named.low, named.source) == (950, 665, "window")

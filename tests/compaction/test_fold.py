@@ -27,6 +27,7 @@ from respool.policy import Policy
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import fail
 from tests.support.formats import FIELD, FORMATS, Exchange, request, results
+from tests.support.states import state_with
 
 formats = pytest.mark.parametrize("format", FORMATS)
 LONG = "\n".join(f"line {number} of what the tool printed" for number in range(200))
@@ -79,7 +80,7 @@ class Watch:
         self.views: list[View] = []
 
     def __call__(self, view: View, policy: Policy) -> Iterator[Offer]:
-        self.views.append(replace(view, transcript=view.transcript.freeze()))  # type: ignore[attr-defined]
+        self.views.append(View(view.state.copy(), view.context, view.phase, view.unseen_from))
         return iter(())
 
     @property
@@ -237,32 +238,32 @@ def test_each_result_is_fresh_once(format: str) -> None:
 
 DUE: dict[str, tuple[dict[str, int], dict[str, float], bool]] = {
     "too little is new": (
-        {"since": 99, "size": 99},
+        {"evaluation__new_tokens": 99, "tokens__estimated_total": 99},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         False,
     ),
     "a step is new": (
-        {"since": 100, "size": 100},
+        {"evaluation__new_tokens": 100, "tokens__estimated_total": 100},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         True,
     ),
     "less than a tenth": (
-        {"since": 199, "size": 2_000},
+        {"evaluation__new_tokens": 199, "tokens__estimated_total": 2_000},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         False,
     ),
     "a tenth": (
-        {"since": 200, "size": 2_000},
+        {"evaluation__new_tokens": 200, "tokens__estimated_total": 2_000},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.1},
         True,
     ),
     "a tenth of what is left": (
-        {"since": 100, "size": 2_000, "saved": 1_000},
+        {"evaluation__new_tokens": 100, "tokens__estimated_total": 2_000, "edits__saved": 1_000},
         {"reevaluate_tokens": 50, "reevaluate_ratio": 0.1},
         True,
     ),
     "without growth the step alone": (
-        {"since": 100, "size": 10**9},
+        {"evaluation__new_tokens": 100, "tokens__estimated_total": 10**9},
         {"reevaluate_tokens": 100, "reevaluate_ratio": 0.0},
         True,
     ),
@@ -274,7 +275,7 @@ def test_when_an_evaluation_is_due(case: str) -> None:
     counts, policy, due = DUE[case]
     setting = fold("anthropic", request("anthropic", "go")).context
     setting = replace(setting, policy=Policy(**policy))  # type: ignore[arg-type]
-    assert is_due(State(**counts), setting) is due  # type: ignore[arg-type]
+    assert is_due(state_with(**counts), setting) is due  # type: ignore[arg-type]
 
 
 def test_a_huge_unseen_result_is_clipped_at_the_next_boundary_although_little_else_came() -> None:
@@ -392,7 +393,7 @@ def test_a_failing_pass_is_skipped_with_all_it_offered(format: str) -> None:
     sound = fold(format, whole).state
     faulty = fold(format, whole, passes=(fail, fail_late, cap_results, offer_nothing_real)).state
     assert faulty.edits == sound.edits != {}
-    assert faulty.failures == {
+    assert faulty.evaluation.failures == {
         "fail": "ZeroDivisionError: a planted bug",
         "fail_late": "KeyError: 'late'",
     }

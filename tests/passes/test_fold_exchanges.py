@@ -372,7 +372,7 @@ def test_a_run_of_failures_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) ->
         looked.append(position)
         return may_rewrite(view, position)
 
-    monkeypatch.setattr(View, "may_rewrite", counting)
+    monkeypatch.setattr(View, "can_rewrite", counting)
     failures = [
         said("anthropic", "", ran("anthropic", f"make {n}", "it fails", f"f{n}", error=True))
         for n in range(120)
