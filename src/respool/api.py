@@ -48,17 +48,17 @@ Summarize = Callable[[str], str | None]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """What would be done to a request, apart from doing it."""
+    """Decision on a request: edits and repairs, not applied yet."""
 
     format: FormatName | None = None
     prefix: str | None = None  # the hash of the history it was made for
     edits: tuple[Edit, ...] = ()
     repairs: tuple[Repair, ...] = ()
-    repair: bool = True  # whether what is broken is mended
+    repair: bool = True  # whether problems are repaired
     tokens_saved: int = 0
     untouched: str | None = None  # why nothing will be done
     trace: tuple[OfferRecord, ...] | None = None  # every offer made, where that was asked for
-    cut: int = -1  # the part before which the last epoch began, where a cache mark may stand
+    cut: int = -1  # the part before which the last epoch began, where a cache breakpoint may stand
     rendering: Rendering = "calls"  # how the history goes out
 
 
@@ -74,7 +74,7 @@ def compact(
 ) -> Compaction[_Request]:
     """The request made smaller, in its own format and type; as it came when it cannot be read.
 
-    A request is bytes, text, a dict or a bare list of messages. Its `format` is told apart, unless
+    A request is bytes, text, a dict or a bare list of messages. Its `format` is detected, unless
     you name it: anthropic, openai-chat, openai-responses, gemini. Without a `policy` it is the
     preset safe; `facts` are what the request cannot show. A `memo` of earlier requests makes this
     one faster and changes nothing; None keeps none. `model` is for requests that do not name it
@@ -114,7 +114,7 @@ def compact(
 
 
 def _new_summaries(done: Compaction[Any], facts: Facts, summarize: Summarize) -> Facts:
-    """What the hook says of each record without words; nothing where it fails."""
+    """The hook's words for each record that has none; empty where it fails."""
     known = dict(facts.summaries)
     found: dict[str, str] = {}
     for edit in done.report.edits:
@@ -126,7 +126,7 @@ def _new_summaries(done: Compaction[Any], facts: Facts, summarize: Summarize) ->
 
 
 def _call_hook(summarize: Summarize, record: str) -> str:
-    """What a hook says, if it says anything."""
+    """The words of a hook; empty where it fails."""
     try:
         words: object = summarize(record)
     except Exception:  # noqa: BLE001 - law 9: a user's function must not stop a request
@@ -144,7 +144,7 @@ def plan(
     model: str | None = None,
     trace: bool = False,
 ) -> Plan:
-    """Whether, what and where: the decision, without its application.
+    """Decide what to change in a request, and change nothing.
 
     With `trace`, also every offer that was made, taken or not, and what was protected.
     """
@@ -199,7 +199,7 @@ def apply(
 
 
 def check(request: object, *, format: str | None = None, model: str | None = None) -> list[Problem]:
-    """What the provider would reject: a list of problems, empty when there are none."""
+    """List the problems for which the provider would reject the request."""
     try:
         body = read_body(request)
     except PlainText:

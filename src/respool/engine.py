@@ -74,7 +74,7 @@ class Compaction(Struct, Generic[_Request], frozen=True):
 
 
 class FoldedRequest(Struct, frozen=True):
-    """A request read to its end: the state after its last message, and its way back."""
+    """A request with the state after its last message."""
 
     body: RequestBody
     state: State
@@ -304,7 +304,7 @@ def _build_context(
 
 
 def _encode_nothing(_source: int | None, _message: JSON) -> bytes | None:
-    """How a message is spelled where there is no request."""
+    """Encode no message: there is no request."""
     return None
 
 
@@ -312,34 +312,34 @@ def _encode_nothing(_source: int | None, _message: JSON) -> bytes | None:
 _SECRET = secrets.randbits(64)
 
 
-# The fields beside the head that rules look at, step by step.
+# The fields beside the head that rules of steps depend on.
 _RULE_FIELDS = ("model", "thinking", "previous_response_id", "conversation")
 
 
 def prefix_keys(body: RequestBody, context: Context) -> list[bytes]:
-    """The memo's key of every prefix of the history, cache marks left out."""
+    """Memo keys of all prefixes of the history, without cache breakpoints."""
     return body.prefix_keys(context.request.start_key or _start_key(body, context), _SECRET)
 
 
 def _start_key(body: RequestBody, context: Context) -> bytes:
     """The memo's key of a history without a message."""
     names = (*_RULE_FIELDS, *context.codec.head_fields)
-    told = (
+    signature = (
         f"{context.codec.name}|{_field_signature(body, names)}|{context.counter}|{context.rates}|"
         f"{_model_name(context.fields)}|"
     )
-    first = xxhash.xxh3_128(told.encode() + _policy_key(context), seed=_SECRET)
+    first = xxhash.xxh3_128(signature.encode() + _policy_key(context), seed=_SECRET)
     first.update(body.head_bytes(names))
     return first.digest()
 
 
 def _policy_key(context: Context) -> bytes:
-    """What tells a policy and its passes from others; most requests are under the last one's."""
+    """Identity of a policy and its passes; the last one is cached."""
     known = _LAST_POLICY[0]
     if known is None or known[0] is not context.policy or known[1] != context.passes:
         passes = ",".join(pass_token(one) for one in context.passes)
-        spelled = passes.encode() + b"|" + context.policy.fingerprint()
-        known = _LAST_POLICY[0] = (context.policy, context.passes, spelled)
+        key = passes.encode() + b"|" + context.policy.fingerprint()
+        known = _LAST_POLICY[0] = (context.policy, context.passes, key)
     return known[2]
 
 
@@ -347,7 +347,7 @@ _LAST_POLICY: list[tuple[Policy, tuple[Pass, ...], bytes] | None] = [None]
 
 
 def _field_signature(body: RequestBody, names: Sequence[str]) -> str:
-    """What `head` does not tell: whether these are objects or bytes, and which fields are there."""
+    """Type of the body and the fields present: not part of the bytes of the head."""
     present = [name for name in names if name in body.fields] if body.fields is not None else None
     return f"{type(body).__name__} {present}"
 
@@ -440,12 +440,12 @@ def build_compaction(folded: FoldedRequest, request: Any) -> Compaction[Any]:
 
 
 def all_repairs(folded: FoldedRequest, made: ProjectedRequest) -> tuple[Repair, ...]:
-    """All that was mended, in the order of the history."""
+    """All repairs, in the order of the history."""
     return (*folded.state.repairs.made, *made.end_repairs)
 
 
 def collect_originals(folded: FoldedRequest) -> LazyOriginals:
-    """All that edits put aside, by reference; images and files are in the request at hand."""
+    """All originals by reference; images and files are read from the request."""
     state = folded.state
     gone = (
         state.window.media[position]
@@ -481,41 +481,43 @@ def _render_pieces(pieces: list[Piece], folded: FoldedRequest) -> RenderedHistor
     style = context.policy.rendering
     if style == "calls":
         return RenderedHistory(pieces, [], [])
-    return render_as_text(pieces, folded.body, context.codec, style, context.binding)
+    return render_as_text(
+        pieces, folded.body, codec=context.codec, style=style, binding=context.binding
+    )
 
 
 def _should_define_tools(folded: FoldedRequest) -> bool:
-    """Whether the request may offer tools: with `text-only` it goes to a model that takes none."""
+    """Return whether the request may define tools; `text-only` is for models without them."""
     style = folded.context.policy.rendering
     return style == "calls" or STYLES[style].keep_definitions
 
 
 class _TokenTally:
-    """Counts a request when its report is first asked for figures: most are never asked."""
+    """Lazy count of a request's tokens for its report."""
 
     def __init__(
         self,
         folded: FoldedRequest,
         pieces: Sequence[Piece],
         rendered: RenderedHistory,
-        mended: bool,
+        end_repaired: bool,
     ) -> None:
         self._folded, self._pieces, self._rendered = folded, pieces, rendered
-        self._mended = mended  # the end of the history was
+        self._end_repaired = end_repaired
 
     def __call__(self) -> TokenCounts:
         folded, state = self._folded, self._folded.state
         codec, counter = folded.context.codec, folded.context.counter
         head = _head_tokens(folded.body, codec, counter)
         read, went = state.count_parts(counter), self._went()
-        at_the_end = went - (read - state.edits.saved) if self._mended else 0
+        at_the_end = went - (read - state.edits.saved) if self._end_repaired else 0
         repaired = state.repairs.tokens + at_the_end
-        told = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
+        rendered = self._tokens(self._rendered.after) - self._tokens(self._rendered.before)
         if not _should_define_tools(folded):
-            told -= definition_tokens(folded.body.fields, codec, counter)
+            rendered -= definition_tokens(folded.body.fields, codec, counter)
         given = -sum(edit.saved for edit in state.edits.advice.values())
         return TokenCounts(
-            head + read - state.repairs.tokens, head + went + told, repaired, told, given
+            head + read - state.repairs.tokens, head + went + rendered, repaired, rendered, given
         )
 
     def _went(self) -> int:
@@ -603,12 +605,12 @@ __all__ = [
 ]
 
 
-# Nothing is decided and nothing is mended: what the client wrote is what goes out.
+# No edit and no repair: the request goes out as it came.
 _UNCHANGED_POLICY = Policy(passes=(), repair=False)
 
 
 class Fallback(Struct, Generic[_Request], frozen=True):
-    """What goes out instead, and the facts that make every later request agree with it."""
+    """A compaction sent in place of the usual one, and the facts that later requests need."""
 
     compaction: Compaction[_Request]
     facts: Facts
@@ -672,7 +674,7 @@ def raise_over_budget(folded: FoldedRequest, report: Report) -> None:
     """Raise when a budget that the policy sets is not met, and say what stands in the way.
 
     A window that is only listed is no reason: the provider may accept what was estimated. What
-    the rendering adds does not count: no edit could have made room for it.
+    the rendering adds does not count: no edit could have avoided it.
     """
     state, context = folded.state, folded.context
     limits = state.limits(context)
@@ -690,13 +692,13 @@ def raise_over_budget(folded: FoldedRequest, report: Report) -> None:
 
 
 def _is_skipped(folded: FoldedRequest) -> bool:
-    """Whether facts say that nothing more is taken out here."""
+    """Return whether facts forbid new edits here."""
     state, facts = folded.state, folded.context.facts
     return state.prefix.is_left_alone or state.prefix.hex() in facts.skipped
 
 
 def _with_join_tokens(sent: int, found: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """What stands in the way, and the few tokens that joining messages adds or saves."""
+    """The blockers, and the few tokens that joining messages adds or saves."""
     rest = sent - sum(size for _, size in found)
     return (*found, ("messages that were joined", rest)) if rest else found
 

@@ -35,12 +35,15 @@ if TYPE_CHECKING:
 
     from .passes import Pass
 
-# Methods that look at every request anew and do what they do, whatever a broken cache costs.
+# Settings of methods that evaluate every request and edit whatever a prefix break costs.
 _EVERY_REQUEST_SETTINGS: Final[Mapping[str, object]] = {
-    "eager": True, "reevaluate_tokens": 1, "reevaluate_ratio": 0.0, "line_number_interval": 1,
-}  # fmt: skip
-# What differs from the defaults. The first three are points on the frontier in docs/presets.md, the
-# others reproduce what respool comes from: docs/sources.md has each with its figures.
+    "eager": True,
+    "reevaluate_tokens": 1,
+    "reevaluate_ratio": 0.0,
+    "line_number_interval": 1,
+}
+# Differences from the defaults. The first three are points on the frontier in docs/how/presets.md;
+# the others reproduce the methods of other projects, which that page lists.
 PRESETS: Final[Mapping[str, Mapping[str, object]]] = {
     "safe": {},
     "lean": {"trim_on_arrival": True},
@@ -83,76 +86,77 @@ CounterName = Literal["auto", "o200k", "estimate"]
 COUNTERS: Final[tuple[CounterName, ...]] = ("auto", "o200k", "estimate")
 Rendering = Literal["calls", "text", "text-only", "rfc013"]
 RENDERINGS: Final[tuple[Rendering, ...]] = ("calls", "text", "text-only", "rfc013")
-DEFAULT: Final = "default"  # the origin of a value that nobody set
-CODE: Final = "code"  # the origin of a value that the caller gave
+DEFAULT: Final = "default"  # the origin of a value that was not set
+CODE: Final = "code"  # the origin of a value that the caller passed
 
 _TOKENS_ALLOWED = f"a whole number from 1 to {MAX_VALUE:,}"
 _COUNT_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}"
 _RATIO_ALLOWED = "a number from 0 to 1"
 _PASSES_ALLOWED = "a list of names of passes, each at most once, or default (None in code)"
-_MIN_BUDGET_TOKENS = 2_000  # tokens; an agent's head alone is larger, so less is a slip
+_MIN_BUDGET_TOKENS = 2_000  # an agent's system prompt alone is larger: less is a mistake
 _BUDGET_ALLOWED = (
     f"a whole number from {_MIN_BUDGET_TOKENS:,} to {MAX_VALUE:,}, or unlimited (None in code)"
 )
 _REASONING_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or same (None in code)"
 _FOLD_OVER_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or never (None in code)"
-_MIN_CHARS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or usual (None in code)"
+_MIN_CHARS_ALLOWED = f"a whole number from 0 to {MAX_VALUE:,}, or default (None in code)"
 _NAMES_ALLOWED = "a list of texts, none of them empty"
 _FACTOR_ALLOWED = "a number from 0 to 100"
 _PRICE_ALLOWED = "a number from 0 to 100, or listed (None in code)"
 _KINDS_ALLOWED = (
-    f"a list of {join_names((*CONTENTS, 'other'))}, each at most once, or usual (None in code)"
+    f"a list of {join_names((*CONTENTS, 'other'))}, each at most once, or default (None in code)"
 )
 _NO_TOOLS = Tools()
 _TOOLS_ALLOWED = "a Tools in code; [tools.NAME] tables in TOML"
 
 
 class SettingSpec(Struct, frozen=True):
-    """One setting: what it may be, why it exists and has its default, and how it is checked."""
+    """A setting: its allowed values, its description and its check."""
 
     name: str
     allowed: str
-    reason: str
+    description: str  # unit, effect, and the reason for the default
     check: Callable[[object], object]
+    advanced: bool = False  # exists for the presets that reproduce other projects' methods
 
     @property
     def variable(self) -> str | None:
-        """The environment variable that sets it; tools need more than a line of text."""
+        """The environment variable that sets it; None for tools, which need a table."""
         return None if self.name == "tools" else f"RESPOOL_{self.name.upper()}"
 
 
 def pass_names() -> tuple[str, ...]:
-    """The passes that exist, in their default order."""
-    from .passes import PASSES  # late, for passes know the policy
+    """The names of all passes, in their default order."""
+    from .passes import PASSES  # late: passes import the policy
 
     return tuple(offer.__name__ for offer in PASSES)
 
 
 def default_pass_names() -> tuple[str, ...]:
-    """The passes that run when nothing else is said."""
+    """The names of the passes that run by default."""
     from .passes import OPT_IN  # late, as above
 
     return tuple(name for name in pass_names() if name not in OPT_IN)
 
 
 def _resolve_passes(value: object) -> tuple[str | Pass, ...] | None:
-    """The passes that a list means: names, functions, `default` for all usual ones, `-name`."""
+    """Resolve a list of passes: names, functions, `default` for the default ones, `-NAME`."""
     if value is None:
         return None
     if not isinstance(value, list | tuple):
         raise ValueError(_describe_passes())
     given = cast(list[object], value)
-    less = {one[1:] for one in given if isinstance(one, str) and one.startswith("-")}
+    excluded = {one[1:] for one in given if isinstance(one, str) and one.startswith("-")}
     named = [_resolve_pass(one) for one in given if one != DEFAULT and not _is_exclusion(one)]
     names = [_name_of_pass(one) for one in named]
-    usual = default_pass_names()
-    if len(set(names)) < len(names) or less & set(names) or less - set(usual):
+    default = default_pass_names()
+    if len(set(names)) < len(names) or excluded & set(names) or excluded - set(default):
         raise ValueError(_describe_passes())
-    rest = [name for name in usual if name not in names and name not in less]
+    rest = [name for name in default if name not in names and name not in excluded]
     if DEFAULT in given:
         at = sum(not _is_exclusion(one) for one in given[: given.index(DEFAULT)])
         return (*named[:at], *rest, *named[at:])
-    return (*(rest if less else ()), *named)
+    return (*(rest if excluded else ()), *named)
 
 
 def _is_exclusion(one: object) -> bool:
@@ -160,7 +164,7 @@ def _is_exclusion(one: object) -> bool:
 
 
 def _resolve_pass(one: object) -> str | Pass:
-    """A pass of respool's by its name; one of the user's as the function it is."""
+    """Resolve one pass: a name of respool's own, or the function of a user's."""
     if callable(one):
         return cast("Pass", one)
     if not isinstance(one, str):
@@ -215,218 +219,205 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "cap_chars",
         CHARACTERS_ALLOWED,
-        "How many characters a tool's result may keep once the model has seen it. The default lets "
-        "nearly every file and log through whole and stops the few that would fill the window.",
+        "Maximum characters of a tool result once the model has seen it. The default lets nearly "
+        "every file and log through and stops the few that would fill the window.",
         character_limit,
     ),
     SettingSpec(
         "tools",
         _TOOLS_ALLOWED,
-        "What you know of your own tools: a cap of their own, and whether running them again is "
-        "safe. Nothing is declared by default, and nothing is guessed from a name.",
+        "Declarations of your own tools. Without one, nothing is guessed from a name.",
         _check_tools,
     ),
     SettingSpec(
         "passes",
         _PASSES_ALLOWED,
-        "Which passes run, and in which order; your own among them. By default all of respool's "
-        "that "
-        "are not opt-in, in the order that they were made for.",
+        "The passes that run, in order, your own among them. By default all that are not opt-in.",
         _resolve_passes,
     ),
     SettingSpec(
         "repair",
         BOOLEAN_ALLOWED,
-        "Whether a history that the provider would reject is mended. On by default: what the "
-        "provider would accept is never touched, so a sound history cannot notice it.",
+        "Repair histories that the provider would reject. What the provider accepts is never "
+        "touched, so this is on by default.",
         boolean,
     ),
     SettingSpec(
         "counter",
         f"one of {join_names(COUNTERS)}",
-        "How tokens are counted: o200k counts exactly, estimate is quick and close, auto takes "
-        "o200k for the models that use it and the estimate where the tokenizer is not public.",
+        "Token counter: o200k is exact, estimate is fast and close, auto takes o200k for models "
+        "that use it and the estimate where the tokenizer is not public.",
         lambda value: one_of(value, COUNTERS),
     ),
     SettingSpec(
         "keep_exchanges",
         _COUNT_ALLOWED,
-        "How many of the latest exchanges that the model has seen are left alone by passes that "
-        "cut by age. None by default: what will be needed is forecast, and age tells little of it.",
+        "Latest seen exchanges that passes by age leave alone. None by default, because the "
+        "forecast is a better guide than age.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
         "keep_messages",
         _COUNT_ALLOWED,
-        "How many of the latest messages no pass touches, new ones counted. None by default: age "
-        "tells little of what will be needed. It is how other methods count.",
+        "Latest messages that no pass touches, new ones included.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "keep_calls",
         _COUNT_ALLOWED,
-        "How many of the latest calls, with their results, no pass touches, new ones counted; "
-        "calls that were made together are never parted. None by default: age tells little of "
-        "what will be needed.",
+        "Latest calls, with their results, that no pass touches, new ones included. Calls made "
+        "together are never parted.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "keep_reasoning_messages",
         _REASONING_ALLOWED,
-        "How many of the latest messages keep their reasoning, where that is another number than "
-        "for everything else. The same by default.",
+        "Latest messages that keep their reasoning, if that differs from the rest.",
         _optional_whole_number(_REASONING_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "reevaluate_tokens",
         _TOKENS_ALLOWED,
-        "How many tokens of new history must arrive before edits are considered again. Smaller "
-        "reacts sooner; larger changes the projection, and so the provider's cache, less often.",
+        "New tokens that must arrive before edits are considered again. Smaller reacts sooner; "
+        "larger changes the projection less often.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "reevaluate_ratio",
         _RATIO_ALLOWED,
-        "The same as a share of the projection; the larger of the two counts. It keeps the work "
-        "linear: the longer the history, the more must be new before all of it is looked at again.",
+        "The same as a ratio of the projection; the larger of the two counts. It keeps the work "
+        "linear in the history.",
         lambda value: ratio(value, _RATIO_ALLOWED),
     ),
     SettingSpec(
         "pin_tools",
         _NAMES_ALLOWED,
-        "Tools whose calls and results always stay as they are, by name, or by kind: read, write, "
-        "run, search, other. None by default: respool cannot know which of your tools are sacred.",
+        "Tools whose calls and results are never edited, by name or by kind: read, write, run, "
+        "search, other.",
         _check_texts,
     ),
     SettingSpec(
         "pin_paths",
         _NAMES_ALLOWED,
-        "Files whose reads and writes always stay as they are, as patterns: * within one folder, "
-        "** across folders. None by default; a plan or a specification is worth a pin.",
+        "Files whose reads and writes are never edited, as patterns: * within one folder, ** "
+        "across folders. A plan or a specification is worth a pin.",
         _check_texts,
     ),
     SettingSpec(
         "pin_calls",
         _NAMES_ALLOWED,
-        "Single calls that always stay as they are, with their results, by the id that the request "
-        "carries. None by default; it is for programs that know what must not go.",
+        "Single calls that are never edited, by the id in the request.",
         _check_texts,
     ),
     SettingSpec(
         "errors_verbatim",
         BOOLEAN_ALLOWED,
-        "Whether the latest failure of an operation stays word for word until that operation "
-        "succeeds. On by default: an agent that forgets why something failed does it again.",
+        "Keep the latest failure of an operation word for word until that operation succeeds. On "
+        "by default: an agent that forgets why something failed does it again.",
         boolean,
     ),
     SettingSpec(
         "trim_on_arrival",
         BOOLEAN_ALLOWED,
-        "Whether lines that will hardly be needed may be left out of runs, searches and long files "
-        "before the model has seen them, where that breaks no cache. Off by default: what was "
-        "never shown cannot be missed, and so is not asked for.",
+        "Leave out lines of runs, searches and long files that will hardly be needed before the "
+        "model has seen them. This breaks no cache. Off by default: the model cannot miss what it "
+        "never saw, so it does not ask for it.",
         boolean,
     ),
     SettingSpec(
         "line_number_interval",
         _TOKENS_ALLOWED,
-        "Of the numbers that a reading tool puts before each line of a file, every so many-th "
-        "stays (1: all), and the first and the last. Every fifth by default: the others can be "
-        "told from those, and are a sixth of what Claude Code reads.",
+        "Interval of the line numbers that stay of those that a reading tool puts before each "
+        "line; 1 keeps all. By default every fifth: the others follow from these, and are a sixth "
+        "of what Claude Code reads.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "trim_kinds",
         _KINDS_ALLOWED,
-        "Which kinds of content trim_results cuts to their shape; default stands for the usual. By "
-        "default all but code and listings, which are needed again too often when they are cut.",
+        "Kinds of content that trim_results cuts to their shape. By default all but code and "
+        "listings, which are needed again too often.",
         lambda value: subset_of(value, (*CONTENTS, "other", DEFAULT), _KINDS_ALLOWED),
     ),
     SettingSpec(
         "budget",
         _BUDGET_ALLOWED,
-        "How many tokens a request may have in all. Unlimited by default: respool then cuts what "
-        "pays, and more only where a request comes near the window of its model.",
+        "Maximum tokens of a whole request. Without one, respool cuts what pays, and more only "
+        "near the model's context window.",
         _check_budget,
     ),
     SettingSpec(
         "fold_over_chars",
         _FOLD_OVER_ALLOWED,
-        "Over how many characters of calls and results all old ones fold into a summary, without "
-        "any need of room. Never by default: what folds is gone until somebody asks for it.",
+        "Fold all old exchanges when calls and results exceed this many characters, even without a"
+        " budget.",
         _optional_whole_number(_FOLD_OVER_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "min_chars",
         _MIN_CHARS_ALLOWED,
-        "How many characters a call or a result must have before a reference, a line or nothing "
-        "takes its place. By default each pass has its own limit, under which little is saved.",
+        "Minimum characters of a call or result before a pass replaces or drops it. By default "
+        "each pass has its own limit.",
         _optional_whole_number(_MIN_CHARS_ALLOWED),
+        advanced=True,
     ),
     SettingSpec(
         "miss_penalty",
         _FACTOR_ALLOWED,
-        "How much more it counts when the model misses something than what asking again costs. "
-        "Larger cuts less. The default keeps the turns that miss something at one in a hundred.",
+        "How much more a miss counts than asking again costs. Larger cuts less. The default keeps "
+        "turns that miss something below about one in a hundred.",
         lambda value: factor(value, _FACTOR_ALLOWED),
     ),
     SettingSpec(
         "eager",
         BOOLEAN_ALLOWED,
-        "Whether every offer is taken as soon as it is made, whatever it costs. Off by default: "
-        "what stands behind an edit is written to the provider's cache anew, so edits wait until "
-        "they pay.",
+        "Take every offer as soon as it is made, whatever the cache costs. Off by default: edits "
+        "wait until they pay.",
         boolean,
+        advanced=True,
     ),
     SettingSpec(
         "advise",
         BOOLEAN_ALLOWED,
-        "Whether an agent that goes in circles is told so, in a line at the end of its newest "
-        "result, which then stays there. Off by default: it puts words of respool's into a tool's "
-        "mouth, and that is yours to allow.",
+        "Tell an agent in a loop so, in one line at the end of its newest result. Off by default: "
+        "it puts respool's words into a tool's result.",
         boolean,
     ),
     SettingSpec(
         "cache_read_price",
         _PRICE_ALLOWED,
-        "What a token read from the provider's cache costs, in tokens of plain input. By default "
-        "what the provider of the request's model charges.",
+        "Price of a token read from the provider's cache, in tokens of plain input. By default the"
+        " listed one of the model.",
         _check_price,
     ),
     SettingSpec(
         "cache_write_price",
         _PRICE_ALLOWED,
-        "What a token written to the provider's cache costs, in tokens of plain input. By default "
-        "what the provider of the request's model charges, for as long as the marks ask for.",
+        "Price of a token written to the provider's cache, in tokens of plain input. By default "
+        "the listed one, for the lifetime that the cache breakpoints ask for.",
         _check_price,
     ),
     SettingSpec(
         "rendering",
         f"one of {join_names(RENDERINGS)}",
-        "How tool history goes out: as calls, or told in plain messages where a gateway or a model "
-        "refuses them: as a record that the client keeps (text; text-only leaves out the tools, "
-        "too), or in the words of RFC 013. Calls by default: models know them best.",
+        "Form of the tool history: as calls; as text in plain messages, for gateways and models "
+        "that refuse calls (text-only also removes the tool definitions); or in the form of RFC "
+        "013.",
         lambda value: one_of(value, RENDERINGS),
     ),
 )
 NAMES: Final = tuple(setting.name for setting in SETTINGS)
-# Settings that exist mainly for the presets that reproduce other projects' methods.
-ADVANCED: Final = frozenset(
-    {
-        "eager",
-        "fold_over_chars",
-        "keep_calls",
-        "keep_messages",
-        "keep_reasoning_messages",
-        "min_chars",
-    }
-)
+ADVANCED: Final = frozenset(setting.name for setting in SETTINGS if setting.advanced)
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """How a history is to be compacted; every default is safe.
+    """Settings of a compaction; every default is safe.
 
     >>> Policy(cap_chars=20_000).origins()["cap_chars"], Policy().origins()["cap_chars"]
     ('code', 'default')
@@ -434,7 +425,7 @@ class Policy:
 
     cap_chars: int | None = 32_000
     tools: Tools = _NO_TOOLS
-    # Lists will do; they are kept as tuples.
+    # Lists are accepted and stored as tuples.
     passes: Sequence[str | Pass] | None = None
     repair: bool = True
     counter: CounterName = "auto"
@@ -462,7 +453,7 @@ class Policy:
     rendering: Rendering = "calls"
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
-        """Refuse unknown settings, and note which ones the caller gave."""
+        """Reject unknown settings and record which ones the caller passed."""
         reject_unknown_keys("Policy: ", given.items(), NAMES)
         policy = object.__new__(cls)
         object.__setattr__(policy, "_origins", dict.fromkeys(_origin_keys(given), CODE))
@@ -474,7 +465,7 @@ class Policy:
 
     @classmethod
     def preset(cls, name: str) -> Self:
-        """A policy by its name; `safe` is the default."""
+        """The policy of a preset; `safe` is the default."""
         if name not in tuple(PRESETS):
             raise invalid_value("Policy: ", "preset", name, join_names(PRESETS))
         return cls().with_values(PRESETS[name], f"preset {name}")
@@ -482,7 +473,7 @@ class Policy:
     @classmethod
     def from_toml(cls, path: str | PathLike[str]) -> Policy:
         """The policy in a `respool.toml`, or in `[tool.respool]` of a `pyproject.toml`."""
-        from .config import from_toml  # late, for it does I/O and the core does not
+        from .config import from_toml  # late: it does I/O, the core does not
 
         return from_toml(path)
 
@@ -522,26 +513,26 @@ class Policy:
         return policy
 
     def origins(self) -> Mapping[str, str]:
-        """Where each value came from, by setting, and for tools also by `tools.NAME`."""
-        noted: dict[str, str] = self.__dict__["_origins"]
+        """The origin of each value, by setting, and for tools also by `tools.NAME`."""
+        known: dict[str, str] = self.__dict__["_origins"]
         declared = [f"tools.{tool.name}" for tool in self.tools]
-        return {key: noted.get(key, DEFAULT) for key in (*NAMES, *declared)}
+        return {key: known.get(key, DEFAULT) for key in (*NAMES, *declared)}
 
     def fingerprint(self) -> bytes:
-        """The same for policies that project alike, in every process."""
+        """A hash that is equal, in every process, for policies with equal projections."""
         values = [[name, _to_plain_data(getattr(self, name))] for name in NAMES]
         return hashlib.blake2b(json.dumps(values).encode(), digest_size=16).digest()
 
 
 def _origin_keys(values: Mapping[str, object], beside: Tools = _NO_TOOLS) -> list[str]:
-    """The settings among these values, and each tool that `beside` does not declare the same."""
+    """The settings among these values, and each tool that `beside` declares otherwise or not."""
     declared = values.get("tools")
     tools = declared if isinstance(declared, Tools) else _NO_TOOLS
     return [*values, *(f"tools.{tool.name}" for tool in tools if tool not in set(beside))]
 
 
 def check_setting(source: str, name: str, value: object) -> object:
-    """The value of a setting, checked; `where` says in an error which source it came from."""
+    """Check the value of a setting; an error begins with `source`."""
     setting = _BY_NAME[name]
     try:
         return setting.check(value)
@@ -550,11 +541,11 @@ def check_setting(source: str, name: str, value: object) -> object:
 
 
 def _to_plain_data(value: object) -> object:
-    """A setting's value as JSON can hold it; a user's function by what tells it apart."""
+    """A setting's value as JSON data; a user's function by its token."""
     if isinstance(value, tuple):
         return [_to_plain_data(one) for one in cast(tuple[object, ...], value)]
     if isinstance(value, Tools):
         return [
-            [[key, _to_plain_data(told)] for key, told in tool.declared().items()] for tool in value
+            [[key, _to_plain_data(one)] for key, one in tool.declared().items()] for tool in value
         ]
     return pass_token(value) if callable(value) else value

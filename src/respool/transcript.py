@@ -14,7 +14,7 @@ BlockPath = tuple[str | int, ...]
 
 
 class Ref(Struct, frozen=True, gc=False):
-    """Where a part stands: the message's row in the repaired history, and the path inside it."""
+    """Position of a part: the row of its message in the repaired history, and the path inside."""
 
     row: int
     path: BlockPath
@@ -34,7 +34,7 @@ class Part(Struct, frozen=True, gc=False):
     text: str = ""  # what it says; for a call its arguments, for a result all its text
     name: str = ""  # the tool's name, where the wire gives it
     id: str = ""  # the call's id on the wire, "" when the wire has none
-    error: bool = False  # a result that its sender marked as failed
+    error: bool = False  # a result that its sender flags as failed
     signed: bool = False  # carries a signature or encrypted content: stays intact, or goes
     server: bool = False  # run by the provider itself: its call and result are never edited
     weight: int = 0  # tokens that text does not show: images, documents, encrypted reasoning
@@ -141,7 +141,7 @@ class TranscriptIndex:
         return None if ordinal < 0 else self.parts[self.exchanges[ordinal].call]
 
     def freeze(self) -> Transcript:
-        """The transcript as far as it has been read."""
+        """The transcript read so far."""
         return Transcript(
             tuple(self.parts),
             tuple(self.exchanges),

@@ -577,9 +577,22 @@ class TestNotOurs:
             connection.execute("PRAGMA application_id = 252006675")
             connection.execute("PRAGMA user_version = 77")
 
+    def of_the_former_name(self, path: Path) -> None:
+        path.parent.mkdir()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
+            connection.execute(f"PRAGMA application_id = {int.from_bytes(b'CLEW')}")
+            connection.execute("PRAGMA user_version = 3")
+
+    def of_the_former_name_and_damaged(self, path: Path) -> None:
+        self.of_the_former_name(path)
+        path.write_bytes(path.read_bytes()[:100] + b"\xff" * 5_000)
+
     @pytest.mark.parametrize(
         ("made", "said"),
         [
+            ("of_the_former_name", "it was written by clew, respool's former name"),
+            ("of_the_former_name_and_damaged", "it was written by clew, respool's former name"),
             ("newer", "a newer version of respool has written it; update respool"),
             ("of_another_program", "it is another program's file, not respool's"),
             ("of_another_program_that_says_so", "it is another program's file, not respool's"),
@@ -595,6 +608,38 @@ class TestNotOurs:
         store.close()
         assert path.read_bytes() == data
         assert [file.name for file in path.parent.iterdir()] == ["respool.db"]
+
+    def test_one_of_the_former_name_is_refused_with_what_to_do(self, path: Path):
+        self.of_the_former_name(path)
+        with pytest.raises(StoreUnavailable) as error:
+            SQLiteStore(path).salt()
+        assert error.value.reason == "former"
+        assert str(error.value) == (
+            f"The store {path} cannot be used: it was written by clew, respool's former name. "
+            "Nothing was released under that name, so respool does not read it: delete or move "
+            "the file, or set RESPOOL_STORE to another path."
+        )
+
+    def test_one_of_the_former_name_is_known_by_its_log_alone(self, path: Path):
+        """A process that is killed early leaves all it wrote in the log."""
+        path.parent.mkdir()
+        source = path.with_name("source.db")
+        with contextlib.closing(sqlite3.connect(source, isolation_level=None)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
+            connection.execute(f"PRAGMA application_id = {int.from_bytes(b'CLEW')}")
+            path.write_bytes(source.read_bytes())
+            log = path.with_name(f"{path.name}-wal")
+            log.write_bytes(source.with_name("source.db-wal").read_bytes())
+        before = (path.read_bytes(), log.read_bytes())
+        assert b"CLEW" not in before[0]
+        store = SQLiteStore(path)
+        for attempt in (lambda: store.keep(OWNER, "c1", by_ref(NEW)), lambda: store.facts("c1")):
+            with pytest.raises(StoreUnavailable, match="it was written by clew"):
+                attempt()
+        store.close()
+        assert (path.read_bytes(), log.read_bytes()) == before
+        assert quarantined_files(path) == []
 
     def test_a_text_that_is_no_database_is_not_moved(self, tmp_path: Path):
         path = tmp_path / ".profile"

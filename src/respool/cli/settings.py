@@ -12,7 +12,7 @@ import respool
 
 from ..config import word_for_none
 from ..plugins import pass_name
-from ..policy import NAMES
+from ..policy import ADVANCED, NAMES
 from .console import Table, show
 from .options import json_option, policy_options, to_json
 
@@ -21,20 +21,24 @@ from .options import json_option, policy_options, to_json
 @policy_options
 @json_option
 def settings(policy: respool.Policy, as_json: bool) -> None:
-    """Show every setting, its value here, and where that came from."""
+    """Show every setting, its value and its origin."""
     origins = policy.origins()
     values = {name: _format_value(policy, name) for name in NAMES}
     values |= {f"tools.{tool.name}": _format_tool(tool) for tool in policy.tools}
     if as_json:
-        told = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
-        click.echo(to_json(told))
+        found = {name: {"value": value, "origin": origins[name]} for name, value in values.items()}
+        click.echo(to_json(found))
         return
     rows = [(name, value, origins[name]) for name, value in values.items()]
-    show(Table("Settings", ("setting", "value", "from"), rows))
+    columns = ("setting", "value", "from")
+    show(
+        Table("Settings", columns, [row for row in rows if row[0] not in ADVANCED]),
+        Table("Advanced", columns, [row for row in rows if row[0] in ADVANCED]),
+    )
 
 
 def _format_value(policy: respool.Policy, name: str) -> str:
-    """A setting's value as TOML and the environment spell it."""
+    """Format a value as TOML and the environment spell it."""
     found: object = getattr(policy, name)
     match found:
         case None:
@@ -50,7 +54,7 @@ def _format_value(policy: respool.Policy, name: str) -> str:
 
 
 def _format_list(values: Sequence[object]) -> str:
-    """A list as the environment spells it; a user's pass goes by its name."""
+    """Format a list as the environment spells it; a user's pass by its name."""
     return ",".join(pass_name(one) if callable(one) else str(one) for one in values) or "none"
 
 

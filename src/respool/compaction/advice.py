@@ -17,7 +17,7 @@ from .window import is_over_window
 
 
 def give_advice(state: State, context: Context) -> Sequence[int]:
-    """Give advice on what came last, and name the parts that got some; nothing was sent yet."""
+    """Add advice to new results; return their parts. None of them was sent yet."""
     unseen_from = state.unseen_from
     if not context.policy.advise or unseen_from == len(state.transcript.parts):
         return ()
@@ -35,7 +35,7 @@ def give_advice(state: State, context: Context) -> Sequence[int]:
 
 
 def withdraw_if_over(state: State, context: Context, given: Collection[int]) -> None:
-    """Take back what was just given, if there is no room for it."""
+    """Withdraw new advice where it exceeds the window."""
     if given and is_over_window(state, context):
         for part in given:
             state.withdraw_advice(part)
@@ -50,7 +50,7 @@ def _advice_edit(state: State, context: Context, part: int, line: str) -> Advise
 
 
 def _can_take_advice(state: State, position: int) -> bool:
-    """Whether a part is a result that can say more, and has no advice yet: a client may echo it."""
+    """Return whether a part is a result that can take advice; a client may echo older advice."""
     part = state.transcript.parts[position]
     if (
         part.kind != "result"
@@ -65,7 +65,7 @@ def _can_take_advice(state: State, position: int) -> bool:
 
 
 def _has_media(history: ReadOnlyTranscript, position: int) -> bool:
-    """Whether a result holds an image or such: one that has no words may take none."""
+    """Return whether a result holds media: one without text may take none."""
     if position + 1 == len(history.parts):
         return False
     ref, after = history.parts[position].ref, history.parts[position + 1]
@@ -110,7 +110,7 @@ class TranscriptWithoutAdvice:
 
 
 class _PartsWithoutAdvice(Sequence[Part]):
-    """Parts that are looked at when they are asked for: most never are."""
+    """Parts without advice, stripped on access."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts

@@ -20,9 +20,13 @@ def update_ledger(state: State, context: Context) -> None:
     tools, definitions = context.policy.tools, context.request.definitions
     analysis = state.analysis
     first = analysis.ledger_exchanges
-    if not analysis.ledger.extend(first, exchanges[first:], parts, tools, definitions):
+    if not analysis.ledger.extend(
+        first, exchanges=exchanges[first:], parts=parts, tools=tools, definitions=definitions
+    ):
         analysis.ledger = Ledger()
-        analysis.ledger.extend(0, exchanges, parts, tools, definitions)
+        analysis.ledger.extend(
+            0, exchanges=exchanges, parts=parts, tools=tools, definitions=definitions
+        )
     analysis.ledger_exchanges = len(exchanges)
 
 

@@ -34,7 +34,7 @@ class _MemoEntry(Struct, frozen=True):
 
 
 class _SharedSize(Struct):
-    """What the states of one conversation share: how many they are, and how much it is."""
+    """Number of the states of one conversation, and the size of what they share."""
 
     states: int = 0
     size: int = 0
@@ -44,10 +44,9 @@ class _SharedSize(Struct):
 
 
 class Memo:
-    """States of the fold by the hash of the prefix that led to them; safe to share by threads.
+    """LRU cache of fold states by prefix hash; threads may share it.
 
-    It lets go of what was not asked for longest when it holds more than so many bytes, about; the
-    last state stays in any case.
+    It drops the least recently used states beyond its limits; the last state always stays.
     """
 
     def __init__(self, max_states: int = 256, max_bytes: int = 512_000_000) -> None:
@@ -64,7 +63,7 @@ class Memo:
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes it holds, about."""
+        """Estimated size in bytes."""
         return self._bytes
 
     def get(self, key: PrefixKey) -> State | None:
@@ -77,7 +76,7 @@ class Memo:
             return entry.state
 
     def put(self, key: PrefixKey, state: State, parent: PrefixKey | None) -> None:
-        """Keep a state, and let go of its grandparent: a conversation needs its last two."""
+        """Keep a state, and drop its grandparent: a conversation needs its last two."""
         with self._lock:
             self._drop(key)
             known = self._entries.get(parent) if parent is not None else None

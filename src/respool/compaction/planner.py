@@ -461,7 +461,7 @@ def cut_start(
 
 
 def _last_prefix_end(part: int, ends: Sequence[int] | None) -> int:
-    """Where the last prefix before a part ends that the cache has."""
+    """The end of the last cached prefix before a part."""
     if ends is None:
         return part
     at = bisect_right(ends, part)
@@ -479,7 +479,7 @@ def _first_part(unit: Unit) -> int:
 def _rewrite_price(
     start: int, history: ReadOnlyTranscript, sent: Sequence[int], rates: Rates
 ) -> float:
-    """What writing the sent tokens from here on again costs more than reading them."""
+    """The extra cost of writing the sent tokens from here on, compared with reading them."""
     last = len(sent) - 1
     if start >= last:
         return 0.0
@@ -488,7 +488,7 @@ def _rewrite_price(
 
 
 def _is_prefix_found(start: int, history: ReadOnlyTranscript, rates: Rates) -> bool:
-    """Whether the provider finds the prefix that ends before a part."""
+    """Return whether the provider finds the prefix that ends before a part."""
     if rates.lookback_requests is not None:
         return len(history.units) - _unit_of(start, history) <= rates.lookback_requests
     return (
@@ -499,7 +499,7 @@ def _is_prefix_found(start: int, history: ReadOnlyTranscript, rates: Rates) -> b
 
 
 def _is_within_lookback(start: int, history: ReadOnlyTranscript, lookback: int) -> bool:
-    """Whether few positions, as a cache mark counts them, stand from a part to the end."""
+    """Return whether a breakpoint at the end looks back as far as this part."""
     count, run = 0, ""
     for part in islice(history.parts, start, None):
         kind = part.kind if part.kind in ("call", "result") else ""

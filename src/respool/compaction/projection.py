@@ -69,7 +69,7 @@ def group_changes(state: State) -> dict[int, RowChanges]:
 def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]) -> set[int]:
     """Edited rows whose bytes cannot be remembered.
 
-    A mark of ours may be taken off again, and words may be spelled in another way next time.
+    Our own breakpoint may move, and the client may encode a text in another way next time.
     """
     return {
         row
@@ -79,7 +79,7 @@ def _find_variable_rows(changes: Mapping[int, RowChanges], parts: Sequence[Part]
 
 
 def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, number: int) -> None:
-    """What the model wrote in a unit that loses its reasoning must not refer to it any more."""
+    """Remove references to the reasoning from the model's output in a unit that loses it."""
     unit = index.units[number]
     if unit.reasoning:
         for part in index.parts[unit.parts[0] : unit.answers_from]:
@@ -89,10 +89,10 @@ def _mark_unbound(found: defaultdict[int, RowChanges], index: TranscriptIndex, n
 def repaired_rows(
     body: RequestBody, state: State, context: Context, rebuilt: Collection[int]
 ) -> tuple[dict[int, JSON], set[int]]:
-    """Rows that repair changed, and those among them that each request may spell in its own way.
+    """Rows that repair changed, and those among them whose bytes differ between requests.
 
-    Steps that carry marks, or rows that are rebuilt, are mended anew, from this request's own
-    messages: so the bytes of what they leave alone are this request's, whatever was remembered.
+    Steps with cache breakpoints or rebuilt rows are repaired again from this request's own
+    messages, so that unchanged blocks keep the bytes of this request.
     """
     rows: dict[int, JSON] = {}
     varying: set[int] = set()
@@ -112,10 +112,10 @@ def repaired_rows(
 def _repair_again(body: RequestBody, record: RepairedStep, context: Context) -> dict[int, JSON]:
     messages = [body.message(at) for at in range(record.at, record.at + record.length)]
     step = Step(messages, record.at, record.model_count)
-    mended = context.provider.repairer.repair_step(step, record.rule_state, context.fields)
+    repaired = context.provider.repairer.repair_step(step, record.rule_state, context.fields)
     return {
         record.row + offset: row.message
-        for offset, row in enumerate(mended.rows if mended else ())
+        for offset, row in enumerate(repaired.rows if repaired else ())
         if row.source is None or row.message is not messages[row.source - record.at]
     }
 
@@ -123,7 +123,7 @@ def _repair_again(body: RequestBody, record: RepairedStep, context: Context) -> 
 def apply_row_changes(
     codec: Codec, message: JSON, change: RowChanges, parts: Sequence[Part]
 ) -> JSON | None:
-    """One message with its edits: texts replaced, advice added, marks placed, parts removed.
+    """One message with its edits: texts replaced, advice added, breakpoints placed, parts removed.
 
     Images and files come first: where they stand may shift when a text beside them changes.
     """
@@ -147,7 +147,7 @@ _MIN_SETTLED_ROWS = 32  # rows that are settled at once where every other one is
 
 
 def project(body: RequestBody, state: State, context: Context) -> tuple[list[Piece], list[Repair]]:
-    """The output's messages in order, and what the end of the history needed."""
+    """The messages of the output in order, and the repairs of its end."""
     projection = _Projector(body, state, context)
     pieces = projection.pieces()
     if not context.policy.repair:
@@ -158,23 +158,23 @@ def project(body: RequestBody, state: State, context: Context) -> tuple[list[Pie
 
 
 class _Projector:
-    """One request's rows on their way out."""
+    """Projector of one request."""
 
     def __init__(self, body: RequestBody, state: State, context: Context) -> None:
         self._body = body
         self._state = state
         self._codec = context.codec
         self._changes = row_changes(state)
-        self._spelled_anew: Collection[int] = state.rendered.shared.variable_rows
+        self._variable_rows: Collection[int] = state.rendered.shared.variable_rows
         self._before_gone = state.rendered.shared.rows_before_removed
         self._place_own_breakpoint(context)
         self._known: dict[int, int] = {}  # rows whose bytes were remembered, by source message
         self._run: list[JSON] = []  # the messages that the last piece is to be made of, if several
-        self._anew: dict[int, Piece] = {}  # what rows went out as that are spelled each time
-        self._joined: list[Piece] = []  # what was put together because a row between vanished
-        self._same = 0  # how many pieces are those of the last time, the ones spelled anew aside
+        self._anew: dict[int, Piece] = {}  # pieces of the rows that are encoded each time
+        self._joined: list[Piece] = []  # joined because a row between them is gone
+        self._same = 0  # leading pieces reused from the last request
         self._marked = set(body.breakpoint_rows())
-        rebuilt = {*self._changes, *self._spelled_anew, *self._before_gone}
+        rebuilt = {*self._changes, *self._variable_rows, *self._before_gone}
         self._repaired, self._varying = repaired_rows(body, state, context, rebuilt)
         self.ending = self._end(context) if context.policy.repair else EndRepair()
         if not self._repaired.keys().isdisjoint(self.ending.changed_rows()):
@@ -184,22 +184,26 @@ class _Projector:
         self._ended = self.ending.changed_rows()
 
     def _place_own_breakpoint(self, context: Context) -> None:
-        """Mark the end of the prefix before the last epoch, where one more mark fits."""
+        """Place a cache breakpoint before the last epoch, where one more is allowed."""
         state = self._state
         if state.evaluation.cut <= 0 or not context.rates.has_spare_breakpoint:
             return
         mark = own_breakpoint(
-            self._body, state.transcript, state.repairs.sources, state.evaluation.cut, self._is_gone
+            self._body,
+            state.transcript,
+            sources=state.repairs.sources,
+            cut=state.evaluation.cut,
+            is_gone=self._is_gone,
         )
         if mark is not None:
             row = mark.ref.row
             change = self._changes.get(row, RowChanges())
             marked = replace(change, marked=(*change.marked, mark))
             self._changes = {**self._changes, row: marked}
-            self._spelled_anew = {*self._spelled_anew, row}
+            self._variable_rows = {*self._variable_rows, row}
 
     def _is_gone(self, part: int) -> bool:
-        """Whether nothing of a part is left to bear a mark."""
+        """Return whether nothing of a part is left to carry a breakpoint."""
         state = self._state
         return part in state.edits.claimed and not isinstance(
             state.edits.by_part.get(part), Replace
@@ -223,7 +227,7 @@ class _Projector:
             seam = piece is None or seam
             if piece is not None:
                 self._append(pieces, piece, seam=seam)
-                if stop in self._spelled_anew:
+                if stop in self._variable_rows:
                     self._anew[stop] = piece
                 for message in inserts.get(stop, ()):
                     self._append(pieces, NewMessage(None, message), seam=False)
@@ -260,8 +264,8 @@ class _Projector:
         return pieces, known.end
 
     def _rebuild_variable_rows(self, known: SettledRows) -> bool:
-        """Build the rows that are spelled each time, if they are those that were the last time."""
-        if any(row < known.end and row not in known.variable_pieces for row in self._spelled_anew):
+        """Build the rows that are encoded each time; return whether they are the same as before."""
+        if any(row < known.end and row not in known.variable_pieces for row in self._variable_rows):
             return False
         for row in known.variable_pieces:
             piece = self._changed(row) if row in self._changes else None
@@ -278,7 +282,7 @@ class _Projector:
         return min(next(iter(self.ending.recurring_changes), end), end)
 
     def _can_settle(self, end: int) -> bool:
-        """Whether the rows before this one will be the same in the next request, edits aside."""
+        """Return whether only an edit can change the rows before this one."""
         changing = (self.ending.changes, self.ending.inserts)
         return not self._state.repairs.steps and not any(
             row < end for rows in changing for row in rows
@@ -309,11 +313,11 @@ class _Projector:
             )
 
     def _variable_pieces(self, pieces: Sequence[Piece], end: int) -> dict[int, int] | None:
-        """Which pieces the rows before this one are that are spelled each time; None: not one each.
+        """Pieces of the rows before this one that are encoded each time; None: not one each.
 
         A row that hangs together with another one cannot be put in its place alone.
         """
-        rows = [row for row in self._spelled_anew if row < end]
+        rows = [row for row in self._variable_rows if row < end]
         if not rows:
             return {}
         joined = set(map(id, self._joined))
@@ -338,7 +342,7 @@ class _Projector:
     def limit_breakpoints(
         self, pieces: list[Piece], context: Context
     ) -> tuple[list[Piece], list[Repair]]:
-        """The pieces with as many cache marks, in such an order, as the provider takes."""
+        """The pieces with no more cache breakpoints than the provider accepts, in its order."""
         at_rows = set(self._body.breakpoint_rows()) | self._own_breakpoints()
         if not at_rows:
             return pieces, []
@@ -355,7 +359,7 @@ class _Projector:
     def _pieces_with_breakpoints(
         self, pieces: list[Piece], at_rows: set[int]
     ) -> list[tuple[int, JSON]]:
-        """The messages that may carry marks, by their numbers when those stand apart."""
+        """The messages that may carry breakpoints, by their index once runs are split."""
         wanted, found, number = sorted(at_rows), list[tuple[int, JSON]](), 0
         for at, piece in enumerate(pieces):
             if isinstance(piece, SourceRun):
@@ -374,13 +378,13 @@ class _Projector:
         return found
 
     def _own_breakpoints(self) -> set[int]:
-        """The source messages that edits put a mark on."""
-        rows = (row for row in self._spelled_anew if self._changes[row].marked)
+        """The source messages on which edits place a breakpoint."""
+        rows = (row for row in self._variable_rows if self._changes[row].marked)
         return {source for row in rows if (source := self._state.repairs.sources[row]) is not None}
 
     def _kept(self, row: int) -> Piece:
         source = self._state.repairs.sources[row]
-        assert source is not None  # a row that repair put in is among the mended ones
+        assert source is not None  # an inserted row is among the repaired ones
         return SourceRun(source, source + 1)
 
     def _keep(self, pieces: list[Piece], row: int, stop: int, seam: bool) -> None:
@@ -408,7 +412,7 @@ class _Projector:
         return None if source is None else self._body.message(source)
 
     def _end(self, context: Context) -> EndRepair:
-        """What only the end of the history needs."""
+        """The repair of the end of the history."""
         count = len(self._state.repairs.sources)
         return (
             context.provider.repairer.repair_end(
@@ -429,7 +433,7 @@ class _Projector:
         return NewMessage(source, None, known) if known != _REMOVED_ROW else None
 
     def _row_cache(self, row: int) -> dict[int, bytes]:
-        """Where the bytes of a row are remembered, by row."""
+        """The cache for the bytes of a row."""
         return (
             self._state.rendered.encoded_at_end
             if row in self._ended
@@ -437,14 +441,14 @@ class _Projector:
         )
 
     def _can_remember(self, row: int) -> bool:
-        """Whether a row has the same bytes in every request, until an edit changes them.
+        """Return whether a row has the same bytes in every request, until an edit changes them.
 
         One that may be joined to another must be one that can be built again for that.
         """
         source = self._state.repairs.sources[row]
         return (
             row not in self.ending.changes  # which say another thing at the next end
-            and row not in self._spelled_anew
+            and row not in self._variable_rows
             and row not in self._varying
             and source not in self._marked
             and (row not in self._before_gone or (source is not None and row not in self._repaired))
@@ -486,7 +490,7 @@ class _Projector:
         """Put what must stand there in place of two new neighbours, if they may not stay."""
         before = self._run[-1] if self._run else self._last_message(pieces[-1])
         if self._codec.join(before, self._last_message(piece)) is None:
-            return False  # by what they are: so it is however they are spelled
+            return False  # whatever their encoding
         self._joined += (pieces[-1], piece)
         piece = self._built(piece)
         if self._run:
@@ -537,5 +541,5 @@ class _Projector:
 
 
 def _has_breakpoints(piece: Piece) -> bool:
-    """Whether a piece has marks of a block that was moved into it."""
+    """Return whether a piece has breakpoints of a block that was moved into it."""
     return isinstance(piece, NewMessage) and count_breakpoints(piece.message) > 0

@@ -1,17 +1,17 @@
-"""View: all that a pass may look at; and the phases in which a pass acts."""
+"""View: all that a pass may read; and the phases in which a pass acts."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from msgspec import Struct
 
 from ..edits import TIDIED, Edit
 from ..forecast.mentions import Mentions
-from ..forecast.model import RiskEstimator
+from ..forecast.model import HistoryView, RiskEstimator
 from ..history.ledger import Ledger
 from ..limits import HeldMedia, RequestLimits
 from ..tokens import TokenCounter, part_tokens
@@ -27,7 +27,7 @@ _Pass = TypeVar("_Pass", bound=Callable[..., object])
 
 
 def acts(*, at_arrival: bool, at_epochs: bool) -> Callable[[_Pass], _Pass]:
-    """Say of a pass when it acts; one that says nothing acts at epochs only."""
+    """Declare the phases of a pass; without a declaration it acts at epochs only."""
 
     def said(offer_pass: _Pass) -> _Pass:
         offer_pass.__dict__.update(at_arrival=at_arrival, at_epochs=at_epochs)
@@ -37,22 +37,22 @@ def acts(*, at_arrival: bool, at_epochs: bool) -> Callable[[_Pass], _Pass]:
 
 
 def is_arrival_pass(offer_pass: Callable[..., object]) -> bool:
-    """Whether a pass has something to say on results that the model has not seen yet."""
+    """Return whether a pass offers on results that the model has not seen yet."""
     return getattr(offer_pass, "at_arrival", False)
 
 
 def is_epoch_pass(offer_pass: Callable[..., object]) -> bool:
-    """Whether a pass has something to say on what was sent before."""
+    """Return whether a pass offers on what was sent before."""
     return getattr(offer_pass, "at_epochs", True)
 
 
 def units_at_doubled_age(last: int, now: int) -> Iterator[tuple[int, int]]:
     """The units, from one up to another, whose age came to a power of two after `last`.
 
-    >>> list(doubled(8, 10))
+    >>> list(units_at_doubled_age(8, 10))
     [(1, 3), (5, 7), (7, 9), (9, 10)]
     """
-    done = 0  # the first unit that is not told yet
+    done = 0  # the first unit not yielded yet
     for power in range(now.bit_length(), -1, -1):  # the oldest first
         age = 1 << power
         first, end = max(done, last - age + 1), now - age + 1
@@ -80,7 +80,8 @@ class View(Struct, frozen=True, dict=True, eq=False):
     def keeping_from(self, part: int) -> View:
         """The same view with the parts from this one on protected."""
         twin = View(self.state, self.context, self.phase, self.unseen_from)
-        twin.__dict__.update(pinned=self.pinned, recent_count=self.recent_count, kept_from=part)
+        known: dict[str, object] = vars(twin)  # of cached properties
+        known.update(pinned=self.pinned, recent_count=self.recent_count, kept_from=part)
         return twin
 
     @cached_property
@@ -155,7 +156,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def arrival(self) -> bool:
-        """Whether this is the evaluation of new results."""
+        """Return whether this is the evaluation of new results."""
         return self.phase == "arrival"
 
     @cached_property
@@ -225,7 +226,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
         return self.context.break_even_risk(self.state.evaluation.requests, tokens, self.limits)
 
     def is_protected(self, position: int) -> bool:
-        """Whether no pass may touch this part at this evaluation."""
+        """Return whether no pass may touch this part at this evaluation."""
         return self._is_untouchable(position) or position in self.pinned
 
     def _is_untouchable(self, position: int) -> bool:
@@ -241,30 +242,30 @@ class View(Struct, frozen=True, dict=True, eq=False):
         )
 
     def _is_pending(self, position: int) -> bool:
-        """Whether this is a call without a result: somebody may still be asked about it."""
+        """Return whether this is a call without a result: it may still be answered."""
         ordinal = self.transcript.exchange_of[position]
         return ordinal >= 0 and self.transcript.exchanges[ordinal].result is None
 
     def can_rewrite(self, position: int) -> bool:
-        """Whether a pass may change what this part says: not what must stay intact, or go."""
+        """Return whether a pass may change the text of this part; signed parts stay or go whole."""
         return not self.is_protected(position) and not self.transcript.parts[position].signed
 
     def can_lose_lines(self, position: int) -> bool:
-        """Whether single lines of this part may go where others of it stay."""
+        """Return whether single lines of this part may go where others of it stay."""
         if self._is_untouchable(position) or self.transcript.parts[position].signed:
             return False
         return position not in self.pinned or position in self.in_part
 
     def is_whole(self, position: int) -> bool:
-        """Whether a part stands in the projection as it came."""
+        """Return whether a part stands in the projection as it came."""
         return position not in self.claimed
 
     def is_gone(self, position: int) -> bool:
-        """Whether a part went with another one, so that nothing is left of it to offer on."""
+        """Return whether a part was removed, so that nothing of it is left."""
         return position in self.claimed and position not in self.in_force
 
     def is_tidy(self, position: int) -> bool:
-        """Whether a part says all that it said: nothing was done to it, or it was only tidied."""
+        """Return whether a part is whole or only tidied."""
         edit = self.in_force.get(position)
         return self.is_whole(position) if edit is None else edit.reason == TIDIED
 
@@ -284,8 +285,8 @@ class View(Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def risks(self) -> RiskEstimator:
-        """What offers risk at this evaluation; what is known of a result is looked up once."""
-        return RiskEstimator(self, self.mentions)
+        """Risks of offers at this evaluation; features of a result are computed once."""
+        return RiskEstimator(cast(HistoryView, self), self.mentions)
 
     def fresh_results(self) -> Sequence[int]:
         """At an epoch: the results that may be touched since the last one, as a rule those seen.
@@ -323,7 +324,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
         return tuple([self.transcript.exchanges[one] for one in ordinals if one >= 0])
 
     def seen_exchanges(self) -> int:
-        """How many exchanges, from the first on, have results that the model has seen."""
+        """The number of exchanges, from the first on, whose results the model has seen."""
         return self._seen_exchanges
 
     @cached_property
@@ -337,7 +338,7 @@ class View(Struct, frozen=True, dict=True, eq=False):
         ]
 
     def use(self, ordinal: int) -> Use:
-        """What the call of an exchange does."""
+        """The effects of the call of an exchange."""
         return self.ledger.uses[ordinal]
 
     def tool_of(self, position: int) -> str:
@@ -348,5 +349,5 @@ class View(Struct, frozen=True, dict=True, eq=False):
 
 
 def completion_position(exchange: Exchange) -> int:
-    """Where an exchange is done: at its result, or nowhere yet."""
+    """The part that completes an exchange: its result, or its call while it is pending."""
     return exchange.call if exchange.result is None else exchange.result

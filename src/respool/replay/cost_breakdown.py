@@ -28,7 +28,7 @@ _KIND_NAMES = {"call": "tool calls", "result": "tool results", "reasoning": "rea
 
 
 class _ContentCost(Struct):
-    """What some content came to."""
+    """Running cost of one kind of content."""
 
     tokens: int = 0
     cost: float = 0.0
@@ -45,7 +45,7 @@ BlockCharges = tuple[list[int], list[float]]
 
 
 def break_down_cost(recording: Recording, charges: BlockCharges | None = None) -> CostBreakdown:
-    """A session's tokens, as often as they were sent, and what they cost."""
+    """Break down a session's tokens and cost, counted each time they were sent."""
     sent, paid = charges or block_charges(recording)
     unused = _unused_by_block(recording)
     kinds, tools, ages = (_ContentCosts(_ContentCost) for _ in range(3))
@@ -75,7 +75,7 @@ def _all_blocks(recording: Recording) -> Iterable[PromptBlock]:
 
 
 def block_charges(recording: Recording) -> BlockCharges:
-    """For the head and each block: how often it was sent, and what a token of it was charged."""
+    """For the head and each block: times sent, and total charge per token."""
     conditions = recording.conditions
     prompt = Prompt(conditions.head)
     caches = ModelCaches(conditions.terms, conditions.lifetime, conditions.warm)
@@ -95,7 +95,7 @@ def block_charges(recording: Recording) -> BlockCharges:
 
 
 def _add_charge(paid: list[float], prompt: Prompt, billed: BilledTokens, terms: CacheTerms) -> None:
-    """Note what one request charged for a token of each block; a block may be read in part."""
+    """Add one request's charge per token of each block; a block may be read in part."""
     new = prompt.tokens - billed.read
     dearer = (billed.cost(terms) - terms.read * billed.read) / new - terms.read if new else 0.0
     hit = bisect_right(prompt.sums, billed.read)
@@ -162,11 +162,11 @@ def merge_breakdowns(all_spent: Iterable[CostBreakdown]) -> CostBreakdown:
     )
 
 
-_TOOLS = Tools()  # it remembers what it has told of a call
+_TOOLS = Tools()  # the detector keeps state per call
 
 
 def session_loops(recording: Recording, token_costs: Sequence[float]) -> tuple[LoopCost, ...]:
-    """A session's circles; `paid` is what a token of each block was charged, the head first."""
+    """Find a session's loops; `paid` is the charge per token of each block, the head first."""
     messages = recording.session.messages
     history, ledger = index_history(recording.codec, messages, _TOOLS, {})
     circles = find_loops(history, ledger)
@@ -204,7 +204,7 @@ def _loop_cost(
 
 
 def _part_positions(history: TranscriptIndex, ordinals: Iterable[int]) -> Iterator[int]:
-    """Where the calls and results of these exchanges stand."""
+    """Return the block positions of these exchanges' calls and results."""
     exchanges: Iterator[Exchange] = (history.exchanges[ordinal] for ordinal in ordinals)
     return (at for one in exchanges for at in (one.call, one.result) if at is not None)
 
@@ -221,7 +221,7 @@ def _block_numbers(recording: Recording, history: TranscriptIndex) -> Iterator[i
 
 
 def total_loops(sessions: Sequence[SessionResult]) -> LoopTotals:
-    """The circles of all sessions together."""
+    """Sum up the loops of all sessions."""
     found = [one for session in sessions for one in session.circles]
     return LoopTotals(
         count=len(found),

@@ -29,13 +29,13 @@ _WIRES = {
     "openai-responses": "openai",
     "gemini": "google",
 }
-_FREE = ":free"  # as OpenRouter names what it serves for nothing
+_FREE = ":free"  # OpenRouter's suffix for free models
 _EDITION = re.compile(r"[-@](?:20\d{6}|20\d{2}-\d{2}-\d{2})(?![\d-])|:[a-z]+$", re.ASCII)
 _BEDROCK = re.compile(r"(?:[a-z-]+\.)+[a-z]")  # "us.anthropic.claude-…"
 
 
 def priced(terms: CacheTerms, format: str, model: object, at: float | None) -> CacheTerms:
-    """The terms with what was listed for the model at a time, in seconds since the epoch.
+    """Fill in the model's list prices at a time, in seconds since the epoch.
 
     Prices come from the snapshot in `genai-prices`, without any network; what it does not list
     stays as it is, and so does what is served for nothing. Without a time, today's prices count.
@@ -80,7 +80,7 @@ def _found(format: str, name: str, day: date) -> PriceCalculation | None:
 
 
 def _references(format: str, name: str) -> Iterator[tuple[str, str | None]]:
-    """What to look for, and in whose list; None is the one that the name belongs to."""
+    """Names to look up, each with its provider; None: the provider that the name implies."""
     yield name, None
     if name.startswith("openrouter/"):
         yield name.removeprefix("openrouter/"), "openrouter"

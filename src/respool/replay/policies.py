@@ -31,7 +31,7 @@ from .result import RefetchCounts
 
 
 class ActiveEdit(Struct, frozen=True, gc=False):
-    """One edit that stands in a request: what it did, where, and the tokens it saved."""
+    """One edit in force in a request: its reason, its tool and the tokens it saved."""
 
     reason: str
     tool: str
@@ -39,7 +39,7 @@ class ActiveEdit(Struct, frozen=True, gc=False):
 
 
 class Sender(Protocol):
-    """A policy at work on one session, asked request by request, in order."""
+    """A policy applied to one session, request by request, in order."""
 
     def send(self, request: int) -> Sequence[JSON]:
         """The messages that go out; one that is as it was before is the same object."""
@@ -50,15 +50,15 @@ class Sender(Protocol):
         ...
 
     def active_edits(self) -> Iterator[ActiveEdit]:
-        """The edits in the last request."""
+        """Yield the edits in the last request."""
         ...
 
     def failures(self) -> Sequence[str]:
-        """What went wrong in the policy itself."""
+        """Return the failures in the policy itself."""
         ...
 
     def refetch_counts(self) -> RefetchCounts | None:
-        """What was asked for again, after a cut or while it stood; None: nobody looked."""
+        """Return counts of refetches; None: not measured."""
         ...
 
 
@@ -66,7 +66,7 @@ SenderFactory = Callable[[Recording], Sender]  # named where policies are listed
 
 
 class UnchangedSender:
-    """No compaction: what the client sent."""
+    """No compaction: the client's requests, unchanged."""
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
@@ -88,7 +88,7 @@ class UnchangedSender:
         return ()
 
     def refetch_counts(self) -> RefetchCounts | None:
-        """Nobody looks."""
+        """Not measured."""
         return None
 
 
@@ -101,7 +101,7 @@ class ResultLocation(Struct, frozen=True, gc=False):
 
 
 class ReplacingSender(ABC):
-    """Results of the history with other texts in their place; the rest is as it was sent.
+    """The history with some results replaced; the rest is unchanged.
 
     Shared by all policies that decide per result: `due` tells how many of the results, from the
     first on, are replaced in a request, and `text` what by (None: it stays).
@@ -124,11 +124,11 @@ class ReplacingSender(ABC):
 
     @abstractmethod
     def due_count(self, request: int) -> int:
-        """How many results are replaced by now; never fewer than before."""
+        """Return the number of results replaced by now; it never decreases."""
 
     @abstractmethod
     def replacement(self, result: int) -> str | None:
-        """What stands in place of a result; None: itself."""
+        """Return the replacement of a result; None: it stays."""
 
     def send(self, request: int) -> Sequence[JSON]:
         """The messages with the results that are due replaced."""
@@ -162,7 +162,7 @@ class ReplacingSender(ABC):
         return self.reason
 
     def active_edits(self) -> Iterator[ActiveEdit]:
-        """All that was replaced."""
+        """Yield one edit per replaced result."""
         return iter(self._active.values())
 
     def failures(self) -> Sequence[str]:
@@ -170,7 +170,7 @@ class ReplacingSender(ABC):
         return ()
 
     def refetch_counts(self) -> RefetchCounts | None:
-        """Nobody looks."""
+        """Not measured."""
         return None
 
 
@@ -185,7 +185,7 @@ def _result_locations(recording: Recording) -> Iterator[ResultLocation]:
 
 
 def result_count_before(sender: ReplacingSender, cut: int) -> int:
-    """How many of a session's results stand before a row."""
+    """Return the number of a session's results before a row."""
     low, high = 0, len(sender.results)
     while low < high:
         middle = (low + high) // 2
@@ -280,7 +280,7 @@ def _needed_lines(sender: ReplacingSender) -> list[set[int]]:
     """For each result the numbers of the lines that some later action needed from it."""
     recording = sender.recording
     number_of = {(place.row, place.block): n for n, place in enumerate(sender.results)}
-    homes: dict[int, list[int]] = {}  # need -> the results in which it stands
+    homes: dict[int, list[int]] = {}  # need -> the results that contain it
     for source in recording.sources:
         result = number_of.get((source.row, source.block))
         if result is not None:
@@ -302,7 +302,7 @@ def _needed_lines(sender: ReplacingSender) -> list[set[int]]:
 
 
 def _line_starts(text: str) -> list[int]:
-    """Where each line of a text begins."""
+    """Return the offset of each line of a text."""
     lengths = [len(line) for line in text.splitlines(keepends=True)]
     return [0, *accumulate(lengths)][: len(lengths)] or [0]
 
@@ -318,18 +318,18 @@ _NO_FACTS = Facts()
 
 
 class ProjectionSender:
-    """What respool would have sent."""
+    """respool's own projections."""
 
     def __init__(self, recording: Recording, policy: Policy) -> None:
         self._recording = recording
         self._policy = policy
         self._folded: FoldedRequest | None = None
-        self.facts = _NO_FACTS  # all that was seen so far
-        self._changed: dict[int, JSON] = {}  # source message -> what stands for it
+        self.facts = _NO_FACTS  # all facts until now
+        self._changed: dict[int, JSON] = {}  # source message -> its replacement
         self._rows: list[int | None] = []  # the source of each message of the last request
 
     def send(self, request: int) -> Sequence[JSON]:
-        """The projection of one request."""
+        """Return the projection of one request."""
         messages = self._recording.request(request)
         self._fold(request, messages)
         assert self._folded is not None
@@ -366,7 +366,7 @@ class ProjectionSender:
         )
 
     def _facts_at(self, request: int, body: ObjectBody) -> Facts:
-        """What a proxy would have noted at this request: a cold cache, or another model."""
+        """Return the facts a proxy would record at this request: a cold cache, another model."""
         requests = self._recording.session.requests
         if request == 0:
             return _NO_FACTS
@@ -380,7 +380,7 @@ class ProjectionSender:
         return Facts(cold=at if cold else frozenset(), changed=at if changed else frozenset())
 
     def _is_model_warm(self, request: int, lifetime: float) -> bool:
-        """Whether the model was asked not long ago, and still has that; as a proxy looks at it."""
+        """Check if the model's cache is still warm, by the same rule as the proxy."""
         requests, codec = self._recording.session.requests, self._recording.codec
         now = requests[request]
         if binding_of(codec.name, {"model": now.model}).is_bound:
@@ -390,7 +390,7 @@ class ProjectionSender:
         return bool(times) and _elapsed(times[-1], now.time) <= lifetime
 
     def _reuse_message(self, source: int | None, message: JSON) -> JSON:
-        """A changed message, as the object that it was before if it says the same."""
+        """Return the previous object of a changed message if it is equal."""
         if source is None:
             return message
         known = self._changed.get(source)
@@ -400,7 +400,7 @@ class ProjectionSender:
         return message
 
     def change_reason(self, row: int) -> str:
-        """The reasons of the edits on a row of the last request."""
+        """Return the reasons of the edits on a row of the last request."""
         assert self._folded is not None
         source = self._rows[row] if row < len(self._rows) else None
         state = self._folded.state
@@ -409,7 +409,7 @@ class ProjectionSender:
         return ", ".join(sorted(reasons)) or "repair"
 
     def active_edits(self) -> Iterator[ActiveEdit]:
-        """The edits in the last request."""
+        """Yield the edits in the last request."""
         if self._folded is None:
             return
         index = self._folded.state.transcript
@@ -417,18 +417,18 @@ class ProjectionSender:
         by_place = {part.ref: at for at, part in enumerate(index.parts)}
         for edit in edits_in_force(self._folded.state):
             if isinstance(edit, Advise):
-                continue  # it took out nothing
+                continue  # it elides nothing
             at = by_place.get(edit.ref)
             call = transcript.call_of(at) if at is not None else None
             yield ActiveEdit(edit.reason, call.name if call is not None else "", edit.saved)
 
     def failures(self) -> Sequence[str]:
-        """The passes that failed."""
+        """Return the passes that failed."""
         failed = self._folded.state.evaluation.failures if self._folded is not None else {}
         return [f"{name}: {why}" for name, why in failed.items()]
 
     def refetch_counts(self) -> RefetchCounts:
-        """What was asked for again, after a cut or while it stood."""
+        """Return counts of refetches, after a cut or with an intact copy."""
         if self._folded is None:
             return RefetchCounts()
         state = self._folded.state
@@ -443,7 +443,7 @@ class ProjectionSender:
 
 
 def _is_intact(state: State, position: int) -> bool:
-    """Whether a result says all that it said, here or in a copy that it points to."""
+    """Check if a result is complete, here or in the copy that it refers to."""
     edit = state.edits.by_part.get(position)
     tidied = edit is not None and edit.reason == TIDIED
     return position not in state.edits.claimed or tidied or position in state.edits.dependencies
@@ -461,7 +461,7 @@ DEFAULT_POLICIES = (
     "mask-10",
     "clear-100k",
     FLOOR,
-)  # what is tried when nothing is asked for
+)  # the default
 POLICY_NAMES_HELP = (
     f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
     "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
@@ -486,7 +486,7 @@ _DEFAULT_KEEP = 3
 
 
 def sender_factory(name: str) -> SenderFactory:
-    """The policy behind a name."""
+    """Return the sender factory of a policy name."""
     if name == NONE:
         return UnchangedSender
     if name in (ORACLE, FLOOR):
@@ -502,7 +502,7 @@ def sender_factory(name: str) -> SenderFactory:
 
 
 def describe_policy(name: str) -> str:
-    """What a policy does, in a few words.
+    """Describe a policy in a few words.
 
     >>> told("mask-10"), told("clear-100k")
     ('keeps the last 10 tool results', 'above 100k tokens keeps the last 3')

@@ -24,7 +24,7 @@ MINUTES = 300.0
 
 
 class TokenMeasure(Protocol):
-    """How many tokens a part is."""
+    """Count of a part's tokens."""
 
     name: str
 
@@ -34,7 +34,7 @@ class TokenMeasure(Protocol):
 
 
 class CharacterMeasure:
-    """Characters / 4 for each part, rounded up; what no text shows counts nothing."""
+    """Characters / 4 per part, rounded up; parts without text count 0."""
 
     name = "characters / 4"
 
@@ -74,7 +74,7 @@ def _dumped_arguments(arguments: str) -> str:
 
 
 def searchable_text(part: Part) -> str:
-    """What a reader finds in a part: a call's arguments as the strings they are."""
+    """Return a part's searchable text: a call's arguments as plain strings."""
     if part.kind != "call":
         return "" if part.kind in ("opaque", "media") else part.text
     try:
@@ -95,31 +95,31 @@ def _strings(value: JSON) -> Iterator[str]:
 
 
 class PromptBlock(Struct, frozen=True, gc=False):
-    """One block of a message: what the cache compares, and what a reader finds in it."""
+    """One block of a message: the key that a cache compares, and its searchable text."""
 
-    key: int  # of what it says, its mark left out
+    key: int  # hash of its content, without its cache breakpoint
     tokens: int
     kind: str  # of its first part
-    call_id: str  # the id it is called or answered by
+    call_id: str  # of the call or the result
     name: str
     text: str
-    cache_lifetime: float  # seconds that a cache mark on it asks for; 0: it has none
+    cache_lifetime: float  # lifetime of its cache breakpoint in seconds; 0: it has none
 
 
 class MessageRow(Struct, frozen=True):
-    """One message, read once."""
+    """One parsed message."""
 
     message: JSON
     blocks: tuple[PromptBlock, ...]
     key: int
     tokens: int
-    shape: int  # what later messages can refer to: roles, kinds and ids
-    breakpoints: tuple[int, ...]  # the blocks that have one
+    shape: int  # hash of what later messages refer to: roles, kinds and ids
+    breakpoints: tuple[int, ...]  # the blocks with a cache breakpoint
     is_model_made: bool  # by the model
-    has_media: bool  # whether it holds images or documents
+    has_media: bool  # it holds images or documents
 
     def with_breakpoint(self, message: JSON, lifetime: float) -> MessageRow:
-        """The row of the same message with a mark on its last block."""
+        """Return the row with a cache breakpoint on its last block."""
         last = self.blocks[-1]
         marked = msgspec.structs.replace(last, cache_lifetime=lifetime)
         at = len(self.blocks) - 1
@@ -148,7 +148,7 @@ def read_row(codec: Codec, message: JSON, measure: TokenMeasure) -> MessageRow:
 
 
 def group_parts(codec: Codec, parts: Sequence[Part]) -> Iterator[list[Part]]:
-    """Parts by the block they stand in; other wires than Anthropic's have no blocks to mark."""
+    """Group parts by block; only Anthropic's wire has several blocks per message."""
     if not wire_format(codec.name).has_client_breakpoints:
         yield from ([part] for part in parts)
         return
@@ -175,7 +175,7 @@ def _prompt_block(
 
 
 def _block_key(codec: Codec, message: JSON, parts: list[Part], said: JSON) -> int:
-    """What the cache compares; on Anthropic the block itself, in its message's role."""
+    """Return the key that a cache compares; on Anthropic the block and its message's role."""
     first = parts[0]
     if not wire_format(codec.name).has_client_breakpoints:
         return hash((_role(message), first.kind, first.id, first.name, first.text, first.weight))
@@ -196,7 +196,7 @@ def _role(message: JSON) -> str:
 
 
 def with_breakpoint(message: JSON, lifetime: float) -> JSON:
-    """A message of Anthropic's with a cache mark on its last block, as clients set it."""
+    """Return an Anthropic message with a cache breakpoint on its last block."""
     content = get(message, ("content",))
     if not isinstance(content, list) or not content or not isinstance(content[-1], dict):
         return message
@@ -208,33 +208,35 @@ def with_breakpoint(message: JSON, lifetime: float) -> JSON:
     }
 
 
-_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the look-back
+_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the lookback
 
 
 class Prompt:
-    """A request as a cache sees it: blocks behind a fixed head, chained from the start.
+    """A request as a cache sees it: a fixed head and blocks, hashed as a chain.
 
-    Each request changes the last one from some block on, so that what is not new costs nothing.
+    A request updates the previous one from some block on, so that only new blocks cost time.
     """
 
     def __init__(self, head: int) -> None:
         self.chain = [
             hash("head")
-        ]  # of everything up to and with each block; the head is the first
-        self.sums = [head]  # tokens up to and with each block
+        ]  # hash of the prefix that ends with each block; the head is the first
+        self.sums = [head]  # tokens of the prefix that ends with each block
         self.positions = [-1]
-        self.model_made = [True]  # whether the model made it; the head has no end of its own
-        self.breakpoints: list[tuple[int, float]] = []  # blocks with a mark, and its lifetime
-        self.shared = 1  # blocks that are as they were in the request before
+        self.model_made = [True]  # the model made it; the head counts as such
+        self.breakpoints: list[
+            tuple[int, float]
+        ] = []  # blocks with a cache breakpoint, and its lifetime
+        self.shared = 1  # blocks shared with the previous request
         self._run_kinds: list[str] = [""]
         self._row_starts: list[int] = []  # the first block of each row
 
     def update(
         self, rows: Sequence[MessageRow], same_rows: int, same_breakpoint_rows: int = 0
     ) -> None:
-        """Become the next request, of which the first `kept` rows are as they were.
+        """Become the next request, which shares its first `same_rows` rows.
 
-        Of those, the marks of the first `same` ones are as they were too.
+        The first `same_breakpoint_rows` of them have the same cache breakpoints too.
         """
         start = (
             self._row_starts[same_rows] if same_rows < len(self._row_starts) else len(self.chain)
@@ -279,7 +281,7 @@ class Prompt:
 
 
 def _common_length(before: Sequence[int], after: Sequence[int]) -> int:
-    """How many elements two sequences begin with in common."""
+    """Return the length of the common prefix of two sequences."""
     for count, (one, other) in enumerate(zip(before, after, strict=False)):
         if one != other:
             return count
@@ -295,7 +297,7 @@ class BilledTokens(Struct, frozen=True, gc=False):
     plain: int = 0
 
     def cost(self, terms: CacheTerms) -> float:
-        """What it comes to, in tokens of plain input."""
+        """Return the cost in tokens of plain input."""
         written = terms.write * self.write + terms.write_1h * self.write_1h
         return terms.read * self.read + written + self.plain
 
@@ -304,21 +306,21 @@ class PromptCache(Protocol):
     """One conversation's cache at its provider, for one model."""
 
     def bill(self, prompt: Prompt, now: float | None, shared: int) -> BilledTokens:
-        """Charge a request and remember it; a time that is not known never lets anything expire.
+        """Charge a request and update the cache; with an unknown time nothing expires.
 
-        The first `shared` blocks are as they were when it was asked last.
+        The first `shared` blocks are the same as in the previous call.
         """
         ...
 
 
 class WarmPrefix(Struct, frozen=True, gc=False):
-    """What the first request finds: another conversation, which began alike, had written it."""
+    """A prefix that another conversation had cached before the first request."""
 
     head: int = 0  # tokens of the head
-    history: float = 0.0  # the share of what stands behind it
+    history: float = 0.0  # share of the history
 
     def tokens_in(self, prompt: Prompt) -> int:
-        """The tokens of it in a prompt."""
+        """Return its tokens in a prompt."""
         return self.head + int(self.history * (prompt.tokens - prompt.sums[0]))
 
 
@@ -328,9 +330,9 @@ NO_WARM_PREFIX = WarmPrefix()
 def make_cache(
     terms: CacheTerms, lifetime: float, warm: WarmPrefix = NO_WARM_PREFIX
 ) -> PromptCache:
-    """The cache that these terms describe, with nothing of this conversation in it.
+    """Create an empty cache with these terms.
 
-    `lifetime` is what the client's marks ask for; `warm` is what the first request finds.
+    `lifetime` is that of the client's cache breakpoints; `warm` is what the first request finds.
     """
     match terms.cache:
         case "marks":
@@ -346,14 +348,14 @@ def make_cache(
 
 
 class ModelCaches:
-    """A conversation's caches, one for each model: none finds what another one wrote."""
+    """A conversation's caches, one per model."""
 
     def __init__(
         self, terms: CacheTerms, lifetime: float, warm: WarmPrefix = NO_WARM_PREFIX
     ) -> None:
         self._terms, self._lifetime, self._warm = terms, lifetime, warm
         self._by_model: dict[str | None, PromptCache] = {}
-        self._shared: dict[str | None, int] = {}  # blocks as they were when it was last asked
+        self._shared: dict[str | None, int] = {}  # blocks shared with its last request
 
     def bill(self, prompt: Prompt, now: float | None, model: str | None) -> BilledTokens:
         """Charge a request to a model and remember it."""
@@ -386,9 +388,9 @@ class _CacheEntry(Struct):
 
 
 class ExplicitBreakpointCache:
-    """Anthropic's: entries are written at marks, and found a few positions before one at most.
+    """Anthropic's cache: entries are written at cache breakpoints and found within the lookback.
 
-    The head has marks of its own, in the client's system prompt, with the lifetime of the others.
+    The head has cache breakpoints too, in the client's system prompt, with the same lifetime.
     """
 
     def __init__(
@@ -413,7 +415,7 @@ class ExplicitBreakpointCache:
         return billed
 
     def _find_hit(self, prompt: Prompt, marks: Sequence[int], now: float | None) -> int:
-        """The longest prefix that is in the cache where it is looked for; -1: none."""
+        """Return the end of the longest cached prefix within the lookback; -1: none."""
         positions, chain = prompt.positions, prompt.chain
         for mark in reversed(marks):
             at = mark
@@ -427,7 +429,7 @@ class ExplicitBreakpointCache:
     def _bill_written(
         self, prompt: Prompt, marks: Sequence[tuple[int, float]], read: int
     ) -> BilledTokens:
-        """What is behind the hit: written up to the last mark, plain after it."""
+        """Charge the rest: written up to the last cache breakpoint, plain after it."""
         upto, minutes, hour = read, 0, 0
         for at, lifetime in marks:
             more = max(0, prompt.sums[at] - upto)
@@ -458,7 +460,7 @@ class PrefixCache:
 
 
 class ImplicitBreakpointCache:
-    """OpenAI's from 5.6 on: a prefix is found only where an earlier request's breakpoint stood.
+    """OpenAI's cache from 5.6 on: a hit ends where an earlier request had a breakpoint.
 
     One stands at the end of each request's newest message that the model did not make, and none
     at the end of the head. Breakpoints that a client sets itself are not looked at.
@@ -491,7 +493,7 @@ class ImplicitBreakpointCache:
 
 
 def _breakpoint_ends(prompt: Prompt) -> Iterator[int]:
-    """The last blocks of all that was said to the model between its answers, the newest first."""
+    """Return the last block of each run that the model did not make, the newest first."""
     made = prompt.model_made
     at = len(made) - 1
     while at > 0:

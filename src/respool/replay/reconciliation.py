@@ -13,14 +13,12 @@ from .prompt_cache import HOUR, BilledTokens
 from .recording import BillingConditions, Recording
 from .result import PolicyScore, ReplayBill, ReportedUsage, RequestPoint
 
-# What the reported prompts were made of.
+# Components of the reported prompts.
 HEAD_PART = "system prompt and tools"
 SHOWN_PART = "what the record shows"
 HIDDEN_PART = "hidden reasoning"
 UNRECORDED_PART = "reminders, and what else the record leaves out"
-CLEARED_PART = (
-    "shown, but not sent"  # results that the client had cleared, and what is counted too high
-)
+CLEARED_PART = "shown, but not sent"  # results cleared by the client, and overcounted text
 
 # Why a request was charged more or less than its replay.
 LENGTH_CAUSE = "longer or shorter prompts, read from the cache"
@@ -32,12 +30,12 @@ PARTIAL_MISS_CAUSE = "unforeseen misses: only a part was found"
 UNEXPECTED_HIT_CAUSE = "unforeseen hits"
 PRICE_CAUSE = "another price of writing"
 
-# How many tokens of a prompt, and which part of it, must be read or not against what was foreseen.
+# Tokens, and share of a prompt, by which a cache read must differ from the replay's.
 _MIN_DIFF_TOKENS, _MIN_DIFF_RATIO = 4_000, 0.1
 
 
 class _ReportedRequest(Struct, frozen=True, gc=False):
-    """One request as it was reported, as it is replayed, and what no record shows of it."""
+    """One request as reported and as replayed, and its unrecorded tokens."""
 
     usage: Usage
     model: str | None
@@ -113,7 +111,7 @@ def _reported_bill(
 def _replayed_bill(
     requests: Sequence[_ReportedRequest], conditions: BillingConditions
 ) -> ReplayBill:
-    """The replay's bill of the same requests; what is new is written where there is a cache."""
+    """Return the replay's bill of the same requests; new text is a write if there is a cache."""
     read = sum(one.point.read for one in requests)
     new = sum(one.point.tokens for one in requests) - read
     terms = conditions.terms
@@ -131,18 +129,18 @@ def _replayed_bill(
 def _dollars(
     requests: Sequence[_ReportedRequest], costs: Sequence[float], conditions: BillingConditions
 ) -> float | None:
-    """What the requests come to in dollars, each at the price of its own model."""
+    """Return the requests' cost in dollars, each at its model's price."""
     asked = zip(costs, requests, strict=True)
     money = [conditions.dollars(cost, one.model) for cost, one in asked]
     known = [dollars for dollars in money if dollars is not None]
     return sum(known) if known else None
 
 
-# --- what explains the difference --------------------------------------------------------------
+# --- causes of the difference ------------------------------------------------------------------
 
 
 def _prompt_parts(requests: Sequence[_ReportedRequest], head: int) -> dict[str, float]:
-    """The reported prompts' tokens, by what they were; they sum to all that was reported."""
+    """Split the reported prompts' tokens by component; they sum to the reported total."""
     found: dict[str, float] = dict.fromkeys(
         (HEAD_PART, SHOWN_PART, HIDDEN_PART, UNRECORDED_PART, CLEARED_PART), 0.0
     )
@@ -175,7 +173,7 @@ def _cost_difference(
 
 
 def _cause(request: _ReportedRequest, more: float, head: int) -> str:
-    """Why more was new to the cache than foreseen, or less."""
+    """Return the cause of a difference in cached tokens."""
     usage, point = request.usage, request.point
     if abs(more) < max(_MIN_DIFF_TOKENS, _MIN_DIFF_RATIO * usage.prompt):
         return NEW_TEXT_CAUSE

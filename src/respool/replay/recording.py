@@ -35,7 +35,7 @@ _ATOM = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
 _IDENTIFIER = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")
 _MIN_ATOM_CHARS = 5
 _MIN_LINE_CHARS = 16
-_CHUNK_CHARS = 65_536  # characters looked through at once, so that matches never fill the memory
+_CHUNK_CHARS = 65_536  # characters searched at once, to bound the memory of matches
 
 
 def extract_needs(call_text: str) -> tuple[set[str], set[str]]:
@@ -60,7 +60,7 @@ class NeedFinder:
         self._automaton = AhoCorasick(spelled) if spelled else None
 
     def find(self, text: str) -> set[int]:
-        """The numbers of the needs that stand in a text."""
+        """Return the numbers of the needs that occur in a text."""
         if self._automaton is None or not text:
             return set()
         piece = max(_CHUNK_CHARS, 4 * self._max_length)
@@ -86,22 +86,22 @@ def _encodable(text: str) -> str:
     return text
 
 
-_MAX_LABEL_CHARS = 100  # characters of a call that are told
+_MAX_LABEL_CHARS = 100  # characters of a call in a description
 
 
 class BillingConditions(Struct, frozen=True):
-    """What a session's requests were sent under."""
+    """Billing conditions of a session's requests."""
 
     terms: CacheTerms
     head: int  # tokens of system prompt and tools
-    lifetime: float = 0  # seconds that the client's cache marks ask for; 0: it sets none
+    lifetime: float = 0  # lifetime of the client's cache breakpoints in seconds; 0: none
     window: int | None = None
-    warm: WarmPrefix = NO_WARM_PREFIX  # what the first request finds in the cache
+    warm: WarmPrefix = NO_WARM_PREFIX  # in the cache before the first request
     prices: Mapping[str, float | None] = {}  # of other models, as in terms; None: none is listed
 
     @property
     def write(self) -> float:
-        """What a written token costs, for as long as the client asks for."""
+        """Return the price of a cache write at the client's lifetime."""
         return self.terms.write_1h if self.lifetime == HOUR else self.terms.write
 
     @property
@@ -111,20 +111,20 @@ class BillingConditions(Struct, frozen=True):
         return self.lifetime if marked else self.terms.gone
 
     def dollars(self, cost: float, model: str | None) -> float | None:
-        """What so many tokens of plain input come to in dollars, for the model they went to."""
+        """Convert tokens of plain input to dollars at a model's price."""
         dollars = self.terms.dollars and self.prices.get(model or "", self.terms.dollars)
         return None if dollars is None else cost * dollars / 1e6
 
 
 class TurnNeeds(Struct, frozen=True, gc=False):
-    """What the turn after one request needed and its history held, by number."""
+    """Needs of the turn after one request that its history contains, by number."""
 
     atoms: tuple[int, ...]
     lines: tuple[int, ...]
 
 
 class NeedSource(Struct, frozen=True, gc=False):
-    """A block of the history, as a place where needs stood."""
+    """A block of the history that contains needs."""
 
     row: int
     block: int
@@ -132,7 +132,7 @@ class NeedSource(Struct, frozen=True, gc=False):
 
 
 class Recording:
-    """A session's rows, its requests as they were sent, and what each next turn needed."""
+    """A session's rows, its requests as sent, and the needs of each next turn."""
 
     def __init__(
         self, session: RecordedSession, measure: TokenMeasure, conditions: BillingConditions
@@ -170,7 +170,7 @@ class Recording:
         return known
 
     def needs_in_row(self, row: MessageRow) -> frozenset[int]:
-        """The needs that stand in a row."""
+        """Return the needs that occur in a row."""
         known = self._need_cache.get(id(row.message))
         if known is None:
             found = self.finder.find("\n".join(block.text for block in row.blocks))
@@ -178,7 +178,7 @@ class Recording:
         return known
 
     def tokens_saved(self, part: Part, text: str) -> int:
-        """The tokens that a part saves when it says `text`."""
+        """Return the tokens saved by replacing a part's text with `text`."""
         shorter = replace(part, text=text)
         return self._measure(self.codec, part) - self._measure(self.codec, shorter)
 
@@ -188,7 +188,7 @@ class Recording:
         return [*self.session.messages[: cut - 1], self.last_messages[number]]
 
     def newest_source(self, need: int, before: int) -> int | None:
-        """The newest block before a row in which a need stands, by its number among the sources."""
+        """Return the newest source of a need before a row, by its number."""
         homes = self.sources_by_need.get(need, ())
         at = bisect_left(homes, self._first_source(before))
         return homes[at - 1] if at else None
@@ -197,7 +197,7 @@ class Recording:
         return self._source_starts[row]
 
     def _with_client_breakpoint(self, cut: int) -> JSON:
-        """The last message before a cut, with the mark that the client sets."""
+        """Return the last message before a cut, with the client's cache breakpoint."""
         message = self.session.messages[cut - 1]
         lifetime = self.conditions.lifetime
         if not wire_format(self.session.format).has_client_breakpoints or not lifetime:
@@ -210,7 +210,7 @@ class Recording:
         return marked
 
     def _extract_turn_needs(self, number: int) -> tuple[set[str], set[str]]:
-        """What the calls after one request were made of."""
+        """Extract the needs of the calls after one request."""
         end = self.cuts[number + 1] if number + 1 < len(self.cuts) else len(self.rows)
         atoms: set[str] = set()
         lines: set[str] = set()
@@ -234,7 +234,7 @@ class Recording:
         return sources
 
     def _index_sources(self) -> dict[int, Sequence[int]]:
-        """For each need the sources in which it stands, in order."""
+        """For each need, list its sources in order."""
         homes: dict[int, list[int]] = {}
         for number, source in enumerate(self.sources):
             for need in source.needs:
@@ -242,7 +242,7 @@ class Recording:
         return dict(homes)
 
     def _available_needs(self, number: int, atoms: set[str], lines: set[str]) -> TurnNeeds:
-        """Of what a turn needed, all that stood in the history before it."""
+        """Return the needs of a turn that its history contains."""
         cut = self.cuts[number]
         known = self.need_numbers
         return TurnNeeds(
@@ -260,7 +260,7 @@ class Recording:
         return self.finder.numbers
 
     def describe_source(self, source: int) -> str:
-        """A block of the history for a person: the tool and what it was called on, clipped."""
+        """Describe a block of the history: the tool and its target, clipped."""
         place = self.sources[source]
         block = self.rows[place.row].blocks[place.block]
         if block.kind not in ("call", "result"):
@@ -287,12 +287,12 @@ def main_model(session: RecordedSession) -> str | None:
 def infer_conditions(
     session: RecordedSession, measure: TokenMeasure, window: int | None = None
 ) -> BillingConditions:
-    """Terms, head and cache marks of a session."""
+    """Infer terms, head and cache breakpoints of a session."""
     model = main_model(session)
     time = next((sent.time for sent in session.requests if sent.time is not None), None)
     terms = priced(terms_for(session.format, model), session.format, model, time)
     if terms.cache == "marks" and not wire_format(session.format).has_client_breakpoints:
-        terms = replace(terms, cache="prefix")  # through a gateway that sets the marks itself
+        terms = replace(terms, cache="prefix")  # a gateway sets the breakpoints
     listed = window if window is not None else terms.window
     head = infer_head_tokens(session, measure)
     others = {sent.model for sent in session.requests if sent.model} - {model}
@@ -307,9 +307,9 @@ def _input_price(session: RecordedSession, model: str, time: float | None) -> fl
 
 
 def infer_head_tokens(session: RecordedSession, measure: TokenMeasure) -> int:
-    """Tokens of system prompt and tools: what the first reported prompt had beside its history.
+    """Infer the tokens of system prompt and tools: the first reported prompt less its history.
 
-    Where nothing was reported, what is recorded of them counts.
+    Without reported usage, the recorded prompt and tools are counted.
     """
     first = next((sent for sent in session.requests if sent.usage is not None), None)
     if first is None or first.usage is None:
@@ -320,7 +320,7 @@ def infer_head_tokens(session: RecordedSession, measure: TokenMeasure) -> int:
 
 
 def infer_warm_prefix(session: RecordedSession, head: int) -> WarmPrefix:
-    """What was in the cache before the first request, as that reported.
+    """Infer what the cache held before the first request, from its reported usage.
 
     Of the head, what any conversation of this agent may have written. Of the history only what
     another one began with: a fork, or what was said before a rewind.
@@ -335,7 +335,7 @@ def infer_warm_prefix(session: RecordedSession, head: int) -> WarmPrefix:
 
 
 def _is_continuation(session: RecordedSession, first: RecordedRequest) -> bool:
-    """Whether the model had answered before the first request, in a request told elsewhere."""
+    """Check for a model's answer before the first request, which another session records."""
     made = PROVIDERS[session.format].codec.is_model_made
     return any(made(message) for message in session.messages[: first.cut])
 
@@ -346,7 +346,7 @@ def _visible_tokens(session: RecordedSession, sent: RecordedRequest, measure: To
 
 
 def infer_cache_lifetime(session: RecordedSession) -> float:
-    """The seconds that the client's cache marks ask for, as the reported usage shows."""
+    """Infer the lifetime of the client's cache breakpoints from reported usage."""
     usages = [sent.usage for sent in session.requests if sent.usage is not None]
     if not usages:
         return HOUR if session.agent in _HOUR_CACHE_AGENTS else MINUTES

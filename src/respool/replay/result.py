@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class ReplayBill(Struct, frozen=True):
-    """The tokens of some prompts by how they are charged, and what they come to."""
+    """Tokens of some prompts by how they are charged, and their cost."""
 
     read: float = 0  # found in the provider's cache
     write: float = 0  # written to it, for minutes
@@ -33,40 +33,40 @@ class PrefixBreak(Struct, frozen=True):
     """A request whose prompt no longer began with all of the one before it."""
 
     request: int
-    cause: str  # what changed: a reason code of the policy's, or what the client did
-    tokens: int  # of the last prompt, behind the change
+    cause: str  # a reason code of the policy, or an action of the client
+    tokens: int  # of the previous prompt, after the break
 
 
 class CutTotal(Struct, frozen=True):
-    """What a policy took out for one reason from one tool's results, over a session."""
+    """Tokens a policy elided for one reason from one tool's results, over a session."""
 
     reason: str
     tool: str
     parts: int
-    tokens: int  # saved in the last request in which it was in force
+    tokens: int  # saved in the last request with the edit in force
 
 
 class LostTurn(Struct, frozen=True):
-    """A turn that needed something that the projection no longer held."""
+    """A turn that needed something missing from the projection."""
 
     request: int
-    needs: tuple[str, ...]  # a few of the names and lines it needed, clipped
-    count: int  # how many there were
-    sources: tuple[str, ...]  # where they had stood: the tool and what it was called on, clipped
+    needs: tuple[str, ...]  # a few of the missing names and lines, clipped
+    count: int  # of all missing needs
+    sources: tuple[str, ...]  # tool and target of their sources, clipped
 
 
 class RefetchCounts(Struct, frozen=True):
-    """Reads and runs whose answer the history held already, with nothing written in between.
+    """Reads and runs whose result the history already held, with no write in between.
 
-    The agent that was recorded saw all of its history, whatever a policy would have cut: it may
-    have asked again without any cut. So what it asked again while a copy stood is told as well.
+    The recorded agent saw its whole history, whatever a policy would have cut, so it may have
+    refetched without any cut. Refetches with an intact copy are counted for comparison.
     """
 
-    after_cut: int = 0  # what it brought had been taken out
-    tokens: int = 0  # of these calls and their results
-    standing: int = 0  # a copy stood in the projection
-    cut: int = 0  # results that were cut at the end of the session
-    whole: int = 0  # results that were not
+    after_cut: int = 0  # the earlier result had been cut
+    tokens: int = 0  # of those calls and results
+    standing: int = 0  # an intact copy was in the projection
+    cut: int = 0  # results cut at the end of the session
+    whole: int = 0  # results not cut
 
 
 class PolicyScore(Struct, frozen=True, kw_only=True):
@@ -75,36 +75,36 @@ class PolicyScore(Struct, frozen=True, kw_only=True):
     policy: str
     requests: int
     bill: ReplayBill
-    all_in: float  # the bill, and what asking again for what was lost would cost
+    all_in: float  # the bill, plus the cost of refetching what was lost
     lost_turns: int
-    atoms: int  # names, paths and numbers that next actions needed and the history held
-    atoms_kept: int  # of them, still in the projection
+    atoms: int  # needed names, paths and numbers that the history held
+    atoms_kept: int  # still in the projection
     lines: int
     lines_kept: int
-    peak: int  # tokens of the longest prompt, without its head
-    full_at: int | None  # the first request that was larger than the window
-    invalid: tuple[tuple[int, str], ...]  # request, and what the provider would say
+    peak: int  # tokens of the longest prompt, without the head
+    full_at: int | None  # the first request larger than the window
+    invalid: tuple[tuple[int, str], ...]  # request, and the provider's error
     breaks: tuple[PrefixBreak, ...]
     cuts: tuple[CutTotal, ...]
     losses: tuple[LostTurn, ...]
-    seconds: float  # spent in the policy
-    worst: float  # of it, on the slowest request
+    seconds: float  # in the policy
+    worst: float  # seconds of the slowest request
     points: tuple[RequestPoint, ...]
-    failures: tuple[str, ...] = ()  # passes that failed, and how
-    again: RefetchCounts | None = None  # None: the policy does not look for it
+    failures: tuple[str, ...] = ()  # failed passes and their errors
+    again: RefetchCounts | None = None  # refetches; None: not measured
 
 
 class CostShare(Struct, frozen=True):
-    """What one kind of content weighed in all requests of a session together."""
+    """Tokens and cost of one kind of content over all requests of a session."""
 
     name: str
-    tokens: int  # as often as it was sent
+    tokens: int  # counted each time it was sent
     cost: float  # in tokens of plain input
-    unused: int = 0  # of the tokens, those of results that no later action used
+    unused: int = 0  # tokens of results that no later action used
 
 
 class CostBreakdown(Struct, frozen=True):
-    """Where a session's tokens went, without any compaction."""
+    """Breakdown of a session's tokens, without compaction."""
 
     kinds: tuple[CostShare, ...]  # head, what the user said, what the model said, calls, results, …
     tools: tuple[CostShare, ...]  # calls and results by tool
@@ -112,55 +112,53 @@ class CostBreakdown(Struct, frozen=True):
 
 
 class ReportedUsage(Struct, frozen=True):
-    """What the provider reported for a session, beside what the replay of it says."""
+    """Usage reported by the provider for a session, beside the replay's."""
 
-    requests: int  # that have a report
+    requests: int  # with reported usage
     reported: ReplayBill
-    replayed: ReplayBill  # of the same requests, without compaction
-    output: int  # tokens that the model wrote, as reported
-    head: int  # tokens of system prompt and tools, as inferred from the first request
-    hidden: int  # tokens of prompts that no record explains
+    replayed: ReplayBill  # the same requests, without compaction
+    output: int  # reported output tokens
+    head: int  # inferred tokens of system prompt and tools
+    hidden: int  # prompt tokens that no record explains
     output_money: float | None = None
-    made_of: dict[str, float] = {}  # the reported prompts' tokens, by what they were
-    explained: dict[str, float] = {}  # reported less replayed cost, by what makes the difference
-    warm: int = (
-        0  # tokens of the head that another conversation had cached before the first request
-    )
+    made_of: dict[str, float] = {}  # the reported prompts' tokens, by component
+    explained: dict[str, float] = {}  # reported less replayed cost, by cause
+    warm: int = 0  # tokens of the head in the cache before the first request
 
 
 class Growth(Struct, frozen=True, array_like=True, gc=False):
-    """What a request's prompt had beyond the one before it, framing and known output aside."""
+    """Growth of a prompt over the previous one, without framing and known output."""
 
     model: str
-    counted: int  # by the counter, as it is for o200k
+    counted: int  # by the o200k counter
     reported: int  # by the provider
 
     @property
     def ratio(self) -> float:
-        """The provider's tokens for one of the counter's."""
+        """Provider tokens per counted token."""
         return self.reported / self.counted
 
 
 class LoopCost(Struct, frozen=True, kw_only=True):
-    """Calls of a session that went round in a circle, and what that cost."""
+    """A loop in a session, and its cost."""
 
     kind: str
-    what: str  # the tool, its operation and its target, clipped
+    what: str  # tool, operation and target, clipped
     calls: int
-    again: int  # of them, those behind the first lap
-    tokens: int  # of those, with their results, once
-    cost: float  # of the same as often as they were sent, in tokens of plain input
-    told_after: int  # how many of the calls had been made when it would have been told
-    request: int  # the one that would have carried the first advice
-    level: str  # how far it came: "advise", "insist" or "stop"
-    message: str  # what was said last
+    again: int  # calls after the first iteration
+    tokens: int  # of those calls and their results, counted once
+    cost: float  # of the same each time they were sent, in tokens of plain input
+    told_after: int  # calls made before the first advice
+    request: int  # the request with the first advice
+    level: str  # highest level: "advise", "insist" or "stop"
+    message: str  # the last advice
 
 
 class LoopTotals(Struct, frozen=True, kw_only=True):
-    """The circles of all sessions together."""
+    """Loops of all sessions."""
 
     count: int = 0
-    sessions: int = 0  # that ran any
+    sessions: int = 0  # with a loop
     calls: int = 0
     again: int = 0
     tokens: int = 0
@@ -169,7 +167,7 @@ class LoopTotals(Struct, frozen=True, kw_only=True):
 
 
 class SessionResult(Struct, frozen=True, kw_only=True):
-    """One session: what it was, what it cost, and its score under each policy."""
+    """One session: its origin, its cost and its score under each policy."""
 
     id: str
     agent: str
@@ -181,62 +179,62 @@ class SessionResult(Struct, frozen=True, kw_only=True):
     started: float | None  # seconds since the epoch
     ended: float | None
     requests: int
-    window: int | None  # of its model, as listed
+    window: int | None  # of its model
     scores: tuple[PolicyScore, ...]  # the first is "none"
     spent: CostBreakdown
     recorded: ReportedUsage | None
     notes: tuple[str, ...] = ()
-    samples: tuple[Growth, ...] = ()  # what its usage tells of its model's tokenizer
-    circles: tuple[LoopCost, ...] = ()  # where its agent went round
+    samples: tuple[Growth, ...] = ()  # calibration samples from its usage
+    circles: tuple[LoopCost, ...] = ()  # loops
 
 
 class PolicyTotal(Struct, frozen=True, kw_only=True):
-    """All sessions together under one policy; ratios are to no compaction."""
+    """All sessions under one policy; ratios are to no compaction."""
 
     policy: str
     bill: ReplayBill
     bill_ratio: float
     all_in_ratio: float
-    captured: float | None  # of what the floor could save
+    captured: float | None  # share of the floor's savings
     lost: float  # share of the turns
     lost_turns: int
     atoms_recall: float
     lines_recall: float
     peak_ratio: float
-    full: int  # sessions that filled the window
-    lasts: float | None  # requests until it was full, as a ratio, over sessions that filled it
+    full: int  # sessions that filled the context window
+    lasts: float | None  # ratio of requests until the window is full, over those sessions
     invalid: int
     breaks: dict[str, int]  # by cause
-    worse: int  # sessions that cost over 1 % more than without
+    worse: int  # sessions that cost over 1 % more than without compaction
     ms: float  # a request
     worst_ms: float
     cuts: tuple[CutTotal, ...]
-    again: RefetchCounts | None = None  # of all sessions in which it was looked for
+    again: RefetchCounts | None = None  # refetches in all sessions that measure them
 
 
 class Calibration(Struct, frozen=True):
-    """How many tokens of a model's own there are for one of the counter's."""
+    """A model's tokens per counted token."""
 
     model: str
     factor: float
-    low: float  # nine in ten requests lie between low and high
+    low: float  # 90 % of the requests lie between low and high
     high: float
     requests: int
 
 
 class SkippedSource(Struct, frozen=True):
-    """A file or a part of one that was not replayed, and why."""
+    """A file, or part of one, that was not replayed, and the reason."""
 
     source: str
     why: str
 
 
 class Replay(Struct, frozen=True, kw_only=True):
-    """All that one run of `respool replay` found."""
+    """Result of one run of `respool replay`."""
 
     version: str  # respool's
     made: float  # seconds since the epoch
-    counter: str  # how tokens were counted, for a person
+    counter: str  # description of the token counter
     requests: int
     policies: tuple[str, ...]
     totals: tuple[PolicyTotal, ...]
@@ -245,4 +243,4 @@ class Replay(Struct, frozen=True, kw_only=True):
     sessions: tuple[SessionResult, ...]
     left: tuple[SkippedSource, ...]
     circles: LoopTotals = LoopTotals()
-    twice: int = 0  # requests that several sessions tell, and that are counted once
+    twice: int = 0  # requests recorded in several sessions, counted once

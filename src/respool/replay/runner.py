@@ -1,7 +1,7 @@
 """Replay runner: read files, drop duplicate requests, replay each session.
 
-An agent that resumes or forks a session copies what was said into a new file, and so do people
-who keep a copy. What is copied was sent, and paid for, once.
+An agent that resumes or forks a session copies its history into a new file, and people keep
+copies. A copied request was sent, and paid for, once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .score import score_policy
 
 
 class ReplayOptions(Struct, frozen=True):
-    """How sessions are replayed."""
+    """Options of a replay."""
 
     policies: tuple[str, ...]  # the first is "none"
     plain: bool = False  # count characters / 4
-    window: int | None = None  # in place of the model's own
+    window: int | None = None  # overrides the model's context window
 
 
 def replay_session(session: RecordedSession, options: ReplayOptions) -> SessionResult:
-    """What a session cost, and what each policy would have done."""
+    """Replay a session under each policy."""
     evidence = None if options.plain else infer_evidence(session)
     measure = choose_measure(session, options, evidence)
     conditions = infer_conditions(session, measure, options.window)
@@ -48,7 +48,7 @@ def replay_session(session: RecordedSession, options: ReplayOptions) -> SessionR
 def choose_measure(
     session: RecordedSession, options: ReplayOptions, evidence: UsageEvidence | None = None
 ) -> TokenMeasure:
-    """How a session's tokens are counted: as its usage shows, where it has any."""
+    """Choose a session's token measure, calibrated by its reported usage if it has any."""
     if options.plain:
         return CharacterMeasure()
     model = main_model(session)
@@ -64,7 +64,7 @@ def replay_under(
     policies: Sequence[str],
     evidence: UsageEvidence | None = None,
 ) -> SessionResult:
-    """A session under these conditions, whatever they were really."""
+    """Replay a session under given conditions."""
     recording = Recording(session, measure, conditions)
     scores = [score_policy(recording, sender_factory(name)(recording), name) for name in policies]
     charged = block_charges(recording)
@@ -90,66 +90,66 @@ def replay_under(
     )
 
 
-SessionKey = tuple[str, int]  # a file, and which of its sessions
+SessionKey = tuple[str, int]  # file, and the session's index in it
 
-_NO_KEY = 0  # in place of a key: nothing tells this request from others
+_NO_KEY = 0  # the request cannot be identified
 
 
 class SessionTrace(Struct, frozen=True):
-    """What tells the requests of one session from all others."""
+    """Keys that identify the requests of one session."""
 
     started: float
     keys: tuple[int, ...]
 
 
 class DuplicateRequests(Struct, frozen=True):
-    """The requests of a session that another one tells as well, and the file of that one."""
+    """The requests of a session that another one records too, and that session's file."""
 
     requests: frozenset[int]
     source: str
 
 
 def trace_session(session: RecordedSession) -> SessionTrace:
-    """A session's requests, by what their answers are."""
+    """Compute the keys of a session's requests from their answers."""
     times = (sent.time for sent in session.requests if sent.time is not None)
     keys = tuple(_request_key(session, sent) for sent in session.requests)
     return SessionTrace(min(times, default=float("inf")), keys)
 
 
 def _request_key(session: RecordedSession, sent: RecordedRequest) -> int:
-    """By its answer's name; else by the moment, and what was answered then."""
+    """Key of a request: its answer's id, or else its time and answer."""
     if sent.answer is not None:
         said = sent.answer
     elif sent.time is not None and sent.cut < len(session.messages):
         said = f"{sent.time} {compact_json(session.messages[sent.cut])}"
     else:
         return _NO_KEY
-    told = f"{session.agent} {said}".encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(told, digest_size=8).digest())
+    key = f"{session.agent} {said}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(key, digest_size=8).digest())
 
 
 def find_duplicates(
     traces: Mapping[SessionKey, SessionTrace],
 ) -> dict[SessionKey, DuplicateRequests]:
-    """The sessions with requests that one before them tells: one that began earlier, if any did.
+    """Find requests that an earlier session records too.
 
-    Codex writes what it copies with new times, so the one that began first has the true ones.
+    Codex writes copies with new times, so the session that began first has the true ones.
     """
     owners: dict[int, SessionKey] = {}
-    twice: dict[SessionKey, DuplicateRequests] = {}
-    for place in sorted(traces, key=lambda place: traces[place].started):  # in order where alike
+    duplicates: dict[SessionKey, DuplicateRequests] = {}
+    for place in sorted(traces, key=lambda place: traces[place].started):  # stable for equal times
         again: dict[int, SessionKey] = {}
         for number, key in enumerate(traces[place].keys):
             owner = owners.setdefault(key, place) if key != _NO_KEY else place
             if owner != place:
                 again[number] = owner
         if again:
-            twice[place] = DuplicateRequests(frozenset(again), next(iter(again.values()))[0])
-    return twice
+            duplicates[place] = DuplicateRequests(frozenset(again), next(iter(again.values()))[0])
+    return duplicates
 
 
 def without_duplicates(session: RecordedSession, duplicates: DuplicateRequests) -> RecordedSession:
-    """The session with the requests that are its own; it may have none."""
+    """Return the session with its own requests only; it may have none."""
     own = [
         sent for number, sent in enumerate(session.requests) if number not in duplicates.requests
     ]
@@ -160,7 +160,7 @@ def without_duplicates(session: RecordedSession, duplicates: DuplicateRequests) 
 
 
 def describe_duplicate(session: RecordedSession, duplicates: DuplicateRequests) -> str:
-    """Why a session is left out that has no request of its own."""
+    """Describe why a session without requests of its own is skipped."""
     whose = (
         f"its {len(duplicates.requests):,} requests stand"
         if len(duplicates.requests) > 1
@@ -171,43 +171,39 @@ def describe_duplicate(session: RecordedSession, duplicates: DuplicateRequests) 
 
 
 SessionItem = RecordedSession | Skipped
-ItemOutcome = (
-    SessionResult | SessionTrace | SkippedSource | None
-)  # None: a session that was not asked for
+ItemOutcome = SessionResult | SessionTrace | SkippedSource | None  # None: not selected
 
-GZIP_RATIO = 8  # bytes in a packed file for each of its own, about
-MIN_PARALLEL_BYTES = (
-    1_000_000  # bytes of transcripts that one process replays before others have started
-)
+GZIP_RATIO = 8  # approximate compression ratio
+MIN_PARALLEL_BYTES = 1_000_000  # less is replayed faster in one process
 
 
 class RunRequest(Struct, frozen=True):
-    """Which sessions are replayed, how, and how much is kept of them."""
+    """Selection of sessions, replay options and level of detail."""
 
     options: ReplayOptions
     agents: tuple[str, ...] = ()  # none: all
     since: float | None = None  # seconds since the epoch; sessions that ended later
-    with_details: bool = True  # False: without what only the page and JSON show
-    trace_only: bool = False  # nothing is replayed: it is found out who tells the same requests
+    with_details: bool = True  # False: omit what only the page and JSON show
+    trace_only: bool = False  # only compute the keys that identify duplicates
     duplicates: Mapping[SessionKey, DuplicateRequests] = {}
 
 
 class Progress(Struct, frozen=True):
-    """How far a run is."""
+    """Progress of a run."""
 
     files: int = 0
-    size: int = 0  # of their bytes
+    size: int = 0  # bytes
     sessions: int = 0
     requests: int = 0
 
 
 class RunResult(Struct, frozen=True):
-    """What the files held."""
+    """Sessions found in the files."""
 
     sessions: tuple[SessionResult, ...]
     skipped: tuple[SkippedSource, ...]
-    unselected: int = 0  # sessions of other agents, or older than asked for
-    duplicates: int = 0  # requests that several sessions tell, and that are counted once
+    unselected: int = 0  # sessions of other agents, or older than `since`
+    duplicates: int = 0  # requests recorded in several sessions, counted once
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -216,7 +212,7 @@ ProgressCallback = Callable[[Progress], None]
 def replay_files(
     files: Sequence[Path], request: RunRequest, jobs: int, on_progress: ProgressCallback
 ) -> RunResult:
-    """The sessions of all files, in the order of the files, whoever replayed them."""
+    """Replay the sessions of all files; results are in the order of the files."""
     sizes = {str(file): estimate_bytes(file) for file in files}
     kept = OutcomeCollector(sizes, on_progress)
     only = list(islice(read_items(files[0]), 2)) if len(files) == 1 else None
@@ -225,37 +221,37 @@ def replay_files(
         return kept.result()
     traces = OutcomeCollector(sizes, lambda _: None)
     _process_files(replace(request, trace_only=True), jobs, traces)
-    twice = find_duplicates(traces.traces())
+    duplicates = find_duplicates(traces.traces())
     for file, why in traces.abandoned.items():
         kept.abandon(file, 0, why)
         kept.finish_file(file)
-    _process_files(replace(request, duplicates=twice), jobs, kept)
-    return replace(kept.result(), duplicates=sum(len(one.requests) for one in twice.values()))
+    _process_files(replace(request, duplicates=duplicates), jobs, kept)
+    return replace(kept.result(), duplicates=sum(len(one.requests) for one in duplicates.values()))
 
 
 def _process_files(request: RunRequest, jobs: int, collector: OutcomeCollector) -> None:
-    """Do with all sessions what is wanted, here or in processes of their own."""
+    """Process all sessions, in this process or in a worker pool."""
     if jobs == 1 or sum(collector.sizes.values()) < MIN_PARALLEL_BYTES:
         _process_serially(
             {file: read_items(Path(file)) for file in collector.pending()}, request, collector
         )
         return
-    from .worker_pool import WorkerPool  # late: few runs on small input need processes
+    from .worker_pool import WorkerPool  # late: small inputs need no processes
 
     WorkerPool(request, jobs, collector).run()
 
 
 def estimate_bytes(file: Path) -> int:
-    """About how many bytes are to be read."""
+    """Estimate the bytes to read."""
     try:
         size = file.stat().st_size
-    except (OSError, ValueError):  # or a name that no file can have
+    except (OSError, ValueError):  # ValueError: a name that no file can have
         return 0
     return size * GZIP_RATIO if file.suffix == ".gz" else size
 
 
 def session_bytes(item: SessionItem) -> int:
-    """About how many bytes of its file a session takes."""
+    """Estimate the bytes of its file that a session takes."""
     try:
         return 0 if isinstance(item, Skipped) else len(msgspec.json.encode(item.messages))
     except (ValueError, TypeError, RecursionError):
@@ -263,15 +259,15 @@ def session_bytes(item: SessionItem) -> int:
 
 
 def read_items(file: Path) -> Iterator[SessionItem]:
-    """What a file holds; that its reader fails is one more thing that can be wrong with it."""
+    """Yield the sessions of a file; a failing reader gives a Skipped."""
     try:
         yield from read_file(file, READERS)
-    except Exception as error:  # noqa: BLE001 - one file must not cost the others
+    except Exception as error:  # noqa: BLE001 - one file must not fail the others
         yield Skipped(str(file), f"reading it failed: {_describe_error(error)}")
 
 
 def process_item(item: SessionItem, place: SessionKey, request: RunRequest) -> ItemOutcome:
-    """What became of a session; one that cannot be replayed costs itself only."""
+    """Process a session; a failure skips only that session."""
     if isinstance(item, Skipped):
         return SkippedSource(item.source, item.reason)
     if not _is_selected(item, request):
@@ -282,23 +278,23 @@ def process_item(item: SessionItem, place: SessionKey, request: RunRequest) -> I
             if request.trace_only
             else _replay_own_requests(item, place, request)
         )
-    except Exception as error:  # noqa: BLE001 - one session must not cost the others
+    except Exception as error:  # noqa: BLE001 - one session must not fail the others
         return SkippedSource(item.source, f"session {item.id}: {_describe_error(error)}")
 
 
 def _replay_own_requests(
     session: RecordedSession, place: SessionKey, request: RunRequest
 ) -> SessionResult | SkippedSource:
-    twice = request.duplicates.get(place)
-    own = session if twice is None else without_duplicates(session, twice)
-    if twice is not None and not own.requests:
-        return SkippedSource(session.source, describe_duplicate(session, twice))
+    duplicates = request.duplicates.get(place)
+    own = session if duplicates is None else without_duplicates(session, duplicates)
+    if duplicates is not None and not own.requests:
+        return SkippedSource(session.source, describe_duplicate(session, duplicates))
     result = replay_session(own, request.options)
     return result if request.with_details else _strip_details(result)
 
 
 def _describe_error(error: Exception) -> str:
-    """What went wrong, for a person who may want to report it."""
+    """Describe an error for a report."""
     if isinstance(error, MemoryError):
         return "it needs more memory than there is"
     if isinstance(error, RecursionError):
@@ -313,7 +309,7 @@ def _is_selected(session: RecordedSession, request: RunRequest) -> bool:
 
 
 def _end_time(session: RecordedSession) -> float:
-    """When the last request was sent; without recorded times, when the file was last written."""
+    """Return the time of the last request, or else the file's modification time."""
     times = [sent.time for sent in session.requests if sent.time is not None]
     if times:
         return max(times)
@@ -324,13 +320,13 @@ def _end_time(session: RecordedSession) -> float:
 
 
 def _strip_details(result: SessionResult) -> SessionResult:
-    """The result without what grows with every request."""
+    """Return the result without per-request details."""
     scores = tuple(replace(score, points=(), losses=()) for score in result.scores)
     return replace(result, scores=scores)
 
 
 class OutcomeCollector:
-    """The outcomes so far, by file and by place in it."""
+    """Outcomes by file and index."""
 
     def __init__(self, sizes: Mapping[str, int], on_progress: ProgressCallback) -> None:
         self.sizes = sizes
@@ -338,22 +334,22 @@ class OutcomeCollector:
         self._files = list(sizes)
         self._ranks = {file: rank for rank, file in enumerate(sizes)}
         self._outcomes: dict[tuple[int, int], SessionResult | SessionTrace | SkippedSource] = {}
-        self._bytes_left = dict(sizes)  # bytes of each file that are still to come, about
+        self._bytes_left = dict(sizes)  # approximate remaining bytes of each file
         self._progress = Progress()
         self._unselected = 0
-        self.abandoned: dict[str, str] = {}  # files that cannot be read to their end, and why
+        self.abandoned: dict[str, str] = {}  # unreadable files, and the reason
 
     def pending(self) -> dict[str, int]:
-        """The files that are not done, and their sizes."""
+        """Return the files that are not done, with their sizes."""
         return {file: size for file, size in self.sizes.items() if file not in self.abandoned}
 
     def abandon(self, file: str, index: int, why: str) -> None:
-        """Nobody can read on in a file; what comes is the last outcome of it."""
+        """Record that the rest of a file cannot be read."""
         self.abandoned[file] = why
         self.add(file, index, SkippedSource(file, why))
 
     def add(self, file: str, index: int, outcome: ItemOutcome, size: int = 0) -> None:
-        """Keep one outcome, of about so many bytes of the file."""
+        """Add one outcome, of about `size` bytes of the file."""
         if outcome is None:
             self._unselected += 1
         else:
@@ -366,7 +362,7 @@ class OutcomeCollector:
         self._advance(file, min(size, self._bytes_left[file]), done)
 
     def finish_file(self, file: str) -> None:
-        """A file is done."""
+        """Mark a file as done."""
         done = replace(self._progress, files=self._progress.files + 1)
         self._advance(file, self._bytes_left[file], done)
 
@@ -385,7 +381,7 @@ class OutcomeCollector:
         )
 
     def traces(self) -> dict[SessionKey, SessionTrace]:
-        """What tells the sessions' requests, in the order of the files."""
+        """Return the traces in the order of the files."""
         found = ((place, self._outcomes[place]) for place in sorted(self._outcomes))
         return {
             (self._files[rank], index): one

@@ -19,13 +19,13 @@ from .prompt_cache import BilledTokens, MessageRow, ModelCaches, Prompt
 from .recording import Recording
 from .result import CutTotal, LostTurn, PolicyScore, PrefixBreak, ReplayBill, RequestPoint
 
-MAX_BREAKPOINTS = 2  # beside the two that clients set in their head
-_CHECKPOINT_INTERVAL = 32  # steps between two places from which what was seen can be told again
+MAX_BREAKPOINTS = 2  # besides the two that clients set in the head
+_CHECKPOINT_INTERVAL = 32  # steps between two saved states
 _MAX_CHECKPOINTS = 64  # such places; a longer session has them farther apart
 
 
 class _StepSpan(NamedTuple):
-    """Where a step stands among the rows, and the shape of all that is before it."""
+    """Position of a step among the rows, and the shape of all rows before it."""
 
     start: int
     split: int
@@ -37,7 +37,7 @@ class _StepSpan(NamedTuple):
 class ValidityChecker:
     """Judges the requests of one session, each of which mostly repeats the one before it.
 
-    What a step's rules look back at are roles, kinds and ids. So a step's verdict holds as long as
+    A step's rules depend on earlier roles, kinds and ids only. So a step's verdict holds as long as
     its own messages and the shape of all before it are the same.
     """
 
@@ -50,7 +50,7 @@ class ValidityChecker:
         self._seen_shape = 0
         self._checkpoints: list[
             tuple[int, int, RuleState]
-        ] = []  # step, the shape before it, what was seen
+        ] = []  # step, the shape before it, the saved state
         self._interval = _CHECKPOINT_INTERVAL
         self._has_media = False  # whether any row so far held some
 
@@ -74,7 +74,7 @@ class ValidityChecker:
         )
 
     def _drop_changed(self, same_rows: int) -> None:
-        """Drop the steps that may have changed: all that end at the last kept row or behind it."""
+        """Drop the steps that may have changed: all that end at or after the last kept row."""
         while self._spans and self._spans[-1].end >= same_rows:
             self._spans.pop()
         while self._invalid_steps and self._invalid_steps[-1][0] >= len(self._spans):
@@ -103,7 +103,7 @@ class ValidityChecker:
         return self._verdicts[key]
 
     def _restore_seen(self, rows: Sequence[MessageRow], shape: int) -> None:
-        """See what the steps before this one leave behind, unless that is what was seen last."""
+        """Restore the state before this step, unless it is the current one."""
         if self._seen_shape == shape:
             return
         first, self._seen_shape, seen = self._nearest_checkpoint()
@@ -131,7 +131,7 @@ class ValidityChecker:
                 self._interval *= 2
 
     def _check_whole(self, rows: Sequence[MessageRow], breakpoints: int) -> str | None:
-        """What is wrong with the end of the history, or with marks and images over all of it."""
+        """Check the end of the history, and breakpoints and images over all of it."""
         self._restore_seen(rows, self._spans[-1].after if self._spans else 0)
         found = self._rules.check_end(self._seen, len(rows), lambda at: rows[at].message, None)
         if breakpoints > MAX_BREAKPOINTS:
@@ -155,14 +155,14 @@ def _first_error(problems: Sequence[Problem]) -> str | None:
     return None
 
 
-# What asking again brings in, and what it costs to say.
+# Tokens of a refetched result, and of the call.
 REFETCH_INPUT_TOKENS, REFETCH_OUTPUT_TOKENS = 1_500, 150
 MAX_REFETCHED = 3  # sources that a lost turn asks for again
-_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are looked for
+_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are searched
 _MAX_LOSSES_SHOWN, _MAX_LOSS_CHARS = (
     5,
     80,
-)  # how many losses of a turn are told, and how much of each
+)  # losses of a turn that are listed, and characters of each
 
 
 def score_policy(recording: Recording, sender: Sender, name: str) -> PolicyScore:
@@ -174,7 +174,7 @@ def score_policy(recording: Recording, sender: Sender, name: str) -> PolicyScore
 
 
 class _ChargedTokens(Struct):
-    """What the requests so far came to."""
+    """Running totals of the requests."""
 
     read: int = 0
     write: int = 0
@@ -216,7 +216,7 @@ class PolicyRun:
         self._invalid: list[tuple[int, str]] = []
 
     def send(self, request: int) -> None:
-        """One request: what goes out, what it costs, what the next turn misses in it."""
+        """Send one request: bill it and record what the next turn lacks."""
         started = time.perf_counter()
         messages = self._sender.send(request)
         took = time.perf_counter() - started
@@ -241,7 +241,7 @@ class PolicyRun:
             self._breaks.append(PrefixBreak(request, self._sender.change_reason(same_rows), gone))
 
     def _update_needs(self, rows: Sequence[MessageRow], same_rows: int) -> None:
-        """Count anew what the rows carry, where they changed."""
+        """Update the counts of needs for the rows that changed."""
         gone, come = self._rows[same_rows:], rows[same_rows:]
         if gone:
             stay = {id(row) for row in gone} & {id(row) for row in come}
@@ -266,7 +266,7 @@ class PolicyRun:
         self._points.append(RequestPoint(tokens, billed.read, round(cost, 1)))
 
     def _record_losses(self, request: int) -> None:
-        """What the next turn needed and no longer had, and what asking again would cost."""
+        """Record what the next turn lacks, and the cost of refetching it."""
         needed, carried = self._recording.turn_needs[request], self._need_counts
         lost = [need for need in needed.atoms if carried[need] <= 0]
         self._kept_needs[0] += len(needed.atoms) - len(lost)
@@ -280,7 +280,7 @@ class PolicyRun:
             self._refetch_total += asked * self._refetch_cost(len(self._recording.cuts) - request)
 
     def _lost_sources(self, lost: Sequence[int], cut: int) -> list[int]:
-        """The sources in which these needs stood last."""
+        """Return the newest sources of these needs."""
         found = (self._recording.newest_source(need, cut) for need in lost[:_MAX_LOST_NEEDS])
         return sorted({source for source in found if source is not None})
 
@@ -337,13 +337,13 @@ class PolicyRun:
 
 
 def _identical_messages(before: Sequence[JSON], after: Sequence[JSON]) -> int:
-    """How many messages are the very objects of the request before."""
+    """Return the number of leading messages that are the previous request's objects."""
     changed = compress(count(), map(is_not, before, after))
     return next(changed, min(len(before), len(after)))
 
 
 def _common_rows(before: Sequence[MessageRow], after: Sequence[MessageRow], same: int) -> int:
-    """How many rows two requests begin with in common, marks aside; the first `same` are."""
+    """Return the length of the common prefix of two requests, cache breakpoints aside."""
     least = min(len(before), len(after))
     for at in range(same, least):
         if before[at] is not after[at] and before[at].key != after[at].key:

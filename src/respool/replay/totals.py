@@ -20,7 +20,7 @@ from .result import (
     SkippedSource,
 )
 
-_WORSE_RATIO = 1.01  # a session that costs more than this is worse off
+_WORSE_RATIO = 1.01  # above it a session counts as worse
 _MAX_CUTS = 40
 
 
@@ -34,7 +34,7 @@ def sum_up(
     version: str,
     duplicates: int = 0,
 ) -> Replay:
-    """The result of a whole run."""
+    """Build the result of a whole run."""
     return Replay(
         version=version,
         made=time.time(),
@@ -90,7 +90,7 @@ def _policy_total(
 
 
 def _refetch_total(scores: Sequence[PolicyScore]) -> RefetchCounts | None:
-    """What was asked for again in all sessions; None where nobody looked."""
+    """Sum up the refetches of all sessions; None if not measured."""
     found = [score.again for score in scores if score.again is not None]
     if not found:
         return None
@@ -105,7 +105,7 @@ def ratio_to_baseline(
     base: Sequence[PolicyScore],
     figure: Callable[[PolicyScore], float],
 ) -> float:
-    """A figure of a policy, in all, to the same without it."""
+    """Return the ratio of a policy's total to the baseline's."""
     whole = sum(map(figure, base))
     return sum(map(figure, scores)) / whole if whole else 1.0
 
@@ -126,7 +126,7 @@ def _captured_share(
     all_in: float,
     policies: Sequence[str],
 ) -> float | None:
-    """Of what the floor would save, the share that this policy does."""
+    """Return the share of the floor's savings that this policy achieves."""
     if FLOOR not in policies:
         return None
     at = policies.index(FLOOR)
@@ -139,7 +139,7 @@ def _captured_share(
 def _session_length_ratio(
     scores: Sequence[PolicyScore], base: Sequence[PolicyScore]
 ) -> float | None:
-    """How many times longer sessions last that would have filled their window."""
+    """Return by how much longer sessions last that would have filled their window."""
     filled = [
         (one, other) for one, other in zip(scores, base, strict=True) if other.full_at is not None
     ]
@@ -149,7 +149,7 @@ def _session_length_ratio(
 
 
 def sum_bills(bills: Sequence[ReplayBill]) -> ReplayBill:
-    """Many bills as one; the money is that of the sessions whose price is known."""
+    """Sum up bills; the money is that of the bills with a known price."""
     known = [bill.money for bill in bills if bill.money is not None]
     return ReplayBill(
         sum(bill.read for bill in bills),
@@ -162,7 +162,7 @@ def sum_bills(bills: Sequence[ReplayBill]) -> ReplayBill:
 
 
 def _cut_totals(scores: Sequence[PolicyScore]) -> tuple[CutTotal, ...]:
-    """What was cut, by reason and tool, the most first."""
+    """Sum up the cuts by reason and tool, the largest first."""
     parts: Counter[tuple[str, str]] = Counter()
     saved: Counter[tuple[str, str]] = Counter()
     for score in scores:
@@ -176,7 +176,7 @@ def _cut_totals(scores: Sequence[PolicyScore]) -> tuple[CutTotal, ...]:
 
 
 def conversation_count(sessions: Sequence[SessionResult]) -> int:
-    """How many there are: sub-agents and what follows a compaction belong to theirs."""
+    """Count conversations: sub-agents and segments after a compaction belong to their parent's."""
     parents = {(one.agent, one.id): one.parent for one in sessions if one.parent is not None}
     named = {(one.agent, one.parent) for one in sessions if one.parent is not None}
     roots: set[tuple[str, ...]] = set()

@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class _Reply(Enum):
-    """What a worker hears when it asks for a session."""
+    """Reply to a worker's claim of a session."""
 
     GRANTED = "replay it"
     TAKEN = "go on to the next"
@@ -52,7 +52,7 @@ class _Claim(Struct, frozen=True):
 
 
 class _ItemDone(Struct, frozen=True):
-    """What became of it."""
+    """The outcome of a claimed session."""
 
     index: int
     outcome: ItemOutcome
@@ -79,7 +79,7 @@ def run_worker(pipe: Connection, request: RunRequest) -> None:
 
 
 def _exit_with_parent() -> None:
-    """However the process that started this one ends, nobody is left behind."""
+    """Exit when the parent process ends, however it ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])
@@ -119,14 +119,14 @@ class _SharedFile(Struct):
     size: int
     taken: set[int] = field(default_factory=set[int])
     latest: int = -1
-    more: bool = False  # whether there is something behind the latest that was asked for
+    more: bool = False  # there is more after the latest claim
     is_exhausted: bool = False  # whether somebody has read it to its end
     needs_retry: bool = False  # whether somebody died reading it, and another is to try
     readers: int = 0
 
 
 class _WorkerProcess(Struct, eq=False):
-    """A process, the line to it, and what it is at."""
+    """A worker process, its pipe and its current session."""
 
     process: BaseProcess
     pipe: Connection
@@ -159,7 +159,7 @@ class WorkerPool:
                 worker.process.join()
 
     def _assign_files(self) -> None:
-        """Give whoever is idle a file, and start another process as long as there are files."""
+        """Assign files to idle workers, and start workers while files are left."""
         while file := self._next_file():
             worker = next((one for one in self._workers if one.file is None), None)
             if worker is None and len(self._workers) == self._jobs:
@@ -221,7 +221,7 @@ class WorkerPool:
         return _Reply.GRANTED
 
     def _handle_death(self, worker: _WorkerProcess, file: _SharedFile) -> None:
-        """A worker died: what it was at is left out, and the rest of its file is not."""
+        """Skip the session that a dead worker was at, and reassign the rest of its file."""
         session = worker.session
         self._workers.remove(worker)
         worker.pipe.close()
@@ -260,7 +260,7 @@ def _sort_by_size(sizes: Mapping[str, int]) -> list[_SharedFile]:
 
 
 def _describe_exit(status: int | None) -> str:
-    """Why a process is no more."""
+    """Describe the exit of a process."""
     if status == -getattr(signal, "SIGKILL", 9):
         return "the process at it was killed, as happens when memory runs out"
     return f"the process at it ended with status {status}"

@@ -84,9 +84,9 @@ class ApiRequestRecords:
         requests: Sequence[RecordedRequest],
         ids: Sequence[str | None],
     ) -> tuple[list[Object], tuple[RecordedRequest, ...]] | None:
-        """The messages as they were sent, and the rest; None unless all is known for certain.
+        """Return the messages as sent, and the rest; None unless all are known for certain.
 
-        `recorded` are the messages of the transcript, `rest` what came with the last answer.
+        `recorded` are the transcript's messages, `rest` those after the last request.
         """
         sent = [self._sent.get(id or "", ()) for id in ids]
         if not sent or not all(sent) or not _is_growing(sent):
@@ -103,7 +103,7 @@ class ApiRequestRecords:
 
 
 def _is_growing(sent: Sequence[MessageHashes]) -> bool:
-    """Whether each request begins with all of the one before it."""
+    """Check that each request extends the previous one."""
     return all(len(a) < len(b) and b[: len(a)] == a for a, b in pairwise(sent))
 
 
@@ -115,7 +115,7 @@ def _message_hash(message: Object) -> str:
 
 AGENT = "claude-code"
 
-# Records that are about the session, or that say again what others say.
+# Records about the session, or that repeat others.
 _BOOKKEEPING = frozenset(
     """
     ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
@@ -131,7 +131,7 @@ _TRUNCATED_RECORD = re.compile(
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file that begins so is a transcript of Claude Code."""
+    """Check if this is the head of a Claude Code transcript."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
     return any(_is_record(line) for line in head.splitlines()[:50])
@@ -171,7 +171,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
 
 
 class _Conversations:
-    """The main conversation of a file and its sidechains, told apart record by record."""
+    """The main conversation of a file and its sidechains, separated record by record."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -207,7 +207,7 @@ class _Conversations:
         return self._sides.setdefault(key, _Conversation(self._source, key))
 
     def finish(self) -> Iterator[RecordedSession]:
-        """What was still open when the file ended."""
+        """Yield the segments still open at the end of the file."""
         for chain in (self._main, *self._sides.values()):
             session = chain.finish()
             if session is not None:
@@ -215,7 +215,7 @@ class _Conversations:
 
 
 class _RecordPiece(Struct, frozen=True):
-    """What one record says of a message."""
+    """Content of one record."""
 
     number: int  # of the record in its conversation
     uuid: str
@@ -223,7 +223,7 @@ class _RecordPiece(Struct, frozen=True):
 
 
 class _Message(Struct):
-    """One message, as far as its records have been read."""
+    """One message, assembled from its records."""
 
     role: str
     pieces: list[_RecordPiece]
@@ -232,16 +232,16 @@ class _Message(Struct):
     model: str | None = None
     request: str | None = None  # the record of the request that it answers
     request_id: str = ""  # the provider's
-    name: str | None = None  # of an answer, wherever it is told again
-    is_repeated: bool = False  # whether it stands in a session before this one already
+    name: str | None = None  # stable id of an answer, in every copy
+    is_repeated: bool = False  # it belongs to an earlier session already
 
     @property
     def blocks(self) -> list[Object]:
-        """All that it says."""
+        """Return all of its blocks."""
         return [block for piece in self.pieces for block in piece.blocks]
 
     def is_same_answer(self, request: str, usage: Usage | None) -> bool:
-        """Whether an answer of the same id is this one; gateways may give one id to all."""
+        """Check if an answer with the same id is this one; some gateways reuse one id."""
         if request and self.request_id:
             return request == self.request_id
         known = 0 if self.usage is None else self.usage.prompt
@@ -261,15 +261,15 @@ class _Conversation:
         self._begun = True  # whether anything came since the last compaction
         self._rewound = 0
         self._number = 0  # of the record that is read
-        self._latest = 0  # the last record that said something
+        self._latest = 0  # the last record with content
         self._numbers: dict[str, int] = {}  # of the records since the last compaction
         self._turns: list[_Message] = []
         self._answers: dict[str, _Message] = {}
         self._requests = ApiRequestRecords()
-        self._preserved: list[_Message] = []  # what stays beside the summary that comes
+        self._preserved: list[_Message] = []  # messages preserved beside the next summary
 
     def add(self, record: Object) -> RecordedSession | None:
-        """Reads one record; the segment that it ends, if it ends one, or what it takes back."""
+        """Read one record; return the segment that it ends or rewinds, if any."""
         self._number += 1
         kind = record_type(record)
         done = self._rewind(record) if kind == "user" else None
@@ -293,7 +293,7 @@ class _Conversation:
         return done
 
     def _rewind(self, record: Object) -> RecordedSession | None:
-        """What stands behind the record that a prompt follows, if the model answered in it."""
+        """Return the turns after the record that a prompt follows, if they have an answer."""
         last = self._numbers.get(text_at(record, "parentUuid"))
         if last is None or last >= self._latest or self._side or not _is_prompt(record):
             return None
@@ -380,7 +380,7 @@ class _Conversation:
             self._answers[id] = turn
 
     def finish(self) -> RecordedSession | None:
-        """What was read since the last compaction, if a request is in it."""
+        """Return the segment since the last compaction, if it holds a request."""
         session = self._session(self._turns, self.notes)
         self._turns, self._answers, self.notes = [], {}, Counter()
         self._numbers, self._latest = {}, 0
@@ -423,7 +423,7 @@ class _Conversation:
 def _assemble_messages(
     turns: Sequence[_Message], notes: Counter[str]
 ) -> tuple[list[Object], tuple[RecordedRequest, ...], list[str | None]]:
-    """The messages as they were sent: results right behind their calls, and first.
+    """Assemble the messages as sent, results right after their calls and first in a message.
 
     Then the requests, and the names of their records.
     """
@@ -449,7 +449,7 @@ def _assemble_messages(
         answers = [results[block["id"]] for block in blocks if block.get("type") == "tool_use"]
         if answers:
             messages.append({"role": "user", "content": answers})
-    notes += Counter()  # drops what was counted as none
+    notes += Counter()  # drop zero counts
     return messages, tuple(requests), ids
 
 
@@ -477,7 +477,7 @@ def _is_sendable(block: Object, role: str, results: dict[str, Object]) -> bool:
 
 
 def _is_prompt(record: Object) -> bool:
-    """Whether a user's record is no result, and nothing that the client put there."""
+    """Check if a user's record is a prompt: no result, and not written by the client."""
     content = get(record, ("message", "content"))
     blocks = cast(list[JSON], content) if isinstance(content, list) else []
     answers = any(get(block, ("type",)) == "tool_result" for block in blocks)
@@ -489,7 +489,7 @@ def _call_count(blocks: Sequence[Object]) -> int:
 
 
 def _answer_name(id: JSON, record: Object) -> str | None:
-    """What a copy of an answer has too; gateways give the same ids again, to other requests."""
+    """Return an id that copies of an answer share; gateways reuse ids for other requests."""
     also = text_at(record, "requestId") or text_at(record, "timestamp")
     return f"{id} {also}" if isinstance(id, str) and id and also else None
 

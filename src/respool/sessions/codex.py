@@ -39,7 +39,7 @@ AGENT = "codex"
 _RECORD_KINDS = frozenset(
     {"session_meta", "response_item", "event_msg", "turn_context", "compacted"}
 )
-# How a record begins that is longer than what is looked at.
+# Start of a record that is longer than the inspected head.
 _TRUNCATED_RECORD = re.compile(
     rb'\{[^{}\[\]]*"type"\s*:\s*"(session_meta|response_item)"[^{}\[\]]*"payload"\s*:\s*\{'
 )
@@ -53,7 +53,7 @@ _USAGE_FIELDS = ("input_tokens", "cached_input_tokens", "cache_write_input_token
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file that begins so is a rollout of Codex."""
+    """Check if this is the head of a Codex rollout."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
     line = head.lstrip().split(b"\n", 1)[0]
@@ -71,7 +71,7 @@ def recognizes(head: bytes, name: str) -> bool:
 
 
 def _is_old_head(record: Object) -> bool:
-    """Whether a rollout of an older version begins so, whose items stand there bare."""
+    """Check for the head of an older rollout, whose items are not wrapped."""
     named = isinstance(record.get("id"), str) and isinstance(record.get("timestamp"), str)
     return named and "instructions" in record and "type" not in record
 
@@ -93,7 +93,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
 
 
 class _ModelRun(Struct):
-    """What the model made without anything in between: the answer to one request."""
+    """A run of items that the model made: the answer to one request."""
 
     model: str | None
     previous_call: str | None  # the latest call before it
@@ -107,7 +107,7 @@ class _Item(Struct):
     item: Object
     time: float | None
     run: _ModelRun | None
-    is_replayed: bool = False  # no request was sent for it, or another session tells that
+    is_replayed: bool = False  # no request was sent for it, or another session has it
     starts_turn: bool = False  # the user began a turn with it
 
 
@@ -121,7 +121,7 @@ class _Rollout:
         self._model: str | None = None
         self._segment = 0
         self._rewound = 0
-        self._totals: JSON = None  # what the last count of tokens came to
+        self._totals: JSON = None  # the last token count
         self._call: str | None = None  # the latest
         self._items: list[_Item] = []
         self._notes: Counter[str] = Counter()
@@ -206,7 +206,7 @@ class _Rollout:
             case "thread_rolled_back":
                 return self._rewind(token_count(event, "num_turns"))
             case _:
-                pass  # for the user; the model hears nothing of it
+                pass  # for the user, not sent to the model
         return None
 
     def _add_usage(self, info: JSON) -> None:
@@ -221,7 +221,7 @@ class _Rollout:
             run.usage = _parse_usage(told.get("last_token_usage"))
 
     def _rewind(self, turns: int) -> RecordedSession | None:
-        """Take the last turns out of the history; what the model answered in them is told."""
+        """Remove the last turns from the history; return them if the model answered in them."""
         asked = [at for at, one in enumerate(self._items) if one.starts_turn]
         if not turns or not asked:
             return None
@@ -237,13 +237,13 @@ class _Rollout:
         model = payload.get("model")
         self._model = model if isinstance(model, str) else self._model
         id = payload.get("id")
-        # A forked session repeats the heads of those it came from behind its own.
+        # A forked session repeats its ancestors' heads after its own.
         if meta and self._id is None and isinstance(id, str):
             self._id = id
             self._parent = _parent_id(payload)
 
     def finish(self) -> RecordedSession | None:
-        """What was read since the last compaction, if a request is in it."""
+        """Return the segment since the last compaction, if it holds a request."""
         session = self._session(self._items, self._notes)
         self._items, self._notes = [], Counter()
         return session
@@ -309,9 +309,9 @@ def _request(at: int, one: _Item, before: _Item) -> RecordedRequest:
 
 
 def _answer_name(run: _ModelRun, before: Object, first: Object) -> str | None:
-    """What an answer has in a copy too: times are new there, ids of calls are not.
+    """Return an id that copies of an answer share: times are new there, call ids are not.
 
-    There are servers that number their calls, so what is said around them counts as well.
+    Some servers number their calls, so the text around them is hashed too.
     """
     call = run.first_call or run.previous_call
     if call is None:
@@ -343,7 +343,7 @@ def _parent_id(meta: Object) -> str | None:
 
 
 def _parse_usage(usage: JSON) -> Usage | None:
-    """The input that is told includes what was read from the cache or written to it."""
+    """Parse usage; the reported input includes cache reads and writes."""
     if not isinstance(usage, dict):
         return None
     prompt, cached, written, output = (

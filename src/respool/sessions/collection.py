@@ -13,7 +13,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from ..wire.base import FORMATS, FormatName
+from ..wire.base import FORMATS
 from ..wire.json import JSON, Object
 from . import claude_code, codex, copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
 from .session import RecordedSession, Skipped, text_at
@@ -59,7 +59,7 @@ _NAME = re.compile(rb'"([^"\\]{1,40})"')
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether the first line is a session that says whose it is."""
+    """Check if the first line is a session that names its agent."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
     fields = top_fields(first_line(head))
@@ -100,9 +100,7 @@ def _read_line(line: Object, number: int, source: str) -> Iterator[RecordedSessi
     else:
         agent = text_at(line, "agent") or AGENT
         kept = cast(Records, records)
-        yield conversation_session(
-            kept, line.get("meta"), id, source, cast(FormatName, name), agent
-        )
+        yield conversation_session(kept, line.get("meta"), id, source, name, agent)
 
 
 def _read_agent_line(

@@ -39,7 +39,7 @@ _EVENT_FAMILIES = frozenset(
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether the first event starts a session."""
+    """Check if the first event starts a session."""
     try:
         first = msgspec.json.decode(head.split(b"\n", 1)[0])
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -63,7 +63,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
 
 
 class _EventStream:
-    """The conversations of one file as its events so far told them."""
+    """The conversations of one file, built from its events."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -71,11 +71,11 @@ class _EventStream:
         self._model: str | None = None
         self._segment = 0
         self._rewound = 0
-        self._before: dict[str, object] = {}  # event -> what was said last before it
+        self._before: dict[str, object] = {}  # event -> the last builder event before it
         self._system: list[JSON] = []
         self._main = SessionBuilder("openai-chat")
         self._others: dict[str, SessionBuilder] = {}  # by the call that started the sub-agent
-        self._tasks: dict[str, str] = {}  # what each call asks a sub-agent to do
+        self._tasks: dict[str, str] = {}  # the task that each call gives a sub-agent
         self._starters: dict[str, str] = {}  # the call that started each sub-agent
         self._usage: dict[str, Usage] = {}  # for the answer that comes next, by conversation
 
@@ -100,7 +100,7 @@ class _EventStream:
         return None
 
     def finish(self) -> Iterator[RecordedSession]:
-        """What no compaction ended."""
+        """Yield the segments still open at the end of the file."""
         if session := self._main.build(self._id, AGENT, self._source, self._segment):
             yield session
         for call, history in self._others.items():
@@ -109,7 +109,7 @@ class _EventStream:
                 yield session
 
     def _rewind(self, event: str) -> RecordedSession | None:
-        """Takes an event back, and all after it; what the model answered to them is told."""
+        """Remove an event and all after it; return them if the model answered in them."""
         if event not in self._before:
             return None
         branch = self._main.split_off(self._before[event])
@@ -170,7 +170,7 @@ class _EventStream:
         return self._others[starter]
 
     def _set_prompt(self, history: SessionBuilder, starter: str, text: str) -> None:
-        """The system prompt, which stands first although the task is recorded before it."""
+        """Put the system prompt first, although the task is recorded before it."""
         prompt: list[JSON] = [{"role": "system", "content": text}]
         if starter:
             history.add_first(*prompt)
@@ -196,7 +196,7 @@ class _EventStream:
 
 
 def _parse_usage(data: JSON) -> Usage:
-    """The input holds what was read from the cache and written to it."""
+    """Parse usage; the input includes cache reads and writes."""
     read, written = token_count(data, "cacheReadTokens"), token_count(data, "cacheWriteTokens")
     given = max(0, token_count(data, "inputTokens") - read - written)
     return Usage(given, read, written, 0, token_count(data, "outputTokens"))
@@ -211,7 +211,7 @@ def _call(request: Object) -> TurnPiece:
 
 
 def _result_text(data: JSON) -> str:
-    """What a tool said; for one that failed, its error."""
+    """Return a tool's output, or its error if it failed."""
     said = text_at(data, "result", "content")
     if get(data, ("success",)) is not False:
         return said

@@ -34,16 +34,16 @@ from .session import (
 AGENT = "gemini-cli"
 
 _CHAT_HEAD = re.compile(rb'\s*\{\s*"sessionId"\s*:\s*"[^"]*"\s*,\s*"projectHash"\s*:')
-_BOOKKEEPING = frozenset({"info", "warning", "error"})  # told to the user, not to the model
+_BOOKKEEPING = frozenset({"info", "warning", "error"})  # for the user, not sent to the model
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file is a recorded chat."""
+    """Check if a file is a recorded chat."""
     return bool(_CHAT_HEAD.match(head))
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
-    """The chat as segments, and what was taken back as sessions of their own."""
+    """Yield the chat as segments, and rewound turns as sessions of their own."""
     found = False
     chat = _Chat(source)
     for record in records:
@@ -69,7 +69,7 @@ class _Chat:
         self._rewound = 0
 
     def add(self, record: JSON) -> Iterator[RecordedSession]:
-        """Follow one record; what it makes unreachable is told first."""
+        """Apply one record; yield first the session that it makes unreachable."""
         if not isinstance(record, dict):
             return
         change = cast(Object, record)
@@ -108,7 +108,7 @@ class _Chat:
             self._upsert(message)
 
     def session(self, suffix: str = "") -> RecordedSession | None:
-        """The session that the messages are now, with the requests that no session told yet."""
+        """Return the current messages as a session, with the requests that no session has yet."""
         history = SessionBuilder("gemini")
         for id, message in self._messages.items():
             _read_message(history, message, id in self._told)
@@ -118,7 +118,7 @@ class _Chat:
         return session
 
     def _parent(self) -> str | None:
-        """A sub-agent's chat lies in a folder that is named for the chat that started it."""
+        """Return a sub-agent's parent: its folder is named after the parent's chat."""
         return PurePath(self._source).parent.name if self._about.get("kind") == "subagent" else None
 
 
@@ -133,7 +133,7 @@ def _read_message(history: SessionBuilder, message: Object, is_repeated: bool) -
 
 
 def _add_content(history: SessionBuilder, content: JSON) -> list[JSON]:
-    """What was said; a result goes to its call, unless it stands there already."""
+    """Add content; a result goes to its call, unless the call has it already."""
     said: list[JSON] = []
     for part in _content_parts(content):
         result = _result_part(part)
@@ -173,7 +173,7 @@ def _content_parts(content: JSON) -> list[JSON]:
 
 def _read_answer(history: SessionBuilder, message: Object, is_repeated: bool) -> None:
     calls = objects_in(message.get("toolCalls"))
-    told_apart = {_call_id(call) for call in calls}  # which may stand in the content as well
+    told_apart = {_call_id(call) for call in calls}  # which the content may hold too
     said = map(_answer_piece, _content_parts(message.get("content")))
     pieces: list[TurnPiece] = [piece for piece in said if piece[0] not in told_apart]
     for call in calls:
@@ -196,13 +196,11 @@ def _answer_piece(part: JSON) -> TurnPiece:
 
 
 def _result_parts(call: Object) -> list[JSON]:
-    """What a call got, errors too; plain text is wrapped as Gemini CLI wraps it."""
+    """Return a call's result or error; plain text is wrapped as Gemini CLI does."""
     result = call.get("result")
     parts: list[JSON] = [*objects_in(result if isinstance(result, list) else [result])]
     if any("functionResponse" in part for part in parts):
-        named = [
-            _result_part(part) for part in parts
-        ]  # among them, maybe, those of calls beside it
+        named = [_result_part(part) for part in parts]  # possibly with those of parallel calls
         return [part for part in named if _result_call(part) in ("", _call_id(call))]
     if not isinstance(result, str):
         return []
@@ -211,7 +209,7 @@ def _result_parts(call: Object) -> list[JSON]:
 
 
 def _request(message: Object) -> RecordedRequest:
-    """Gemini counts what it read from its cache in the input, and thoughts beside the output."""
+    """Parse a request; the input includes cache reads, and thoughts are counted apart."""
     tokens = get(message, ("tokens",))
     read = token_count(tokens, "cached")
     given = max(0, token_count(tokens, "input") - read) + token_count(tokens, "tool")

@@ -45,7 +45,7 @@ _READ_ERRORS = (
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file is an eval log, packed or as JSON, or one sample of it."""
+    """Check if a file is an eval log, zipped or as JSON, or one sample of it."""
     if name.endswith(".eval"):
         return head.startswith(b"PK")
     if _LOG_HEAD.match(head):
@@ -117,7 +117,7 @@ def _sample_session(
 
 
 def _requests_by_message(sample: Object, model: str | None) -> dict[str, RecordedRequest]:
-    """What the model events tell of each message, by its id."""
+    """Return the request of each answer, by message id, from the model events."""
     told: dict[str, RecordedRequest] = {}
     for event in objects_in(sample.get("events")):
         if event.get("event") != "model":
@@ -133,7 +133,7 @@ def _requests_by_message(sample: Object, model: str | None) -> dict[str, Recorde
 
 
 def _parse_usage(usage: JSON) -> Usage | None:
-    """Inspect's count of the input leaves out the cache, but for a few providers; totals tell."""
+    """Parse usage; the input excludes the cache except for a few providers, as totals show."""
     given, output = token_count(usage, "input_tokens"), token_count(usage, "output_tokens")
     read = token_count(usage, "input_tokens_cache_read")
     written = token_count(usage, "input_tokens_cache_write")
@@ -198,7 +198,7 @@ def _chat_parts(history: SessionBuilder, content: JSON) -> JSON:
 
 
 def _answer_fields(history: SessionBuilder, content: JSON) -> Object:
-    """What an answer says and thinks."""
+    """Return the content and the reasoning of an answer."""
     fields: Object = {"content": _chat_parts(history, content) or None}
     thoughts = [text_at(part, "reasoning") for part in objects_in(content)]
     thought = "\n".join(text for text in thoughts if text)

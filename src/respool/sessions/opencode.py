@@ -47,7 +47,7 @@ _SESSIONS = "SELECT id, parent_id FROM session ORDER BY time_created, id"
 _SIZE = "SELECT total(length(data)) FROM part WHERE session_id = ?"
 _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
 _PARTS = "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
-_LOCK_TIMEOUT = 2.0  # seconds for which a writer may hold the database
+_LOCK_TIMEOUT = 2.0  # seconds
 
 
 def _database_sessions(path: Path) -> Iterator[JSON | Skipped]:
@@ -104,7 +104,7 @@ def _exported_message(info: JSON, id: JSON, parts: Iterable[JSON]) -> Object:
 
 
 def _split_session(path: Path) -> Iterator[JSON | Skipped]:
-    """The session that a file is about, with its messages and parts from beside it."""
+    """Return the session of a split-storage file, with its messages and parts."""
     info, root = read_value(path), path.parents[2]
     if not isinstance(info, dict):
         raise UnreadableFile("it is no session")
@@ -130,13 +130,13 @@ AGENT = "opencode"
 _EXPORT_HEAD = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
 _STORED_HEAD = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
 _SQLITE_HEAD = b"SQLite format 3\0"
-_RECAP = "What did we do so far?"  # stands for the history before a summary
+_RECAP = "What did we do so far?"  # replaces the history before a summary
 _TASK = "The following tool was executed by the user"
 _BOOKKEEPING = frozenset({"step-start", "step-finish", "patch", "snapshot", "retry", "agent"})
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file is one exported session, one in its storage, or its database."""
+    """Check if a file is an exported session, one in split storage, or the database."""
     if head.startswith(_SQLITE_HEAD):
         return name.startswith("opencode")
     if name.startswith("ses_") and _STORED_HEAD.match(head):
@@ -190,7 +190,7 @@ def _is_summary(message: Object) -> bool:
 
 
 def _preserved_messages(before: Sequence[Object]) -> Sequence[Object]:
-    """The messages that a compaction keeps beside its summary, if it names the first of them."""
+    """Return the messages that a compaction preserves, if it names the first of them."""
     for message in reversed(before):
         for part in objects_in(message.get("parts")):
             if part.get("type") == "compaction":
@@ -232,7 +232,7 @@ def _read_user(history: SessionBuilder, parts: Sequence[Object]) -> None:
 
 
 def _image_parts(history: SessionBuilder, part: Object) -> list[JSON]:
-    """An image; a text file is told in a text part beside it."""
+    """Return an image part; a text file has its own text part."""
     kind, url = text_at(part, "mime"), text_at(part, "url")
     if kind.startswith("image/") and url:
         return [{"type": "image_url", "image_url": {"url": url}}]

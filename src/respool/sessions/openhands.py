@@ -62,7 +62,7 @@ def _conversation_events(first: Path) -> Iterator[JSON | Skipped]:
 
 
 def _token_stats(state: Path) -> JSON:
-    """What the conversation's state says of its tokens; it may be missing."""
+    """Return the token statistics in the conversation's state, which may be missing."""
     try:
         return get(read_value(state), ("stats",))
     except (OSError, UnreadableFile):
@@ -176,7 +176,7 @@ def _response_id(event: Object) -> str:
 
 
 def _chat_call_v1(event: Object) -> TurnPiece:
-    """A call as its answer made it; older versions keep it as it stood on the wire."""
+    """Return a call; older versions record it in the wire format."""
     made = event.get("tool_call")
     name = text_at(made, "name") or text_at(made, "function", "name")
     given = get(made, ("arguments",)) or get(made, ("function", "arguments"))
@@ -206,7 +206,7 @@ def _chat_parts(history: SessionBuilder, content: JSON) -> list[JSON]:
 
 
 def _observation_v1(history: SessionBuilder, observation: JSON) -> list[JSON]:
-    """An observation as the SDK tells it to the model."""
+    """Return an observation as the SDK sends it to the model."""
     content = get(observation, ("content",))
     parts = _chat_parts(history, content if content else get(observation, ("output",)))
     about = get(observation, ("metadata",))
@@ -218,7 +218,7 @@ def _observation_v1(history: SessionBuilder, observation: JSON) -> list[JSON]:
 
 
 def _command_output(text: str, about: JSON) -> str:
-    """What a command printed, with what OpenHands adds to it."""
+    """Return a command's output with the text that OpenHands adds."""
     text = text_at(about, "prefix") + text + text_at(about, "suffix")
     if folder := text_at(about, "working_dir"):
         text += f"\n[Current working directory: {folder}]"
@@ -254,7 +254,7 @@ _ERROR_SUFFIX = "\n[Error occurred in processing last action]"
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file holds events with a source and an action or observation."""
+    """Check if a file holds events with a source and an action or observation."""
     opens = _JSON_START.match(head) and b'"timestamp"' in head and _SOURCE.search(head)
     return bool(opens) and bool(_EVENT.search(head) or _KIND.search(head))
 
@@ -297,7 +297,7 @@ def _session_id(source: str, number: int) -> str:
 def _segments(
     id: str, events: Sequence[Object], stats: JSON, source: str
 ) -> Iterator[RecordedSession]:
-    """The run as segments; a condensation forgets events and says what they held."""
+    """Yield the run as segments; a condensation replaces events with a summary."""
     told: set[str] = set()
     kept: list[Object] = []
     billed = _requests_by_response(stats) if any("kind" in event for event in events) else None
@@ -342,7 +342,7 @@ def _apply_condensation(events: Sequence[Object], condensation: Object) -> list[
 
 
 def _is_forgotten(id: JSON, args: JSON) -> bool:
-    """Whether a condensation names an event, in a list or as one of a range."""
+    """Check if a condensation names an event, in a list or in a range."""
     ids = get(args, ("forgotten_event_ids",))
     first = get(args, ("forgotten_events_start_id",))
     last = get(args, ("forgotten_events_end_id",))
@@ -398,7 +398,7 @@ class _EventsV0:
             self._add_input("user", text)
 
     def _add_answer(self, response: JSON, event: Object) -> None:
-        """The answer that an action came from, unless an action before it told it."""
+        """Add the answer that an action came from, unless an earlier action did."""
         key = text_at(response, "id") or f"event {event.get('id')}"
         if key in self.answer_keys:
             return
@@ -441,7 +441,7 @@ class _EventsV0:
 
 
 def _observation_v0(event: Object) -> str:
-    """An observation as OpenHands tells it to the model."""
+    """Return an observation as OpenHands sends it to the model."""
     text = text_at(event, "content")
     if event.get("observation") == "error":
         return text + _ERROR_SUFFIX

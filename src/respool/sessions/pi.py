@@ -42,7 +42,7 @@ _INVALID_ID_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether the first record is the header of a session."""
+    """Check if the first record is the header of a session."""
     try:
         first = msgspec.json.decode(head.split(b"\n", 1)[0])
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -87,7 +87,7 @@ def _branches(entries: Sequence[Object]) -> Iterator[list[Object]]:
 def _branch_to(entries: Sequence[Object], parents: Sequence[int | None], leaf: int) -> list[Object]:
     way: list[Object] = []
     at: int | None = leaf
-    while at is not None:  # a parent always stands before its children
+    while at is not None:  # a parent always comes before its children
         way.append(entries[at])
         at = parents[at]
     return way[::-1]
@@ -116,7 +116,7 @@ def _segments(
 
 
 def _preserved_entries(branch: Sequence[Object], position: int) -> Sequence[Object]:
-    """The records before a compaction that stay beside its summary."""
+    """Return the records that a compaction preserves."""
     first = branch[position].get("firstKeptEntryIndex")
     if isinstance(first, int) and first >= 0:
         return branch[first:position]
@@ -215,7 +215,7 @@ def _reasoning_block(block: Object, signature: str) -> Object:
 
 
 def _content_blocks(history: SessionBuilder, content: JSON) -> list[JSON]:
-    """What a user or a tool said; blank text cannot be sent."""
+    """Return the content of a user or a tool; blank text cannot be sent."""
     if isinstance(content, str):
         return [_text_block(content)] if content.strip() else []
     blocks: list[JSON] = []
@@ -240,7 +240,7 @@ def _branch_summary(holder: JSON) -> Object:
 
 
 def _command_text(message: JSON) -> str:
-    """What pi tells the model of a command that the user ran."""
+    """Return the text that pi sends for a command that the user ran."""
     output = text_at(message, "output")
     told = f"Ran `{text_at(message, 'command')}`\n"
     told += f"```\n{output}\n```" if output else "(no output)"
@@ -254,7 +254,7 @@ def _command_text(message: JSON) -> str:
 
 
 def _call_id(holder: JSON, field: str) -> str:
-    """The id of a call; other providers' ids hold what Anthropic refuses."""
+    """Return a call id without characters that Anthropic rejects."""
     return _INVALID_ID_CHARS.sub("_", text_at(holder, field))[:64]
 
 

@@ -42,11 +42,11 @@ _FRAGMENT = re.compile(
 
 
 class TranscriptLocation(Struct, frozen=True):
-    """A folder that a variable names, or the home folder, and what to look for below it."""
+    """A folder, from a variable or below the home folder, and its file patterns."""
 
     variable: str | None
     folder: str  # a pattern
-    pattern: str = "*"  # a pattern: other files lie beside the transcripts
+    pattern: str = "*"  # a pattern, as the folder holds other files too
 
 
 # Of each agent's places, those of the first variable that is set count, else those below home.
@@ -106,7 +106,7 @@ def find_transcripts(
 def search_locations(
     home: Path, agents: Iterable[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Path, TranscriptLocation]]:
-    """The places where these agents' transcripts are looked for, each with the folder it is in."""
+    """Return the locations of these agents' transcripts, each with its folder."""
     for agent in LOCATIONS if agents is None else agents:
         places = LOCATIONS.get(agent, ())
         bases = {place.variable: _base_folder(place, home, environ or {}) for place in places}
@@ -144,7 +144,7 @@ def transcripts_below(path: Path) -> Iterator[Path]:
 
 
 def _walk(path: Path) -> Iterator[Path]:
-    """The files in order; a folder that cannot be looked into stands for what is in it."""
+    """Yield the files in order; an unreadable folder is yielded itself."""
     if not path.is_dir():
         yield path
         return
@@ -160,7 +160,7 @@ def _walk(path: Path) -> Iterator[Path]:
 
 
 def _is_superseded(folder: Path) -> bool:
-    """Whether opencode took what is in this folder over into its database."""
+    """Check if opencode has migrated this folder to its database."""
     return folder.name == "storage" and any(folder.parent.glob(_OPENCODE_DATABASE))
 
 
@@ -186,22 +186,22 @@ _READ_ERRORS = (OSError, UnreadableFile, sqlite3.Error, zipfile.BadZipFile, NotI
 
 
 class Reader(Struct, frozen=True):
-    """How one agent's transcripts are told and read."""
+    """Detection and reading of one agent's transcripts."""
 
     agent: str
     recognizes: Callable[[bytes, str], bool]
     read: Callable[[Iterable[JSON], str], Iterator[RecordedSession | Skipped]]
-    # The records that a file stands for, where they are not what is written in it.
+    # The records of a file, if they are not its lines.
     stored_records: Callable[[Path], Iterator[JSON | Skipped] | None] | None = None
     is_streaming: bool = False  # whether it holds few records, however many one conversation has
 
 
 def read_file(path: Path, readers: Iterable[Reader]) -> Iterator[RecordedSession | Skipped]:
-    """The sessions in one file; what cannot be read is named and skipped."""
+    """Yield the sessions in one file; unreadable ones are yielded as Skipped."""
     source = str(path)
     try:
         if path.is_dir():
-            next(path.iterdir(), None)  # which says so if it may not be looked into
+            next(path.iterdir(), None)  # which raises if the folder is not readable
             yield Skipped(source, "there is no transcript below this folder")
             return
         with open_regular(path) as stream:
@@ -229,14 +229,14 @@ def _read_sessions(
     own = contents.records(not reader.is_streaming)
     for found in reader.read(own if stored is None else _split_skipped(stored, aside), source):
         if not (found == Skipped(source, NO_REQUEST) and [*aside, *contents.problems()]):
-            yield found  # else what follows says why
+            yield found  # else the error below has the reason
         contents.release()
     yield from aside
     yield from (Skipped(source, why) for why in contents.problems())
 
 
 def _split_skipped(stored: Iterable[JSON | Skipped], skipped: list[Skipped]) -> Iterator[JSON]:
-    """The records; what could not be read is put aside."""
+    """Yield the records and collect what could not be read."""
     for record in stored:
         if isinstance(record, Skipped):
             skipped.append(record)

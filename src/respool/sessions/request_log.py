@@ -32,7 +32,7 @@ MAX_OPEN_RUNS = (
     8  # conversations that may take turns before the one idle for longest counts as over
 )
 
-# The fields of a request beside its history: what else a line may have and be one for certain.
+# Fields of a request besides its history; a line with any of them is a request for certain.
 _FIELDS = frozenset(
     """
     model stream temperature top_p top_k tools tool_choice metadata system thinking max_tokens
@@ -57,7 +57,7 @@ _ENCODED_BODY = re.compile(rb'\\"(?:messages|input|contents)\\"\s*:\s*\[')
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file that begins so has a request body on its first line."""
+    """Check if a file has a request body on its first line."""
     if not name.removesuffix(".gz").endswith(".jsonl"):
         return False
     line = first_line(head)
@@ -72,7 +72,7 @@ def recognizes(head: bytes, name: str) -> bool:
 def _is_body(fields: dict[str, bytes], whole: bool) -> bool:
     beside = fields.keys() - set(history_fields())
     histories = [fields[name][:1] for name in history_fields() if name in fields]
-    if not histories:  # it may stand behind fields that fill the head
+    if not histories:  # it may follow fields that fill the head
         return not whole and "model" in beside and beside <= _FIELDS
     if histories != [b"["]:
         return False
@@ -80,7 +80,7 @@ def _is_body(fields: dict[str, bytes], whole: bool) -> bool:
 
 
 def _has_body(value: bytes, path: tuple[str, ...]) -> bool:
-    """Whether a field's value is a body, has one inside, or is one as text."""
+    """Check if a field's value is a body, contains one, or is one as text."""
     if value.startswith(b'"'):
         return value[1:].lstrip().startswith(b"{") and _ENCODED_BODY.search(value) is not None
     fields = top_fields(value)
@@ -90,13 +90,13 @@ def _has_body(value: bytes, path: tuple[str, ...]) -> bool:
 
 
 def _is_transcript(fields: dict[str, bytes]) -> bool:
-    """Whether it has what transcripts have and requests do not."""
+    """Check for fields that transcripts have and requests do not."""
     return any(name in fields for name in ("agent", "format", "sessionId", "sessionID", "info"))
 
 
 def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Skipped]:
     """The conversations in a log, each when it is over; lines that are no request are named."""
-    runs: list[_RequestRun] = []  # the one that went on last stands last
+    runs: list[_RequestRun] = []  # the most recently extended one last
     for line, record in enumerate(records, 1):
         try:
             body = read_body(_request_body(record))
@@ -119,7 +119,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
 
 
 def _request_body(record: JSON) -> JSON:
-    """The body on a line, which may stand in a field, and as text."""
+    """Return the body on a line, which may be in a field, or as text."""
     if any(get(record, (name,)) is not None for name in history_fields()):
         return record
     bodies: list[JSON] = [body for path in _BODY_PATHS if (body := get(record, path)) is not None]
@@ -143,7 +143,7 @@ def _messages(body: RequestBody) -> list[JSON]:
 
 
 def _without_breakpoints(message: JSON) -> JSON:
-    """The message without its marks; clients make a text a block only to put a mark on it."""
+    """Return the message without cache breakpoints, and a single text block as plain text."""
     bare: JSON = strip_breakpoints(message)
     if not isinstance(bare, dict):
         return bare
@@ -155,7 +155,7 @@ def _without_breakpoints(message: JSON) -> JSON:
 
 
 def _extended_run(runs: Sequence[_RequestRun], bare: Sequence[JSON]) -> _RequestRun | None:
-    """The conversation that this history goes on with; the longest where several do."""
+    """Return the run that this history extends; the longest if several match."""
     fitting = [run for run in runs if run.is_prefix_of(bare)]
     return max(fitting, key=len, default=None)
 
@@ -178,7 +178,7 @@ class _RequestRun:
         return len(self._normalized)
 
     def is_prefix_of(self, bare: Sequence[JSON]) -> bool:
-        """Whether this history has all of the run's messages first."""
+        """Check if this history begins with all of the run's messages."""
         return len(self._normalized) <= len(bare) and all(map(eq, self._normalized, bare))
 
     def add(self, body: RequestBody, history: list[JSON], bare: list[JSON], record: JSON) -> None:
@@ -197,7 +197,7 @@ class _RequestRun:
             try:
                 self._format = detect_format(body, None)
             except (PassedThrough, UnreadableRequest) as why:
-                self._error = str(why)  # a later request may tell
+                self._error = str(why)  # a later request may name it
 
     def session(self) -> RecordedSession | Skipped:
         """The conversation, or why it is none."""

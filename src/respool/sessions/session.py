@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from ..wire.base import FormatName
 from ..wire.json import JSON, Object, compact_json, get
 
-NO_REQUEST = "no answer of a model is recorded in it"  # why a file that is read gives no session
+NO_REQUEST = (
+    "no answer of a model is recorded in it"  # the reason if a readable file has no session
+)
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -22,7 +24,7 @@ class Usage(Struct, frozen=True, gc=False):
     input: int = 0  # not read from the cache, and not written to it
     cache_read: int = 0
     cache_write: int = 0  # all that was written, whatever its lifetime
-    cache_write_1h: int = 0  # of it, what was written for an hour
+    cache_write_1h: int = 0  # of it, written with a lifetime of one hour
     output: int = 0
 
     @property
@@ -32,13 +34,13 @@ class Usage(Struct, frozen=True, gc=False):
 
 
 class RecordedRequest(Struct, frozen=True, gc=False):
-    """One request: the history up to `cut`; what the model answered starts there."""
+    """One request: the history up to `cut`, where the model's answer starts."""
 
     cut: int
     time: float | None = None  # seconds since the epoch, as recorded
     usage: Usage | None = None
     model: str | None = None
-    answer: str | None = None  # what names its answer in every file that tells it
+    answer: str | None = None  # id of its answer, the same in every copy
 
 
 class RecordedSession(Struct, frozen=True):
@@ -52,33 +54,33 @@ class RecordedSession(Struct, frozen=True):
     source: str = ""  # the file it was read from
     segment: int = 0  # how many compactions of the agent's own came before
     parent: str | None = None  # the conversation that started this one, for a sub-agent
-    notes: tuple[str, ...] = ()  # what of the record could not be used, for a person
-    head: str = ""  # system prompt and tools, where they are recorded beside the messages
+    notes: tuple[str, ...] = ()  # what could not be used, for a person
+    head: str = ""  # system prompt and tools, if recorded
 
 
 class Skipped(Struct, frozen=True, gc=False):
-    """Something that could not be read, and why."""
+    """A source that could not be read, and the reason."""
 
     source: str
     reason: str
 
 
-TurnPiece = tuple[str | None, JSON]  # the id of a call or None, and what stands for it on the wire
+TurnPiece = tuple[str | None, JSON]  # call id or None, and the wire object
 
-_MAX_TOKENS = 1_000_000_000  # tokens of a request: a number above is a fault of whoever wrote it
+_MAX_TOKENS = 1_000_000_000  # of a request; a larger number is an error in the record
 _MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
 
 
 class ModelTurn(Struct):
-    """What the model said to one request, and the results its calls got."""
+    """The answer to one request, and the results of its calls."""
 
     pieces: Sequence[TurnPiece]
-    sent: RecordedRequest | None  # None: the request was told before, or never recorded
+    sent: RecordedRequest | None  # None: another session has the request, or it was not recorded
     results: dict[str, list[JSON]] = {}
 
 
 class SessionBuilder:
-    """A conversation as it is read from records: heard, answered, tidied.
+    """Builder of a session from records, in order.
 
     Results go behind their calls, in the order of the calls. A call that was never answered is
     cut, unless it is the last thing that was recorded: a pending call is no fault, and it is what
@@ -98,17 +100,17 @@ class SessionBuilder:
             self._events.append(list(content))
 
     def add_first(self, *content: JSON) -> None:
-        """What stands in front of all, although it is recorded later."""
+        """Insert a message at the start, although it is recorded later."""
         self._events.insert(0, list(content))
 
     def last_event(self) -> object:
-        """What came last, to come back to."""
+        """Return the last event, to return to."""
         return self._events[-1] if self._events else None
 
     def split_off(self, after: object) -> SessionBuilder:
-        """Take out all that came after something; the history that it was, without what stays.
+        """Remove all events after one; return the full history as a session.
 
-        Of that one, the requests that stay here are not told.
+        The returned session omits the requests that stay here.
         """
         ends = (at + 1 for at, one in enumerate(self._events) if one is after)
         start = 0 if after is None else next(ends, len(self._events))
@@ -122,18 +124,18 @@ class SessionBuilder:
         return branch
 
     def is_pending(self, call: str) -> bool:
-        """Whether this call has no result yet, or was never made, which is counted."""
+        """Check if this call has no result yet; an unknown call is counted."""
         asked = self._turn_by_call.get(call)
         return asked is None or call not in asked.results
 
     def add_answer(self, pieces: Sequence[TurnPiece], sent: RecordedRequest | None) -> None:
-        """What the model said; `sent` is the request, whose cut is found later."""
+        """Add an answer; `sent` is its request, whose cut is set later."""
         answer = ModelTurn(pieces, sent)
         self._events.append(answer)
         self._turn_by_call.update({call: answer for call, _ in pieces if call is not None})
 
     def add_result(self, call: str, *result: JSON) -> None:
-        """What a call got; its first result counts."""
+        """Add a call's result; the first one counts."""
         asked = self._turn_by_call.get(call)
         if asked is None:
             self.count_skipped("result", "without a call")
@@ -221,7 +223,7 @@ class SessionBuilder:
 
 
 def _has_content(piece: JSON) -> bool:
-    """Whether a piece of an answer is more than reasoning."""
+    """Check if a piece of an answer is more than reasoning."""
     if "type" in piece:
         return piece["type"] not in ("thinking", "redacted_thinking")
     return "content" not in piece or bool(piece["content"])
@@ -238,20 +240,20 @@ def _chat_answer(kept: Sequence[TurnPiece]) -> Object:
 
 
 def chat_call(id: str, name: str, arguments: JSON) -> TurnPiece:
-    """A function call as it stands in a chat message."""
+    """Return a function call in the chat format."""
     text = compact_json({} if arguments is None else arguments)
     return id, {"id": id, "type": "function", "function": {"name": name, "arguments": text}}
 
 
 def chat_result(call: str, content: JSON) -> Object:
     """A tool's message; content that is no text and no list of parts is sent as JSON."""
-    said: JSON = content  # whose type a look at it must not narrow
+    said: JSON = content  # so that a check does not narrow its type
     told = said if isinstance(content, list) else compact_json(content)
     return {"role": "tool", "tool_call_id": call, "content": told}
 
 
 def parse_timestamp(value: JSON) -> float | None:
-    """Seconds since the epoch, of ISO text (UTC unless it says otherwise) or a number."""
+    """Parse ISO text (UTC by default) or a number to seconds since the epoch."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return value / 1000 if value > 1e11 else float(value)  # so large: milliseconds
@@ -264,12 +266,12 @@ def parse_timestamp(value: JSON) -> float | None:
 
 
 def record_type(record: Object) -> str:
-    """What a record says it is."""
+    """Return the type of a record."""
     return text_at(record, "type")
 
 
 def token_count(value: JSON, *path: str) -> int:
-    """The number of tokens at a path; what is none counts nothing."""
+    """Return the token count at a path; 0 if there is none."""
     number = get(value, path)
     known = isinstance(number, int) and not isinstance(number, bool) and 0 < number <= _MAX_TOKENS
     return number if known else 0
@@ -287,7 +289,7 @@ def text_at(value: JSON, *path: str) -> str:
 
 
 def objects_in(value: JSON) -> list[Object]:
-    """The objects in a list; nothing for what is no list."""
+    """Return the objects in a list; empty if it is no list."""
     items = cast(list[JSON], value) if isinstance(value, list) else []
     return [cast(Object, item) for item in items if isinstance(item, dict)]
 
@@ -304,7 +306,7 @@ def parse_usage(usage: JSON) -> Usage | None:
 
 
 def anthropic_usage(usage: JSON) -> Usage:
-    """Anthropic counts what it read from the cache, or wrote to it, beside the input."""
+    """Parse Anthropic's usage; cache reads and writes are counted apart from the input."""
     return Usage(
         input=token_count(usage, "input_tokens"),
         cache_read=token_count(usage, "cache_read_input_tokens"),
@@ -315,7 +317,7 @@ def anthropic_usage(usage: JSON) -> Usage:
 
 
 def chat_usage(usage: JSON) -> Usage:
-    """The prompt's tokens hold what was read from the cache and written to it."""
+    """Parse chat usage; the prompt's tokens include cache reads and writes."""
     read = token_count(usage, "prompt_tokens_details", "cached_tokens")
     read = read or token_count(usage, "cache_read_input_tokens")
     read = read or token_count(usage, "prompt_cache_hit_tokens")  # DeepSeek's word
@@ -326,7 +328,7 @@ def chat_usage(usage: JSON) -> Usage:
 
 
 def responses_usage(usage: JSON) -> Usage:
-    """The input holds what was read from the cache and written to it."""
+    """Parse Responses usage; the input includes cache reads and writes."""
     read = token_count(usage, "input_tokens_details", "cached_tokens")
     written = token_count(usage, "input_tokens_details", "cache_write_tokens")
     given = max(0, token_count(usage, "input_tokens") - read - written)
@@ -334,7 +336,7 @@ def responses_usage(usage: JSON) -> Usage:
 
 
 def gemini_usage(usage: JSON) -> Usage:
-    """The prompt holds what was read from the cache; thoughts stand beside the output."""
+    """Parse Gemini's usage; the prompt includes cache reads, thoughts are counted apart."""
     read = token_count(usage, "cachedContentTokenCount")
     given = max(0, token_count(usage, "promptTokenCount") - read)
     output = token_count(usage, "candidatesTokenCount") + token_count(usage, "thoughtsTokenCount")

@@ -34,7 +34,7 @@ AGENT = "trajectory"
 _HISTORY_FIELDS = ("messages", "history", "traj", "trajectory")
 _FILE_SUFFIXES = (".traj", ".traj.gz", ".traj.json", ".traj.json.gz")
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
-# What a chat message has on the wire, of OpenAI or of gateways.
+# Wire fields of a chat message, of OpenAI or of gateways.
 _CHAT_FIELDS = frozenset(
     """
     annotations audio cache_control content function_call name provider_specific_fields reasoning
@@ -45,7 +45,7 @@ _CALLS = frozenset({"function_call", "custom_tool_call", "local_shell_call", "re
 
 
 def recognizes(head: bytes, name: str) -> bool:
-    """Whether a file is a conversation, has one in a field, or lists such objects."""
+    """Check if a file is a conversation, has one in a field, or lists such objects."""
     start = first_object(head)
     if not start.startswith(b"{"):
         return False
@@ -87,7 +87,7 @@ def _conversations(records: Iterable[JSON]) -> Iterator[tuple[JSON, list[JSON] |
 
 
 def _is_history(items: Sequence[JSON]) -> bool:
-    """Whether these are messages or items, and not steps or conversations."""
+    """Check if these are messages or items, not steps or conversations."""
     first: JSON = items[0] if items else None
     if not isinstance(first, dict):
         return False
@@ -98,7 +98,7 @@ def _is_history(items: Sequence[JSON]) -> bool:
 
 
 def _conversation_id(about: JSON) -> str:
-    """What the conversation is called, as benchmarks and logs name it."""
+    """Return the conversation's id, as benchmarks and logs name it."""
     for name in ("id", "instance_id", "session_id", "conversation_id"):
         if text_at(about, name):
             return text_at(about, name)
@@ -166,7 +166,7 @@ def _requests(
 
 
 def _request(cut: int, answer: Object, model: str | None) -> RecordedRequest:
-    """What mini-swe-agent, or another, noted on the answer."""
+    """Return the usage and time that an agent noted on the answer."""
     extra = answer.get("extra")
     response = get(extra, ("response",))
     times = (get(extra, ("timestamp",)), get(response, ("created",)), answer.get("timestamp"))

@@ -16,10 +16,10 @@ import msgspec
 
 from ..wire.json import JSON
 
-# A string, which may be cut short at the end, or what gives an object its shape.
+# A string, possibly truncated at the end, or a structural character.
 _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 
-_MAX_FIELDS = 200  # fields that are looked at
+_MAX_FIELDS = 200  # fields inspected
 
 
 def top_fields(head: bytes) -> dict[str, bytes]:
@@ -51,20 +51,20 @@ def first_line(head: bytes) -> bytes:
     return head.lstrip().partition(b"\n")[0]
 
 
-HEAD_BYTES = 65_536  # bytes of a file by which its reader is chosen
-MAX_LINE_BYTES = 256 * 1024 * 1024  # a record longer than this is left out
-MAX_DOCUMENT_BYTES = 512 * 1024 * 1024  # a JSON file that is one value must fit into memory
-MAX_CONVERSATION_BYTES = 1024 * 1024 * 1024  # and so must the records of one conversation
-MAX_UNPACKED_BYTES = 64 * 1024 * 1024 * 1024  # a packed file that holds more is no transcript
+HEAD_BYTES = 65_536  # inspected to choose a reader
+MAX_LINE_BYTES = 256 * 1024 * 1024  # a longer record is skipped
+MAX_DOCUMENT_BYTES = 512 * 1024 * 1024  # of a JSON file that is one value
+MAX_CONVERSATION_BYTES = 1024 * 1024 * 1024  # of the records of one conversation
+MAX_UNPACKED_BYTES = 64 * 1024 * 1024 * 1024  # a gzip file that holds more is no transcript
 
 _CHUNK = 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
-_GZIP_WBITS = 31  # what tells zlib of a gzip header
+_GZIP_WBITS = 31  # zlib's code for a gzip header
 
 
 class UnreadableFile(ValueError):
-    """Why a file, or the rest of it, cannot be read: a sentence without its subject."""
+    """The reason why a file, or the rest of it, cannot be read: a sentence without its subject."""
 
 
 def open_regular(path: Path) -> IO[bytes]:
@@ -81,14 +81,14 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 
 class TranscriptFile:
-    """One file while it is read: its head, its records, and what of it could not be read."""
+    """One open file: its head, its records, and the problems in it."""
 
     def __init__(self, path: Path, stream: IO[bytes]) -> None:
         self._is_jsonl = path.name.removesuffix(".gz").endswith(".jsonl")
-        size = os.fstat(stream.fileno()).st_size  # what is written from now on is not read
+        size = os.fstat(stream.fileno()).st_size  # bytes appended later are not read
         chunks = _gunzip(stream) if path.suffix == ".gz" else _chunks(stream, size)
         self._chunks = self._readable_chunks(chunks)
-        self._held_bytes = 0  # bytes of records since the reader told a session
+        self._held_bytes = 0  # bytes of records since the reader yielded a session
         self._invalid_lines = 0
         self._first_invalid = 0  # the line that is no JSON first
         self._too_long = 0
@@ -97,7 +97,7 @@ class TranscriptFile:
         self.head = self._read_head().removeprefix(_BOM)
 
     def _read_head(self) -> bytes:
-        """The head; what was read beyond it is kept for the records."""
+        """Read the head; bytes beyond it are kept for the records."""
         read = 0
         for chunk in self._chunks:
             self._head_chunks.append(chunk)
@@ -107,14 +107,14 @@ class TranscriptFile:
         return b"".join(self._head_chunks)[:HEAD_BYTES]
 
     def _readable_chunks(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """What can be read; why it ended is told at the end."""
+        """Yield chunks up to an error, which is kept as a problem."""
         try:
             yield from chunks
         except (OSError, UnreadableFile) as why:
             self._error = describe_error(why)
 
     def release(self) -> None:
-        """The reader told a session: what it held for it is free again."""
+        """Reset the size limit after the reader has yielded a session."""
         self._held_bytes = 0
 
     def records(self, bounded: bool) -> Iterator[JSON]:
@@ -150,16 +150,14 @@ class TranscriptFile:
         return value
 
     def _lines(self, chunks: Iterator[bytes]) -> Iterator[tuple[JSON, int]]:
-        """Each line that is JSON, with its size; others are counted.
+        """Yield each JSON line with its size; other lines are counted.
 
-        The last may be half written: that is how a transcript looks while its agent works.
+        The last line may be incomplete while the agent is running.
         """
         for number, (line, ended) in enumerate(self._split_lines(chunks), 1):
             if not line.strip():
                 continue
-            record = decode_json(
-                line.strip(b"\0")
-            )  # which a power cut leaves before what follows it
+            record = decode_json(line.strip(b"\0"))  # a power cut leaves NULs before the next line
             if record is not None:
                 yield record, len(line)
             elif ended:
@@ -188,7 +186,7 @@ class TranscriptFile:
         return b""
 
     def problems(self) -> Iterator[str]:
-        """What could not be read, a sentence each."""
+        """Return the problems, a sentence each."""
         if self._invalid_lines == 1:
             yield f"line {self._first_invalid:,} is no JSON; the rest was read"
         elif self._invalid_lines:
@@ -208,7 +206,7 @@ def _chunks(stream: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _gunzip(stream: IO[bytes]) -> Iterator[bytes]:
-    """What a gzip file holds, up to where it is broken."""
+    """Yield the content of a gzip file up to a damaged byte."""
     unpacking = zlib.decompressobj(_GZIP_WBITS)
     size, packed = 0, b""
     while packed or (packed := stream.read(_CHUNK)):
@@ -232,7 +230,7 @@ def _gunzip(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def decode_json(line: bytes) -> JSON:
-    """The JSON value, or None for what is none."""
+    """Decode JSON; None if it is invalid."""
     try:
         return msgspec.json.decode(line)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -257,7 +255,7 @@ def _reject_constant(constant: str) -> None:
 
 
 def describe_error(why: Exception) -> str:
-    """What went wrong, for a person."""
+    """Describe an error for a person."""
     if isinstance(why, OSError) and why.strerror:
         return why.strerror[:1].lower() + why.strerror[1:]
     return str(why) or type(why).__name__

@@ -14,7 +14,16 @@ from ..errors import RespoolError
 from ..facts import Facts
 
 UnavailableReason = Literal[
-    "busy", "full", "read-only", "missing", "broken", "newer", "foreign", "closed", "failing"
+    "busy",
+    "full",
+    "read-only",
+    "missing",
+    "broken",
+    "newer",
+    "foreign",
+    "former",
+    "closed",
+    "failing",
 ]
 
 _REASON_TEXTS: dict[UnavailableReason, str] = {
@@ -26,6 +35,9 @@ _REASON_TEXTS: dict[UnavailableReason, str] = {
     "newer": "a newer version of respool has written it; update respool, or set RESPOOL_STORE to "
     "another",
     "foreign": "it is another program's file, not respool's; set RESPOOL_STORE to another file",
+    "former": "it was written by clew, respool's former name. Nothing was released under that "
+    "name, so respool does not read it: delete or move the file, or set RESPOOL_STORE to another "
+    "path",
     "closed": "it was closed",
     "failing": "it cannot be read or written",
 }
@@ -50,7 +62,7 @@ _SCHEMA_ERRORS = ("no such table", "no such column")  # the schema is not the on
 
 
 class StoreUnavailable(RespoolError):
-    """The store cannot do this now; nothing that was asked for counts as kept."""
+    """The store is unavailable; the operation had no effect."""
 
     def __init__(self, path: Path, reason: UnavailableReason, detail: str = "") -> None:
         self.path = path
@@ -64,7 +76,7 @@ class StoreUnavailable(RespoolError):
 
 
 def classify_error(error: sqlite3.Error) -> UnavailableReason:
-    """What an error of SQLite's means for whoever asked."""
+    """Map an SQLite error to the reason that callers see."""
     code: int = getattr(error, "sqlite_errorcode", 0)  # the driver's own errors have none
     if code == sqlite3.SQLITE_READONLY_DBMOVED:
         return "missing"
@@ -103,93 +115,91 @@ class RecordedEdit(Struct, frozen=True, gc=False):
     place: str
     evidence: str = ""
     saved: int = 0
-    ref: str = ""  # of what stood there before; empty where nothing is kept
-    after: str = ""  # of what stands there now, if that is kept too
+    ref: str = ""  # reference of the replaced text; empty if it is not kept
+    after: str = ""  # reference of the new text; empty if it is not kept
 
 
 class RefetchedResult(Struct, frozen=True, gc=False):
-    """A result that brings again what had been taken out of an earlier one."""
+    """A result that repeats content elided from an earlier one."""
 
     tool: str
-    target: str  # what was read or run again
-    reason: str  # of the edit that had taken it out
+    target: str  # the path or command
+    reason: str  # of the edit that elided it
     place: str
-    earlier: str  # the place of the result that was cut
+    earlier: str  # place of the result that was cut
     tokens: int = 0
 
 
 class RequestRecord(Struct, frozen=True, kw_only=True):
-    """One request that went through: figures and reasons, and of the history names at most."""
+    """One proxied request: figures and reasons, no content of the history except names."""
 
     id: str
     time: float
     owner: str  # a salted hash of the API key, never the key
     conversation: str
-    session: str = ""  # the client's own name for what this belongs to; it only groups
+    session: str = ""  # the client's own session id; used for grouping only
     format: str
     model: str = ""
     mode: RequestMode = "compacted"
-    status: int = 0  # of the provider's answer; 0: none came
+    status: int = 0  # HTTP status of the response; 0: no response
     tokens_before: int = 0
     tokens_after: int = 0
     saved: int = 0
-    counted: bool = False  # tokens are exact; else they are estimated
+    counted: bool = False  # True: tokens are exact; False: estimated
     usage: StoredUsage | None = None
     cost_before: float | None = None
-    cost_after: float | None = None  # of one that was observed: what it would have been, about
-    cost_uncached: float | None = None  # what this very request would have cost without a cache
-    epochs: int = 0  # so far in this conversation
-    prefix_break: str = ""  # why the provider's cache could not be read on; empty: it could
-    fallback: str = ""  # why something else than the projection was sent; empty: it was sent
-    again: str = ""  # why it was sent a second time, in a word; empty: it was not
-    milliseconds: float = 0.0  # that respool took
+    cost_after: float | None = None  # of an observed request: estimated
+    cost_uncached: float | None = None  # cost of this request without a prompt cache
+    epochs: int = 0  # in this conversation until now
+    prefix_break: str = ""  # cause of a prefix break; empty: none
+    fallback: str = ""  # cause if the projection was not sent; else empty
+    again: str = ""  # cause of a retry, in one word; empty: no retry
+    milliseconds: float = 0.0  # spent in respool
     repairs: tuple[str, ...] = ()
     failures: dict[str, str] = {}
-    refetched: tuple[RefetchedResult, ...] = ()  # what came again with this request
-    loops: tuple[str, ...] = ()  # the circles that showed with this request, a sentence or two each
+    refetched: tuple[RefetchedResult, ...] = ()  # in this request
+    loops: tuple[str, ...] = ()  # loops detected at this request, one or two sentences each
     edits: tuple[RecordedEdit, ...] = ()
-    edited: int = 0  # how many edits were in force; lists of requests come without the edits
-    made: int = 0  # how many of them no request of the conversation had before
-    terms: str = ""  # the model and the tools that it named, in few characters
+    edited: int = 0  # edits in force; request lists omit the edits themselves
+    made: int = 0  # edits that are new in this conversation
+    terms: str = ""  # hash of the model and the tools
     sent_as: SentAs = "projection"
-    prefix: str = ""  # the hash of the history that it ended; empty: the provider did not take it
-    parent: str = ""  # and of that which the request before it ended; empty: there was none
-    # What it rests on and was not written down yet: it is, in one commit with this. None is read.
+    prefix: str = ""  # hash of its history; empty: the provider rejected it
+    parent: str = ""  # hash of the parent request's history; empty: no parent
+    # New facts of this request, written in the same transaction. Records that are read have none.
     facts: Facts = Facts()
 
 
 class ParentRequest(Struct, frozen=True, gc=False):
-    """What a request must know of the one that it goes on from."""
+    """The properties of a parent request that its child depends on."""
 
-    time: float = 0.0  # when it was sent; 0: not known
-    terms: str = ""  # the model and the tools that it named
+    time: float = 0.0  # time sent; 0: unknown
+    terms: str = ""  # hash of the model and the tools
     sent_as: SentAs = "nothing"
-    size: int = 0  # its tokens as it came, about
-    epochs: int = 0  # how often edits had been put in force
-    output: int = 0  # tokens of output that it asked for; 0: not known, and no record tells
+    size: int = 0  # approximate tokens of the client's request
+    epochs: int = 0  # epochs until then
+    output: int = 0  # requested max output tokens; 0: unknown (not recorded)
 
 
 class RequestLineage(Struct, frozen=True, gc=False):
-    """Where a request stands in its conversation, by the hashes of histories."""
+    """Lineage of one request, by the hashes of histories."""
 
     id: str
-    prefix: str  # that it ended; empty: the provider did not take it
-    parent: str  # that it goes on from; empty: there is none, or it was not written down
+    prefix: str  # hash of its history; empty: the provider rejected it
+    parent: str  # hash of the parent's history; empty: none, or not recorded
 
 
 class PriorRequests(Struct, frozen=True):
-    """What is recorded of the requests of a conversation that ended certain histories."""
+    """Recorded requests of a conversation whose histories have given hashes."""
 
-    latest: tuple[tuple[str, ParentRequest], ...] = ()  # the hash of that history, and the request
-    edited: bool = False  # projections were sent in it that say less than the client holds
-    edits: tuple[
-        RecordedEdit, ...
-    ] = ()  # edits that are recorded of it, since the record asked for
-    last_id: int = 0  # the last record that had some
+    latest: tuple[tuple[str, ParentRequest], ...] = ()  # hash of the history, and the request
+    edited: bool = False  # a projection with less than the client's history was sent
+    edits: tuple[RecordedEdit, ...] = ()  # edits recorded after the given record
+    last_id: int = 0  # the last record with edits
 
 
 class ConversationSummary(Struct, frozen=True, kw_only=True):
-    """What is known of one conversation."""
+    """Totals of one conversation."""
 
     id: int
     name: str
@@ -205,7 +215,7 @@ class ConversationSummary(Struct, frozen=True, kw_only=True):
     cost_after: float
     model: str  # of its last request
     format: str
-    observed: int = 0  # requests that were measured and not changed
+    observed: int = 0  # requests that were measured but not changed
     errors: int = 0
     fallbacks: int = 0
     prefix_breaks: int = 0
@@ -214,7 +224,7 @@ class ConversationSummary(Struct, frozen=True, kw_only=True):
 
 
 class PeriodTotal(Struct, frozen=True, kw_only=True, gc=False):
-    """All requests of one stretch of time."""
+    """Totals of all requests in one period."""
 
     start: float
     requests: int
@@ -227,101 +237,101 @@ class PeriodTotal(Struct, frozen=True, kw_only=True, gc=False):
     output: int
     cost_before: float
     cost_after: float
-    errors: int  # answers with status 400 and above, or none
+    errors: int  # responses with status 400 and above, or no response
     fallbacks: int
     prefix_breaks: int
     cost_uncached: float = 0.0
     refetched: int = 0
     loops: int = 0
-    observed: int = 0  # requests that were measured and not changed
-    would_saved: int = 0  # tokens of `saved` that only would have been: they were observed
-    would_cost: float = 0.0  # the same of cost_before - cost_after
-    unpriced: int = 0  # requests that were answered, and whose cost is not known
+    observed: int = 0  # requests that were measured but not changed
+    would_saved: int = 0  # tokens of `saved` that belong to observed requests
+    would_cost: float = 0.0  # cost_before - cost_after of observed requests
+    unpriced: int = 0  # answered requests of unknown cost
 
 
 class RejectedRequest(Struct, frozen=True, kw_only=True):
-    """A request that the provider rejected once compacted: all that is needed to see it again."""
+    """A compacted request that the provider rejected, with all that reproduces it."""
 
     time: float
     owner: str
     conversation: str
     format: str
-    model: str = ""  # where the request itself does not name it
+    model: str = ""  # if the request does not name it
     status: int
-    request: bytes  # as the client sent it; empty if it was too large to keep
-    sent: bytes = b""  # its projection; empty if that was too large
-    policy: str = ""  # its settings that are not the usual ones, as JSON
-    facts: str = ""  # that held, as JSON
-    error: str = ""  # what the provider said
+    request: bytes  # as the client sent it; empty if too large
+    sent: bytes = b""  # the projection; empty if too large
+    policy: str = ""  # settings that differ from the defaults, as JSON
+    facts: str = ""  # as JSON
+    error: str = ""  # the provider's error
     version: str = ""  # of respool
 
 
 class ForgetResult(Struct, frozen=True):
-    """What `forget` deleted."""
+    """Counts of the rows that `forget` deleted."""
 
     conversations: int
     originals: int
     requests: int
-    erased: bool  # its bytes are out of the file; else a reader still holds on to the old ones
+    erased: bool  # the bytes are out of the file; False: a reader still uses them
 
 
 class Store(Protocol):
     """Originals, facts and records, shared by threads and processes.
 
-    An owner is a salted hash of an API key; None stands for the owner of the store itself, who may
-    read all of it. Whatever cannot be done raises StoreUnavailable.
+    An owner is a salted hash of an API key. None is the owner of the store itself, who may read
+    everything. Every failure raises StoreUnavailable.
     """
 
     def salt(self) -> bytes:
-        """What API keys are to be hashed with, before anything here hears of them."""
+        """Return the salt for hashing API keys; the store never receives a key itself."""
         ...
 
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
-        """Keep texts under their references; they are durable when this returns."""
+        """Store texts under their references; durable on return."""
         ...
 
     def original(self, ref: str, owner: str | None) -> str | None:
-        """The text behind a reference; None if this owner has none."""
+        """Return the text of a reference; None if this owner may not read it."""
         ...
 
     def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
-        """Those of the references that lead to a text for this owner."""
+        """Return the references that this owner can read."""
         ...
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
-        """All that this owner may read, as `respool.expand` takes it; read when it is asked for."""
+        """Lazy mapping of all that this owner may read, for `respool.expand`."""
         ...
 
     def facts(self, conversation: str) -> Facts:
-        """What is known of a conversation, by any process."""
+        """Return the facts of a conversation, from all processes."""
         ...
 
     def add_facts(self, conversation: str, facts: Facts) -> None:
-        """Write facts down for all processes; durable when this returns, the first writer wins."""
+        """Write facts for all processes; durable on return, the first writer wins."""
         ...
 
     def record(self, record: RequestRecord) -> bool:
-        """Write a request down soon; never waits. False: too many wait already, and it is lost."""
+        """Queue a record without blocking. False: the queue is full and the record is lost."""
         ...
 
     def add_rejected(self, case: RejectedRequest) -> None:
-        """Write down a request that the provider rejected once compacted."""
+        """Write a compacted request that the provider rejected."""
         ...
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
-        """Those cases, the latest first."""
+        """Return the rejected requests, the latest first."""
         ...
 
     def conversations(
         self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
     ) -> list[ConversationSummary]:
-        """A page of conversations, the latest first, behind (last, id) of the page before."""
+        """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
         ...
 
     def requests(
         self, conversation: str, owner: str | None, *, after: float = 0.0, limit: int = 1_000
     ) -> list[RequestRecord]:
-        """A conversation's requests in their order, without their edits."""
+        """Return a conversation's requests in order, without their edits."""
         ...
 
     def notable(
@@ -332,26 +342,26 @@ class Store(Protocol):
         behind: float | None = None,
         limit: int = 100,
     ) -> list[RequestRecord]:
-        """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
+        """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
         ...
 
     def prior_requests(
         self, conversation: str, prefixes: Collection[str], after: int = 0
     ) -> PriorRequests:
-        """What is recorded of the requests that ended these histories, the latest last.
+        """Return the requests whose histories have these hashes, the latest last.
 
-        And the edits of all that were recorded after the one with this number.
+        Includes the edits of all records after the one with the number `after`.
         """
         ...
 
     def edits(self, request: str, owner: str | None) -> tuple[RecordedEdit, ...] | None:
-        """The edits of a request; None if this owner has no such request."""
+        """Return the edits of a request; None if this owner has no such request."""
         ...
 
     def totals(
         self, owner: str | None, *, since: float, until: float, step: float
     ) -> list[PeriodTotal]:
-        """Sums over each stretch of so many seconds in which there were requests."""
+        """Return sums per period of `step` seconds; periods without requests are omitted."""
         ...
 
     def forget(
@@ -361,13 +371,13 @@ class Store(Protocol):
         conversation: str | None = None,
         before: float | None = None,
     ) -> ForgetResult:
-        """Delete for good all that fits; with nothing named, everything."""
+        """Erase all that matches; without arguments, everything."""
         ...
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait until all records are written; whether they are."""
+        """Wait until all records are written; False on timeout."""
         ...
 
     def close(self) -> None:
-        """Write what waits and let go of everything."""
+        """Write the queued records and close all connections."""
         ...

@@ -1,8 +1,8 @@
 """Database connections shared by threads and processes: parallel reads, batched writes.
 
-A commit costs a sync of the disk, milliseconds; what several threads want to write meanwhile goes
-into the next one, all at once. Measured with 16 threads against a connection for each of them:
-several times the commits a second, and no one waits for seconds.
+A commit costs a disk sync, milliseconds. Jobs that arrive meanwhile from several threads go into
+the next commit together. Measured with 16 threads against one connection per thread: several
+times the commits per second, and no thread waits for seconds.
 """
 
 from __future__ import annotations
@@ -34,17 +34,15 @@ Connection = sqlite3.Connection
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
-_MAX_TRIES = 3  # of one piece of work, when the file is replaced under it
-_BUSY_RETRY_SECONDS = 0.001  # seconds between two tries to be the one process that writes
-_MAX_IDLE_READERS = 4  # readers that stay open
-_SHORT_WAIT = 0.05  # seconds: once one waited in vain, the next ones wait no longer than this
-_INHERITED_CONNECTIONS: list[
-    object
-] = []  # connections of a parent process: never used, never closed
+_MAX_TRIES = 3  # attempts of one job when the file is replaced meanwhile
+_BUSY_RETRY_SECONDS = 0.001  # between two attempts to get the write lock
+_MAX_IDLE_READERS = 4  # read connections kept open
+_SHORT_WAIT = 0.05  # seconds; the wait after a previous timeout
+_INHERITED_CONNECTIONS: list[object] = []  # a parent process's connections: never used or closed
 
 
 class _WriteJob:
-    """A piece of work that waits to be written, and what came of it."""
+    """A queued write and its outcome."""
 
     def __init__(self, work: Callable[[Connection], Any]) -> None:
         self.work = work
@@ -62,7 +60,7 @@ class _WriteJob:
 
 
 class Database:
-    """The file: opened when it is first needed, and again when it was deleted or damaged."""
+    """The database file: opened at first use, reopened if it was deleted or damaged."""
 
     def __init__(
         self, path: Path, wait: float, *, create: bool = True, salt: bytes | None = None
@@ -71,19 +69,17 @@ class Database:
         self.wait = wait
         self._create = create
         self._closed = False
-        self._last_write_failed = False  # the last write was
-        self._is_locked_out = False  # the file could not even be opened, last time
-        self.last_error: UnavailableReason | None = (
-            None  # why the last write was in vain; None: it was not
-        )
-        self._salt: bytes | None = None  # the file's, once it was opened
-        self._own_salt = salt or secrets.token_bytes(32)  # what a file that is begun here gets
-        self.openings = 0  # how often the file had to be opened
+        self._last_write_failed = False  # with "busy"
+        self._is_locked_out = False  # the last attempt to open failed with "busy"
+        self.last_error: UnavailableReason | None = None  # of the last write; None: it succeeded
+        self._salt: bytes | None = None  # the file's, once opened
+        self._own_salt = salt or secrets.token_bytes(32)  # for a file created here
+        self.openings = 0  # count of openings of the file
         self._reset()
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._lock = threading.Lock()  # held by whoever writes
+        self._lock = threading.Lock()  # held while writing
         self._waiting: deque[_WriteJob] = deque()
         self._writer: Connection | None = None
         self._readers: list[tuple[FileIdentity, Connection]] = []
@@ -91,7 +87,7 @@ class Database:
         self._wal_identity: FileIdentity | None = None  # its write-ahead log
 
     def write(self, work: Callable[[Connection], T]) -> T:
-        """Do work in a transaction, alone or with that of others; durable when this returns."""
+        """Run work in a transaction, possibly batched with other jobs; durable on return."""
         self._check_usable()
         job = _WriteJob(work)
         self._waiting.append(job)
@@ -105,7 +101,7 @@ class Database:
         return job.outcome()
 
     def run_exclusive(self, work: Callable[[Connection], T]) -> T:
-        """Do work outside any transaction, while nobody in this process writes."""
+        """Run work outside a transaction, with the write lock of this process held."""
         self._check_usable()
         self._take_lock(None)
         try:
@@ -118,7 +114,7 @@ class Database:
             self._lock.release()
 
     def read(self, work: Callable[[Connection], T]) -> T:
-        """Look at what was last committed; writers are not waited for."""
+        """Run work on the last committed state, without waiting for writers."""
         self._check_usable()
         for tries in range(1, _MAX_TRIES + 1):
             file = file_identity(self.path)
@@ -142,15 +138,15 @@ class Database:
         raise AssertionError("the last try returns or raises")
 
     def salt(self) -> bytes:
-        """What hashes of API keys are salted with; the same for all who use the file."""
+        """Return the file's salt for hashes of API keys."""
         return self._salt or self.read(read_salt)
 
     def provisional_salt(self) -> bytes:
-        """The same without a look at the file; until it was opened, that of a new one."""
+        """Return the salt without opening the file; until it is open, that of a new file."""
         return self._salt or self._own_salt
 
     def close(self) -> None:
-        """Close all connections; what was committed is in the file."""
+        """Close all connections."""
         with self._lock:
             self._closed = True
             self._close_connections()
@@ -176,11 +172,11 @@ class Database:
         raise StoreUnavailable(self.path, "busy")
 
     def _drain_jobs(self) -> list[_WriteJob]:
-        """All that waits, at most as much as waits now."""
+        """Take all jobs that are queued now."""
         return [self._waiting.popleft() for _ in range(len(self._waiting))]
 
     def _write_all(self, jobs: Sequence[_WriteJob]) -> None:
-        """Write what several threads want; each of them hears how its own ended."""
+        """Write the jobs of several threads and set the outcome of each."""
         for tries in range(1, _MAX_TRIES + 1):
             file = file_identity(self.path)
             try:
@@ -199,7 +195,7 @@ class Database:
                     return
 
     def _commit(self, jobs: Sequence[_WriteJob]) -> None:
-        """All in one transaction; if one of them cannot be done, each in its own."""
+        """Run all jobs in one transaction; if one fails, each in its own."""
         connection = self._open()
         if self._in_transaction(connection, jobs) or len(jobs) == 1:
             return
@@ -212,7 +208,7 @@ class Database:
                 job.finish(error=to_unavailable(self.path, error))
 
     def _in_transaction(self, connection: Connection, jobs: Sequence[_WriteJob]) -> bool:
-        """Whether all went well; an error of the file's is raised, one of the work's is told."""
+        """Run jobs in a transaction; True on success. Raises database errors, not a job's own."""
         self._begin_transaction(connection)
         try:
             values = [job.work(connection) for job in jobs]
@@ -222,7 +218,7 @@ class Database:
             if len(jobs) == 1:
                 raise
             return False
-        except Exception as error:  # noqa: BLE001 - told to the one thread whose work it was
+        except Exception as error:  # noqa: BLE001 - passed to the thread that queued the job
             _roll_back(connection)
             if len(jobs) == 1:
                 jobs[0].finish(error=error)
@@ -235,7 +231,7 @@ class Database:
         return True
 
     def _begin_transaction(self, connection: Connection) -> None:
-        """Wait for other processes, for a while; SQLite's own way to wait lets some starve."""
+        """Begin with bounded retries: SQLite's own busy handler lets some processes starve."""
         until = time.monotonic() + (_SHORT_WAIT if self._last_write_failed else self.wait)
         connection.execute("PRAGMA busy_timeout = 0").fetchall()
         while True:
@@ -249,7 +245,7 @@ class Database:
                 return
 
     def _open(self) -> Connection:
-        """The connection that writes, to the file that is there now; the lock is held."""
+        """Return the write connection to the current file; the caller holds the lock."""
         if self._writer is not None and not self._is_same_file():
             self._close_connections()
         if self._writer is None:
@@ -263,7 +259,7 @@ class Database:
         return self._writer
 
     def _open_connection(self, opening: Callable[[float], Connection]) -> Connection:
-        """A new connection; while the file is locked to all, only the first one is waited for."""
+        """Open a connection; after a timeout, the next attempts wait only briefly."""
         try:
             connection = opening(min(_SHORT_WAIT, self.wait) if self._is_locked_out else self.wait)
         except (sqlite3.Error, StoreUnavailable) as error:
@@ -274,17 +270,17 @@ class Database:
         return connection
 
     def _is_same_file(self) -> bool:
-        """Whether the file and its log are those that were opened: both can be deleted."""
+        """Check that the file and its log are still those that were opened."""
         if self._file_identity is None or file_identity(self.path) != self._file_identity:
             return False
         log = file_identity(side_file(self.path, "-wal"))
         if self._wal_identity is None:
-            self._wal_identity = log  # SQLite makes it with the first write
+            self._wal_identity = log  # SQLite creates it with the first write
         return log == self._wal_identity
 
     def _borrow_reader(self, now: FileIdentity | None) -> tuple[FileIdentity | None, Connection]:
-        """A connection to read from, and the file it reads; None: it is for this once."""
-        with contextlib.suppress(IndexError):  # none is idle
+        """Return the file's identity (None: for one use only) and a read connection."""
+        with contextlib.suppress(IndexError):  # no idle reader
             while True:
                 known, reader = self._readers.pop()
                 if known == now:
@@ -298,7 +294,7 @@ class Database:
         return self._new_reader(now)
 
     def _ensure_file(self) -> None:
-        """Have a file of the latest version; one that cannot be written can still be read."""
+        """Create or migrate the file; a file that cannot be written can still be read."""
         self._take_lock(None)
         try:
             self._open()
@@ -314,9 +310,9 @@ class Database:
             self._lock.release()
 
     def _new_reader(self, now: FileIdentity) -> tuple[FileIdentity | None, Connection]:
-        """A new connection to read from, and the file it reads; None: it sees no later changes.
+        """Open a read connection; the identity is None if it sees no later changes.
 
-        Such a one is for a folder in which SQLite cannot put its locks, when nothing is in the log.
+        That is the case in a folder where SQLite cannot create its lock files and the log is empty.
         """
         try:
             return now, self._open_connection(lambda wait: open_reader(self.path, wait))
@@ -340,14 +336,14 @@ class Database:
             self._lock.release()
 
     def _recover_locked(self, error: Exception, tries: int, file: FileIdentity | None) -> None:
-        """Let go of a file that was deleted or is damaged, so that the next try has a sound one.
+        """Close a file that was deleted, and quarantine a damaged one, before the next attempt.
 
-        A damaged one is opened once more before it is moved aside: perhaps a newer version has
-        changed the tables. Only the very file that failed is moved: there may be a new one already.
+        A damaged file is opened once more before it is moved aside: a newer version may have
+        changed the tables. Only the file that failed is moved: a new one may exist already.
         """
         told = error if isinstance(error, StoreUnavailable) else _as_unavailable(self.path, error)
         gone = self._file_identity is not None and not self._is_same_file()
-        opened_then = told.reason == "read-only" and tries == 1  # and perhaps no longer is
+        opened_then = told.reason == "read-only" and tries == 1  # it may be writable now
         if tries == _MAX_TRIES or not (gone or opened_then or told.reason == "broken"):
             if told.reason in ("failing", "missing", "read-only"):
                 self._close_connections()
@@ -362,7 +358,7 @@ class Database:
     def _close_connections(self) -> None:
         """Close all connections; in-flight reads keep theirs until they end.
 
-        The one that writes goes last: it tidies the log away.
+        The write connection is closed last: that removes the log.
         """
         readers, self._readers = self._readers, []
         for connection in (*(reader for _, reader in readers), self._writer):
@@ -385,7 +381,7 @@ def _file_size(file: Path) -> int:
 
 
 def _roll_back(connection: Connection) -> None:
-    """Undo; SQLite has done so already where the file failed."""
+    """Roll back, unless SQLite already did."""
     with contextlib.suppress(sqlite3.Error):
         if connection.in_transaction:
             connection.execute("ROLLBACK")

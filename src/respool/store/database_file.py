@@ -1,11 +1,11 @@
 """SQLite file: schema, migrations, opening, permissions and quarantine.
 
-The version stands in the file's header (`PRAGMA user_version`): how many migrations it has had.
-A migration that was released is never changed; the next one is added behind it.
+`PRAGMA user_version` in the file's header is the number of migrations that the file has had.
+A released migration is never changed; a new one is appended.
 
-Only its owner may read it: the file has mode 0600, and SQLite gives the files beside it (-wal,
--shm) the same. Whoever makes the file or moves it aside holds its folder's lock, so that two
-processes never do so at once.
+Only its owner may read the file: it has mode 0600, and SQLite gives its side files (-wal, -shm)
+the same mode. Creating the file and moving it aside happen under a lock on its folder, so that
+two processes never do so at once.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from .base import StoreUnavailable
 
 Migration = tuple[str, ...]
 
-APPLICATION_ID = 0x434C4557  # "RESPOOL", in the header of each of our files
+APPLICATION_ID = 0x5253504C  # "RSPL", in the header of each of our files
+FORMER_APPLICATION_ID = 0x434C4557  # "CLEW", the project's name before its first release
 
 _TABLES: Migration = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID",
-    # One row for each history of each API key; nothing of it is kept longer than its row.
+    # One row per history and API key; its data is deleted with the row.
     """CREATE TABLE conversations (
         id INTEGER PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL, session TEXT NOT NULL,
         started REAL NOT NULL, last REAL NOT NULL, UNIQUE (owner, name))""",
@@ -46,7 +47,7 @@ _TABLES: Migration = (
         tokens INTEGER NOT NULL, time REAL NOT NULL,
         PRIMARY KEY (conversation, kind, prefix)) WITHOUT ROWID""",
     "CREATE INDEX facts_by_time ON facts (time)",
-    # What is long stands last: a row is read from its front, and only as far as is asked.
+    # Long columns come last: SQLite reads a row from its start, up to the last column needed.
     """CREATE TABLE requests (
         id TEXT NOT NULL UNIQUE, conversation INTEGER NOT NULL, time REAL NOT NULL,
         format TEXT NOT NULL, model TEXT NOT NULL, mode TEXT NOT NULL, status INTEGER NOT NULL,
@@ -68,13 +69,13 @@ _TABLES: Migration = (
 )
 
 _PREFIX_COLUMN: Migration = (
-    # What a request goes on from is found by the hash of that history.
+    # A parent request is found by the hash of its history.
     "ALTER TABLE requests ADD COLUMN prefix TEXT NOT NULL DEFAULT ''",
     "CREATE INDEX requests_by_prefix ON requests (prefix)",
 )
 
 _PARENT_COLUMN: Migration = (
-    # And of requests that lie apart, which go on from one another, long after.
+    # The parent's hash is kept for lineage queries long after.
     "ALTER TABLE requests ADD COLUMN parent TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE requests ADD COLUMN again TEXT NOT NULL DEFAULT ''",
 )
@@ -83,11 +84,15 @@ MIGRATIONS: tuple[Migration, ...] = (_TABLES, _PREFIX_COLUMN, _PARENT_COLUMN)
 
 
 class NewerFile(Exception):
-    """The file has had migrations that this version does not know."""
+    """The file has migrations that this version does not know."""
 
 
 class ForeignFile(Exception):
-    """The file is a database of something else."""
+    """The file is a database of another program."""
+
+
+class FormerFile(Exception):
+    """The file was written under the project's former name."""
 
 
 def migrate(
@@ -95,13 +100,15 @@ def migrate(
     salt: bytes | None,
     migrations: Sequence[Migration],
 ) -> None:
-    """Bring a file to the latest version, whole steps at a time; a new one gets its salt."""
+    """Migrate a file to the latest version in whole steps; a new file gets its salt."""
     reject_foreign(connection, len(migrations))
     if read_version(connection) == len(migrations):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for at in range(read_version(connection), len(migrations)):  # another may have been quicker
+        for at in range(
+            read_version(connection), len(migrations)
+        ):  # another process may have been first
             for statement in migrations[at]:
                 connection.execute(statement)
             if at == 0:
@@ -115,8 +122,10 @@ def migrate(
 
 
 def reject_foreign(connection: sqlite3.Connection, latest: int) -> None:
-    """Leave alone what is not ours, or not ours yet."""
+    """Raise for a file of another program, of the former name, or of a newer version."""
     ((application,),) = connection.execute("PRAGMA application_id").fetchall()
+    if application == FORMER_APPLICATION_ID:
+        raise FormerFile
     ((tables,),) = connection.execute("SELECT count(*) FROM sqlite_master").fetchall()
     if application != APPLICATION_ID and (application or tables):
         raise ForeignFile
@@ -125,25 +134,25 @@ def reject_foreign(connection: sqlite3.Connection, latest: int) -> None:
 
 
 def read_version(connection: sqlite3.Connection) -> int:
-    """How many migrations a file has had."""
+    """Return the number of migrations that a file has had."""
     ((version,),) = connection.execute("PRAGMA user_version").fetchall()
     return version
 
 
 def read_salt(connection: sqlite3.Connection) -> bytes:
-    """What makes the hashes of API keys in this file unlike those in any other."""
+    """Return the file's salt for hashes of API keys."""
     ((salt,),) = connection.execute("SELECT value FROM meta WHERE key = 'salt'").fetchall()
     return bytes(salt)
 
 
 def read_stamp(connection: sqlite3.Connection) -> bytes:
-    """The file's stamp: while it is the same, nothing was deleted."""
+    """Return the file's stamp, which every deletion changes."""
     ((stamp,),) = connection.execute("SELECT value FROM meta WHERE key = 'stamp'").fetchall()
     return bytes(stamp)
 
 
 def renew_stamp(connection: sqlite3.Connection) -> None:
-    """Let all who use the file know that something is deleted, in the same transaction."""
+    """Change the stamp in the transaction of a deletion, for all processes."""
     connection.execute("UPDATE meta SET value = randomblob(16) WHERE key = 'stamp'")
 
 
@@ -155,23 +164,23 @@ def _initialize_meta(connection: sqlite3.Connection, salt: bytes) -> None:
 
 try:
     import fcntl
-except ImportError:  # Windows, where no file can be deleted while it is open
+except ImportError:  # Windows, where an open file cannot be deleted
     fcntl = None
 
 SIDE_FILE_SUFFIXES = ("-wal", "-shm")
 FileIdentity = tuple[int, int]
 
 _log = logging.getLogger(__name__)
-_SQLITE_HEADER = b"SQLite format 3\0"  # how a database begins
+_SQLITE_HEADER = b"SQLite format 3\0"  # magic bytes
 _DATABASE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
-_VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # where its header holds these, in four bytes each
-_LOCK_RETRY_SECONDS = 0.01  # seconds between two tries for a lock
+_VERSION_OFFSET, _APPLICATION_OFFSET = 60, 68  # in the header, four bytes each
+_LOCK_RETRY_SECONDS = 0.01  # between two attempts
 _WRITER_PRAGMAS = (
     "PRAGMA journal_mode = WAL",
-    "PRAGMA synchronous = FULL",  # a commit is on the disk when it returns
-    "PRAGMA fullfsync = ON",  # on a Mac, really on the disk
+    "PRAGMA synchronous = FULL",  # a commit is on disk when it returns
+    "PRAGMA fullfsync = ON",  # macOS: flush the drive's cache too
     "PRAGMA checkpoint_fullfsync = ON",
-    "PRAGMA secure_delete = ON",  # what is deleted is overwritten
+    "PRAGMA secure_delete = ON",  # overwrite deleted data
     "PRAGMA journal_size_limit = 33554432",
     "PRAGMA cell_size_check = ON",
 )
@@ -180,7 +189,7 @@ _WRITER_PRAGMAS = (
 def open_writer(
     path: Path, wait: float, *, create: bool = True, salt: bytes | None = None
 ) -> sqlite3.Connection:
-    """A connection that can write, to a file of the latest version; it is made if need be."""
+    """Open a write connection to a file of the latest version, creating it if needed."""
     if create:
         _create_folder(path.parent)
     with _folder_lock(path, wait):
@@ -201,15 +210,15 @@ def open_writer(
 
 
 def open_reader(path: Path, wait: float, *, immutable: bool = False) -> sqlite3.Connection:
-    """A connection that cannot write; `immutable` where not even its locks can be written."""
+    """Open a read-only connection; `immutable` if lock files cannot be written either."""
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
     connection = sqlite3.connect(
         uri, uri=True, timeout=wait, isolation_level=None, check_same_thread=False
     )
     try:
         _reject_unsuitable(path, connection)
-        if read_version(connection) < len(MIGRATIONS):  # its tables are not those that will be read
-            raise StoreUnavailable(path, "busy", "it has yet to be brought to this version")
+        if read_version(connection) < len(MIGRATIONS):  # its tables differ from those that are read
+            raise StoreUnavailable(path, "busy", "it is not migrated to this version yet")
     except BaseException:
         connection.close()
         raise
@@ -217,7 +226,7 @@ def open_reader(path: Path, wait: float, *, immutable: bool = False) -> sqlite3.
 
 
 def connect(path: Path, wait: float) -> sqlite3.Connection:
-    """A bare connection to a file that exists."""
+    """Open a plain connection to an existing file."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=rw",
         uri=True,
@@ -228,16 +237,16 @@ def connect(path: Path, wait: float) -> sqlite3.Connection:
 
 
 def file_identity(path: Path) -> FileIdentity | None:
-    """What tells a file from any other, whatever its name; None if there is none."""
+    """Return the device and inode of a file; None if it does not exist."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - the quicker of the two, and asked twice a write
+        found = os.stat(path)  # noqa: PTH116 - faster than Path.stat, and called twice per write
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
 def quarantine(path: Path, known: FileIdentity | None, wait: float) -> Path | None:
-    """Move a damaged file aside, with those beside it; None if another was there first."""
+    """Move a damaged file and its side files aside; None if another process did."""
     with _folder_lock(path, wait):
         if known is None or file_identity(path) != known:
             return None
@@ -251,12 +260,12 @@ def quarantine(path: Path, known: FileIdentity | None, wait: float) -> Path | No
 
 
 def quarantined_files(path: Path) -> list[Path]:
-    """The damaged files that were moved aside, and those beside them."""
+    """Return the damaged files that were moved aside, and their side files."""
     return sorted(path.parent.glob(f"{_glob_escape(path.name)}.damaged-*"))
 
 
 def side_file(path: Path, suffix: str) -> Path:
-    """The file that SQLite puts beside another."""
+    """Return the path of an SQLite side file."""
     return path.with_name(path.name + suffix)
 
 
@@ -276,12 +285,15 @@ def _reject_unsuitable(path: Path, connection: sqlite3.Connection) -> None:
         raise StoreUnavailable(path, "newer") from None
     except ForeignFile:
         raise StoreUnavailable(path, "foreign") from None
+    except FormerFile:
+        raise StoreUnavailable(path, "former") from None
 
 
 def _reject_by_header(path: Path) -> None:
-    """Look before SQLite does: opening a newer file could change it.
+    """Check the header before SQLite opens the file: opening a newer file could change it.
 
-    What is no database and is not named like one is not ours to move aside: RESPOOL_STORE is wrong.
+    A file that is no database and has no database's suffix is never moved aside: RESPOOL_STORE is
+    wrong.
     """
     with path.open("rb") as file:
         header = file.read(_APPLICATION_OFFSET + 4)
@@ -289,15 +301,31 @@ def _reject_by_header(path: Path) -> None:
         if header and path.suffix not in _DATABASE_SUFFIXES:
             raise StoreUnavailable(path, "foreign")
         return
-    if int.from_bytes(header[_APPLICATION_OFFSET:]) != APPLICATION_ID:
-        return  # of another program, or so new that all is in its log yet: SQLite will say
+    application = int.from_bytes(header[_APPLICATION_OFFSET:])
+    if application == FORMER_APPLICATION_ID:
+        raise StoreUnavailable(path, "former")
+    if application != APPLICATION_ID:
+        _reject_by_log(path)
+        return
     if int.from_bytes(header[_VERSION_OFFSET : _VERSION_OFFSET + 4]) > len(MIGRATIONS):
         raise StoreUnavailable(path, "newer")
     _restrict_permissions(path)
 
 
+def _reject_by_log(path: Path) -> None:
+    """Check a file whose identity may be in its log only, as after an early kill.
+
+    The connection cannot write: closing one that can would move the log into the file.
+    """
+    if not side_file(path, "-wal").exists():
+        return
+    uri = f"{path.absolute().as_uri()}?mode=ro"
+    with contextlib.closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
+        _reject_unsuitable(path, connection)
+
+
 def _create_folder(folder: Path) -> None:
-    """The folder and those above it, each for its owner alone where it is new."""
+    """Create a folder and its parents, each with mode 0700."""
     if folder.is_dir():
         return
     _create_folder(folder.parent)
@@ -307,7 +335,7 @@ def _create_folder(folder: Path) -> None:
 
 
 def _create_file(path: Path) -> None:
-    """An empty file; what an earlier one left beside it must not be taken for its own."""
+    """Create an empty file and remove side files of a deleted one."""
     for ending in SIDE_FILE_SUFFIXES:
         side_file(path, ending).unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -315,21 +343,21 @@ def _create_file(path: Path) -> None:
 
 
 def _restrict_permissions(path: Path) -> None:
-    """Take from others what they may do with the file; what is beside it is for the same people.
+    """Restrict the file and its side files to their owner.
 
-    SQLite gives those files the mode that the file has when they are made, and it may change.
+    SQLite creates side files with the mode that the file has then.
     """
     if os.name != "posix":
         return
     mode = stat.S_IMODE(path.stat().st_mode) & 0o600
     for file in (path, *(side_file(path, ending) for ending in SIDE_FILE_SUFFIXES)):
-        with contextlib.suppress(OSError):  # it is not there, or not ours
+        with contextlib.suppress(OSError):  # missing, or of another user
             if stat.S_IMODE(file.stat().st_mode) != mode:
                 file.chmod(mode)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new name durable; where folders cannot be synced, they need not be."""
+    """Make a new directory entry durable, where folders can be synced."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -340,7 +368,7 @@ def _sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _folder_lock(path: Path, wait: float) -> Generator[None]:
-    """Alone in making or moving the file; other processes of ours wait, for a while."""
+    """Hold the folder's lock while the file is created or moved."""
     if fcntl is None:
         yield
         return
@@ -365,7 +393,7 @@ def _lock(descriptor: int, path: Path, until: float) -> None:
                 raise StoreUnavailable(path, "busy") from None
             time.sleep(_LOCK_RETRY_SECONDS)
         except OSError:
-            return  # a file system without locks: as good as alone
+            return  # a file system without locks
         else:
             return
 
@@ -377,5 +405,5 @@ def _free_name(path: Path) -> Path:
 
 
 def _glob_escape(name: str) -> str:
-    """A name as a pattern that fits it alone."""
+    """Escape a name for use in a glob pattern."""
     return "".join(f"[{c}]" if c in "*?[" else c for c in name)

@@ -1,11 +1,11 @@
 """Originals: packing, the table that holds them, and a cache of known references.
 
-zlib at its fastest. On tool output it packs 2.9 to 1 at about 90 microseconds for 4,000 bytes;
-zstd takes a third of that time for 3.0 to 1, and both are nothing beside the disk's own time.
+zlib at level 1. On tool output it packs 2.9 to 1 at about 90 microseconds per 4,000 bytes; zstd
+takes a third of that time for 3.0 to 1. Both are negligible beside the disk's time.
 
-A client sends its whole history each time, and with it come all the originals of before. What was
-found in the file once is there until something is deleted; whatever deletes changes the file's
-stamp, in any process, and a new file has another one.
+A client sends its whole history each time, and with it all earlier originals. A reference found
+in the file stays valid until something is deleted; every deletion changes the file's stamp, in any
+process, and a new file has another stamp.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ PLAIN = 0
 ZLIB = 1
 
 _ZLIB_LEVEL = 1
-_MIN_PACKED_BYTES = 128  # bytes that are not worth it
+_MIN_PACKED_BYTES = 128  # smaller data is stored as it is
 
 
 class DamagedData(ValueError):
-    """What stands in the store cannot be unpacked."""
+    """Data in the store cannot be unpacked."""
 
 
 def encode_text(text: str) -> bytes:
-    """A text's bytes; it may hold halves of characters, as agents cut them."""
+    """Encode a text, which may hold lone surrogates where an agent cut it."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def pack_bytes(data: bytes) -> tuple[int, bytes]:
-    """How these bytes are packed, and what that makes of them."""
+    """Pack bytes; return the packing and the result."""
     if len(data) < _MIN_PACKED_BYTES:
         return PLAIN, data
     small = zlib.compress(data, _ZLIB_LEVEL)
@@ -47,9 +47,9 @@ def pack_bytes(data: bytes) -> tuple[int, bytes]:
 
 
 def unpack_bytes(packing: int, data: bytes, size: int) -> bytes:
-    """The bytes that were packed: exactly so many, or they are damaged."""
+    """Unpack bytes; any other size than `size` is damage."""
     if packing == ZLIB:
-        try:  # never more than was put in, whatever the file now says
+        try:  # bounded, even if the file is damaged
             data = zlib.decompressobj().decompress(data, size + 1)
         except zlib.error as error:
             raise DamagedData(str(error)) from error
@@ -59,15 +59,15 @@ def unpack_bytes(packing: int, data: bytes, size: int) -> bytes:
 
 
 def unpack_text(packing: int, data: bytes, size: int) -> str:
-    """The text that was packed."""
+    """Unpack a text."""
     try:
         return unpack_bytes(packing, data, size).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise DamagedData(str(error)) from error
 
 
-STALE_SECONDS = 3_600.0  # seconds after which a conversation is marked as going on
-_REFS_PER_QUERY = 500  # values in one query
+STALE_SECONDS = 3_600.0  # age at which a conversation's last use is updated
+_REFS_PER_QUERY = 500  # parameters of one query
 _READABLE_QUERY = """
     SELECT o.packing, o.body, o.size FROM originals o WHERE o.ref = ?1 AND (?2 IS NULL OR EXISTS (
         SELECT 1 FROM kept k JOIN conversations c ON c.id = k.conversation
@@ -75,7 +75,7 @@ _READABLE_QUERY = """
 
 
 class PackedOriginal(Struct, frozen=True, gc=False):
-    """An original as it stands in the file."""
+    """An original in its stored form."""
 
     ref: str
     size: int
@@ -84,7 +84,7 @@ class PackedOriginal(Struct, frozen=True, gc=False):
 
 
 def pack_original(ref: str, text: str) -> PackedOriginal:
-    """A text made ready; whoever waits for the disk should not wait for this too."""
+    """Pack a text outside the write lock, after checking its reference."""
     if reference(text) != ref:
         raise ValueError(f"{ref!r} is not the reference of this text, which is {reference(text)!r}")
     data = encode_text(text)
@@ -94,7 +94,7 @@ def pack_original(ref: str, text: str) -> PackedOriginal:
 def ensure_conversation(
     connection: sqlite3.Connection, owner: str, name: str, time: float, session: str = ""
 ) -> int:
-    """The row of a conversation, which goes on at this time; made if there is none."""
+    """Return the row id of a conversation, created if missing, and update its last use."""
     connection.execute(
         """INSERT INTO conversations (owner, name, session, started, last)
         VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT (owner, name) DO UPDATE SET
@@ -109,19 +109,19 @@ def ensure_conversation(
 
 
 class MissingOriginals(Struct, frozen=True):
-    """What has to be written so that a conversation has all its originals."""
+    """The originals that a conversation lacks."""
 
     refs: frozenset[str]
-    unstored: frozenset[str]  # those of them whose text no conversation has
-    last_used: float  # when the conversation was last marked as going on
+    unstored: frozenset[str]  # those whose text is not in the file
+    last_used: float  # time of the conversation's last recorded use
 
 
 def find_missing(
     connection: sqlite3.Connection, owner: str, name: str, refs: Collection[str], time: float
 ) -> MissingOriginals:
-    """What a conversation lacks of these originals.
+    """Return which of these originals a conversation lacks.
 
-    One that has not been marked as going on for a while lacks all: retention goes by it.
+    A conversation with an old last use lacks all of them: retention depends on that time.
     """
     found = connection.execute(
         "SELECT id, last FROM conversations WHERE owner = ? AND name = ?", (owner, name)
@@ -141,7 +141,7 @@ def keep_originals(
     ready: Mapping[str, PackedOriginal],
     time: float,
 ) -> None:
-    """Keep originals for a conversation; what has vanished since it was looked for is packed."""
+    """Store originals for a conversation; those deleted since the check are packed here."""
     missing = texts.keys() - find_present(connection, texts.keys())
     rows = (ready.get(ref) or pack_original(ref, texts[ref]) for ref in sorted(missing))
     connection.executemany(
@@ -155,14 +155,14 @@ def keep_originals(
 
 
 def find_present(connection: sqlite3.Connection, refs: Collection[str]) -> set[str]:
-    """Those of the references whose text is in the file."""
+    """Return the references whose text is in the file."""
     return _matching_refs(connection, "SELECT ref FROM originals WHERE ref IN ", (), refs)
 
 
 def find_readable(
     connection: sqlite3.Connection, refs: Collection[str], owner: str | None
 ) -> frozenset[str]:
-    """Those of the references that this owner may read; None is the owner of the file."""
+    """Return the references that this owner may read; None is the owner of the file."""
     if owner is None:
         return frozenset(find_present(connection, refs))
     query = """SELECT k.ref FROM conversations c JOIN kept k ON k.conversation = c.id
@@ -171,9 +171,9 @@ def find_readable(
 
 
 def read_original(connection: sqlite3.Connection, ref: str, owner: str | None) -> str | None:
-    """The text behind a reference; None if there is none that this owner may read.
+    """Return the text of a reference; None if this owner may not read it.
 
-    Damaged is raised if what stands there is not what was kept.
+    Raises DamagedData if the stored text is not the one that was kept.
     """
     found = connection.execute(_READABLE_QUERY, (ref, owner)).fetchall()
     if not found:
@@ -185,7 +185,7 @@ def read_original(connection: sqlite3.Connection, ref: str, owner: str | None) -
 
 
 def readable_refs(connection: sqlite3.Connection, owner: str | None) -> list[str]:
-    """Every reference that leads to a text for this owner."""
+    """Return every reference that this owner can read."""
     rows = connection.execute(
         """SELECT ref FROM originals o WHERE ?1 IS NULL OR EXISTS (
             SELECT 1 FROM kept k JOIN conversations c ON c.id = k.conversation
@@ -196,7 +196,7 @@ def readable_refs(connection: sqlite3.Connection, owner: str | None) -> list[str
 
 
 def discard_original(connection: sqlite3.Connection, ref: str) -> None:
-    """Delete a text that was damaged, and what says that it is kept: it can be kept anew."""
+    """Delete a damaged text and its links, so that it can be stored again."""
     renew_stamp(connection)
     connection.execute("DELETE FROM kept WHERE ref = ?", (ref,))
     connection.execute("DELETE FROM originals WHERE ref = ?", (ref,))
@@ -205,11 +205,13 @@ def discard_original(connection: sqlite3.Connection, ref: str) -> None:
 def _matching_refs(
     connection: sqlite3.Connection, query: str, first: tuple[object, ...], refs: Iterable[str]
 ) -> set[str]:
-    """Those of the references that a query finds."""
+    """Return the references that a query finds."""
     found: set[str] = set()
     for some in _batches(refs):
-        marks = ",".join("?" * len(some))
-        found.update(row[0] for row in connection.execute(f"{query}({marks})", (*first, *some)))
+        parameters = ",".join("?" * len(some))
+        found.update(
+            row[0] for row in connection.execute(f"{query}({parameters})", (*first, *some))
+        )
     return found
 
 
@@ -219,20 +221,20 @@ def _batches(refs: Iterable[str]) -> Iterator[tuple[str, ...]]:
         yield some
 
 
-_MAX_CONVERSATIONS = 64  # that are remembered
-_MAX_REFS = 5_000  # of one conversation; more than any had
+_MAX_CONVERSATIONS = 64  # cached
+_MAX_REFS = 5_000  # per conversation
 
 ConversationKey = tuple[str, str]  # owner, conversation
 
 
 class _KnownRefs(Struct, frozen=True):
     stamp: bytes
-    last_used: float  # when the conversation was last marked as going on
+    last_used: float  # time of the conversation's last recorded use
     refs: frozenset[str]
 
 
 class ReferenceCache:
-    """The references that were seen in the file, for as long as its stamp is the same."""
+    """LRU cache of the references in the file, valid for one stamp."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[ConversationKey, _KnownRefs] = OrderedDict()
@@ -241,7 +243,7 @@ class ReferenceCache:
     def has_all(
         self, key: ConversationKey, stamp: bytes, refs: Collection[str], since: float
     ) -> bool:
-        """Whether all of these are there, for a conversation that was marked since then."""
+        """Check that all of these are cached for a conversation used since then."""
         with self._lock:
             known = self._known.get(key)
         if known is None or known.stamp != stamp or known.last_used <= since:
@@ -251,7 +253,7 @@ class ReferenceCache:
     def add(
         self, key: ConversationKey, stamp: bytes, refs: Collection[str], last_used: float
     ) -> None:
-        """These were seen there, under this stamp."""
+        """Remember references seen under this stamp."""
         with self._lock:
             known = self._known.pop(key, None)
             before = known.refs if known is not None and known.stamp == stamp else frozenset[str]()

@@ -1,7 +1,7 @@
 """Queue of request records and the thread that writes them in batches.
 
-Whoever records is never held up: a full queue drops the record and counts that. While the store
-cannot be written to, the thread tries again every second with what it has.
+Recording never blocks: a full queue drops the record and counts it. While the store is
+unavailable, the thread retries its batch every second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .base import RequestRecord, StoreUnavailable
 
 MAX_WAITING = 5_000
 _BATCH_RECORDS = 500
-_GATHER_SECONDS = 0.25  # seconds for which a batch is gathered
+_GATHER_SECONDS = 0.25  # time to gather a batch
 _RETRY_SECONDS = 1.0
 _TRANSIENT_REASONS = (
     "busy",
@@ -24,7 +24,7 @@ _TRANSIENT_REASONS = (
     "read-only",
     "missing",
     "broken",
-)  # what may be over in a while
+)  # worth a retry
 _WRITE_FAILED = "The record of a request cannot be written"
 _SWEEP_FAILED = "The store could not be tidied"
 
@@ -32,30 +32,30 @@ _log = logging.getLogger(__name__)
 
 
 class RecordQueue:
-    """A queue of records and the thread behind it, which starts with the first of them."""
+    """A queue of records and its writer thread, started with the first record."""
 
     def __init__(
         self, write: Callable[[Sequence[RequestRecord]], None], maintain: Callable[[], float]
     ) -> None:
         self._write = write
-        self._tend = maintain  # a little work for when nothing waits; says when to come again
-        self._tend_at = 0.0
+        self._maintain = maintain  # idle work; returns the seconds until its next run
+        self._maintain_at = 0.0
         self._waiting: deque[RequestRecord] = deque()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        self._in_hand = 0  # records that the thread has taken and not written yet
-        self._told: set[str] = set()  # what was warned of and has not gone well since
+        self._in_progress = 0  # records taken by the thread and not written yet
+        self._warned: set[str] = set()  # warnings logged since the last success
         self.dropped = 0
 
     def record(self, record: RequestRecord) -> bool:
-        """Put a record into the queue; False: it was full, and the record is lost."""
+        """Queue a record; False: the queue is full and the record is lost."""
         with self._changed:
             if self._stopping or len(self._waiting) >= MAX_WAITING:
                 self.dropped += 1
                 return False
             self._waiting.append(record)
-            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
+            if self._thread is None or not self._thread.is_alive():  # threads do not survive a fork
                 self._thread = threading.Thread(target=self._run, name="respool-store", daemon=True)
                 self._thread.start()
             if len(self._waiting) >= _BATCH_RECORDS:
@@ -63,10 +63,10 @@ class RecordQueue:
         return True
 
     def flush(self, timeout: float) -> bool:
-        """Wait until all that was recorded is written; whether it is."""
+        """Wait until all records are written; False on timeout."""
         until = time.monotonic() + timeout
         with self._changed:
-            while self._waiting or self._in_hand:
+            while self._waiting or self._in_progress:
                 left = until - time.monotonic()
                 if left <= 0 or self._thread is None:
                     return False
@@ -75,7 +75,7 @@ class RecordQueue:
         return True
 
     def close(self, timeout: float) -> None:
-        """Write what waits, if that can be done in time, and end the thread."""
+        """Write the queued records within the timeout and end the thread."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -94,20 +94,20 @@ class RecordQueue:
                     self._wait(_RETRY_SECONDS)
 
     def _next_batch(self) -> list[RequestRecord]:
-        """What waits, once there is something; nothing when all is over."""
+        """Wait for records and take a batch; empty when the queue is closed."""
         while True:
             self._wait(_GATHER_SECONDS)
             with self._changed:
                 batch = [
                     self._waiting.popleft() for _ in range(min(_BATCH_RECORDS, len(self._waiting)))
                 ]
-                self._in_hand = len(batch)
+                self._in_progress = len(batch)
                 if batch or self._stopping:
                     return batch
             self._maintain_if_due()
 
     def _write_batch(self, batch: list[RequestRecord]) -> list[RequestRecord]:
-        """Write a batch; what is left of it when the store is not to be had."""
+        """Write a batch; return what could not be written and is worth a retry."""
         try:
             self._write(batch)
         except StoreUnavailable as error:
@@ -117,7 +117,7 @@ class RecordQueue:
         except Exception:  # noqa: BLE001 - one record that cannot be written must not stop others
             self._write_singly(batch)
         else:
-            self._told.discard(_WRITE_FAILED)
+            self._warned.discard(_WRITE_FAILED)
         self._put_down()
         return []
 
@@ -129,12 +129,12 @@ class RecordQueue:
                 self.dropped += 1
                 self._warn(_WRITE_FAILED, error)
             else:
-                self._told.discard(_WRITE_FAILED)
+                self._warned.discard(_WRITE_FAILED)
 
     def _warn(self, what: str, error: Exception) -> None:
         """Say that something does not go well, once until it does: it may be weeks."""
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._warned:
+            self._warned.add(what)
             _log.warning("%s: %s", what, error)
 
     def _drop_batch(self, batch: Sequence[RequestRecord]) -> None:
@@ -145,7 +145,7 @@ class RecordQueue:
 
     def _put_down(self) -> None:
         with self._changed:
-            self._in_hand = 0
+            self._in_progress = 0
             self._changed.notify_all()
 
     def _wait(self, seconds: float) -> None:
@@ -155,13 +155,13 @@ class RecordQueue:
                 self._changed.wait(seconds)
 
     def _maintain_if_due(self) -> None:
-        if time.monotonic() < self._tend_at:
+        if time.monotonic() < self._maintain_at:
             return
         try:
-            pause = self._tend()
+            pause = self._maintain()
         except Exception as error:  # noqa: BLE001 - it is tried again, and records go on
             self._warn(_SWEEP_FAILED, error)
             pause = 60.0
         else:
-            self._told.discard(_SWEEP_FAILED)
-        self._tend_at = time.monotonic() + pause
+            self._warned.discard(_SWEEP_FAILED)
+        self._maintain_at = time.monotonic() + pause

@@ -34,7 +34,7 @@ _SEPARATOR = "="  # before words, for the column would take a text of figures fo
 
 
 def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
-    """All that is known of a conversation."""
+    """Return the facts of a conversation."""
     rows = connection.execute(
         "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
     ).fetchall()
@@ -64,7 +64,7 @@ def write_facts(
 
 
 def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
-    """What the one says and the other does not, a row each."""
+    """Return one row per fact that is new."""
     rows: list[FactRow] = []
     for kind in _FACT_SETS:
         there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
@@ -103,14 +103,10 @@ _COLUMNS = (
     "packing",
     "edits",
 )
-_MAX_PRIOR_REQUESTS = (
-    200  # requests that ended one of a few histories: retries, and others beside them
-)
+_MAX_PRIOR_REQUESTS = 200  # requests with one of a few history hashes: retries, mostly
 _INSERT_REQUEST = f"INSERT OR IGNORE INTO requests ({', '.join(_COLUMNS)}) VALUES "  # noqa: S608 - our own
 _PLACEHOLDERS = f"({', '.join('?' * len(_COLUMNS))})"
-_ROWS_PER_INSERT = (
-    16  # rows of a statement: each one gives way to other threads, and has to wait for them
-)
+_ROWS_PER_INSERT = 16  # per statement; each statement releases the GIL once
 _ROW_COLUMNS = ", ".join(
     f"r.{name}" for name in (*_RECORD_COLUMNS, *_USAGE_COLUMNS, "edited", "made", "notes")
 )
@@ -155,7 +151,7 @@ _notes_decoder = msgspec.json.Decoder(_RecordNotes)
 
 
 def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecord]) -> None:
-    """Write records down; one that is there already stays as it is."""
+    """Write records; an existing one is not changed."""
     by_conversation: dict[tuple[str, str], list[RequestRecord]] = {}
     for record in records:
         by_conversation.setdefault((record.owner, record.conversation), []).append(record)
@@ -174,7 +170,7 @@ def write_records(connection: sqlite3.Connection, records: Sequence[RequestRecor
 def _ensure_conversation_row(
     connection: sqlite3.Connection, records: Sequence[RequestRecord]
 ) -> int:
-    """The row of the conversation that these records are of, which began with the first of them."""
+    """Return the row id of the records' conversation, created if missing."""
     first, *others = records
     held = (connection, first.owner, first.conversation)
     row = ensure_conversation(*held, first.time, first.session)
@@ -190,7 +186,7 @@ def read_conversations(
     behind: tuple[float, int] | None,
     limit: int,
 ) -> list[ConversationSummary]:
-    """A page of conversations, the latest first; the next page is behind (last, id) of this one."""
+    """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
     last, id = behind or (None, 0)
     rows = connection.execute(_SELECT_CONVERSATIONS, (owner, last, id, limit)).fetchall()
     return [_to_conversation(row) for row in rows]
@@ -203,7 +199,7 @@ def read_requests(
     after: float,
     limit: int,
 ) -> list[RequestRecord]:
-    """A conversation's requests in their order, later than a time, without their edits."""
+    """Return a conversation's requests after a time, in order, without their edits."""
     query = f"{_SELECT_REQUEST} WHERE c.name = ?1 AND (?2 IS NULL OR c.owner = ?2) AND r.time > ?3"
     rows = connection.execute(
         f"{query} ORDER BY r.time, r.rowid LIMIT ?4", (conversation, owner, after, limit)
@@ -214,7 +210,7 @@ def read_requests(
 def read_lineage(
     connection: sqlite3.Connection, conversation: str, owner: str | None
 ) -> list[RequestLineage]:
-    """Where each request of a conversation stands in it, in their order."""
+    """Return the lineage of each request of a conversation, in order."""
     rows = connection.execute(
         """SELECT r.id, r.prefix, r.parent FROM requests r
         JOIN conversations c ON c.id = r.conversation
@@ -231,7 +227,7 @@ def read_notable(
     behind: float | None,
     limit: int,
 ) -> list[RequestRecord]:
-    """Requests at which something happened that a person may want to know, the latest first."""
+    """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
     query = f"{_SELECT_REQUEST} WHERE r.notable AND (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2"
     rows = connection.execute(
         f"{query} AND (?3 IS NULL OR r.time < ?3) ORDER BY r.time DESC, r.rowid DESC LIMIT ?4",
@@ -243,9 +239,9 @@ def read_notable(
 def read_prior_requests(
     connection: sqlite3.Connection, conversation: str, prefixes: Collection[str], after: int
 ) -> PriorRequests:
-    """Those requests that ended these histories, the latest last; and edits recorded since."""
+    """Return the requests with these history hashes, the latest last, and the edits since."""
     held = "FROM requests r JOIN conversations c ON c.id = r.conversation WHERE c.name = ?"
-    # Originals are kept before the first edit goes up: a record may be lost, they are not.
+    # Originals are stored before the first edit is sent: a record may be lost, they are not.
     kept = "FROM kept k JOIN conversations c ON c.id = k.conversation WHERE c.name = ?"
     ((edited,),) = connection.execute(
         f"SELECT EXISTS (SELECT 1 {kept})"
@@ -271,7 +267,7 @@ def read_prior_requests(
 def read_edits(
     connection: sqlite3.Connection, request: str, owner: str | None
 ) -> tuple[RecordedEdit, ...] | None:
-    """The edits of one request; None if there is no such request for this owner."""
+    """Return the edits of a request; None if this owner has no such request."""
     rows = connection.execute(
         """SELECT r.packing, r.edits, r.size FROM requests r
         JOIN conversations c ON c.id = r.conversation
@@ -282,7 +278,7 @@ def read_edits(
 
 
 def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, ...]:
-    """The edits as they were written; none if they are damaged."""
+    """Decode edits; empty if they are damaged."""
     try:
         return _edits_decoder.decode(unpack_bytes(packing, body, size))
     except (DamagedData, msgspec.DecodeError):
@@ -292,7 +288,7 @@ def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, .
 def read_totals(
     connection: sqlite3.Connection, owner: str | None, since: float, until: float, step: float
 ) -> list[PeriodTotal]:
-    """Sums over each stretch of so many seconds; stretches without a request are left out."""
+    """Return sums per period of `step` seconds; periods without requests are omitted."""
     rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
     return [_to_total(row, since, step) for row in rows]
 
@@ -317,7 +313,7 @@ def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
 
 
 def _is_notable(record: RequestRecord) -> bool:
-    """Whether a request broke a prefix, failed, fell back, or shows something fetched again."""
+    """Check for a prefix break, failure, fallback, retry, refetch or loop."""
     failed = record.status >= 400 or record.status == 0
     told = (
         record.prefix_break, record.fallback, record.again, record.failures, record.refetched,
@@ -401,15 +397,15 @@ def _to_total(row: tuple[Any, ...], since: float, step: float) -> PeriodTotal:
     )
 
 
-MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is left out, and what remains says so
-MAX_REJECTED_REQUESTS = 20  # the latest so many stay
-_MAX_REJECTED_TEXT = 20_000  # characters of an error or of settings
+MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
+MAX_REJECTED_REQUESTS = 20  # that are kept
+_MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
 
 _rejected_decoder = msgspec.json.Decoder(RejectedRequest)
 
 
 def bound_rejected(case: RejectedRequest) -> RejectedRequest:
-    """The case without what is too large to keep."""
+    """Return the case without what is too large to store."""
     return replace(
         case,
         request=case.request if len(case.request) <= MAX_REJECTED_BYTES else b"",
@@ -421,7 +417,7 @@ def bound_rejected(case: RejectedRequest) -> RejectedRequest:
 
 
 def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: bytes) -> None:
-    """Write a case down, and let the oldest go."""
+    """Write a rejected request and delete the oldest beyond the limit."""
     row = ensure_conversation(connection, case.owner, case.conversation, case.time)
     connection.execute(
         "INSERT INTO reproductions (conversation, time, size, packing, body)"
@@ -436,7 +432,7 @@ def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: 
 
 
 def read_rejected(connection: sqlite3.Connection, owner: str | None) -> list[RejectedRequest]:
-    """The cases that were written down, the latest first."""
+    """Return the rejected requests, the latest first."""
     rows = connection.execute(
         """SELECT p.packing, p.body, p.size FROM reproductions p
         JOIN conversations c ON c.id = p.conversation
@@ -447,7 +443,7 @@ def read_rejected(connection: sqlite3.Connection, owner: str | None) -> list[Rej
 
 
 def _decode_rejected(packing: int, body: bytes, size: int) -> RejectedRequest | None:
-    """A case as it was written; None if it is damaged."""
+    """Decode a rejected request; None if it is damaged."""
     try:
         return _rejected_decoder.decode(unpack_bytes(packing, body, size))
     except (DamagedData, msgspec.DecodeError):

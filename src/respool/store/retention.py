@@ -1,8 +1,8 @@
 """Retention settings, the sweep that applies them, and deletion on request.
 
-A conversation goes as a whole, when its last request is too long ago. While it goes on, all of its
-originals stay, however old they are: its history still holds their markers. The limit of size
-takes conversations before their time, but none that went on in the last days.
+A conversation is deleted as a whole when its last request is too old. While it is in use all of its
+originals stay, however old they are: its history still holds their markers. The size limit deletes
+conversations earlier, except those used in the last days.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..errors import PolicyError
 from .base import ForgetResult
 from .database_file import renew_stamp
 
-LIVE_DAYS = 3.0  # a conversation that went on this lately keeps all of its originals
+LIVE_DAYS = 3.0  # a conversation used since then is never deleted for size
 _MIN_VALUE = 1
 _MAX_DAYS = 36_500
 _MAX_MEGABYTES = 10_000_000
@@ -29,10 +29,10 @@ _FILE_NAME = "respool.db"
 
 
 class Retention(Struct, frozen=True):
-    """How long a conversation stays after its last request, and how large all of them may be."""
+    """Retention time of a conversation after its last request, and the size limit of the store."""
 
-    days: float = 30.0  # agents resume sessions of last week; hardly one of last month
-    megabytes: float = 1_000.0  # a month of heavy use is a third of it
+    days: float = 30.0  # agents resume last week's sessions, rarely last month's
+    megabytes: float = 1_000.0  # three months of heavy use
 
     def __post_init__(self) -> None:
         _check_range("days", self.days, _MAX_DAYS)
@@ -40,17 +40,17 @@ class Retention(Struct, frozen=True):
 
     @property
     def seconds(self) -> float:
-        """The age at which a conversation goes."""
+        """The age at which a conversation is deleted."""
         return self.days * 86_400
 
     @property
     def live_seconds(self) -> float:
-        """The age under which the limit of size cannot touch a conversation."""
+        """The age under which the size limit does not apply."""
         return min(self.days, LIVE_DAYS) * 86_400
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> Retention:
-        """What RESPOOL_STORE_DAYS and RESPOOL_STORE_MEGABYTES say; the defaults without them."""
+        """Read RESPOOL_STORE_DAYS and RESPOOL_STORE_MEGABYTES, or use the defaults."""
         given = os.environ if environ is None else environ
         return cls(
             _number_from_env(given, STORE_DAYS, cls().days, _MAX_DAYS),
@@ -59,7 +59,7 @@ class Retention(Struct, frozen=True):
 
 
 def store_path(environ: Mapping[str, str] | None = None, home: Path | None = None) -> Path:
-    """The file that RESPOOL_STORE names, or the usual one of this platform."""
+    """Return the path in RESPOOL_STORE, or the platform's default."""
     given = os.environ if environ is None else environ
     named = given.get(STORE, "").strip()
     if not named:
@@ -73,7 +73,7 @@ def store_path(environ: Mapping[str, str] | None = None, home: Path | None = Non
 
 
 def _state_folder(environ: Mapping[str, str], home: Path) -> Path:
-    """Where programs of this platform keep their state."""
+    """Return the platform's folder for program state."""
     if sys.platform == "win32":
         return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
     if sys.platform == "darwin":
@@ -87,7 +87,7 @@ def _number_from_env(environ: Mapping[str, str], name: str, default: float, maxi
     try:
         value = float(text) if text else default
     except ValueError:
-        value = float("nan")  # which is in no range
+        value = float("nan")  # outside every range
     if not _MIN_VALUE <= value <= maximum:
         raise _range_error(f"environment: {name}={text!r}", maximum)
     return value
@@ -102,11 +102,11 @@ def _range_error(what: str, maximum: int) -> PolicyError:
     return PolicyError(f"{what} is not allowed; allowed: a number from {_MIN_VALUE} to {maximum:,}")
 
 
-NO_LIMIT = 2**31  # more rows than any conversation has
+NO_LIMIT = 2**31  # rows
 
 
 def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -> bool:
-    """Delete some rows of a conversation, its originals first; whether it is gone altogether."""
+    """Delete some rows of a conversation, originals first; True when nothing is left."""
     if remove_original_links(connection, conversation, limit) == limit:
         return False
     for table in ("requests", "reproductions"):
@@ -130,7 +130,7 @@ def remove_rows(connection: sqlite3.Connection, conversation: int, limit: int) -
 def remove_original_links(
     connection: sqlite3.Connection, conversation: int, limit: int, before: float | None = None
 ) -> int:
-    """Let a conversation go without some of its originals; those that no other has are deleted."""
+    """Remove some of a conversation's originals; delete those that no other one uses."""
     renew_stamp(connection)
     refs = connection.execute(
         """SELECT ref FROM kept WHERE conversation = ?1 AND (?3 IS NULL OR time < ?3) LIMIT ?2""",
@@ -161,7 +161,7 @@ def delete_matching(
     conversation: str | None,
     before: float | None,
 ) -> ForgetResult:
-    """Delete all that fits: of this owner, of this conversation, from before this time."""
+    """Delete all that matches the owner, the conversation and the time."""
     counted = _row_counts(connection)
     rows = connection.execute(
         """SELECT id, last FROM conversations
@@ -181,19 +181,17 @@ def delete_matching(
 
 
 def vacuum(connection: sqlite3.Connection) -> bool:
-    """Write the file anew without what was deleted; whether no old byte is left in it or its log.
+    """Rewrite the file without deleted data; True if none is left in it or its log.
 
-    Deleted rows were overwritten already, but copies of small ones can remain in parts of pages
-    that are not in use, and older versions of pages in the log.
+    Deleted rows are overwritten already, but copies of small ones can remain in unused parts of
+    pages, and old versions of pages in the log.
     """
-    anew = _try_statement(
-        connection, "VACUUM"
-    )  # not without space for a second copy, or beside a writer
+    anew = _try_statement(connection, "VACUUM")  # fails without space for a copy, or during a write
     return _try_statement(connection, "PRAGMA wal_checkpoint(TRUNCATE)") and anew
 
 
 def _try_statement(connection: sqlite3.Connection, statement: str) -> bool:
-    """Whether a statement could be carried out; a checkpoint says of itself whether it was not."""
+    """Run a statement; False if it failed. A checkpoint reports failure in its result."""
     try:
         rows = connection.execute(statement).fetchall()
     except sqlite3.OperationalError:
@@ -202,7 +200,7 @@ def _try_statement(connection: sqlite3.Connection, statement: str) -> bool:
 
 
 def _remove_before(connection: sqlite3.Connection, conversation: int, before: float) -> None:
-    """Of a conversation that goes on, only what is older."""
+    """Delete the older rows of a conversation that is still in use."""
     remove_original_links(connection, conversation, NO_LIMIT, before)
     for table in ("requests", "reproductions"):
         connection.execute(
@@ -214,7 +212,7 @@ def _remove_before(connection: sqlite3.Connection, conversation: int, before: fl
 def _delete_facts(
     connection: sqlite3.Connection, conversation: str | None, before: float | None
 ) -> None:
-    """Delete facts, those of conversations of which nothing else is known too."""
+    """Delete facts, including those of conversations without a row."""
     connection.execute(
         """DELETE FROM facts WHERE (?1 IS NULL OR conversation = ?1)
         AND (?2 IS NULL OR time < ?2)""",
@@ -229,13 +227,13 @@ def _row_counts(connection: sqlite3.Connection) -> list[int]:
     ]
 
 
-_ROWS_PER_STEP = 200  # that one step deletes: milliseconds, for requests wait meanwhile
-_CLOCK_AGREEMENT_REQUESTS = 100  # requests by which a clock is believed
-_PAGES_PER_STEP = 500  # that one step gives back to the disk
+_ROWS_PER_STEP = 200  # deleted per step: milliseconds, while requests wait
+_CLOCK_AGREEMENT_REQUESTS = 100  # in a row before the clock is trusted
+_PAGES_PER_STEP = 500  # released per step
 
 
 def sweep_step(connection: sqlite3.Connection, retention: Retention, now: float) -> bool:
-    """Delete a little of what is to go; whether there may be more."""
+    """Delete some expired rows; True if more may remain."""
     _clamp_future_times(connection, now)
     oldest = _oldest_conversation(connection)
     if oldest is not None and _is_expired(connection, oldest[1], retention, now):
@@ -247,9 +245,9 @@ def sweep_step(connection: sqlite3.Connection, retention: Retention, now: float)
 
 
 def _clamp_future_times(connection: sqlite3.Connection, now: float) -> None:
-    """What a clock that was wrong has dated ahead is as old as this moment, and ages from here.
+    """Set times in the future, from a wrong clock, to now.
 
-    Not before many requests in a row agree with the clock: perhaps it is wrong now, and behind.
+    Only after many requests in a row agree with the clock: it may be wrong and behind now.
     """
     ((latest, count),) = connection.execute(
         "SELECT max(time), count(*) FROM (SELECT time FROM requests ORDER BY rowid DESC LIMIT ?)",
@@ -262,7 +260,7 @@ def _clamp_future_times(connection: sqlite3.Connection, now: float) -> None:
 
 
 def remove_old_files(files: Iterable[Path], retention: Retention, now: float) -> None:
-    """Delete damaged files that were moved aside longer ago than anything is kept."""
+    """Delete quarantined files that are older than the retention time."""
     for file in files:
         with contextlib.suppress(OSError):
             if file.stat().st_mtime < now - retention.seconds:
@@ -270,7 +268,7 @@ def remove_old_files(files: Iterable[Path], retention: Retention, now: float) ->
 
 
 def used_bytes(connection: sqlite3.Connection) -> int:
-    """The bytes in use, without free pages."""
+    """Return the bytes in use, without free pages."""
     figures = [
         connection.execute(f"PRAGMA {name}").fetchall()[0][0]
         for name in ("page_count", "freelist_count", "page_size")
@@ -288,7 +286,7 @@ def _oldest_conversation(connection: sqlite3.Connection) -> tuple[int, float] | 
 def _is_expired(
     connection: sqlite3.Connection, last: float, retention: Retention, now: float
 ) -> bool:
-    """Whether a conversation that was last used then is to go."""
+    """Check if a conversation with this last use is to be deleted."""
     if last < now - retention.seconds:
         return True
     is_live = last >= now - retention.live_seconds
@@ -296,7 +294,7 @@ def _is_expired(
 
 
 def _expire_facts(connection: sqlite3.Connection, limit: float) -> int:
-    """Delete old facts of conversations of which nothing else is known."""
+    """Delete old facts of conversations without a row."""
     done = connection.execute(
         """DELETE FROM facts WHERE (conversation, kind, prefix) IN (
             SELECT conversation, kind, prefix FROM facts WHERE time < ?
@@ -308,7 +306,7 @@ def _expire_facts(connection: sqlite3.Connection, limit: float) -> int:
 
 
 def _release_pages(connection: sqlite3.Connection) -> bool:
-    """Give free pages back to the disk, when they are many."""
+    """Release free pages to the file system, if there are many."""
     ((free,),) = connection.execute("PRAGMA freelist_count").fetchall()
     if free <= _PAGES_PER_STEP:
         return False

@@ -35,17 +35,17 @@ from .record_queue import RecordQueue
 from .retention import Retention, delete_matching, remove_old_files, sweep_step, vacuum
 
 _REFERENCE = re.compile(r"[a-z2-7]{20}", re.ASCII)
-_LOCK_TIMEOUT = 2.0  # seconds: no request should wait longer for another process
+_LOCK_TIMEOUT = 2.0  # seconds; the longest wait for another process
 _CLOSE_TIMEOUT = 5.0
-_STEP_INTERVAL = 0.1  # seconds, for others want to write too
+_STEP_INTERVAL = 0.1  # seconds between steps, so that other writers get a turn
 _ROUND_INTERVAL = 600.0
 
 
 class SQLiteStore:
     """Originals, facts and records in one file; opened at first use, by any thread.
 
-    Several processes may share the file, each with a store of its own. Until it can be opened they
-    agree on owners only if they are given one `salt`, which is that of a file that they begin.
+    Several processes may share the file, each with its own store. Until the file can be opened they
+    agree on owners only if they get the same `salt`, which a new file then takes over.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class SQLiteStore:
         salt: bytes | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.path = Path(path).resolve()  # SQLite puts its files beside the real one
+        self.path = Path(path).resolve()  # SQLite puts its side files beside the target of a link
         self._retention = retention or Retention()
         self._clock = clock
         self._database = Database(self.path, wait, create=create, salt=salt)
@@ -66,15 +66,15 @@ class SQLiteStore:
         self._queue = RecordQueue(self._write_records, self._maintain)
 
     def salt(self) -> bytes:
-        """What API keys are to be hashed with, before anything here hears of them."""
+        """Return the salt for hashing API keys; the store never receives a key itself."""
         return self._database.salt()
 
     def provisional_salt(self) -> bytes:
-        """The same at once; until the file can be opened, what a new one would be given."""
+        """Return the salt without opening the file; until it is open, that of a new file."""
         return self._database.provisional_salt()
 
     def keep(self, owner: str, conversation: str, originals: Mapping[str, str]) -> None:
-        """Keep texts under their references; they are durable when this returns."""
+        """Store texts under their references; durable on return."""
         if not originals:
             return
         now, key, refs = self._clock(), (owner, conversation), originals.keys()
@@ -96,7 +96,7 @@ class SQLiteStore:
         lacking: texts.MissingOriginals,
         now: float,
     ) -> bytes:
-        """Write what a conversation lacks; the stamp under which it then has it."""
+        """Write the missing originals of a conversation and return the file's stamp."""
         ready = {ref: texts.pack_original(ref, originals[ref]) for ref in lacking.unstored}
         wanted = {ref: originals[ref] for ref in lacking.refs}
 
@@ -108,11 +108,11 @@ class SQLiteStore:
         return self._database.write(work)
 
     def _stamp(self, c: Connection) -> bytes:
-        """What stays the same while nothing is deleted, and the file is the one that was opened."""
+        """Return a value that changes when rows are deleted or the file is opened anew."""
         return self._database.openings.to_bytes(8) + read_stamp(c)
 
     def original(self, ref: str, owner: str | None) -> str | None:
-        """The text behind a reference; None if this owner has none."""
+        """Return the text of a reference; None if this owner may not read it."""
         if not _REFERENCE.fullmatch(ref):
             return None
         try:
@@ -122,52 +122,52 @@ class SQLiteStore:
             return None
 
     def readable_refs(self, refs: Collection[str], owner: str | None) -> frozenset[str]:
-        """Those of the references that lead to a text for this owner."""
+        """Return the references that this owner can read."""
         asked = [ref for ref in refs if _REFERENCE.fullmatch(ref)]
         return self._database.read(lambda c: texts.find_readable(c, asked, owner))
 
     def originals(self, owner: str | None) -> Mapping[str, str]:
-        """All that this owner may read, as `respool.expand` takes it; read when it is asked for."""
+        """Lazy mapping of all that this owner may read, for `respool.expand`."""
         return _OriginalMapping(self, owner)
 
     def refs(self, owner: str | None) -> list[str]:
-        """Every reference that leads to a text for this owner."""
+        """Return every reference that this owner can read."""
         return self._database.read(lambda c: texts.readable_refs(c, owner))
 
     def facts(self, conversation: str) -> Facts:
-        """What is known of a conversation, by any process."""
+        """Return the facts of a conversation, from all processes."""
         return self._database.read(lambda c: known_facts.read_facts(c, conversation))
 
     def add_facts(self, conversation: str, facts: Facts) -> None:
-        """Write facts down for all processes; durable when this returns, the first writer wins."""
+        """Write facts for all processes; durable on return, the first writer wins."""
         new = known_facts.new_fact_rows(facts, self.facts(conversation))
         if new:
             now = self._clock()
             self._database.write(lambda c: known_facts.write_facts(c, conversation, new, now))
 
     def record(self, record: RequestRecord) -> bool:
-        """Write a request down soon; never waits. False: too many wait already, and it is lost."""
+        """Queue a record without blocking. False: the queue is full and the record is lost."""
         return self._queue.record(record)
 
     @property
     def dropped(self) -> int:
-        """How many records were lost because too many waited, or could not be written."""
+        """Number of records lost to a full queue or a failed write."""
         return self._queue.dropped
 
     def add_rejected(self, case: RejectedRequest) -> None:
-        """Write down a request that the provider rejected once compacted."""
+        """Write a compacted request that the provider rejected."""
         small = cases.bound_rejected(case)
         body = msgspec.json.encode(small)
         self._database.write(lambda c: cases.write_rejected(c, small, body))
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
-        """Those cases, the latest first."""
+        """Return the rejected requests, the latest first."""
         return self._database.read(lambda c: cases.read_rejected(c, owner))
 
     def conversations(
         self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
     ) -> list[ConversationSummary]:
-        """A page of conversations, the latest first, behind (last, id) of the page before."""
+        """Return a page of conversations, the latest first; `behind` is the last (last, id)."""
         return self._database.read(
             lambda c: record_tables.read_conversations(c, owner, behind, limit)
         )
@@ -175,13 +175,13 @@ class SQLiteStore:
     def requests(
         self, conversation: str, owner: str | None, *, after: float = 0.0, limit: int = 1_000
     ) -> list[RequestRecord]:
-        """A conversation's requests in their order, without their edits."""
+        """Return a conversation's requests in order, without their edits."""
         return self._database.read(
             lambda c: record_tables.read_requests(c, conversation, owner, after, limit)
         )
 
     def lineage(self, conversation: str, owner: str | None) -> list[RequestLineage]:
-        """Where each request of a conversation stands in it, in their order."""
+        """Return the lineage of each request of a conversation, in order."""
         return self._database.read(lambda c: record_tables.read_lineage(c, conversation, owner))
 
     def notable(
@@ -192,7 +192,7 @@ class SQLiteStore:
         behind: float | None = None,
         limit: int = 100,
     ) -> list[RequestRecord]:
-        """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
+        """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
         return self._database.read(
             lambda c: record_tables.read_notable(c, owner, since, behind, limit)
         )
@@ -200,22 +200,22 @@ class SQLiteStore:
     def prior_requests(
         self, conversation: str, prefixes: Collection[str], after: int = 0
     ) -> PriorRequests:
-        """What is recorded of those requests of a conversation that ended these histories.
+        """Return the requests whose histories have these hashes, the latest last.
 
-        And the edits of all that were recorded after the one with this number.
+        Includes the edits of all records after the one with the number `after`.
         """
         return self._database.read(
             lambda c: record_tables.read_prior_requests(c, conversation, prefixes, after)
         )
 
     def edits(self, request: str, owner: str | None) -> tuple[RecordedEdit, ...] | None:
-        """The edits of a request; None if this owner has no such request."""
+        """Return the edits of a request; None if this owner has no such request."""
         return self._database.read(lambda c: record_tables.read_edits(c, request, owner))
 
     def totals(
         self, owner: str | None, *, since: float, until: float, step: float
     ) -> list[PeriodTotal]:
-        """Sums over each stretch of so many seconds in which there were requests."""
+        """Return sums per period of `step` seconds; periods without requests are omitted."""
         return self._database.read(
             lambda c: record_tables.read_totals(c, owner, since, until, step)
         )
@@ -227,7 +227,7 @@ class SQLiteStore:
         conversation: str | None = None,
         before: float | None = None,
     ) -> ForgetResult:
-        """Delete for good all that fits; with nothing named, everything."""
+        """Erase all that matches; without arguments, everything."""
         self.flush()
         gone = self._database.write(lambda c: delete_matching(c, owner, conversation, before))
         if owner is conversation is before is None:
@@ -236,19 +236,19 @@ class SQLiteStore:
         try:
             return replace(gone, erased=self._database.run_exclusive(vacuum))
         except StoreUnavailable:
-            return gone  # deleted, but not erased
+            return gone  # deleted, not erased
 
     def quarantined_files(self) -> list[Path]:
-        """The damaged files in whose place new ones were begun."""
+        """Return the damaged files that were moved aside."""
         return quarantined_files(self.path)
 
     def sweep(self) -> bool:
-        """Delete a little of what is too old or too much; whether there may be more."""
+        """Delete some expired rows; True if more may remain."""
         now = self._clock()
         return self._database.write(lambda c: sweep_step(c, self._retention, now))
 
     def last_error(self) -> UnavailableReason | None:
-        """Why the store cannot be read now, or could not be written to last; None: it is well."""
+        """Return why a read fails now or the last write failed; None: neither."""
         try:
             self._database.read(read_stamp)
         except StoreUnavailable as error:
@@ -256,11 +256,11 @@ class SQLiteStore:
         return self._database.last_error
 
     def flush(self, timeout: float = _CLOSE_TIMEOUT) -> bool:
-        """Wait until all records are written; whether they are."""
+        """Wait until all records are written; False on timeout."""
         return self._queue.flush(timeout)
 
     def close(self) -> None:
-        """Write what waits and let go of everything."""
+        """Write the queued records and close all connections."""
         self._queue.close(_CLOSE_TIMEOUT)
         self._database.close()
 
@@ -268,7 +268,7 @@ class SQLiteStore:
         self._database.write(lambda c: record_tables.write_records(c, records))
 
     def _maintain(self) -> float:
-        """One step of the sweep; says in how many seconds the next one is due."""
+        """Run one step of the sweep; return the seconds until the next one."""
         if self.sweep():
             return _STEP_INTERVAL
         remove_old_files(self.quarantined_files(), self._retention, self._clock())
@@ -276,7 +276,7 @@ class SQLiteStore:
 
 
 class _OriginalMapping(Mapping[str, str]):
-    """The texts that an owner may read, looked up one by one."""
+    """Lazy mapping of the texts that an owner may read."""
 
     def __init__(self, store: SQLiteStore, owner: str | None) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""Data of the replay page: a replay reduced to what a browser opens quickly."""
+"""Data of the replay page: a replay reduced to a size that a browser opens quickly."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ MAX_DATA_BYTES = 2_700_000  # bytes of data; with style and script the page stay
 
 
 class PageLimits(Struct, frozen=True, kw_only=True):
-    """How much of everything the page holds."""
+    """Size limits of the page."""
 
     listed: int  # sessions in the table
     points: int  # of one line
@@ -122,7 +122,7 @@ _MAX_SKIPPED = 300
 
 
 class DaySpending(Struct, frozen=True):
-    """What the sessions of one agent and model that began on one day came to."""
+    """Cost of one agent's and model's sessions that began on one day."""
 
     day: int  # since the epoch, in UTC
     agent: str
@@ -173,7 +173,7 @@ def page_data(replay: Replay, limits: PageLimits) -> object:
 
 
 def _baseline_bill(session: SessionResult) -> ReplayBill:
-    """What was charged without any compaction."""
+    """Return the bill without compaction."""
     found = [score.bill for score in session.scores if score.policy == "none"]
     return found[0] if found else ReplayBill()
 
@@ -183,7 +183,7 @@ def _baseline_cost(session: SessionResult) -> float:
 
 
 def _counts(replay: Replay) -> dict[str, int]:
-    """How many there are of what may be left out."""
+    """Return the full counts of lists that may be cut."""
     sessions = replay.sessions
     return {
         "sessions": len(sessions),
@@ -268,7 +268,7 @@ def _sum_shares(shares: Sequence[CostShare]) -> CostShare:
 
 
 def _daily_spending(replay: Replay) -> list[DaySpending]:
-    """What was spent, by the day on which the session began, agent and model."""
+    """Sum up the cost by start day, agent and model."""
     by_day: dict[tuple[int, str, str], list[SessionResult]] = defaultdict(list)
     for session in replay.sessions:
         if session.started is not None:
@@ -310,7 +310,7 @@ def _period(sessions: Iterable[SessionResult]) -> tuple[float, float] | None:
 
 
 def _sum_reported(sessions: Iterable[SessionResult]) -> ReportedUsage | None:
-    """Everything that was reported, beside the same as replayed."""
+    """Sum up the reported usage and the replay's."""
     found = [session.recorded for session in sessions if session.recorded is not None]
     if not found:
         return None
