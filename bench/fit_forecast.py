@@ -289,8 +289,7 @@ def _document(
     """The weights as a file that people can read."""
     said = [
         "# How many later turns will need a line, as the logarithm of what each of its bins",
-        "# multiplies the rate by. Written by bench/fit_forecast.py; docs/how/forecast.md explains "
-        "it.",
+        "# multiplies the rate by. Written by bench/fit_forecast.py; see docs/how/forecast.md.",
         f'date = "{date.today()}"',
         f'data = "{count:,} lines of results in {sessions:,} sessions, 0, 1, 2, 4 … requests old"',
         "",
