@@ -150,7 +150,7 @@ class TestText:
     def test_arrives_as_it_was(self, text: str):
         data = data_of(render_page(hostile(text)))
         session = data["sessions"][0]
-        assert {session["agent"], session["source"], data["left"][0]["why"]} == {text}
+        assert {session["agent"], session["source"], data["left"][0]["reason"]} == {text}
         assert data["policies"] == ["none", *(text + name for name in POLICIES[1:])]
 
     def test_that_utf8_lacks_is_replaced(self):

@@ -54,7 +54,7 @@ def record(id: str = "r1", **fields: Any) -> RequestRecord:
 
 
 def child(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    """Another process that uses a store: see store_child.py."""
+    """Another process that uses a store: see child_process.py."""
     return subprocess.Popen(
         [sys.executable, "-m", "tests.store.child_process", *arguments],
         env={**os.environ, "PYTHONPATH": f"{SOURCE}{os.pathsep}{ROOT}"},

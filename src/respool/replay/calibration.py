@@ -231,10 +231,10 @@ _KEEPS_REASONING_SINCE = {
 
 
 def drops_reasoning(model: str | None) -> bool:
-    """Whether a model is not shown its earlier reasoning once the user has spoken again.
+    """Check if a model does not see its earlier reasoning after a new user message.
 
-    >>> forgets("claude-sonnet-4-5"), forgets("claude-opus-4-5"), forgets("gpt-5.4")
-    (True, False, True)
+    >>> drops_reasoning("claude-sonnet-4-5"), drops_reasoning("claude-opus-4-5")
+    (True, False)
     """
     found = parse_model_name(model)
     if found is None:  # named as one of OpenAI's, not only taken for one

@@ -168,13 +168,13 @@ def session_loops(recording: Recording, token_costs: Sequence[float]) -> tuple[L
     """Find a session's loops; `paid` is the charge per token of each block, the head first."""
     messages = recording.session.messages
     history, ledger = index_history(recording.codec, messages, _TOOLS, {})
-    circles = find_loops(history, ledger)
-    if not circles:
+    loops = find_loops(history, ledger)
+    if not loops:
         return ()
     numbers = list(_block_numbers(recording, history))
     tokens = [block.tokens for block in chain.from_iterable(row.blocks for row in recording.rows)]
     told: list[LoopCost] = []
-    for one in circles:
+    for one in loops:
         again = {
             number for at in _part_positions(history, one.repeated) for number in (numbers[at],)
         }
@@ -195,7 +195,7 @@ def _loop_cost(
         again=len(one.repeated),
         tokens=tokens,
         cost=round(cost, 1),
-        told_after=one.advised_after,
+        advised_after=one.advised_after,
         request=bisect_left(recording.cuts, row + 1),
         level=one.level,
         message=one.message,
@@ -220,13 +220,13 @@ def _block_numbers(recording: Recording, history: TranscriptIndex) -> Iterator[i
 
 def total_loops(sessions: Sequence[SessionResult]) -> LoopTotals:
     """Sum up the loops of all sessions."""
-    found = [one for session in sessions for one in session.circles]
+    found = [one for session in sessions for one in session.loops]
     return LoopTotals(
         count=len(found),
-        sessions=sum(bool(session.circles) for session in sessions),
+        sessions=sum(bool(session.loops) for session in sessions),
         calls=sum(one.calls for one in found),
         again=sum(one.again for one in found),
         tokens=sum(one.tokens for one in found),
         cost=round(sum(one.cost for one in found), 1),
-        told_after=sum(one.told_after for one in found),
+        advised_after=sum(one.advised_after for one in found),
     )

@@ -497,7 +497,7 @@ def sender_factory(name: str) -> SenderFactory:
 def describe_policy(name: str) -> str:
     """Describe a policy in a few words.
 
-    >>> told("mask-10"), told("clear-100k")
+    >>> describe_policy("mask-10"), describe_policy("clear-100k")
     ('keeps the last 10 tool results', 'above 100k tokens keeps the last 3')
     """
     if found := _MASK.fullmatch(name):

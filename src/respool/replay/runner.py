@@ -86,7 +86,7 @@ def replay_under(
         recorded=reconcile(recording, scores[0], evidence) if scores else None,
         notes=session.notes,
         samples=evidence.growths if evidence is not None else (),
-        circles=session_loops(recording, charged[1]),
+        loops=session_loops(recording, charged[1]),
     )
 
 

@@ -46,8 +46,8 @@ def sum_up(
         calibrations=tuple(calibrations),
         sessions=tuple(sessions),
         left=tuple(skipped),
-        circles=total_loops(sessions),
-        twice=duplicates,
+        loops=total_loops(sessions),
+        duplicates=duplicates,
     )
 
 
