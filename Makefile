@@ -16,7 +16,7 @@ INSTALL_INTO := UV_SYSTEM_CERTS=1 UV_LINK_MODE=copy $(BIN)/uv pip install --quie
 INSTALL := $(INSTALL_INTO) $(PY)
 # Other proxies, each in an environment of its own.
 PEERS := $(VENV)/peers
-CODE := src tests bench docs
+CODE := src tests bench docs/generate.py
 
 UV_VERSION := 0.13.7
 CORPUS ?= ../shared/corpus

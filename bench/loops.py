@@ -27,7 +27,7 @@ from respool.loops import Loop, LoopLimits, find_loops
 from respool.loops.detector import has_user_input, index_history
 from respool.loops.observations import ObservedCall, observe_call, pending_call
 from respool.loops.patterns import MAX_GAP_CALLS
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.sessions.readers import READERS, read_file
 from respool.sessions.session import RecordedSession
 from respool.tools import Tools
@@ -56,7 +56,9 @@ def sessions(corpus: Path) -> Iterator[Read]:
         for session in read_file(file, READERS):
             if isinstance(session, RecordedSession):
                 messages = called(cast(list[Any], session.messages))
-                yield Read(session, *index_history(CODECS[session.format], messages, tools, {}))
+                yield Read(
+                    session, *index_history(PROVIDERS[session.format].codec, messages, tools, {})
+                )
 
 
 def called(messages: list[Any]) -> list[Any]:

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.replay import calibration
 from respool.replay.prompt_cache import CounterMeasure, TokenMeasure, read_row
 from respool.replay.reconciliation import UNRECORDED_PART
@@ -156,7 +156,7 @@ def judged(session: RecordedSession) -> Iterator[tuple[str, Errors]]:
 
 def errors(session: RecordedSession, measure: TokenMeasure, start: int) -> Errors:
     """How far predicted prompts are from the reported ones."""
-    codec = CODECS[session.format]
+    codec = PROVIDERS[session.format].codec
     tokens = [read_row(codec, message, measure).tokens for message in session.messages]
     sums = list(accumulate(tokens, initial=infer_head_tokens(session, measure)))
     return [
@@ -168,7 +168,7 @@ def errors(session: RecordedSession, measure: TokenMeasure, start: int) -> Error
 
 def framed(session: RecordedSession) -> Iterator[Framed]:
     """Answers that are only calls, answers with sealed thoughts, steps that bring only results."""
-    codec = CODECS[session.format]
+    codec = PROVIDERS[session.format].codec
     family = tokenizer_family(session.format, session.requests[0].model)
     counter = ExactCounter() if family == "openai" else EstimateCounter()
     for sent, after in zip(session.requests, session.requests[1:], strict=False):

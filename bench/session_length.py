@@ -30,7 +30,7 @@ from respool.compaction.state import State
 from respool.engine import FoldedRequest, extend_fold
 from respool.facts import Facts
 from respool.history.failures import clip_error_line, error_line
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.replay.policies import POLICY_NAMES_HELP
 from respool.replay.prompt_cache import (
     CharacterMeasure,
@@ -157,7 +157,7 @@ def chained(sessions: Sequence[RecordedSession]) -> Chain:
 
 def _whole(session: RecordedSession) -> tuple[Sequence[JSON], Sequence[RecordedRequest]]:
     """A session up to its last answer; without it where that asks for what never came."""
-    last, read = session.requests[-1].cut, CODECS[session.format].decode
+    last, read = session.requests[-1].cut, PROVIDERS[session.format].codec.decode
     kinds = [part.kind for message in session.messages[last:] for part in read(0, message)]
     if kinds.count("call") <= kinds.count("result"):
         return session.messages, session.requests
@@ -217,7 +217,7 @@ class Follower:
     ) -> None:
         self.chain = chain
         self._head = head
-        self.codec = CODECS[chain.format]
+        self.codec = PROVIDERS[chain.format].codec
         self._policy = policy
         self._measure = measure
         self._folded: FoldedRequest | None = None

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bench.test_core import FORMATS, say
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.replay.policies import DEFAULT_POLICIES
 from respool.replay.runner import ReplayOptions, replay_session
 from respool.sessions.session import RecordedSession
@@ -40,7 +40,7 @@ MODELS = {
 
 def generated(format: Any, requests: int, result: int = 2_400) -> RecordedSession:
     """A session of so many requests, with results as long as coding agents' are."""
-    history = long_session(format, requests, result=result)[CODECS[format].history_field]
+    history = long_session(format, requests, result=result)[PROVIDERS[format].codec.history_field]
     session = session_of(format, history, model=MODELS[format])
     assert abs(len(session.requests) - requests) <= 1
     return session

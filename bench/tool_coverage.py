@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.sessions.readers import READERS, read_file
 from respool.sessions.session import RecordedSession
 from respool.tools import Tools, Use
@@ -44,7 +44,7 @@ def calls(corpus: Path) -> Iterator[Called]:
     for file in files:
         for session in read_file(file, READERS):
             if isinstance(session, RecordedSession):
-                codec = CODECS[session.format]
+                codec = PROVIDERS[session.format].codec
                 for row, message in enumerate(session.messages):
                     for part in codec.decode(row, message):
                         if part.kind == "call":

@@ -20,6 +20,7 @@ import click
 from respool.cli import main as respool_command
 from respool.config import word_for_none
 from respool.edits import REASON_SPECS
+from respool.errors import MAX_VALUE
 from respool.policy import ADVANCED, PRESETS, SETTINGS, Policy, SettingSpec
 from respool.providers.base import RuleSpec
 from respool.proxy.compacting.compacting import REASONS as FALLBACKS
@@ -52,7 +53,13 @@ def settings(advanced: bool) -> str:
 
 
 def _setting_row(setting: SettingSpec) -> tuple[str, str, str, str]:
-    return _code(setting.name), _code(_default(setting.name)), setting.allowed, setting.reason
+    allowed = setting.allowed.replace(f" from 0 to {MAX_VALUE:,}", "").replace(
+        " (None in code)", ""
+    )
+    allowed = allowed.replace(f" to {MAX_VALUE:,}", " on").replace(
+        " (in the environment also on or off)", ""
+    )
+    return _code(setting.name), _code(_default(setting.name)), allowed, setting.reason
 
 
 def _default(name: str) -> str:

@@ -27,8 +27,10 @@ from respool.policy import SETTINGS
 # whole needs a row; within a package, one without a row may be imported and import as it likes.
 LAYERS: dict[str, tuple[str, ...]] = {
     "": (
-        "errors line_search media model_names plugins transcript",
-        "edits facts markers tokens tools wire",
+        "errors line_search model_names plugins transcript",
+        "wire",
+        "media",
+        "edits facts markers tokens tools",
         "policy shapes",
         "config history pricing",
         "forecast providers summaries",
@@ -51,7 +53,7 @@ LAYERS: dict[str, tuple[str, ...]] = {
 COMPLETE = {""}
 # Rooms that know less than their row would let them.
 KNOWS_ONLY = {
-    "wire": "edits errors media model_names transcript",
+    "wire": "errors transcript",
     "tools": "errors",
     "compaction.conflicts": "edits transcript",
 }

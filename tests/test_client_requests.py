@@ -11,7 +11,7 @@ import pytest
 import respool
 from respool.compaction.memo import Memo
 from respool.markers import find_marker
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from tests.judges import judge
 from tests.support.client_requests import (
     ASKED,
@@ -39,7 +39,7 @@ def to_be_clipped(client: Client, request: dict[str, Any]) -> set[Path]:
     """Where results over the cap stand that the model has seen."""
     field = FIELD[client.format]
     history = request[field]
-    made = CODECS[client.format].is_model_made
+    made = PROVIDERS[client.format].codec.is_model_made
     seen = max((at for at, message in enumerate(history) if made(message)), default=0)
     found = leaves(history[:seen], (field,))
     return {path for path, leaf in found if isinstance(leaf, str) and len(leaf) > CAP}
@@ -145,7 +145,7 @@ def test_a_lost_result_is_mended_and_nothing_else(client: Client) -> None:
     """The client was stopped in the middle of a turn, and the user said something else."""
     *_, request = grown(client)
     field = FIELD[client.format]
-    made = CODECS[client.format].is_model_made
+    made = PROVIDERS[client.format].codec.is_model_made
     last = max(at for at, message in enumerate(request[field]) if made(message))
     words = ASKED if client.format != "gemini" else [{"role": "user", "parts": [{"text": "No."}]}]
     stopped = {**request, field: [*request[field][: last + 1], *words]}

@@ -40,7 +40,7 @@ from respool.media import MEDIA_UNITS, is_media_marker
 from respool.passes.base import View
 from respool.passes.protections import Protections
 from respool.providers.anthropic.request_rules import MAX_BODY_BYTES
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.transcript import Part, PartKind, Ref
 from tests.judges import judge
 from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request
@@ -278,8 +278,8 @@ def test_what_the_provider_ran_and_system_messages_stay() -> None:
     answer = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     call = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {}}
     parts = [
-        *CODECS["anthropic"].decode(0, {"role": "assistant", "content": [call, answer]}),
-        *CODECS["openai-chat"].decode(1, {"role": "system", "content": "be brief"}),
+        *PROVIDERS["anthropic"].codec.decode(0, {"role": "assistant", "content": [call, answer]}),
+        *PROVIDERS["openai-chat"].codec.decode(1, {"role": "system", "content": "be brief"}),
     ]
     view, _ = looked_at("anthropic", *STEPS)
     history: Any = type("Parts", (), {"parts": parts})()
@@ -359,7 +359,7 @@ ROOM: dict[str, tuple[list[HeldMedia], int, int, tuple[int, ...]]] = {
     ),
     "never what is not seen": ([image(n) for n in range(11)], 0, 2, (0, 1)),
     "not where no text may stand": (
-        [image(0, fixed=True), *(image(n) for n in range(1, 11))], 0, 99, (1, 2, 3, 4),
+        [image(0, is_fixed=True), *(image(n) for n in range(1, 11))], 0, 99, (1, 2, 3, 4),
     ),
     "files are no images": (
         [image(n, unit="file") for n in range(20)], 0, 99, (),
@@ -410,7 +410,7 @@ def standings(draw: st.DrawFn) -> list[HeldMedia]:
             draw(st.sampled_from(["tool", "user"])),
             draw(st.integers(1, 300)),
             unit=draw(st.sampled_from(MEDIA_UNITS)),
-            fixed=draw(st.booleans()),
+            is_fixed=draw(st.booleans()),
         )
         for part in range(count)
     ]
@@ -455,7 +455,7 @@ def image_in(format: str) -> tuple[dict[str, Any], int, Part]:
     """A request with an image in a result, the row of that result, and the image's part."""
     body = request(format, "go", [Exchange("look", id="a", image=True)], "well?")
     for row, message in enumerate(body[FIELD[format]]):
-        for part in CODECS[format].decode(row, message):  # type: ignore[index]
+        for part in PROVIDERS[format].codec.decode(row, message):  # type: ignore[index]
             if part.kind == "media":
                 return body, row, part
     raise AssertionError(format)
@@ -465,7 +465,7 @@ def image_in(format: str) -> tuple[dict[str, Any], int, Part]:
 def test_a_marker_in_place_of_an_image_is_taken_by_the_provider(format: str) -> None:
     body, row, part = image_in(format)
     before = copy.deepcopy(body)
-    history, codec = body[FIELD[format]], CODECS[format]  # type: ignore[index]
+    history, codec = body[FIELD[format]], PROVIDERS[format].codec  # type: ignore[index]
     found = held_media(7, part, history[row])
     assert found is not None
     assert (found.unit, found.side, found.is_fixed, found.part) == ("image", 1, False, 7)
@@ -489,7 +489,7 @@ def test_an_image_inside_a_gemini_response_stays() -> None:
     found = held_media(0, part, message)
     assert found is not None
     assert (found.unit, found.is_fixed) == ("image", True)
-    assert CODECS["gemini"].replace(message, part, "b") is message
+    assert PROVIDERS["gemini"].codec.replace(message, part, "b") is message
 
 
 GIVEN: dict[str, list[dict[str, Any]]] = {
@@ -525,7 +525,7 @@ def test_what_the_user_sent_can_be_left_out_too(format: str) -> None:
     body = request(format, "go")
     said = "parts" if format == "gemini" else "content"
     message: Any = {"role": "user", said: GIVEN[format]}
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     parts = codec.decode(0, message)
     found = [held_media(at, part, message) for at, part in enumerate(parts)]
     assert [one and (one.unit, one.side, one.is_fixed) for one in found] == [
@@ -547,7 +547,7 @@ def test_the_reference_of_an_image_is_that_of_its_block_without_marks() -> None:
     refs = []
     for block in (plain, marked):
         message = {"role": "user", "content": [block]}
-        found = held_media(0, CODECS["anthropic"].decode(0, message)[0], message)
+        found = held_media(0, PROVIDERS["anthropic"].codec.decode(0, message)[0], message)
         assert found is not None
         refs.append(found.ref)
     original = json.dumps(plain, separators=(",", ":"))
@@ -560,7 +560,7 @@ def test_the_reference_of_an_image_is_that_of_its_block_without_marks() -> None:
 def test_a_document_that_says_its_text_is_not_left_out() -> None:
     source = {"type": "text", "media_type": "text/plain", "data": "words"}
     message = {"role": "user", "content": [{"type": "document", "source": source}]}
-    found = held_media(0, CODECS["anthropic"].decode(0, message)[0], message)
+    found = held_media(0, PROVIDERS["anthropic"].codec.decode(0, message)[0], message)
     assert found is not None
     assert found.is_fixed
 

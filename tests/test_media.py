@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from respool import media
 from respool.media import document_tokens, image_size, image_tokens
 from respool.providers.anthropic.codec import AnthropicCodec
+from respool.providers.base import Codec
 from respool.providers.gemini.codec import GeminiCodec
 from respool.providers.openai_chat.codec import OpenAIChatCodec
 from respool.providers.openai_responses.codec import OpenAIResponsesCodec
 from respool.tokens import EstimateCounter, part_tokens
-from respool.wire.base import Codec
 
 FORMATS = ("anthropic", "openai-chat", "openai-responses", "gemini")
 

@@ -344,13 +344,13 @@ class TestToml:
             ("repair = 'off'", "repair: 'off'"),
             ("tools = 3", "tools: 3 is not allowed; allowed: a table"),
             ("tools.Bash = 3", "tools.Bash: 3 is not allowed; allowed: a table"),
-            ("[tools.Bash]\ncap = 1.5", "tool 'Bash': cap: 1.5"),
+            ("[tools.Bash]\ncap_chars = 1.5", "tool 'Bash': cap: 1.5"),
             ("[tools.Bash]\nrerun = 1", "tool 'Bash': rerun: 1"),
             ("[tools.Bash]\nkap = 1", "tools.Bash: unknown key 'kap' (value 1); did you mean cap?"),
             ("[tools.Bash]\nname = 'x'", "tools.Bash: unknown key 'name'"),
-            ('[tools.""]\ncap = 1', "name: ''"),
+            ('[tools.""]\ncap_chars = 1', "name: ''"),
             ("cap_chars = 1\ncap 2", "at line 2"),
-            ("cap_chars = 1\ncap = 2", "not valid TOML"),
+            ("cap_chars = 1\ncap_chars = 2", "not valid TOML"),
             ("cap_chars = " + "9" * 5000, "not valid TOML"),
             ("cap_chars = " + "[" * 20_000, "not valid TOML"),
         ],
@@ -377,7 +377,7 @@ class TestToml:
         assert Policy.from_toml(tmp_path / "respool.toml").cap_chars == 1
 
     def test_a_pyproject_named_on_purpose_must_speak_of_respool(self, tmp_path: Path):
-        file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap = 1")
+        file = write(tmp_path, "pyproject.toml", "[tool.other]\ncap_chars = 1")
         with pytest.raises(PolicyError, match=r"no \[tool.respool\] table"):
             Policy.from_toml(file)
         with pytest.raises(PolicyError, match="respool: 3 is not allowed"):
@@ -388,10 +388,12 @@ class TestLoad:
     def test_each_source_wins_over_the_ones_before(self, tmp_path: Path):
         deep = tmp_path / "a" / "b"
         shared = write(
-            tmp_path, "pyproject.toml", "[tool.respool]\ncap = 1\nstep = 1\ngrowth = 0.1"
+            tmp_path,
+            "pyproject.toml",
+            "[tool.respool]\ncap_chars = 1\nreevaluate_tokens = 1\nreevaluate_ratio = 0.1",
         )
         write(deep, "pyproject.toml", "[project]\nname = 'x'")
-        own = write(tmp_path / "a", "respool.toml", "cap_chars = 2\nstep = 2")
+        own = write(tmp_path / "a", "respool.toml", "cap_chars = 2\nreevaluate_tokens = 2")
         policy = Policy.load(
             deep, {"RESPOOL_CAP_CHARS": "3", "RESPOOL_COUNTER": "o200k"}, counter="estimate"
         )
@@ -407,7 +409,7 @@ class TestLoad:
         }
 
     def test_the_nearest_file_of_a_name_is_the_only_one(self, tmp_path: Path):
-        write(tmp_path, "respool.toml", "cap_chars = 1\nstep = 5")
+        write(tmp_path, "respool.toml", "cap_chars = 1\nreevaluate_tokens = 5")
         write(tmp_path / "a", "respool.toml", "cap_chars = 2")
         assert Policy.load(tmp_path / "a", {}) == Policy(cap_chars=2)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from respool.compaction.fold import initial_prefix
 from respool.engine import prefix_hash
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.proxy.compacting.owners import (
     ANONYMOUS,
     Conversation,
@@ -138,18 +138,18 @@ def test_two_owners_share_no_group() -> None:
 
 
 def found(messages: list[Any], format: FormatName, owner: str = "owner") -> Conversation:
-    field = CODECS[format].history_field
+    field = PROVIDERS[format].codec.history_field
     body = json.dumps({"model": "m", field: messages}).encode()
     return conversation_of(read_body(body), format, owner)
 
 
 def first_output(messages: list[Any], format: FormatName) -> int | None:
-    made = (at for at, one in enumerate(messages) if CODECS[format].is_model_made(one))
+    made = (at for at, one in enumerate(messages) if PROVIDERS[format].codec.is_model_made(one))
     return next(made, None)
 
 
 @settings(max_examples=60, deadline=None)
-@given(conversations(), st.sampled_from(FORMATS))
+@given(conversations(), st.sampled_from(sorted(FORMATS)))
 def test_what_extends_a_request_is_the_same_conversation(
     conversation: Any, format: FormatName
 ) -> None:
@@ -205,7 +205,7 @@ def test_a_cache_mark_that_moves_changes_nothing() -> None:
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_the_opening_is_the_prefix_under_which_facts_are_kept(format: FormatName) -> None:
-    field = CODECS[format].history_field
+    field = PROVIDERS[format].codec.history_field
     content: dict[str, Any] = (
         {"parts": [{"text": "hello"}]} if format == "gemini" else {"content": "hello"}
     )

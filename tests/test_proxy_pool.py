@@ -95,7 +95,7 @@ def plugged(folder: Path) -> dict[str, str]:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hanging\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[respool.passes]\nhang = hanging:hang\n")
     (folder / "respool.toml").write_text(
-        'reevaluate_tokens = 1\ngrowth = 0.0\npasses = ["default", "hang"]\n'
+        'reevaluate_tokens = 1\nreevaluate_ratio = 0.0\npasses = ["default", "hang"]\n'
     )
     return {
         "PYTHONPATH": f"{SOURCE}{os.pathsep}{package}",

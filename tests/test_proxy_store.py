@@ -240,7 +240,8 @@ def serving(store: Path, port: int) -> Iterator[tuple[subprocess.Popen[str], int
     upstreams = ["--upstream", f"anthropic=http://127.0.0.1:{port}"]
     settings = store.parent / "respool.toml"
     settings.write_text(
-        'cap_chars = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
+        "cap_chars = 500\neager = true\n"
+        'reevaluate_tokens = 1\nreevaluate_ratio = 0.0\npasses = ["cap_results"]\n'
     )
     process = subprocess.Popen(
         [*command, *upstreams, "--policy", str(settings)],

@@ -26,7 +26,10 @@ from tests.store.support import SOURCE
 from tests.support.formats import results
 
 KEY = "x-api-key: one"
-EAGER = 'cap_chars = 500\nat_once = true\nstep = 1\ngrowth = 0.0\npasses = ["cap_results"]\n'
+EAGER = (
+    "cap_chars = 500\neager = true\n"
+    'reevaluate_tokens = 1\nreevaluate_ratio = 0.0\npasses = ["cap_results"]\n'
+)
 SOON = 20.0
 
 

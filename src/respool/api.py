@@ -33,7 +33,7 @@ from .line_search import Unsearchable, searcher
 from .markers import find_marker
 from .policy import PRESETS, Policy, Rendering
 from .providers.base import Problem, Repair
-from .providers.registry import CODECS, check_request, size_problems
+from .providers.registry import PROVIDERS, check_request
 from .report import Report
 from .wire.base import FormatName
 from .wire.body import read_body
@@ -210,14 +210,14 @@ def check(request: object, *, format: str | None = None, model: str | None = Non
         body = read_body(request)
     except PlainText:
         return []
-    codec = CODECS[detect_format(body, format, allow_server_held=True)]
-    if body.fields is not None and codec.name != "openai-responses":  # whose rules know of it
-        refuse_server_held(codec.name, body.fields)
+    provider = PROVIDERS[detect_format(body, format, allow_server_held=True)]
+    if body.fields is not None and not provider.checks_server_held:
+        refuse_server_held(provider.name, body.fields)
     messages = [body.message(at) for at in range(len(body))]
     size = len(request) if isinstance(request, str | bytes) else 0
     return [
-        *check_request(codec, messages, complete_fields(body.fields, model)),
-        *size_problems(codec.name, size),
+        *check_request(provider.codec, messages, complete_fields(body.fields, model)),
+        *provider.check_size(size),
     ]
 
 

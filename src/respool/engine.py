@@ -38,17 +38,17 @@ from .plugins import pass_token
 from .policy import Policy
 from .pricing import BreakpointUsage, rates_for
 from .providers.attachments import attachment_of
-from .providers.base import Repair, Step, split_steps
+from .providers.base import Codec, Repair, Step, split_steps
 from .providers.bound_reasoning import binding_of
 from .providers.cache_breakpoints import client_breakpoints_so_far
-from .providers.registry import CODECS, REPAIRERS, RULES
+from .providers.registry import PROVIDERS
 from .providers.text_history import RenderedHistory, render_as_text
 from .providers.text_styles import STYLES
 from .providers.tool_definitions import definition_tokens, tool_definitions, without_definitions
 from .report import Report, TokenCounts
 from .tokens import TokenCounter, counter_for, fast_counter, part_tokens
 from .tools.identity import find_expand_tool
-from .wire.base import Codec, Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
+from .wire.base import Fields, FormatName, NewMessage, Piece, RequestBody, SourceRun
 from .wire.body import read_body
 from .wire.detect import detect_format
 from .wire.json import JSON
@@ -156,7 +156,7 @@ def fold_known_prefix(
 
 def prefix_hash(body: RequestBody, format: FormatName, before: FoldedRequest | None) -> str:
     """The hash under which facts about a request are kept; `before` is one that it extends."""
-    codec = CODECS[format]
+    codec = PROVIDERS[format].codec
     prefix = initial_prefix(format) if before is None else before.state.prefix
     start = 0 if before is None else before.state.messages
     for step in split_steps(codec, [body.message(at) for at in range(start, len(body))]):
@@ -244,14 +244,15 @@ def _build_context(
 ) -> Context:
     """A setting that holds nothing of one request alone: no facts, and no bytes."""
     counter = counter_for(format, _model_name(fields), policy.counter)
-    codec, definitions = CODECS[format], tool_definitions(fields)
+    provider, definitions = PROVIDERS[format], tool_definitions(fields)
+    codec = provider.codec
     sizer = fast_counter(counter)
     if head is None:
         head = _head_tokens(body, codec, counter if policy.budget is not None else sizer)
     return Context(
         codec,
-        RULES[format],
-        REPAIRERS[format],
+        provider.rules,
+        provider.repairer,
         counter,
         sizer,
         policy,

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, cast
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from .errors import BudgetError
 from .markers import OmissionMarker, reference
-from .model_names import parse_model_name
 from .policy import Policy
 from .pricing import terms_for
-from .providers.anthropic.request_rules import (
-    LARGER_WINDOW_SINCE,
-    MANY_IMAGES,
-    MAX_BODY_BYTES,
-    MAX_IMAGE_SIDE,
-    MAX_IMAGE_SIDE_OF_MANY,
-    MAX_IMAGES,
-    MAX_IMAGES_SMALL_WINDOW,
-)
 from .providers.attachments import attachment_of
+from .providers.registry import PROVIDERS
 from .transcript import Part, PartKind, ReadOnlyTranscript, Speaker
+from .wire.base import wire_format
 from .wire.json import JSON
 
 LimitKind = Literal["tokens", "bytes", "images", "pixels"]
@@ -107,7 +99,8 @@ def limits_for(
     if policy.budget is not None and (high is None or policy.budget <= high):
         high, source = policy.budget, "budget"
     low = None if high is None else int(LOW_WATER_RATIO * high)
-    return RequestLimits(tokens=high, low=low, source=source, **_media_limits(format, fields))
+    media = structs.asdict(PROVIDERS[format].media_limits(fields))
+    return RequestLimits(tokens=high, low=low, source=source, **media)
 
 
 def reserved_tokens(fields: RequestFields | None, window: int) -> int:
@@ -151,22 +144,9 @@ def _listed_window(format: str, fields: RequestFields | None) -> int | None:
     """
     model = (fields or {}).get("model")
     named = isinstance(model, str) and model
-    return terms_for(format, model).window if named or format == "gemini" else None
-
-
-def _media_limits(format: str, fields: RequestFields | None) -> dict[str, int]:
-    """Limits beside tokens: Anthropic's are known (A22), no other provider's are."""
-    if format != "anthropic":
-        return {}
-    model = parse_model_name((fields or {}).get("model"))
-    newer = model is None or model.maker != "anthropic" or model.version >= LARGER_WINDOW_SINCE
-    return {
-        "bytes": MAX_BODY_BYTES,
-        "images": MAX_IMAGES if newer else MAX_IMAGES_SMALL_WINDOW,
-        "side": MAX_IMAGE_SIDE,
-        "many": MANY_IMAGES,
-        "side_of_many": MAX_IMAGE_SIDE_OF_MANY,
-    }
+    return (
+        terms_for(format, model).window if named or wire_format(format).has_model_in_url else None
+    )
 
 
 # --- what is over ------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from math import ceil
 from typing import NamedTuple
 
+from .wire.base import wire_format
+
 Size = tuple[int, int]
 
 MEDIA_UNITS = ("image", "file")  # what a marker calls what it stands for
@@ -38,8 +40,9 @@ GEMINI_MAX_EDGE = 3072  # pixels; a larger image is scaled down
 
 # Anthropic says 1,500 to 3,000 a page for the text, and adds the page's picture; OpenAI adds text
 # and picture (here 700 + 765); Gemini charges a page as one tile.
-PAGE_TOKENS = {"anthropic": 3000, "gemini": GEMINI_TILE}
+ANTHROPIC_PAGE_TOKENS = 3000
 OPENAI_PAGE_TOKENS = 1465
+GEMINI_PAGE_TOKENS = GEMINI_TILE
 PDF_BYTES_PER_PAGE = 50_000  # a PDF whose page objects are compressed
 BYTES_PER_TEXT_TOKEN = 4
 BYTES_PER_BINARY_TOKEN = 500  # sound, video, archives: 32 tokens a second at 128 kbit/s
@@ -53,18 +56,17 @@ def image_tokens(
     >>> image_tokens("openai-chat", data_base64=None, url="https://example.org/cat.png")
     765
     """
-    if detail == "low" and format not in ("anthropic", "gemini"):
+    own_rule = wire_format(format).image_tokens
+    if detail == "low" and own_rule is None:
         return OPENAI_BASE
     data = data_base64 or url
     width, height = (image_size(data) if data else None) or DEFAULT_SIZE
-    if format == "anthropic":
-        return _anthropic_image(width, height)
-    return _gemini_image(width, height) if format == "gemini" else _openai_image(width, height)
+    return (own_rule or _openai_image)(width, height)
 
 
 def document_tokens(format: str, *, data_base64: str | None, media_type: str | None) -> int:
     """The tokens of a document: by page for a PDF, by length for anything else."""
-    page = PAGE_TOKENS.get(format, OPENAI_PAGE_TOKENS)
+    page = wire_format(format).page_tokens or OPENAI_PAGE_TOKENS
     if not data_base64:
         return DEFAULT_PAGES * page
     body = _base64_data(data_base64)
@@ -102,7 +104,8 @@ def is_media_marker(text: str) -> bool:
 # --- the providers' rules ----------------------------------------------------------------------
 
 
-def _anthropic_image(width: int, height: int) -> int:
+def anthropic_image_tokens(width: int, height: int) -> int:
+    """Tokens of an image of this size on Anthropic."""
     width, height = _scaled(width, height, ANTHROPIC_MAX_EDGE / max(width, height))
     return min(ANTHROPIC_MAX_TOKENS, max(1, ceil(width * height / ANTHROPIC_PIXELS_PER_TOKEN)))
 
@@ -113,7 +116,8 @@ def _openai_image(width: int, height: int) -> int:
     return OPENAI_BASE + OPENAI_TILE * ceil(width / 512) * ceil(height / 512)
 
 
-def _gemini_image(width: int, height: int) -> int:
+def gemini_image_tokens(width: int, height: int) -> int:
+    """Tokens of an image of this size on Gemini."""
     if max(width, height) <= 384:
         return GEMINI_TILE
     width, height = _scaled(width, height, GEMINI_MAX_EDGE / max(width, height))

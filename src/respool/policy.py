@@ -215,197 +215,188 @@ SETTINGS: Final[tuple[SettingSpec, ...]] = (
     SettingSpec(
         "cap_chars",
         CHARACTERS_ALLOWED,
-        "How many characters a tool's result may keep once the model has seen it. The default lets "
-        "nearly every file and log through whole and stops the few that would fill the window.",
+        "Maximum characters of a tool result once the model has seen it. The default lets nearly "
+        "every file and log through and stops the few that would fill the window.",
         character_limit,
     ),
     SettingSpec(
         "tools",
         _TOOLS_ALLOWED,
-        "What you know of your own tools: a cap of their own, and whether running them again is "
-        "safe. Nothing is declared by default, and nothing is guessed from a name.",
+        "Declarations of your own tools. Without one, nothing is guessed from a name.",
         _check_tools,
     ),
     SettingSpec(
         "passes",
         _PASSES_ALLOWED,
-        "Which passes run, and in which order; your own among them. By default all of respool's "
-        "that "
-        "are not opt-in, in the order that they were made for.",
+        "The passes that run, in order, your own among them. By default all that are not opt-in.",
         _resolve_passes,
     ),
     SettingSpec(
         "repair",
         BOOLEAN_ALLOWED,
-        "Whether a history that the provider would reject is mended. On by default: what the "
-        "provider would accept is never touched, so a sound history cannot notice it.",
+        "Repair histories that the provider would reject. What the provider accepts is never "
+        "touched, so this is on by default.",
         boolean,
     ),
     SettingSpec(
         "counter",
         f"one of {join_names(COUNTERS)}",
-        "How tokens are counted: o200k counts exactly, estimate is quick and close, auto takes "
-        "o200k for the models that use it and the estimate where the tokenizer is not public.",
+        "Token counter: o200k is exact, estimate is fast and close, auto takes o200k for models "
+        "that use it and the estimate where the tokenizer is not public.",
         lambda value: one_of(value, COUNTERS),
     ),
     SettingSpec(
         "keep_exchanges",
         _COUNT_ALLOWED,
-        "How many of the latest exchanges that the model has seen are left alone by passes that "
-        "cut by age. None by default: what will be needed is forecast, and age tells little of it.",
+        "Latest seen exchanges that passes by age leave alone. None by default, because the "
+        "forecast is a better guide than age.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
         "keep_messages",
         _COUNT_ALLOWED,
-        "How many of the latest messages no pass touches, new ones counted. None by default: age "
-        "tells little of what will be needed. It is how other methods count.",
+        "Latest messages that no pass touches, new ones included.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
         "keep_calls",
         _COUNT_ALLOWED,
-        "How many of the latest calls, with their results, no pass touches, new ones counted; "
-        "calls that were made together are never parted. None by default: age tells little of "
-        "what will be needed.",
+        "Latest calls, with their results, that no pass touches, new ones included. Calls made "
+        "together are never parted.",
         lambda value: whole_number(value, 0, _COUNT_ALLOWED),
     ),
     SettingSpec(
         "keep_reasoning_messages",
         _REASONING_ALLOWED,
-        "How many of the latest messages keep their reasoning, where that is another number than "
-        "for everything else. The same by default.",
+        "Latest messages that keep their reasoning, if that differs from the rest.",
         _optional_whole_number(_REASONING_ALLOWED),
     ),
     SettingSpec(
         "reevaluate_tokens",
         _TOKENS_ALLOWED,
-        "How many tokens of new history must arrive before edits are considered again. Smaller "
-        "reacts sooner; larger changes the projection, and so the provider's cache, less often.",
+        "New tokens that must arrive before edits are considered again. Smaller reacts sooner; "
+        "larger changes the projection less often.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "reevaluate_ratio",
         _RATIO_ALLOWED,
-        "The same as a share of the projection; the larger of the two counts. It keeps the work "
-        "linear: the longer the history, the more must be new before all of it is looked at again.",
+        "The same as a ratio of the projection; the larger of the two counts. It keeps the work "
+        "linear in the history.",
         lambda value: ratio(value, _RATIO_ALLOWED),
     ),
     SettingSpec(
         "pin_tools",
         _NAMES_ALLOWED,
-        "Tools whose calls and results always stay as they are, by name, or by kind: read, write, "
-        "run, search, other. None by default: respool cannot know which of your tools are sacred.",
+        "Tools whose calls and results are never edited, by name or by kind: read, write, run, "
+        "search, other.",
         _check_texts,
     ),
     SettingSpec(
         "pin_paths",
         _NAMES_ALLOWED,
-        "Files whose reads and writes always stay as they are, as patterns: * within one folder, "
-        "** across folders. None by default; a plan or a specification is worth a pin.",
+        "Files whose reads and writes are never edited, as patterns: * within one folder, ** "
+        "across folders. A plan or a specification is worth a pin.",
         _check_texts,
     ),
     SettingSpec(
         "pin_calls",
         _NAMES_ALLOWED,
-        "Single calls that always stay as they are, with their results, by the id that the request "
-        "carries. None by default; it is for programs that know what must not go.",
+        "Single calls that are never edited, by the id in the request.",
         _check_texts,
     ),
     SettingSpec(
         "errors_verbatim",
         BOOLEAN_ALLOWED,
-        "Whether the latest failure of an operation stays word for word until that operation "
-        "succeeds. On by default: an agent that forgets why something failed does it again.",
+        "Keep the latest failure of an operation word for word until that operation succeeds. On "
+        "by default: an agent that forgets why something failed does it again.",
         boolean,
     ),
     SettingSpec(
         "trim_on_arrival",
         BOOLEAN_ALLOWED,
-        "Whether lines that will hardly be needed may be left out of runs, searches and long files "
-        "before the model has seen them, where that breaks no cache. Off by default: what was "
-        "never shown cannot be missed, and so is not asked for.",
+        "Leave out lines of runs, searches and long files that will hardly be needed before the "
+        "model has seen them. This breaks no cache. Off by default: the model cannot miss what it "
+        "never saw, so it does not ask for it.",
         boolean,
     ),
     SettingSpec(
         "line_number_interval",
         _TOKENS_ALLOWED,
-        "Of the numbers that a reading tool puts before each line of a file, every so many-th "
-        "stays (1: all), and the first and the last. Every fifth by default: the others can be "
-        "told from those, and are a sixth of what Claude Code reads.",
+        "Interval of the line numbers that stay of those that a reading tool puts before each "
+        "line; 1 keeps all. By default every fifth: the others follow from these, and are a sixth "
+        "of what Claude Code reads.",
         lambda value: whole_number(value, 1, _TOKENS_ALLOWED),
     ),
     SettingSpec(
         "trim_kinds",
         _KINDS_ALLOWED,
-        "Which kinds of content trim_results cuts to their shape; default stands for the usual. By "
-        "default all but code and listings, which are needed again too often when they are cut.",
+        "Kinds of content that trim_results cuts to their shape. By default all but code and "
+        "listings, which are needed again too often.",
         lambda value: subset_of(value, (*CONTENTS, "other", DEFAULT), _KINDS_ALLOWED),
     ),
     SettingSpec(
         "budget",
         _BUDGET_ALLOWED,
-        "How many tokens a request may have in all. Unlimited by default: respool then cuts what "
-        "pays, and more only where a request comes near the window of its model.",
+        "Maximum tokens of a whole request. Without one, respool cuts what pays, and more only "
+        "near the model's context window.",
         _check_budget,
     ),
     SettingSpec(
         "fold_over_chars",
         _FOLD_OVER_ALLOWED,
-        "Over how many characters of calls and results all old ones fold into a summary, without "
-        "any need of room. Never by default: what folds is gone until somebody asks for it.",
+        "Fold all old exchanges when calls and results exceed this many characters, even without a"
+        " budget.",
         _optional_whole_number(_FOLD_OVER_ALLOWED),
     ),
     SettingSpec(
         "min_chars",
         _MIN_CHARS_ALLOWED,
-        "How many characters a call or a result must have before a reference, a line or nothing "
-        "takes its place. By default each pass has its own limit, under which little is saved.",
+        "Minimum characters of a call or result before a pass replaces or drops it. By default "
+        "each pass has its own limit.",
         _optional_whole_number(_MIN_CHARS_ALLOWED),
     ),
     SettingSpec(
         "miss_penalty",
         _FACTOR_ALLOWED,
-        "How much more it counts when the model misses something than what asking again costs. "
-        "Larger cuts less. The default keeps the turns that miss something at one in a hundred.",
+        "How much more a miss counts than asking again costs. Larger cuts less. The default keeps "
+        "turns that miss something below about one in a hundred.",
         lambda value: factor(value, _FACTOR_ALLOWED),
     ),
     SettingSpec(
         "eager",
         BOOLEAN_ALLOWED,
-        "Whether every offer is taken as soon as it is made, whatever it costs. Off by default: "
-        "what stands behind an edit is written to the provider's cache anew, so edits wait until "
-        "they pay.",
+        "Take every offer as soon as it is made, whatever the cache costs. Off by default: edits "
+        "wait until they pay.",
         boolean,
     ),
     SettingSpec(
         "advise",
         BOOLEAN_ALLOWED,
-        "Whether an agent that goes in circles is told so, in a line at the end of its newest "
-        "result, which then stays there. Off by default: it puts words of respool's into a tool's "
-        "mouth, and that is yours to allow.",
+        "Tell an agent in a loop so, in one line at the end of its newest result. Off by default: "
+        "it puts respool's words into a tool's result.",
         boolean,
     ),
     SettingSpec(
         "cache_read_price",
         _PRICE_ALLOWED,
-        "What a token read from the provider's cache costs, in tokens of plain input. By default "
-        "what the provider of the request's model charges.",
+        "Price of a token read from the provider's cache, in tokens of plain input. By default the"
+        " listed one of the model.",
         _check_price,
     ),
     SettingSpec(
         "cache_write_price",
         _PRICE_ALLOWED,
-        "What a token written to the provider's cache costs, in tokens of plain input. By default "
-        "what the provider of the request's model charges, for as long as the marks ask for.",
+        "Price of a token written to the provider's cache, in tokens of plain input. By default "
+        "the listed one, for the lifetime that the cache breakpoints ask for.",
         _check_price,
     ),
     SettingSpec(
         "rendering",
         f"one of {join_names(RENDERINGS)}",
-        "How tool history goes out: as calls, or told in plain messages where a gateway or a model "
-        "refuses them: as a record that the client keeps (text; text-only leaves out the tools, "
-        "too), or in the words of RFC 013. Calls by default: models know them best.",
+        "Form of the tool history: as calls; as text in plain messages, for gateways and models "
+        "that refuse calls (text-only also removes the tool definitions); or in the form of RFC "
+        "013.",
         lambda value: one_of(value, RENDERINGS),
     ),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from msgspec import Struct, structs
 from msgspec.structs import replace
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from .facts import BreakpointMode
 from .model_names import Version, parse_model_name
 from .policy import Policy
+from .wire.base import wire_format
 
 CacheKind = Literal["marks", "prefix", "breakpoints", "implicit", "none"]
 Maker = Literal["anthropic", "openai", "google", "other"]
@@ -160,7 +161,6 @@ _CLAUDE_PATTERN = re.compile(r"claude|(?:^|[/:])(?:opus|sonnet|haiku|fable|mytho
 _OPENAI_PATTERN = re.compile(
     r"(?:^|[/:])(?:(?:chat)?gpt-(?!oss)|o[1-9](?![0-9a-z])|codex|computer-use)"
 )
-_MAKER_BY_FORMAT: dict[str, Maker] = {"anthropic": "anthropic", "gemini": "google"}
 
 
 def _find_maker(format: str, name: str) -> Maker:
@@ -175,7 +175,7 @@ def _find_maker(format: str, name: str) -> Maker:
         return "google"
     if _OPENAI_PATTERN.search(name):
         return "openai"
-    return "other" if name else _MAKER_BY_FORMAT.get(format, "other")
+    return "other" if name else cast(Maker, wire_format(format).maker)
 
 
 LONG_TTL_SECONDS = 3_600.0  # seconds that a mark can ask for
@@ -245,7 +245,7 @@ def rates_for(
 
 def _listed_rates(terms: CacheTerms, format: str, usage: BreakpointUsage) -> Rates:
     match terms.cache:
-        case "marks" if format != "anthropic":
+        case "marks" if not wire_format(format).has_client_breakpoints:
             # A gateway marks what it passes on, or hands on marks of the client's: neither shows
             # here, and to take it for uncached would have it written again with every edit.
             return Rates(

@@ -12,6 +12,7 @@ from zlib import adler32
 from msgspec import Struct
 
 from .transcript import Part
+from .wire.base import wire_format
 
 CounterChoice = Literal["auto", "o200k", "estimate"]
 TokenizerFamily = Literal["openai", "claude", "claude-to-4.6", "gemini", "other"]
@@ -120,7 +121,6 @@ PERMILLE: dict[TokenizerFamily, int] = {
     "other": 1100,
 }
 
-_FORMAT_FAMILY: dict[str, TokenizerFamily] = {"anthropic": "claude", "gemini": "gemini"}
 
 # A model's name often stands behind a vendor or a region: "openrouter/qwen/…", "us.anthropic.…".
 _NAME_START = r"(?:^|[/:@._-])(?:"
@@ -148,7 +148,7 @@ def tokenizer_family(format: str, model: str | None) -> TokenizerFamily:
         return "other"
     if _OPENAI.search(name):
         return "openai"
-    return _FORMAT_FAMILY.get(format, "openai")
+    return cast(TokenizerFamily, wire_format(format).tokenizer)
 
 
 # --- the estimate ------------------------------------------------------------------------------
@@ -171,11 +171,11 @@ FOUR_BYTES = 196
 # Every byte is in one class.
 CLASSES: tuple[tuple[str, bytes, int], ...] = (
     ("LOWER", b"abcdefghijklmnopqrstuvwxyz", LOWER),
-    ("BLANK", b" ", SPACE),
+    ("SPACE", b" ", SPACE),
     ("PUNCTUATION", b"!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~", PUNCTUATION),
     ("UPPER", b"ABCDEFGHIJKLMNOPQRSTUVWXYZ", UPPER),
     ("DIGIT", b"0123456789", DIGIT),
-    ("BREAK", bytes(range(32)) + b"\x7f", CONTROL),  # newlines, tabs and control characters
+    ("CONTROL", bytes(range(32)) + b"\x7f", CONTROL),  # newlines, tabs and control characters
     ("SYMBOL", b"\xe2", SYMBOL),  # arrows, box drawing, bullets, typographic quotes
     ("TWO_BYTES", bytes(range(0xC0, 0xE0)), TWO_BYTES),  # accents, Cyrillic, Greek, Arabic
     ("WIDE", b"\xe0\xe1" + bytes(range(0xE3, 0xF0)), WIDE),  # Indic, Thai, kana, CJK, Hangul

@@ -531,7 +531,7 @@ def test_what_only_some_would_find_in_a_file_is_left_as_it_is(tmp_path: Path, te
 def test_lines_are_read_as_the_agents_read_them(tmp_path: Path, line: str, known: str | None):
     _, found = setup(tmp_path, "qwen", files={".qwen/.env": f"{line}\n"})
     assert [one.origin for one in found.upstreams.values()] == ([known] if known else [])
-    assert bool(found.told) == (known is not None)
+    assert bool(found.applied) == (known is not None)
 
 
 def test_gemini_cli_may_have_another_home(tmp_path: Path):

@@ -360,7 +360,7 @@ class TestDemo:
 class TestPolicy:
     def test_comes_from_files_environment_and_options(self, monkeypatch: pytest.MonkeyPatch):
         Path("respool.toml").write_text(
-            "cap_chars = 1000\nstep = 7\n[tools.Bash]\ncap = 'unlimited'\n"
+            "cap_chars = 1000\nreevaluate_tokens = 7\n[tools.Bash]\ncap_chars = 'unlimited'\n"
         )
         monkeypatch.setenv("RESPOOL_REEVALUATE_TOKENS", "8")
         told = json.loads(run("settings", "--json", "--set", "repair=off").stdout)
@@ -435,7 +435,7 @@ class TestPolicy:
         ("arguments", "words"),
         [
             (("--set", "cap_chars=-1"), ("cap_chars", "-1", "allowed")),
-            (("--set", "capp=1"), ("capp", "did you mean cap")),
+            (("--set", "cap_char=1"), ("cap_char", "did you mean cap_chars")),
             (("--set", "tools=x"), ("tools", "allowed")),
             (("--set", "cap_chars"), ("KEY=VALUE",)),
             (("--policy", "missing.toml"), ("missing.toml",)),

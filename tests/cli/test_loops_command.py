@@ -81,9 +81,7 @@ def test_a_transcript() -> None:
     file = transcript(Path("session.jsonl"), CIRCLING)
     result = loops(str(file))
     assert result.exit_code == 0
-    assert result.stdout.startswith(
-        "1 circle in 9 calls: 4 of the calls brought nothing new, with "
-    )
+    assert result.stdout.startswith("1 loop in 9 calls: 4 of the calls brought nothing new, with ")
     (heading, row) = result.stdout.splitlines()[3:5]
     assert heading.split() == [
         "kind",
@@ -112,7 +110,7 @@ def test_nothing_found_is_said(as_json: bool) -> None:
     file = transcript(Path("session.jsonl"), STRAIGHT)
     result = loops(str(file), *(["--json"] if as_json else []))
     assert result.exit_code == 0
-    assert result.stdout == ("[]\n" if as_json else "No circles in 3 calls.\n")
+    assert result.stdout == ("[]\n" if as_json else "No loops in 3 calls.\n")
 
 
 def test_several_conversations_in_one_file_are_named() -> None:
@@ -123,7 +121,7 @@ def test_several_conversations_in_one_file_are_named() -> None:
         lines.append(json.dumps({"instance_id": name, "messages": done}))
     Path("many.jsonl").write_text("\n".join(lines), "utf-8")
     result = loops("many.jsonl")
-    assert result.stdout.startswith("2 circles in 21 calls in 3 conversations: 8 of the calls")
+    assert result.stdout.startswith("2 loops in 21 calls in 3 conversations: 8 of the calls")
     assert result.stdout.splitlines()[3].split()[0] == "conversation"
     assert len({one["session"] for one in json.loads(loops("many.jsonl", "--json").stdout)}) == 2
 
@@ -131,10 +129,10 @@ def test_several_conversations_in_one_file_are_named() -> None:
 def test_tools_are_known_by_the_policy() -> None:
     steps: list[Step] = [call("look", "the same again", page=n, path="a.pdf") for n in range(3)]
     Path("body.json").write_text(json.dumps(request_of("anthropic", steps)), "utf-8")
-    assert loops("body.json").stdout == "No circles in 3 calls.\n"
+    assert loops("body.json").stdout == "No loops in 3 calls.\n"
     declared = '[tools.look]\nkind = "read"\ntarget = "path"\nkey = "target"\n'
     Path("respool.toml").write_text(declared, "utf-8")
-    assert loops("body.json").stdout.startswith("1 circle in 3 calls")
+    assert loops("body.json").stdout.startswith("1 loop in 3 calls")
 
 
 UNUSABLE = {

@@ -219,7 +219,7 @@ def forecasting(is_needed: Callable[[int, int], bool]) -> type:
         def __init__(self, view: View, *_: object) -> None:
             self.results = view.transcript.results
 
-        def of(self, offer: Offer) -> float:
+        def risk_of(self, offer: Offer) -> float:
             assert isinstance(offer.edit, Replace)
             at = self.results.index(offer.edit.part)
             return 100.0 if is_needed(at, len(self.results)) else 0.0

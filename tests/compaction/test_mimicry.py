@@ -13,7 +13,7 @@ import respool
 from respool.compaction.mimicry import find_mimicry
 from respool.forecast import line_selection
 from respool.markers import ClipMarker, OmissionMarker, advice_line, gap_line, reference
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.transcript import Part, Ref
 from tests.support.formats import FIELD, FORMATS, Exchange, request
 
@@ -182,7 +182,7 @@ def test_the_report_names_the_place(format: str) -> None:
     report = respool.compact(whole, format=format, memo=memo).report
     (one,) = report.mimicry
     assert (one.kind, one.tool, one.said) == ("marker", "write", SHORT)
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     parts = [p for row, m in enumerate(whole[FIELD[format]]) for p in codec.decode(row, m)]
     assert [part.kind for part in parts if part.ref == one.ref] == ["call"]
     assert f"marker mimicked at {one.ref}, in arguments of write" in report.to_text()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import respool
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from tests.e2e.conversations import ASK, BROKEN, HEADS, MORE, conversation, fit, growing
 from tests.e2e.model_process import CONTEXT
 from tests.e2e.model_server import WIRES, ModelServer
@@ -192,7 +192,7 @@ def shared_tokens(
     field = HISTORY[format]
     pairs = zip(one[field], other[field], strict=False)
     same = next(at for at, (left, right) in enumerate(pairs) if left != right)
-    while CODECS[format].is_model_made(one[field][same - 1]):  # type: ignore[index]
+    while PROVIDERS[format].codec.is_model_made(one[field][same - 1]):  # type: ignore[index]
         same -= 1
     return server.read(format, {**one, field: one[field][:same]}).body["input_tokens"]
 

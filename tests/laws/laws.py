@@ -16,7 +16,7 @@ from respool.engine import Compaction
 from respool.markers import ClipMarker, OmissionMarker, find_marker, parse_gap, reference
 from respool.policy import Policy
 from respool.providers.base import split_steps
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.shapes.decoration import ESCAPE_CODE, strip_padding, thin_line_numbers
 from respool.tokens import counter_for, part_tokens
 from respool.transcript import TranscriptIndex
@@ -59,7 +59,7 @@ def _holds_own_mark(fresh: Sequence[Any], sources: Sequence[Any]) -> bool:
 def _touchable(out: Compaction[Any], format: str, history: Sequence[Any]) -> int:
     """How many messages the edits and repairs of a report can have changed at most."""
     rows: set[int] = set()
-    for step in split_steps(CODECS[format], history):  # type: ignore[index]
+    for step in split_steps(PROVIDERS[format].codec, history):  # type: ignore[index]
         step_rows = range(step.at, step.at + len(step.messages))
         for edit in out.report.edits:
             if edit.ref.row in step_rows:
@@ -164,7 +164,7 @@ def reversible(compact: Compact, format: str, request: Any) -> None:
 
 def _is_record_of_all(ordinals: Sequence[int], original: str, format: str, request: Any) -> None:
     """A summary leads back to every call and every result that it tells of, in their order."""
-    index, codec = TranscriptIndex(), CODECS[format]  # type: ignore[index]
+    index, codec = TranscriptIndex(), PROVIDERS[format].codec  # type: ignore[index]
     for step in split_steps(codec, request[HISTORY[format]]):
         model = [part for message in step.model for part in codec.decode(0, message)]
         answers = [part for message in step.answers for part in codec.decode(0, message)]
@@ -197,7 +197,7 @@ def honest(compact: Compact, format: str, request: Any) -> None:
         return
     counter = counter_for(format, request.get("model"))
     field = HISTORY[format]
-    rest = sum(part_tokens(p, counter) for p in CODECS[format].decode_head(request))  # type: ignore[index]
+    rest = sum(part_tokens(p, counter) for p in PROVIDERS[format].codec.decode_head(request))  # type: ignore[index]
     before = sum(part_tokens(p, counter) for p in _parts(format, request)) + rest
     after = sum(part_tokens(p, counter) for p in _parts(format, out.request)) + rest
     assert report.tokens_before == before
@@ -322,6 +322,6 @@ def linear(
 
 
 def _parts(format: str, request: Any) -> list[Any]:
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     history = request[HISTORY[format]]
     return [part for row, message in enumerate(history) for part in codec.decode(row, message)]

@@ -8,7 +8,7 @@ from typing import Any
 from respool.history.ledger import Ledger
 from respool.loops import Loop, LoopDetector, find_loops
 from respool.loops.detector import index_history
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.providers.tool_definitions import tool_definitions
 from respool.tools import Tools
 from respool.transcript import TranscriptIndex
@@ -45,7 +45,7 @@ def history_of(
     """The steps as a request in a wire format, read."""
     body = request_of(format, steps)
     known = tool_definitions(body)
-    codec = CODECS[format]  # pyright: ignore[reportArgumentType]
+    codec = PROVIDERS[format].codec  # pyright: ignore[reportArgumentType]
     return index_history(codec, body[FIELD[format]], tools or Tools(), known)
 
 

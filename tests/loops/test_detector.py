@@ -19,7 +19,7 @@ from respool.loops.detector import loop_calls
 from respool.loops.observations import REFUSAL_PREFIX
 from respool.markers import ADVICE_START, find_marker, is_gap_line
 from respool.providers.base import split_steps
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.tools import Tools
 from respool.transcript import Exchange, Part, Ref, TranscriptIndex
 from tests.loops.support import (
@@ -259,7 +259,7 @@ TOOLS = Tools()
 
 def advised(format: str, steps: list[Step]) -> dict[int, str]:
     """All that is appended, request by request, in one history and one ledger that grow."""
-    codec = CODECS[format]  # pyright: ignore[reportArgumentType]
+    codec = PROVIDERS[format].codec  # pyright: ignore[reportArgumentType]
     index, ledger = TranscriptIndex(), Ledger()
     said: dict[int, str] = {}
     for step in split_steps(codec, request_of(format, steps)[FIELD[format]]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.providers.text_styles import CLOSING, NO_TEXT, OPENING, OPENING_WITHOUT_TOOLS
 from respool.wire.json import get
 from respool.wire.message_identity import strip_breakpoints
@@ -116,7 +116,7 @@ def _plain(name: str) -> str:
 
 def roles_of(format: str, request: Any) -> list[str]:
     """Who speaks, message by message: user, model, or something other."""
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     usual = "user" if format == "gemini" else "other"  # of what names no role
     found: list[str] = []
     for message in request[HISTORY[format]]:
@@ -160,7 +160,7 @@ def _plain_text(block: Any) -> Any:
 
 def prose_of(format: str, request: Any) -> list[tuple[str, str]]:
     """What user and model said, in order, the record left out; what one said in a row is one."""
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     row: list[tuple[str, str]] = []
     for at, message in enumerate(request[HISTORY[format]]):
         parts = [part for part in codec.decode(at, message) if part.kind == "text"]
@@ -180,7 +180,7 @@ def prose_of(format: str, request: Any) -> list[tuple[str, str]]:
 def entries_of(format: str, request: Any) -> list[Entry]:
     """All entries of the record, in order; blocks of one message are read as one text."""
     found: list[Entry] = []
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     for at, message in enumerate(request[HISTORY[format]]):
         texts = [part.text for part in codec.decode(at, message) if part.kind == "text"]
         found += read_told("\n".join(texts)).entries
@@ -189,7 +189,7 @@ def entries_of(format: str, request: Any) -> list[Entry]:
 
 def parts_of(format: str, request: Any) -> list[Any]:
     """The parts of a history, in order."""
-    codec = CODECS[format]  # type: ignore[index]
+    codec = PROVIDERS[format].codec  # type: ignore[index]
     return [p for at, m in enumerate(request[HISTORY[format]]) for p in codec.decode(at, m)]
 
 

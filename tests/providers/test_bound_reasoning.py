@@ -19,7 +19,6 @@ from respool.facts import Facts
 from respool.markers import reference
 from respool.policy import Policy
 from respool.providers.bound_reasoning import (
-    BINDING_RULES,
     Binding,
     binding_of,
     can_change_at,
@@ -30,6 +29,7 @@ from respool.providers.bound_reasoning import (
     reasoning_value,
     running_turn_start,
 )
+from respool.providers.registry import PROVIDERS
 from respool.transcript import (
     Part,
     PartKind,
@@ -166,7 +166,12 @@ def test_bound_and_lost_are_two_things(binding: Binding, bound: bool, loses: boo
 
 
 def test_what_signs_for_the_prefix_goes_oldest_first() -> None:
-    assert all(row.binding.oldest_first for row in BINDING_RULES if row.binding.is_prefix_signed)
+    assert all(
+        row.binding.oldest_first
+        for one in PROVIDERS.values()
+        for row in one.binding_rules
+        if row.binding.is_prefix_signed
+    )
 
 
 def test_a_switch_of_another_format_switches_nothing() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 import respool
 from respool.policy import Policy
+from respool.providers.registry import PROVIDERS
 from respool.providers.text_styles import STYLES as HOW
 from respool.providers.text_styles import RenderedCall, RenderedResult, fence_text
-from respool.providers.tool_definitions import DEFINITION_FIELDS
 from tests.judges import judge
 from tests.support.formats import FIELD, FORMATS, PIXEL, Exchange, request
 
@@ -598,7 +598,9 @@ def _shown(message: dict[str, Any]) -> str:
 def test_the_page_names_every_style_and_every_field_that_goes() -> None:
     words = set(re.findall(r"`([^`\n]+)`", PAGE))
     assert {*HOW, "calls"} <= words
-    fields = {name for names in DEFINITION_FIELDS.values() for name in names} - {"tool_config"}
+    fields = {name for one in PROVIDERS.values() for name in one.definition_fields} - {
+        "tool_config"
+    }
     assert fields <= words
 
 

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 import respool
 from respool.compaction.memo import Memo
 from respool.policy import Policy
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.providers.text_styles import fence_text
-from respool.providers.tool_definitions import DEFINITION_FIELDS
 from respool.tokens import counter_for, part_tokens
 from tests.judges import JUDGES
 from tests.laws import laws
@@ -81,7 +80,7 @@ def test_what_comes_out_is_plain_valid_and_alternates(format: str, style: str) -
                 continue
             seen += 1
             assert_alternates(format, out)
-            for name in request.keys() - {HISTORY[format], *DEFINITION_FIELDS[format]}:  # type: ignore[index]
+            for name in request.keys() - {HISTORY[format], *PROVIDERS[format].definition_fields}:
                 assert out[name] is request[name]
             offered = style != "text-only" and "tools" in request
             assert ("tools" in out) == offered
@@ -167,7 +166,7 @@ def test_the_figures_are_those_of_what_goes_out(format: str, style: str) -> None
         if report.untouched or report.repairs:
             return
         counter = counter_for(format, request.get("model"))
-        head = CODECS[format].decode_head(out.request)  # type: ignore[index]
+        head = PROVIDERS[format].codec.decode_head(out.request)  # type: ignore[index]
         after = sum(part_tokens(p, counter) for p in [*head, *parts_of(format, out.request)])
         assert report.tokens_after == after
         saved = report.tokens_before + report.tokens_rendered - report.tokens_after

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from respool.pricing import CacheTerms
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.replay.prompt_cache import HOUR, CharacterMeasure
 from respool.replay.recording import BillingConditions, Recording
 from respool.sessions.session import RecordedRequest, RecordedSession
@@ -17,7 +17,7 @@ PREFIX = CacheTerms(cache="prefix", read=0.1, write=1.0, lifetime=600)
 
 def cuts_in(format: Any, messages: Sequence[Any]) -> list[int]:
     """Where requests were sent: before each run of what the model made, and at the end."""
-    made = [CODECS[format].is_model_made(message) for message in messages]
+    made = [PROVIDERS[format].codec.is_model_made(message) for message in messages]
     starts = [at for at in range(1, len(made)) if made[at] and not made[at - 1]]
     return [*starts, len(messages)] if messages and not made[-1] else starts
 

@@ -88,7 +88,7 @@ def test_the_screen_says_it_in_a_sentence(capsys: pytest.CaptureFixture[str]) ->
     show_replay(replace(replay, loops=found))
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "Agents went round in 2 circles in 1 session: 8 calls brought nothing new, 2,400 tokens, "
+        "Agents ran 2 loops in 1 session: 8 calls brought nothing new, 2,400 tokens, "
         "2.00 % of the bill. The detector would have spoken after 3.0 of 5.0 calls on average."
     ) in said
 

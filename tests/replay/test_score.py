@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import respool
 from respool.errors import PolicyError
 from respool.pricing import CacheTerms
-from respool.providers.registry import CODECS, check_request
+from respool.providers.registry import PROVIDERS, check_request
 from respool.replay.cost_breakdown import break_down_cost
 from respool.replay.policies import ProjectionSender, sender_factory
 from respool.replay.prompt_cache import CharacterMeasure
@@ -147,13 +147,13 @@ def test_the_replay_sends_what_compact_would(format: Any, data: Any) -> None:
     recording = recording_of(format, messages, lifetime=0)
     sender = ProjectionSender(recording, policy)
     for number in range(len(recording.cuts)):
-        request = {"model": None, CODECS[format].history_field: recording.request(number)}
+        request = {"model": None, PROVIDERS[format].codec.history_field: recording.request(number)}
         try:
             want = respool.compact(request, format=format, policy=policy)
         except respool.RespoolError:
             return
         if want.report.untouched is None:
-            assert list(sender.send(number)) == want.request[CODECS[format].history_field]
+            assert list(sender.send(number)) == want.request[PROVIDERS[format].codec.history_field]
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_model_without_a_listed_price_has_none_of_another() -> None:
 
 def _history(format: Any) -> Any:
     return lambda request: (
-        request.get(CODECS[format].history_field) if isinstance(request, dict) else None
+        request.get(PROVIDERS[format].codec.history_field) if isinstance(request, dict) else None
     )
 
 
@@ -248,7 +248,7 @@ def test_a_request_is_judged_as_check_judges_it(format: Any, data: Any) -> None:
     if not isinstance(messages, list) or not all(isinstance(one, dict) for one in messages):
         return
     recording = recording_of(format, messages)
-    judge = ValidityChecker(CODECS[format])
+    judge = ValidityChecker(PROVIDERS[format].codec)
     rows = [recording.row(message) for message in messages]
     cut = data.draw(st.integers(0, len(rows)))
     for sent, kept in (
@@ -259,7 +259,7 @@ def test_a_request_is_judged_as_check_judges_it(format: Any, data: Any) -> None:
     ):
         if not sent:
             continue
-        found = check_request(CODECS[format], [row.message for row in sent], None)
+        found = check_request(PROVIDERS[format].codec, [row.message for row in sent], None)
         errors = [one for one in found if one.severity == "error"]
         verdict = judge.first_problem(sent, kept)
         assert (verdict is None) == (not errors)
@@ -268,7 +268,7 @@ def test_a_request_is_judged_as_check_judges_it(format: Any, data: Any) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_spending_adds_up_to_the_bill(format: Any) -> None:
     request = long_session(format, 30, 400, seed=3, model=None)
-    recording = recording_of(format, request[CODECS[format].history_field], head=500)
+    recording = recording_of(format, request[PROVIDERS[format].codec.history_field], head=500)
     spent, none = break_down_cost(recording), run("none", recording)
     assert sum(share.tokens for share in spent.kinds) == none.bill.tokens
     assert sum(share.cost for share in spent.kinds) == pytest.approx(none.bill.cost, rel=1e-6)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from respool.cli import main
-from respool.providers.registry import CODECS
+from respool.providers.registry import PROVIDERS
 from respool.replay.policies import DEFAULT_POLICIES
 from respool.replay.result import (
     Calibration,
@@ -42,7 +42,7 @@ def played(session: RecordedSession) -> SessionResult:
 
 def long(format: Any, exchanges: int = 6, model: str | None = None) -> RecordedSession:
     return session_of(
-        format, long_session(format, exchanges)[CODECS[format].history_field], model=model
+        format, long_session(format, exchanges)[PROVIDERS[format].codec.history_field], model=model
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from respool.providers.registry import CODECS, check_request
+from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import inspect_log, opencode, openhands, transcript_file
 from respool.sessions.readers import READERS, find_transcripts, read_file, transcripts_below
 from respool.sessions.session import RecordedSession, Skipped, Usage
@@ -337,7 +337,7 @@ class TestOpenHands:
         assert [sent.cut for sent in session.requests] == [2, 5, 7]
         first = session.requests[0]
         assert (first.usage, first.model) == (Usage(10, 60, 30, 0, 7), "gpt-x")
-        codec = CODECS[session.format]
+        codec = PROVIDERS[session.format].codec
         found = check_request(codec, session.messages[: session.requests[-1].cut], None)
         assert [problem for problem in found if problem.severity == "error"] == []
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respool.providers.registry import CODECS, check_request
+from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import trajectory
 from respool.sessions.readers import READERS, read_file, transcripts_below
 from respool.sessions.session import RecordedRequest, RecordedSession, Skipped, Usage
@@ -85,7 +85,7 @@ def test_a_conversation_in_any_format(
     assert (session.agent, session.id, session.format) == ("trajectory", "run", format)
     assert session.messages == history
     assert [sent.cut for sent in session.requests] == cuts
-    codec = CODECS[session.format]
+    codec = PROVIDERS[session.format].codec
     for sent in session.requests:
         found = check_request(codec, session.messages[: sent.cut], None)
         assert [problem for problem in found if problem.severity == "error"] == []

@@ -25,37 +25,35 @@ from .settings_files import (
     read_toml,
 )
 
-_CODEX_BASE_URL_KEY: Final = "openai_base_url"  # the setting of Codex's own provider
-_CODEX_SYSTEM_CONFIG: Final = Path("/etc/codex/config.toml")  # for all users of a machine
-CODEX_LEGACY_VARIABLE: Final = (
-    "OPENAI_BASE_URL"  # by which older versions go, and newer ones do not
-)
+_CODEX_BASE_URL_KEY: Final = "openai_base_url"  # setting of Codex's built-in provider
+_CODEX_SYSTEM_CONFIG: Final = Path("/etc/codex/config.toml")  # system-wide config
+CODEX_LEGACY_VARIABLE: Final = "OPENAI_BASE_URL"  # read by older versions only
 CHATGPT_URL: Final = (
-    "https://chatgpt.com/backend-api/codex"  # where Codex goes with ChatGPT's login
+    "https://chatgpt.com/backend-api/codex"  # Codex's upstream with a ChatGPT login
 )
 
 
 class AgentProvider(Struct, frozen=True):
-    """A provider as an agent knows it."""
+    """Provider as configured in an agent."""
 
-    id: str  # for Codex, the setting that holds its base URL
+    id: str  # Codex: the setting that holds its base URL
     upstream: Name
-    url: str = ""  # where it is; empty: where the API's maker has it
-    has_version: bool = True  # its base URL has the API's version in it
-    is_located: bool = True  # where it is, is known
+    url: str = ""  # base URL; empty: the maker's own
+    has_version: bool = True  # the base URL includes the API version
+    is_located: bool = True  # the base URL is known
 
 
 # Codex
 
 
 def codex_provider(environ: Mapping[str, str], arguments: Sequence[str]) -> AgentProvider:
-    """The provider that Codex will use."""
+    """Find the provider that Codex will use."""
     home = config_folder(environ, "CODEX_HOME", ".codex")
     settings = merge_settings([read_toml(_CODEX_SYSTEM_CONFIG), read_toml(home / "config.toml")])
     profile = flag_value(arguments, "--profile", "-p")
     older = as_object(get_nested(settings, "profiles", profile or as_text(settings.get("profile"))))
     settings = merge_settings([settings, older])
-    if profile:  # a file of its own; a table in versions before
+    if profile:  # a file of its own; a table in older versions
         settings = merge_settings([settings, read_toml(home / f"{profile}.config.toml")])
     options = _config_overrides(arguments)
     name = options.get("model_provider") or as_text(settings.get("model_provider")) or "openai"
@@ -73,7 +71,7 @@ def codex_provider(environ: Mapping[str, str], arguments: Sequence[str]) -> Agen
 
 
 def _config_overrides(arguments: Sequence[str]) -> dict[str, str]:
-    """What is set with -c on a command line, as far as it is text."""
+    """String settings given with -c on a command line."""
     found: dict[str, str] = {}
     for flag, word in pairwise(arguments):
         key, equals, value = word.partition("=")
@@ -83,7 +81,7 @@ def _config_overrides(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _has_chatgpt_login(home: Path, environ: Mapping[str, str]) -> bool:
-    """Whether Codex is logged in with ChatGPT, and not with a key."""
+    """Report whether Codex uses a ChatGPT login instead of a key."""
     if environ.get("CODEX_API_KEY"):
         return False
     login = read_object(home / "auth.json")
@@ -91,7 +89,7 @@ def _has_chatgpt_login(home: Path, environ: Mapping[str, str]) -> bool:
 
 
 def _has_hidden_login(home: Path, environ: Mapping[str, str], settings: Mapping[str, Any]) -> bool:
-    """Whether Codex may be logged in where nobody else can look: with ChatGPT, or with a key."""
+    """Report whether Codex may keep a login in the system's keyring."""
     kept = as_text(settings.get("cli_auth_credentials_store"))
     in_file = is_present(home / "auth.json") or bool(environ.get("CODEX_API_KEY"))
     return kept in ("keyring", "auto") and not in_file
@@ -120,7 +118,7 @@ def opencode_providers(
     arguments: Sequence[str],
     content: Mapping[str, Any],
 ) -> list[AgentProvider]:
-    """The providers that opencode knows, the one of the model in use first."""
+    """Providers of opencode, that of the current model first."""
     texts = [
         _expand_variables(read_text(path), environ)
         for path in _opencode_files(environ, working_dir)
@@ -134,12 +132,12 @@ def opencode_providers(
 
 
 def _expand_variables(text: str, environ: Mapping[str, str]) -> str:
-    """A settings file of opencode's with what it names of the environment."""
+    """Expand `{env:…}` in opencode's settings."""
     return _OPENCODE_ENV.sub(lambda found: environ.get(found[1], ""), text)
 
 
 def _opencode_files(environ: Mapping[str, str], working_dir: Path) -> Iterator[Path]:
-    """Its settings, each over those before it: the user's, the project's, then `.opencode`."""
+    """Settings files in order of precedence: user, project, `.opencode`."""
     names = ("opencode.json", "opencode.jsonc")
     folder = config_folder(environ, "XDG_CONFIG_HOME", ".config") / "opencode"
     yield from (folder / name for name in ("config.json", *names))
@@ -154,7 +152,7 @@ def _opencode_files(environ: Mapping[str, str], working_dir: Path) -> Iterator[P
 
 
 def _opencode_project(environ: Mapping[str, str], working_dir: Path) -> list[Path]:
-    """The folders of a project, from here to its root; none where they are not to be read."""
+    """Folders from here to the project's root; none if project settings are disabled."""
     if environ.get("OPENCODE_DISABLE_PROJECT_CONFIG", "").lower() in ("1", "true"):
         return []
     above = [working_dir, *working_dir.parents]
@@ -163,7 +161,7 @@ def _opencode_project(environ: Mapping[str, str], working_dir: Path) -> list[Pat
 
 
 def opencode_remote_config(environ: Mapping[str, str]) -> str:
-    """From where opencode fetches settings that nobody can know here; empty: from nowhere."""
+    """Remote configuration of opencode, which cannot be read here; empty: none."""
     path = config_folder(environ, "XDG_DATA_HOME", str(Path(".local", "share"))) / "opencode"
     login = parse_object(environ.get("OPENCODE_AUTH_CONTENT", "")) or read_object(
         path / "auth.json"
@@ -172,7 +170,7 @@ def opencode_remote_config(environ: Mapping[str, str]) -> str:
 
 
 def _opencode_provider(id: str, about: Any, environ: Mapping[str, str]) -> AgentProvider | None:
-    """A provider that can be served; None: its address is not known, or respool is not for it."""
+    """Supported provider; None if its base URL is unknown or its API is not supported."""
     package = as_text(get_nested(about, "npm"))
     upstream = _OPENCODE_BY_PACKAGE.get(package) or _OPENCODE_BUILTIN.get(id)
     url = as_text(get_nested(about, "options", "baseURL"))
@@ -198,7 +196,7 @@ _PI_BUILTIN: Final = {
 
 
 def pi_providers(environ: Mapping[str, str], arguments: Sequence[str]) -> list[AgentProvider]:
-    """The providers that pi knows, the one in use first."""
+    """Providers of pi, the current one first."""
     folder = config_folder(environ, "PI_CODING_AGENT_DIR", str(Path(".pi") / "agent"))
     known: dict[str, AgentProvider] = {}
     for id, about in as_object(read_object(folder / "models.json").get("providers")).items():
@@ -220,7 +218,7 @@ def pi_providers(environ: Mapping[str, str], arguments: Sequence[str]) -> list[A
 
 
 def has_gemini_key(environ: Mapping[str, str]) -> bool:
-    """Whether Gemini CLI was told to use an API key, which it may keep where nobody can look."""
+    """Report whether Gemini CLI uses an API key, which may be in the keyring."""
     settings = read_object(
         config_folder(environ, "GEMINI_CLI_HOME", "") / ".gemini" / "settings.json"
     )
@@ -228,7 +226,7 @@ def has_gemini_key(environ: Mapping[str, str]) -> bool:
     return chosen in ("gemini-api-key", "gateway")
 
 
-# What they share
+# Shared helpers
 
 
 def _in_use_first(known: Mapping[str, AgentProvider], used: str) -> list[AgentProvider]:
@@ -236,7 +234,7 @@ def _in_use_first(known: Mapping[str, AgentProvider], used: str) -> list[AgentPr
 
 
 def flag_value(arguments: Sequence[str], *flags: str) -> str:
-    """The word behind one of these flags."""
+    """Value of the first of these flags."""
     for flag, word in pairwise([*arguments, ""]):
         name, equals, value = flag.partition("=")
         if name in flags:

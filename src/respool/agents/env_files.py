@@ -1,7 +1,7 @@
 """Variables in the `.env` and settings files that agents read beside the environment.
 
-Most agents let the environment hold before such a file. So a base URL of respool's own in the
-environment would take the key of a file to another host than the one that the file names for it.
+In most agents the environment overrides such a file. A base URL set in the environment would
+therefore send the file's key to a host other than the one the file names.
 """
 
 from __future__ import annotations
@@ -29,29 +29,27 @@ _LINE: Final = re.compile(
     r"""(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^#\r\n]*?))[ \t]*(?:\#[^\r\n]*)?\r?$""",
     re.MULTILINE,
 )
-_LARGEST: Final = 1_000_000  # bytes; a larger file may say anything
+_LARGEST: Final = 1_000_000  # bytes; a larger file is not read
 
 
 class FileVariable(Struct, frozen=True):
-    """What a file says that a variable is."""
+    """Variable defined in a file."""
 
     value: str
     file: Path
-    is_trusted: (
-        bool  # a URL in one of the user's files; else whether the agent goes by it is not known
-    )
+    is_trusted: bool  # a URL in the user's own file; otherwise the agent may ignore it
 
 
 Lookup = Callable[[str], FileVariable | None]
 
 
 def no_lookup(_name: str) -> FileVariable | None:
-    """The agent reads no such file."""
+    """Lookup for agents that read no such file."""
     return None
 
 
 def dotenv_lookup(working_dir: Path) -> Lookup:
-    """For commands that are not known: many read a `.env` of their folder, or of one above."""
+    """Lookup for unknown commands: many read a `.env` of the working folder or a parent."""
     above = (
         one / name for one in (working_dir, *working_dir.parents) for name in (".env.local", ".env")
     )
@@ -64,13 +62,13 @@ def dotenv_lookup(working_dir: Path) -> Lookup:
 
 
 def gemini_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:
-    """The one `.env` that Gemini CLI reads."""
+    """Lookup in the `.env` that Gemini CLI reads."""
     home = config_folder(environ, "GEMINI_CLI_HOME", "")
     return _nearest(home, home / ".gemini", working_dir)
 
 
 def mini_lookup(environ: Mapping[str, str]) -> Lookup:
-    """The `.env` of mini-swe-agent's own."""
+    """Lookup in mini-swe-agent's `.env`."""
     mac = sys.platform == "darwin"
     usual = Path("Library", "Application Support") if mac else Path(".config")
     base = config_folder(environ, "" if mac else "XDG_CONFIG_HOME", str(usual)) / "mini-swe-agent"
@@ -79,7 +77,7 @@ def mini_lookup(environ: Mapping[str, str]) -> Lookup:
 
 
 def qwen_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:
-    """The one `.env` that Qwen Code reads, then its settings."""
+    """Lookup in the `.env` that Qwen Code reads, then in its settings."""
     folder = config_folder(environ, "QWEN_HOME", ".qwen")
     in_file = _nearest(config_folder(environ, "", ""), folder, working_dir)
     settings = [one / "settings.json" for one in (working_dir / ".qwen", folder)]
@@ -92,7 +90,7 @@ def qwen_lookup(environ: Mapping[str, str], working_dir: Path) -> Lookup:
 
 
 def _in_settings(name: str, held: list[tuple[Path, bool, dict[str, Any]]]) -> FileVariable | None:
-    """What Qwen Code's settings say: as a variable, else as the base URL itself."""
+    """Value in Qwen Code's settings: a variable, or the base URL."""
     for keys in (("env", name), ("security", "auth", "baseUrl")):
         for path, own, settings in held:
             value = as_text(get_nested(settings, *keys))
@@ -102,7 +100,7 @@ def _in_settings(name: str, held: list[tuple[Path, bool, dict[str, Any]]]) -> Fi
 
 
 def _nearest(home: Path, folder: Path, here: Path) -> Lookup:
-    """The first `.env` from a folder upwards; else one of the user's home."""
+    """Nearest `.env` from a folder upwards; otherwise that of the home folder."""
     own = (folder / ".env", home / ".env")
     places = [
         place
@@ -128,9 +126,9 @@ def _in(file: Path | None, *, own: bool) -> Lookup:
 
 
 def _variables(file: Path) -> dict[str, tuple[str, bool]] | None:
-    """The variables of a file, and whether all who read such files would find them.
+    """Variables of a file, and whether every dotenv reader finds the same ones.
 
-    There are none where it cannot be read; None: it is too large to be looked at.
+    An unreadable file has none; None: the file is too large.
     """
     try:
         if file.stat().st_size > _LARGEST:

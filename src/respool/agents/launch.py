@@ -34,7 +34,7 @@ from .env_files import (
 )
 from .settings_files import as_object, parse_object
 
-# What base URLs look like that have the version in them.
+# Base URLs that include the API version.
 _VERSION_PATHS: Final[dict[Name, str]] = {"gemini": "/v1beta"}
 _LAUNCHERS: Final = frozenset({"npx", "bunx", "pnpx", "uvx"})
 _PI_COMMANDS: Final = frozenset({"install", "remove", "uninstall", "update", "list", "config"})
@@ -42,7 +42,7 @@ _EXECUTABLE_SUFFIXES: Final = (".exe", ".cmd", ".bat", ".ps1", ".js", ".mjs")
 
 
 class BaseUrlVariable(Struct, frozen=True):
-    """A variable that holds a base URL: for which upstream, and whether with the version."""
+    """Variable that holds a base URL: its upstream, and whether it includes the version."""
 
     upstream: Name
     has_version: bool
@@ -55,8 +55,8 @@ BASE_URL_VARIABLES: Final[dict[str, BaseUrlVariable]] = {
     "OPENAI_API_BASE": BaseUrlVariable("openai", has_version=True),
     "GOOGLE_GEMINI_BASE_URL": BaseUrlVariable("gemini", has_version=False),
 }
-_AIDER_VARIABLE: Final = "AIDER_OPENAI_API_BASE"  # what it puts into OPENAI_API_BASE
-_AIDER_FLAG: Final = "--openai-api-base"  # and what it would rather put there
+_AIDER_VARIABLE: Final = "AIDER_OPENAI_API_BASE"  # copied into OPENAI_API_BASE
+_AIDER_FLAG: Final = "--openai-api-base"  # preferred over it
 _ALL_VARIABLES: Final = {
     **BASE_URL_VARIABLES,
     _AIDER_VARIABLE: BASE_URL_VARIABLES["OPENAI_API_BASE"],
@@ -64,24 +64,24 @@ _ALL_VARIABLES: Final = {
 
 
 class LaunchContext(Struct, frozen=True):
-    """Where a command is started, and where its requests are to go."""
+    """Context of a launch: command, environment, folders, proxy."""
 
-    proxy_url: str  # of the proxy
+    proxy_url: str  # the proxy's
     environ: Mapping[str, str]  # the environment
-    arguments: tuple[str, ...]  # behind the command's name
-    scratch_dir: Path  # for files of respool's own, gone when the command has ended
-    working_dir: Path  # the working folder
+    arguments: tuple[str, ...]  # after the command's name
+    scratch_dir: Path  # temporary files, removed when the command ends
+    working_dir: Path  # working folder
 
 
 class LaunchSetup(Struct, frozen=True, kw_only=True):
-    """What a command is started with so that its requests come to the proxy."""
+    """Environment and arguments that route a command's requests through the proxy."""
 
-    agent: str | None  # the agent's name; None: it is not known
+    agent: str | None  # the agent's name; None: unknown
     environment: dict[str, str] = {}
-    arguments: tuple[str, ...] = ()  # behind the command's name, the user's own among them
-    upstreams: dict[Name, Upstream] = {}  # where requests went before
-    applied: tuple[str, ...] = ()  # what was set
-    note: str = ""  # why it cannot be pointed at the proxy, or what else to know
+    arguments: tuple[str, ...] = ()  # after the command's name, including the user's
+    upstreams: dict[Name, Upstream] = {}  # upstreams configured before
+    applied: tuple[str, ...] = ()  # settings applied
+    note: str = ""  # why the proxy cannot be used, or another hint
 
 
 def plan_launch(
@@ -91,7 +91,7 @@ def plan_launch(
     scratch_dir: Path,
     working_dir: Path,
 ) -> tuple[tuple[str, ...], LaunchSetup]:
-    """A command as it is to be started, and what is set for it."""
+    """Plan the launch of a command: its arguments and its setup."""
     at, known = _identify_agent(command)
     place = LaunchContext(proxy_url, environ, tuple(command[at + 1 :]), scratch_dir, working_dir)
     setup = _set_up_unknown(place) if known is None else _AGENTS[known](place)
@@ -99,7 +99,7 @@ def plan_launch(
 
 
 def _identify_agent(command: Sequence[str]) -> tuple[int, str | None]:
-    """Which word names the agent, and the agent it names."""
+    """Find the agent in a command: its position and its name."""
     name = _command_name(command[0])
     if name not in _LAUNCHERS:
         return 0, _COMMANDS.get(name)
@@ -118,21 +118,21 @@ def _command_name(word: str) -> str:
 
 
 def proxy_base_url(url: str, upstream: Name, *, has_version: bool) -> str:
-    """The base URL of a proxy as a client wants it: with the API's version, or without."""
+    """Base URL of a proxy, with or without the API version."""
     return f"{url}{_VERSION_PATHS.get(upstream, '/v1')}" if has_version else url
 
 
 class VariableGroup(Struct, frozen=True):
-    """Variables that hold the same, the one that is believed first at the front."""
+    """Variables with the same meaning, in order of precedence."""
 
     names: tuple[str, ...]
-    default: tuple[str, ...]  # what is set where nobody has named one
+    default: tuple[str, ...]  # set where none is defined
 
 
 _ANTHROPIC_GROUP: Final = VariableGroup(("ANTHROPIC_BASE_URL",), ("ANTHROPIC_BASE_URL",))
 _OPENAI_GROUP: Final = VariableGroup(("OPENAI_BASE_URL",), ("OPENAI_BASE_URL",))
 _GEMINI_GROUP: Final = VariableGroup(("GOOGLE_GEMINI_BASE_URL",), ("GOOGLE_GEMINI_BASE_URL",))
-# Of LiteLLM's, the one is set that gives way to whatever else its user has said, in some file.
+# Of LiteLLM's variables, the one with the lowest precedence is set, so that files win.
 _LITELLM_GROUPS: Final = (
     VariableGroup(("OPENAI_BASE_URL", "OPENAI_API_BASE"), ("OPENAI_API_BASE",)),
     VariableGroup(("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"), ("ANTHROPIC_BASE_URL",)),
@@ -156,10 +156,10 @@ def _set_up_variables(
     note: str = "",
     lookup: Lookup = no_lookup,
 ) -> LaunchSetup:
-    """Variables set to the proxy; what they were set to is where requests go on to.
+    """Set variables to the proxy; their former values become the upstreams.
 
-    No key may go where its user did not send it. So of several only those are set that named the
-    same place before, and none that a file of the folder names: the agent may trust that, or not.
+    No key may reach a host its user did not choose. So several variables are set only if they
+    named the same host before, and none that a file in the folder defines.
     """
     environment: dict[str, str] = {}
     upstreams: dict[Name, Upstream] = {}
@@ -190,7 +190,7 @@ def _set_up_variables(
 def _current_values(
     context: LaunchContext, group: VariableGroup, lookup: Lookup
 ) -> dict[str, str] | FileVariable:
-    """The variables of a group that say where requests go, and where; or what keeps respool out."""
+    """Current values of a group's variables; or the reason why they cannot be replaced."""
     found: dict[str, str] = {}
     for name in group.names:
         value = context.environ.get(name, "").strip()
@@ -219,7 +219,7 @@ def _set_up_claude_code(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_gemini_cli(context: LaunchContext) -> LaunchSetup:
-    """With a key only: without one, a base URL would keep it from the login that it has."""
+    """Set up Gemini CLI with a key only: a base URL would disable its login."""
     find = gemini_lookup(context.environ, context.working_dir)
     keys = ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
     has_key = any(context.environ.get(key) or find(key) for key in keys)
@@ -239,7 +239,7 @@ def _set_up_qwen(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_aider(context: LaunchContext) -> LaunchSetup:
-    """By LiteLLM's variables, and what aider has in place of one: a variable, or an option."""
+    """Set up aider by LiteLLM's variables and aider's own variable or option."""
     said = flag_value(context.arguments, _AIDER_FLAG)
     world = {**context.environ, _AIDER_VARIABLE: said} if said else context.environ
     setup = _set_up_variables(replace(context, environ=world), "aider", _AIDER_GROUPS)
@@ -253,7 +253,7 @@ def _set_up_aider(context: LaunchContext) -> LaunchSetup:
 
 
 def _replace_flag_value(arguments: tuple[str, ...], flag: str, url: str) -> tuple[str, ...]:
-    """The words, with another URL behind a flag."""
+    """Replace the URL after a flag."""
     joined = f"{flag}="
     return tuple(
         url if before == flag else joined + url if word.startswith(joined) else word
@@ -268,7 +268,7 @@ def _set_up_mini(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_copilot(context: LaunchContext) -> LaunchSetup:
-    """Only with a provider of the user's own: GitHub's service cannot be reached otherwise."""
+    """Set up Copilot with a user's own provider only: GitHub's service has no base URL setting."""
     name = "COPILOT_PROVIDER_BASE_URL"
     before = context.environ.get(name, "").strip()
     kind = context.environ.get("COPILOT_PROVIDER_TYPE", "openai").strip() or "openai"
@@ -288,7 +288,7 @@ def _set_up_copilot(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_codex(context: LaunchContext) -> LaunchSetup:
-    """By its own option -c: the base URL of the provider that it is told to use."""
+    """Set up Codex by its option -c: the base URL of the provider in use."""
     provider = codex_provider(context.environ, context.arguments)
     if not provider.is_located:
         note = f"where its requests go, {provider.id} does not say"
@@ -313,12 +313,12 @@ def _set_up_codex(context: LaunchContext) -> LaunchSetup:
 
 
 def _replace_setting(arguments: tuple[str, ...], key: str, setting: str) -> tuple[str, ...]:
-    """The words, with what they say of this key put right: a later -c holds before an earlier."""
+    """Replace a setting in the arguments; a later -c overrides an earlier one."""
     return tuple(setting if word.partition("=")[0].strip() == key else word for word in arguments)
 
 
 def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
-    """By a variable that is merged over all of its files."""
+    """Set up opencode by a variable that it merges over its files."""
     known = context.environ.get("OPENCODE_CONFIG_CONTENT", "")
     content = parse_object(known) if known.strip() else {}
     fetched = opencode_remote_config(context.environ)
@@ -349,7 +349,7 @@ def _set_up_opencode(context: LaunchContext) -> LaunchSetup:
 
 
 def _set_up_pi(context: LaunchContext) -> LaunchSetup:
-    """By an extension of respool's own, given with pi's option -e."""
+    """Set up pi by an extension given with its option -e."""
     if context.arguments[:1] and context.arguments[0] in _PI_COMMANDS:
         return LaunchSetup(agent="pi", arguments=context.arguments)
     taken, upstreams = _servable_providers(pi_providers(context.environ, context.arguments))
@@ -373,7 +373,7 @@ def _set_up_pi(context: LaunchContext) -> LaunchSetup:
 def _servable_providers(
     providers: Sequence[AgentProvider],
 ) -> tuple[list[AgentProvider], dict[Name, Upstream]]:
-    """The providers that can be served together: one place for each format, the first wins."""
+    """Providers that one proxy can serve: one upstream per format, the first wins."""
     taken: list[AgentProvider] = []
     upstreams: dict[Name, Upstream] = {}
     held: dict[Name, str] = {}

@@ -9,25 +9,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-# What has no end goes on to that of the text: so each is looked at once, whatever a file holds.
+# An unterminated string or comment runs to the end, so the scan stays linear.
 _STRING: Final = r'"(?:[^"\\]|\\.?)*(?:"|\Z)'
 _COMMENTS: Final = re.compile(rf"({_STRING})|//[^\r\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
 
 
 def config_folder(environ: Mapping[str, str], variable: str, below: str) -> Path:
-    """The folder that a variable names; else the one of this name in the user's home."""
+    """Folder named by a variable; otherwise the default in the home folder."""
     named = environ.get(variable)
     return Path(named) if named else Path(environ.get("HOME") or Path.home()) / below
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A file's object; nothing where it is not there, or is none."""
+    """Read a JSON object from a file; empty if missing or invalid."""
     return parse_object(read_text(path)) or {}
 
 
 def is_present(path: Path) -> bool:
-    """Whether there is something; what cannot be looked at is not."""
+    """Report whether a path exists and can be read."""
     try:
         path.stat()
     except OSError:
@@ -36,9 +36,9 @@ def is_present(path: Path) -> bool:
 
 
 def read_text(path: Path) -> str:
-    """What a file says, as agents read it: a byte that is wrong harms that character alone.
+    """Read a text file with replacement characters for invalid bytes.
 
-    Nothing where it cannot be read.
+    Empty if it cannot be read.
     """
     try:
         return path.read_text(encoding="utf-8-sig", errors="replace")
@@ -47,7 +47,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is, comments and last commas aside; None: it is none."""
+    """Parse a JSON object with comments and trailing commas; None: not an object."""
     try:
         found: Any = json.loads(_plain(text))
     except (ValueError, RecursionError):
@@ -56,14 +56,14 @@ def parse_object(text: str) -> dict[str, Any] | None:
 
 
 def _plain(text: str) -> str:
-    """JSON without what JSON does not know."""
+    """Replace a comment or a trailing comma by nothing."""
     for pattern in (_COMMENTS, _LAST_COMMAS):
         text = pattern.sub(lambda found: found[1] or "", text)
     return text
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A file's table; nothing where it is not there, or is none."""
+    """Read a TOML file; empty if missing or invalid."""
     try:
         return tomllib.loads(read_text(path))
     except ValueError:
@@ -71,7 +71,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def merge_settings(settings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Settings laid over one another: the later holds, objects are merged."""
+    """Merge settings; later ones override, objects are merged."""
     made: dict[str, Any] = {}
     for one in settings:
         for key, value in one.items():
@@ -82,22 +82,22 @@ def merge_settings(settings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def get_nested(value: Any, *keys: str) -> Any:
-    """What stands in an object under these keys, one below the other; None where nothing does."""
+    """Value under a path of keys; None if missing."""
     for key in keys:
         value = as_object(value).get(key)
     return value
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """A value where it is an object; else an empty one."""
+    """Value if it is an object; otherwise an empty one."""
     return cast(dict[str, Any], value) if isinstance(value, dict) else {}
 
 
 def as_text(value: Any) -> str:
-    """A value where it is a text; else an empty one."""
+    """Value if it is a string; otherwise an empty one."""
     return value.strip() if isinstance(value, str) else ""
 
 
 def is_http_url(url: str) -> bool:
-    """Whether a URL is one, and no name for something that the agent alone can look up."""
+    """Report whether a text is an http(s) URL, not a placeholder that only the agent resolves."""
     return url.startswith(("https://", "http://")) and "{" not in url

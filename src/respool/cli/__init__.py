@@ -25,7 +25,7 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
     """Print the installed version and end."""
     if not wanted or context.resilient_parsing:
         return
-    from importlib.metadata import PackageNotFoundError, version  # late: few commands need it
+    from importlib.metadata import PackageNotFoundError, version  # lazily: few commands need it
 
     try:
         click.echo(f"respool {version('respool')}")
@@ -46,11 +46,11 @@ def _print_version(context: click.Context, _option: click.Parameter, wanted: boo
 def main() -> None:
     """Keep an agent's thread while its tool history shrinks.
 
-    To begin with: respool demo shows what it does, respool replay what your past sessions cost, and
+    Start with: respool demo shows what it does, respool replay what your past sessions cost, and
     respool run -- claude runs an agent with it.
 
     FILE is a request body as it goes to the provider, or a bare list of messages, in JSON; - reads
-    it from standard input. Exit status: 0 when all is well, 1 when check found problems, 2 when
+    it from standard input. Exit status: 0 on success, 1 when check found problems, 2 when
     the input or an option cannot be used.
     """
 

@@ -29,7 +29,7 @@ EXIT_PROBLEMS_FOUND = 1  # the exit status when there are problems
 @click.option("--strict", is_flag=True, help="Let warnings count as errors.")
 @json_option
 def check(file: str, format: str | None, strict: bool, as_json: bool) -> None:
-    """Say what the provider would reject in FILE.
+    """List what the provider would reject in FILE.
 
     Exit status 1 if there is any error. Warnings, which rest on conflicting evidence, do not count
     unless --strict is given. docs/problems.md explains every rule.

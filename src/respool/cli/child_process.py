@@ -18,8 +18,10 @@ _FORWARDED_NAMES: Final = (
     "SIGUSR1",
     "SIGUSR2",
 )
-_SIGNAL_EXIT_BASE: Final = 128  # plus its number: as shells report a program that a signal ended
-_POLL_INTERVAL: Final = 1.0  # seconds after which it is looked at anyway
+_SIGNAL_EXIT_BASE: Final = (
+    128  # plus the signal's number, as shells report a program that a signal ended
+)
+_POLL_INTERVAL: Final = 1.0  # seconds between two checks for the end
 
 
 def _forwarded_signals() -> list[signal.Signals]:
@@ -28,7 +30,7 @@ def _forwarded_signals() -> list[signal.Signals]:
 
 @contextlib.contextmanager
 def hold_signals() -> Generator[None]:
-    """Hold signals back from this thread, and from all that are started in it."""
+    """Block signals in this thread and in every thread it starts."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -41,16 +43,16 @@ def hold_signals() -> Generator[None]:
 
 
 def _discard_pending() -> None:
-    """Forget signals that were held back: they were for the command, and that has ended."""
+    """Discard blocked signals: they were for the command, which has ended."""
     while pending := signal.sigpending() & {*_forwarded_signals()}:
         signal.sigwait(pending)
 
 
 def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command to its end, in the foreground; its exit status.
+    """Run a command in the foreground and return its exit status.
 
-    What a terminal sends (Ctrl-C, Ctrl-\\, a closed window) reaches the command by itself, for it
-    is in the same process group; so does Ctrl-Z. What another process sends here is passed on.
+    Signals of the terminal (Ctrl-C, Ctrl-\\, Ctrl-Z, hang-up) reach the command directly: it
+    is in the same process group. Signals from another process are forwarded.
     """
     early: list[int] = []
     handled = {
@@ -71,7 +73,7 @@ def run_in_foreground(command: Sequence[str], environment: Mapping[str, str]) ->
 
 @contextlib.contextmanager
 def _unblock_signals() -> Generator[None]:
-    """A process inherits what is held back where it is started; this one must not."""
+    """Unblock signals in the child: a process inherits its parent's signal mask."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -84,7 +86,7 @@ def _unblock_signals() -> Generator[None]:
 
 
 def _wait(process: subprocess.Popen[bytes], pending: list[int]) -> int:
-    """Wait for the end; where the system tells who sent a signal, by what it tells."""
+    """Wait for the end and forward signals by their sender, where the system reports it."""
     if not hasattr(signal, "sigtimedwait"):
         return _wait_without_sender(process, pending)
     held = [*_forwarded_signals(), signal.SIGCHLD]
@@ -100,18 +102,18 @@ def _wait(process: subprocess.Popen[bytes], pending: list[int]) -> int:
 
 
 def _send(process: subprocess.Popen[bytes], number: int) -> None:
-    """Send a signal; on Windows most cannot be sent, and the console has told all by itself."""
+    """Send a signal. Windows cannot send most of them; its console reaches every process itself."""
     with contextlib.suppress(ValueError):
         process.send_signal(number)
 
 
 def _is_from_process(siginfo: Any) -> bool:
-    """Whether a process sent it; what the terminal sends, all of the group have."""
+    """Report whether a process sent the signal; the terminal's reach the whole group."""
     return siginfo.si_pid != 0
 
 
 def _wait_without_sender(process: subprocess.Popen[bytes], pending: list[int]) -> int:
-    """The same where the sender is not told: in the foreground, it was the terminal."""
+    """Wait where the sender is unknown: in the foreground it was the terminal."""
     with _unblock_signals():
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -123,9 +125,9 @@ def _wait_without_sender(process: subprocess.Popen[bytes], pending: list[int]) -
 
 
 def _is_in_foreground() -> bool:
-    """Whether this process is one of those that a terminal sends its signals to."""
+    """Report whether this process is in the terminal's foreground group."""
     if not hasattr(os, "tcgetpgrp"):
-        return True  # Windows, where nothing but the console sends any, and to all that share it
+        return True  # Windows: only the console sends signals, to every process that shares it
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

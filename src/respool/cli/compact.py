@@ -46,8 +46,8 @@ def compact(
 ) -> None:
     """Write the projection of FILE: smaller, valid, in its own format.
 
-    The bytes are exactly those of the projection. A request that is not respool's to change is
-    written as it came, and standard error says why.
+    The output is exactly the projection. A request that respool passes through is written
+    unchanged, and standard error says why.
     """
     if [output, report_json, originals].count(STANDARD_STREAM) > 1:
         raise CommandError("Only one of the outputs can go to standard output.")
@@ -55,7 +55,7 @@ def compact(
     _refuse_duplicate_paths([file, originals, report_json])
     data = read_input(file)
     out = compact_input(file, data, format, policy)
-    # The way back is on disk before the projection that needs it.
+    # Originals are on disk before the projection that refers to them.
     if originals is not None:
         write_bytes(originals, to_json(dict(out.originals)).encode())
     if report_json is not None:
@@ -66,7 +66,7 @@ def compact(
 
 
 def _refuse_duplicate_paths(paths: Sequence[str | None]) -> None:
-    """Refuse a file that is named twice: what is written last would be all that is in it."""
+    """Refuse a file that is named twice: the last write would replace the others."""
     seen: set[Path] = set()
     for path in paths:
         if path is None or path == STANDARD_STREAM:
@@ -77,7 +77,7 @@ def _refuse_duplicate_paths(paths: Sequence[str | None]) -> None:
                 f"{display_name(path)}: This is named twice; FILE and every output are files of "
                 "their own, and only the projection may take the place of FILE."
             )
-        if real.is_file() or not real.exists():  # what goes to a device overwrites nothing
+        if real.is_file() or not real.exists():  # a device is not overwritten
             seen.add(real)
 
 
@@ -85,4 +85,4 @@ def _resolve_path(path: str) -> Path:
     try:
         return Path(path).resolve()
     except (OSError, ValueError, RuntimeError):
-        return Path(path)  # whoever opens it says what is wrong with it
+        return Path(path)  # opening it reports the error

@@ -17,23 +17,23 @@ from ..errors import RespoolError
 if TYPE_CHECKING:
     from rich.console import Console
 
-EXIT_UNUSABLE = 2  # the input or an option cannot be used
-EXIT_INTERRUPTED = 130  # as shells report a program that was interrupted
-EXIT_BROKEN_PIPE = 141  # as shells report a program whose reader went away
+EXIT_UNUSABLE = 2  # unusable input or option
+EXIT_INTERRUPTED = 130  # as shells report an interrupted program
+EXIT_BROKEN_PIPE = 141  # as shells report a broken pipe
 
 
 class CommandError(click.ClickException):
-    """A command that cannot go on; its message is one sentence for a person."""
+    """Error that ends a command; its message is one sentence for a person."""
 
     exit_code = EXIT_UNUSABLE
 
     def show(self, file: Any = None) -> None:
-        """Say what is wrong, on standard error."""
+        """Print the message on standard error."""
         click.echo(f"respool: {self.format_message()}", file=file, err=True)
 
 
 def missing_package(what: str, error: ImportError, extra: str) -> CommandError:
-    """That something needs a package which an extra installs; respool is on no registry yet."""
+    """Error for a missing optional package. respool is on no registry yet."""
     return CommandError(
         f"{what} needs {error.name}, which is not installed: "
         f"pip install '.[{extra}]' in a clone of respool's repository."
@@ -45,10 +45,10 @@ class _CommandInterrupted(CommandError):
 
 
 class CommandGroup(click.Group):
-    """Commands whose every error ends in a sentence."""
+    """Command group that turns every error into a sentence."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the chosen command."""
         _escape_unencodable()
         try:
             result = super().invoke(ctx)
@@ -72,7 +72,7 @@ class CommandGroup(click.Group):
 
 
 def _describe_os_error(error: OSError) -> str:
-    """What the system refused: a file that it names, the folder we are in, or else the output."""
+    """Describe what the system refused: a named file, the working folder, or the output."""
     if isinstance(error.filename, str | bytes):
         return f"{click.format_filename(error.filename)}: {error.strerror}."
     if isinstance(error, FileNotFoundError):
@@ -81,14 +81,14 @@ def _describe_os_error(error: OSError) -> str:
 
 
 def _escape_unencodable() -> None:
-    """Let a terminal that lacks a character show its escape, where it would raise."""
+    """Print an escape for a character that the terminal cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _detach_stdout() -> None:
-    """Point standard output at nothing, so that its last flush cannot fail again."""
+    """Redirect standard output to the null device, so that its last flush cannot fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -96,11 +96,11 @@ def _detach_stdout() -> None:
 
 
 _GAP = 3  # between two columns on a terminal
-_MIN_COLUMN_WIDTH = 8  # characters that a column needs so that its folded cells can still be read
+_MIN_COLUMN_WIDTH = 8  # min characters of a column with wrapped cells
 
 
 class Table(Struct, frozen=True):
-    """Rows under headings; columns of numbers stand at the right, whole ones are never broken."""
+    """Table with headings. Numbers are right-aligned; `whole` columns are never wrapped."""
 
     title: str
     columns: tuple[str, ...]
@@ -110,7 +110,7 @@ class Table(Struct, frozen=True):
 
 
 def show(*sections: Table | str) -> None:
-    """Print tables and lines, one blank line between them."""
+    """Print tables and lines, separated by blank lines."""
     if is_terminal():
         _show_rich(sections)
         return
@@ -118,12 +118,12 @@ def show(*sections: Table | str) -> None:
 
 
 def is_terminal() -> bool:
-    """Whether a person is looking at standard output."""
+    """Report whether standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()  # pyright: ignore[reportUnnecessaryComparison]
 
 
 def escape_unprintable(text: str) -> str:
-    """Text in which nothing can move a terminal's cursor or change its colours."""
+    """Escape characters that could move a terminal's cursor or change its colours."""
     if text.isprintable():
         return text
     return "".join(
@@ -132,9 +132,9 @@ def escape_unprintable(text: str) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """So many of something.
+    """Format a count with its noun.
 
-    >>> counted(1, "call"), counted(2_000, "call")
+    >>> pluralize(1, "call"), pluralize(2_000, "call")
     ('1 call', '2,000 calls')
     """
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -160,7 +160,7 @@ def _plain_row(table: Table, cells: Sequence[str], widths: Sequence[int]) -> str
 
 
 def _show_rich(sections: Sequence[Table | str]) -> None:
-    from rich.console import Console  # late: it takes longer to load than most commands to run
+    from rich.console import Console  # lazily: it takes longer to load than most commands to run
 
     console = Console(highlight=False)
     for number, section in enumerate(sections):
@@ -173,7 +173,7 @@ def _show_rich(sections: Sequence[Table | str]) -> None:
 
 
 def _print_table(console: Console, section: Table) -> None:
-    """Rows under headings; where these would not stand side by side, a line for each cell."""
+    """Print a table; on a narrow terminal, one line per cell."""
     from rich.text import Text
 
     console.print(Text(escape_unprintable(section.title), style="bold"))
@@ -191,7 +191,7 @@ def _stack_cells(section: Table, row: tuple[str, ...]) -> str:
 
 
 def _min_width(section: Table) -> int:
-    """The characters that a table needs in a line."""
+    """Width of a table in characters."""
     columns = zip(section.columns, *section.rows, strict=True)
     widths = [(cells[0], max(map(len, cells))) for cells in columns]
     folded = (

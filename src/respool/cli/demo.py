@@ -12,13 +12,13 @@ from msgspec import Struct
 import respool
 
 from ..markers import find_marker
-from ..providers.registry import CODECS
+from ..providers.registry import PROVIDERS
 from ..transcript import Part
 from .console import Table, show
 from .explain import explanation
 from .options import STANDARD_STREAM, write_bytes
 
-# So small, and so often considered, that an example read in a minute has something to clip.
+# Small limits, evaluated often, so that a short example shows every step.
 DEMO_POLICY = respool.Policy(
     cap_chars=2_000,
     reevaluate_tokens=100,
@@ -29,24 +29,24 @@ DEMO_POLICY = respool.Policy(
 
 _MAX_LINE_CHARS = 64  # characters of a part
 _CONTEXT_LINES = 3  # lines shown on each side of a marker
-_CODEC = CODECS["anthropic"]
+_CODEC = PROVIDERS["anthropic"].codec
 
 
 class _MessageList(Struct):
-    """The messages of a body, each as its own bytes."""
+    """Messages of a body, each as raw JSON."""
 
     messages: list[msgspec.Raw]
 
 
 def load_example() -> bytes:
-    """The example that ships with respool: a request of a coding agent, with one result lost."""
+    """Load the bundled example: a coding agent's request with one missing result."""
     return files("respool").joinpath("cli", "demo_session.json").read_bytes()
 
 
 @click.command()
 @click.option("--raw", is_flag=True, help="Print the example itself, to try other commands on.")
 def demo(raw: bool) -> None:
-    """Show what respool does, on an example that ships with it."""
+    """Show what respool does on a bundled example."""
     body = load_example()
     if raw:
         write_bytes(STANDARD_STREAM, body)
@@ -71,7 +71,7 @@ def _messages(body: bytes) -> list[msgspec.Raw]:
 
 
 def _message_table(title: str, messages: Sequence[msgspec.Raw], selected: Sequence[int]) -> Table:
-    """Some of the messages, a line for each part."""
+    """Table of messages, one line per part."""
     tools: dict[str, str] = {}
     rows: list[tuple[str, ...]] = []
     for at, message in enumerate(messages):
@@ -88,7 +88,7 @@ def _role(part: Part) -> str:
 
 
 def _one_line(part: Part, tools: dict[str, str]) -> str:
-    """What a part says, on one short line."""
+    """Text of a part on one short line."""
     name = part.name or tools.get(part.id, "")
     text = " ".join(part.text.split())
     line = f"{name}: {text}" if name else text
@@ -96,7 +96,7 @@ def _one_line(part: Part, tools: dict[str, str]) -> str:
 
 
 def _excerpts(messages: Sequence[msgspec.Raw], changed: Sequence[int]) -> Iterator[str]:
-    """The failed call's result around its marker: what a reader still sees of it."""
+    """Lines around the marker in the failed call's result."""
     for at in changed:
         for part in _CODEC.decode(at, msgspec.json.decode(messages[at])):
             if part.error and find_marker(part.text):
@@ -109,7 +109,7 @@ def _excerpts(messages: Sequence[msgspec.Raw], changed: Sequence[int]) -> Iterat
 
 
 def _verify_originals(body: bytes, out: respool.Compaction[bytes]) -> Iterator[str]:
-    """Every original, brought back and compared with what went in."""
+    """Expand every original and compare it with the input."""
     parts = [
         p for at, m in enumerate(_messages(body)) for p in _CODEC.decode(at, msgspec.json.decode(m))
     ]

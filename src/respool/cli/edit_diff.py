@@ -18,13 +18,15 @@ from ..markers import append_advice
 from ..transcript import Part
 from .console import escape_unprintable, is_terminal
 
-DiffBlock = tuple[str, int, int, int, int]  # "equal" or not, from and to in the old, in the new
-DiffLine = tuple[str, str]  # a sign (" ", "-", "+", or "@" for what is not shown), and the line
+DiffBlock = tuple[
+    str, int, int, int, int
+]  # "equal" or not; start and end in the old text; start and end in the new
+DiffLine = tuple[str, str]  # a sign (" ", "-", "+", or "@" for collapsed lines) and the line
 
 _CONTEXT_LINES = 3  # unchanged lines shown on each side of a change
-_HEAD, _TAIL = 6, 3  # lines shown of a long stretch that is taken out or put in
+_HEAD, _TAIL = 6, 3  # lines shown of a long run that was removed or added
 _MAX_LINE_CHARS = 300  # characters of a line that are shown
-_MAX_PAIRS = 100_000  # of equal lines; beyond, all between counts as new
+_MAX_PAIRS = 100_000  # max equal lines to compare; beyond, everything between counts as new
 _COLOURS = {"-": "red", "+": "green", "@": "cyan"}
 
 
@@ -32,7 +34,7 @@ class PartChange(Struct, frozen=True):
     """One edited part."""
 
     place: str
-    part: str  # which kind of part it is
+    part: str  # kind of part
     reason: str
     evidence: str
     before: str
@@ -40,12 +42,12 @@ class PartChange(Struct, frozen=True):
 
     @property
     def title(self) -> str:
-        """What was done, and where."""
+        """Edit and its place."""
         return f"{self.place}  {self.part}: {self.reason}, {self.evidence}"
 
 
 def list_changes(folded: FoldedRequest, history: str) -> Iterator[PartChange]:
-    """Every part that edits change or take out, in the order of the history."""
+    """List every part that an edit changes or removes, in order."""
     parts = folded.state.index.parts
     for edit in edits_in_force(folded.state):
         for position in sorted(touched_parts(edit, folded.state.index)):
@@ -67,14 +69,14 @@ def list_changes(folded: FoldedRequest, history: str) -> Iterator[PartChange]:
 
 
 def _text_after(edit: Edit) -> str | None:
-    """What a part says after an edit; None if it says what it said."""
+    """Text of a part after an edit; None if it is unchanged."""
     if isinstance(edit, PlaceBreakpoint):
         return None
     return edit.text if isinstance(edit, Replace) else ""
 
 
 def _pretty_print(part: Part, text: str) -> str:
-    """Arguments with a line for each; everything else as it is."""
+    """Format arguments one per line; leave other text unchanged."""
     if part.kind != "call" or not text:
         return text
     try:
@@ -84,7 +86,7 @@ def _pretty_print(part: Part, text: str) -> str:
 
 
 def show_changes(changes: Iterator[PartChange]) -> None:
-    """Print each change under its title, in colours on a terminal."""
+    """Print each change under its title, coloured on a terminal."""
     coloured = is_terminal() and not os.environ.get("NO_COLOR")
     for change in changes:
         click.echo()
@@ -97,9 +99,9 @@ def show_changes(changes: Iterator[PartChange]) -> None:
 
 
 def diff_lines(before: str, after: str) -> Iterator[DiffLine]:
-    """The lines that stay, go and come; what is long is folded, and says so.
+    """Diff of two texts by line; long runs are collapsed and counted.
 
-    >>> list(diff("a\\nb\\nc", "a\\nc"))
+    >>> list(diff_lines("a\\nb\\nc", "a\\nc"))
     [(' ', 'a'), ('-', 'b'), (' ', 'c')]
     """
     old, new = _lines(before), _lines(after)
@@ -117,7 +119,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffBlock]:
-    """Stretches of both, in order: what is equal, and what stands between."""
+    """Blocks of both texts in order: equal runs and what is between."""
     found: list[DiffBlock] = []
     first, start = 0, 0
     for here, there in (*_anchors(old, new), (len(old), len(new))):
@@ -130,20 +132,20 @@ def _blocks(old: Sequence[str], new: Sequence[str]) -> list[DiffBlock]:
 
 
 def _append_block(found: list[DiffBlock], block: DiffBlock) -> None:
-    """Add a stretch; two equal ones that touch are one."""
+    """Append a block; join adjacent equal blocks."""
     if found and found[-1][0] == block[0] == "equal":
         block = ("equal", found[-1][1], block[2], found.pop()[3], block[4])
     found.append(block)
 
 
 def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
-    """Where lines stand that both have just once, as many as are in the same order in both."""
+    """Anchors: lines that occur once in both texts, in the same order (patience diff)."""
     counts, others = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if others[line] == 1 == counts.get(line)}
     pairs = [(at, places[line]) for at, line in enumerate(old) if line in places]
-    ends: list[int] = []  # of the longest rising run of each length, where it ends in `new`
-    chosen: list[int] = []  # which pair that is
-    before: list[int] = []  # for each pair the one before it in its run
+    ends: list[int] = []  # for each length, where the longest increasing run ends in `new`
+    chosen: list[int] = []  # the pair at that end
+    before: list[int] = []  # the predecessor of each pair
     for number, (_, there) in enumerate(pairs):
         length = bisect_left(ends, there)
         before.append(chosen[length - 1] if length else -1)
@@ -160,7 +162,7 @@ def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
 def _match_between(
     old: Sequence[str], new: Sequence[str], first: int, start: int
 ) -> list[DiffBlock]:
-    """The stretches between two anchors, as difflib tells them if that does not take long."""
+    """Blocks between two anchors, by difflib where the range is small."""
     if not old and not new:
         return []
     counts = Counter(new)
@@ -171,7 +173,7 @@ def _match_between(
 
 
 def _context_lines(lines: Sequence[str], after: bool, before: bool) -> Iterator[DiffLine]:
-    """Lines that stay: those next to a change, and how many are not shown."""
+    """Context lines next to a change, and the number of collapsed ones."""
     head, tail = _CONTEXT_LINES * after, _CONTEXT_LINES * before
     hidden = len(lines) - head - tail
     if hidden <= 1:

@@ -39,7 +39,7 @@ _LAST_LINE = 10**9
 def expand(
     ref: str, lines: str | None, pattern: str | None, originals: str | None, store_file: str | None
 ) -> None:
-    """Write the original that a marker's REF leads to, exactly as it was.
+    """Write the original behind a marker's REF, exactly as it was.
 
     REF is the reference in the marker, twenty characters, or the whole marker in quotes.
     """
@@ -52,14 +52,14 @@ def expand(
         _load_from_store(ref, store_file) if originals is None else _load_from_file(ref, originals)
     )
     text = _select(ref, text, wanted, pattern)
-    if is_terminal():  # which must not be steered by what a tool printed
+    if is_terminal():  # a tool's output must not control the terminal
         click.echo(escape_unprintable(text), nl=not text.endswith("\n"))
     else:
         write_bytes(STANDARD_STREAM, text.encode("utf-8", "surrogatepass"))
 
 
 def _load_from_store(ref: str, store_file: str | None) -> str:
-    """What the store has under a reference."""
+    """Load an original from the store."""
     with open_existing_store(store_file) as store:
         text = store.original(ref, None)
         if text is None:
@@ -71,7 +71,7 @@ def _load_from_store(ref: str, store_file: str | None) -> str:
 
 
 def _load_from_file(ref: str, file: str) -> str:
-    """What a file of originals has under a reference."""
+    """Load an original from a file of originals."""
     try:
         found: object = json.loads(read_input(file))
     except (ValueError, RecursionError):
@@ -94,7 +94,7 @@ def _select(ref: str, text: str, lines: tuple[int, int] | None, pattern: str | N
 
 
 def _parse_lines(text: str) -> tuple[int, int]:
-    """`3:7`, `3:` or `3`, as the first and the last line."""
+    """Parse `3:7`, `3:` or `3` into the first and the last line."""
     found = _RANGE.fullmatch(text)
     if found is None:
         raise CommandError(

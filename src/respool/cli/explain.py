@@ -15,7 +15,7 @@ from ..engine import build_compaction as compaction_of
 from ..errors import PassedThrough, UnreadableRequest
 from ..facts import Facts
 from ..markers import reference
-from ..providers.registry import CODECS
+from ..providers.registry import PROVIDERS
 from ..report import Report
 from ..wire.base import FormatName
 from .console import Table, pluralize, show
@@ -47,7 +47,7 @@ def explain(
     debug: bool,
     as_json: bool,
 ) -> None:
-    """Say what respool would do to FILE, and why; nothing is written."""
+    """Explain what respool would do to FILE, and why. Nothing is written."""
     report, folded = _fold_and_report(file, format, policy, debug)
     shown = (
         list_changes(folded, folded.context.codec.history_field)
@@ -66,7 +66,7 @@ def explain(
 def _fold_and_report(
     file: str, format: str | None, policy: respool.Policy, debug: bool
 ) -> tuple[respool.Report, FoldedRequest | None]:
-    """The report of an input, and its history; what cannot be read at all is an error here."""
+    """Report and folded history of an input; an unreadable input is an error."""
     data = read_input(file)
     try:
         with notice_if_slow(file, data):
@@ -78,7 +78,7 @@ def _fold_and_report(
 
 
 def explanation(report: respool.Report, folded: FoldedRequest | None = None) -> list[Table | str]:
-    """A report, section by section; by its history also what waits, and what lies behind drops."""
+    """Sections of a report; with its history also waiting edits and references of drops."""
     if report.untouched is not None:
         return [f"Passed through unchanged: {report.untouched}"]
     sections: list[Table | str] = [_summary_line(report)]
@@ -119,7 +119,7 @@ def _summary_line(report: respool.Report) -> str:
 
 
 def _describe_no_edits(report: respool.Report, waiting: int) -> str:
-    """Why there is no edit."""
+    """Explain why there is no edit."""
     if not waiting:
         return "Nothing is taken out: the history is short, or holds nothing that may go."
     listed = "" if report.trace is not None else "; --debug lists what was offered"
@@ -128,7 +128,7 @@ def _describe_no_edits(report: respool.Report, waiting: int) -> str:
 
 
 def _edit_table(report: respool.Report, folded: FoldedRequest | None) -> Table:
-    """The edits; their places are those of the history after repair."""
+    """Table of edits; places refer to the history after repair."""
     history = _history_field(report)
     rows: list[tuple[str, ...]] = []
     for edit in report.edits:
@@ -142,7 +142,7 @@ def _edit_table(report: respool.Report, folded: FoldedRequest | None) -> Table:
 
 
 def _refetch_table(report: respool.Report) -> Table:
-    """What the model fetched again after it was taken out: these cuts were mistakes."""
+    """Table of results that the model fetched again after they were cut."""
     history = _history_field(report)
     rows = [
         (
@@ -160,7 +160,7 @@ def _refetch_table(report: respool.Report) -> Table:
 
 
 def _mimicry_table(report: respool.Report) -> Table:
-    """Where the model wrote what only respool writes: it may end up in files."""
+    """Table of places where the model imitated a marker; such text may reach files."""
     history = _history_field(report)
     rows = [(f"{history}{one.ref}", one.kind, one.where, one.said) for one in report.mimicry]
     title = "Markers that the model wrote itself"
@@ -168,7 +168,7 @@ def _mimicry_table(report: respool.Report) -> Table:
 
 
 def _trace_table(report: respool.Report) -> Table:
-    """Every offer at every boundary, in order."""
+    """Table of every offer at every boundary, in order."""
     history = _history_field(report)
     rows = [
         (
@@ -189,13 +189,13 @@ def _trace_table(report: respool.Report) -> Table:
 
 
 def _history_field(report: respool.Report) -> str:
-    return CODECS[cast(FormatName, report.format)].history_field
+    return PROVIDERS[cast(FormatName, report.format)].codec.history_field
 
 
 def _original_refs(edit: Edit, folded: FoldedRequest | None) -> list[str]:
-    """The references that bring back what an edit took out.
+    """References of the originals behind an edit.
 
-    No marker names those of what was dropped; of what folded, the summary's does.
+    No marker names those of a dropped exchange; a summary's marker names those of a fold.
     """
     if isinstance(edit, Replace):
         return [edit.original]

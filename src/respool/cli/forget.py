@@ -13,7 +13,7 @@ from .options import open_existing_store, parse_date_or_age, store_option
 if TYPE_CHECKING:
     from ..store import ForgetResult, SQLiteStore
 
-EXIT_BYTES_LEFT = 1  # the exit status when bytes of what was deleted are still in the file
+EXIT_BYTES_LEFT = 1  # exit status when deleted bytes remain in the file
 
 
 @click.command()
@@ -31,10 +31,10 @@ def forget(
     yes: bool,
     store_file: str | None,
 ) -> None:
-    """Delete what was kept: originals, records of requests, facts.
+    """Delete stored originals, records of requests and facts.
 
-    What is deleted is overwritten in the file and cannot be had again; markers that lead to it
-    then lead nowhere. Exit status 1 if another process still holds on to the old bytes.
+    Deleted data is overwritten in the file and cannot be recovered; markers that refer to it can
+    no longer be expanded. Exit status 1 if another process still holds the old bytes.
     """
     named = [one for one in (conversation, owner, before) if one is not None]
     if everything and named:
@@ -73,4 +73,4 @@ def _print_result(store: SQLiteStore, forgotten: ForgetResult) -> None:
             err=True,
         )
     for file in store.quarantined_files():
-        click.echo(f"Not looked into: {click.format_filename(file)}, which is damaged.", err=True)
+        click.echo(f"Not searched: {click.format_filename(file)}, which is damaged.", err=True)

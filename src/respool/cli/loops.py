@@ -12,13 +12,13 @@ from msgspec import Struct
 from ..errors import PassedThrough, RespoolError
 from ..loops import Loop, find_loops
 from ..loops.detector import index_history
-from ..providers.registry import CODECS
+from ..providers.base import Codec
+from ..providers.registry import PROVIDERS
 from ..providers.tool_definitions import tool_definitions
 from ..sessions.readers import READERS, UNKNOWN_AGENT, read_file
 from ..sessions.session import RecordedSession, Skipped
 from ..tokens import counter_for, part_tokens
 from ..tools import Tools
-from ..wire.base import Codec
 from ..wire.body import read_body
 from ..wire.detect import detect_format
 from ..wire.json import JSON
@@ -38,14 +38,14 @@ _COLUMNS = ("kind", "what", "target", "calls", "tokens", "told after", "message"
 
 
 class _LoopEntry(Struct, frozen=True):
-    """One circle of one conversation, and the tokens of the calls that were for nothing."""
+    """Loop of one conversation, and the tokens of its wasted calls."""
 
-    session: str  # "" for a request
+    session: str  # empty for a request
     loop: Loop
     tokens: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The circle as JSON."""
+        """Convert to JSON data."""
         one = self.loop
         return {
             "session": self.session or None,
@@ -65,7 +65,7 @@ class _LoopEntry(Struct, frozen=True):
 
 
 class _Scan(Struct, frozen=True):
-    """All that was read."""
+    """Result of scanning a file."""
 
     entries: list[_LoopEntry]
     conversations: int
@@ -78,10 +78,10 @@ class _Scan(Struct, frozen=True):
 @tools_option
 @json_option
 def loops(file: str, format: str | None, tools: Tools, as_json: bool) -> None:
-    """Say where the agent of FILE went in circles.
+    """List the loops of the agent in FILE.
 
-    FILE is a transcript of an agent, or a request. A circle is a call that was made again and again
-    and brought nothing new, with nothing changed in between.
+    FILE is an agent's transcript, or a request. A loop is a call that is repeated and returns
+    nothing new, with nothing changed in between.
     """
     read = _scan(file, format, tools)
     if as_json:
@@ -94,11 +94,11 @@ def _summary_line(scan: _Scan) -> str:
     calls = pluralize(scan.calls, "call")
     where = f"{calls} in {scan.conversations:,} conversations" if scan.conversations > 1 else calls
     if not scan.entries:
-        return f"No circles in {where}."
+        return f"No loops in {where}."
     count, tokens = len(scan.entries), sum(one.tokens for one in scan.entries)
     again = sum(len(one.loop.repeated) for one in scan.entries)
     return (
-        f"{pluralize(count, 'circle')} in {where}: "
+        f"{pluralize(count, 'loop')} in {where}: "
         f"{again:,} of the calls brought nothing new, with {tokens:,} tokens."
     )
 
@@ -107,28 +107,25 @@ def _table(entries: Sequence[_LoopEntry]) -> Table:
     several = len({one.session for one in entries}) > 1
     rows = [(*((one.session,) if several else ()), *_row(one)) for one in entries]
     columns = (*(("conversation",) if several else ()), *_COLUMNS)
-    return Table("Circles", columns, rows, frozenset({"calls", "tokens"}))
+    return Table("Loops", columns, rows, frozenset({"calls", "tokens"}))
 
 
 def _row(entry: _LoopEntry) -> tuple[str, ...]:
-    circle = entry.loop
-    what = circle.tool if circle.operation == "default" else f"{circle.tool} {circle.operation}"
+    loop = entry.loop
+    what = loop.tool if loop.operation == "default" else f"{loop.tool} {loop.operation}"
     return (
-        circle.kind,
+        loop.kind,
         what,
-        " ".join((circle.target or "").split()),
-        f"{len(circle.calls):,}",
+        " ".join((loop.target or "").split()),
+        f"{len(loop.calls):,}",
         f"{entry.tokens:,}",
-        f"{circle.advised_after} of {len(circle.calls)}",
-        circle.message,
+        f"{loop.advised_after} of {len(loop.calls)}",
+        loop.message,
     )
 
 
-# --- what is read ------------------------------------------------------------------------------
-
-
 def _scan(file: str, format: str | None, tools: Tools) -> _Scan:
-    """The circles of a transcript, or of a request where it is none."""
+    """Find the loops of a transcript, or of a request."""
     if file == STANDARD_STREAM or format is not None:
         return _scan_request(file, format, tools)
     read, why = _scan_transcript(file, tools)
@@ -144,7 +141,7 @@ def _scan(file: str, format: str | None, tools: Tools) -> _Scan:
 
 
 def _scan_transcript(file: str, tools: Tools) -> tuple[_Scan, str]:
-    """The circles of all conversations in a file, one after the other; if it has none, why."""
+    """Find the loops of each conversation in a file; if it has none, say why."""
     found: list[_LoopEntry] = []
     conversations, calls, why = 0, 0, ""
     for one in _read_sessions(file):
@@ -167,13 +164,13 @@ def _read_sessions(file: str) -> Iterator[RecordedSession | Skipped]:
 def _scan_session(session: RecordedSession, tools: Tools) -> _Scan:
     models = (sent.model for sent in session.requests if sent.model)
     name = f"{session.id} ({session.segment})" if session.segment else session.id
-    codec, model = CODECS[session.format], next(models, None)
+    codec, model = PROVIDERS[session.format].codec, next(models, None)
     return _scan_messages(name, codec, model, session.messages, tools, {})
 
 
 def _scan_request(file: str, format: str | None, tools: Tools) -> _Scan:
     body = read_body(read_input(file))
-    codec = CODECS[detect_format(body, format, allow_server_held=True)]
+    codec = PROVIDERS[detect_format(body, format, allow_server_held=True)].codec
     fields = body.fields or {}
     model = fields.get("model")
     messages = [body.message(at) for at in range(len(body))]
@@ -193,9 +190,9 @@ def _scan_messages(
     history, ledger = index_history(codec, messages, tools, definitions)
     counter = counter_for(codec.name, model)
     found: list[_LoopEntry] = []
-    for circle in find_loops(history, ledger):
-        exchanges = (history.exchanges[ordinal] for ordinal in circle.repeated)
+    for loop in find_loops(history, ledger):
+        exchanges = (history.exchanges[ordinal] for ordinal in loop.repeated)
         places = (at for one in exchanges for at in (one.call, one.result) if at is not None)
         tokens = sum(part_tokens(history.parts[at], counter) for at in places)
-        found.append(_LoopEntry(name, circle, tokens))
+        found.append(_LoopEntry(name, loop, tokens))
     return _Scan(found, 1, len(history.exchanges))

@@ -19,18 +19,18 @@ _TERMINAL_HINT = (
 @click.command()
 @store_option
 def mcp(store_file: str | None) -> None:
-    """Let an agent get originals back by itself.
+    """Let an agent expand originals by itself.
 
     Speaks the Model Context Protocol over standard input and output; an agent starts it. For
     Claude Code: claude mcp add respool -- respool mcp. For others: docs/mcp.md.
     """
     try:
-        from ..mcp_server.server import serve_stdio  # late: no other command needs the SDK
+        from ..mcp_server.server import serve_stdio  # lazily: no other command needs the SDK
     except ImportError as error:
         raise missing_package("The server", error, "mcp") from None
     if sys.stdin is not None and sys.stdin.isatty():  # pyright: ignore[reportUnnecessaryComparison]
         click.echo(_TERMINAL_HINT, err=True)
-    # It only reads. A thread that waits for standard input would hold up any other way to end.
+    # It only reads the store, and a thread blocked on standard input would delay a normal exit.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with open_store_lazily(store_file) as store:

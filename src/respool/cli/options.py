@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 STANDARD_STREAM = "-"  # stands for standard input or output
 _TRANSCRIPT_HINT = "If this is an agent's transcript: respool replay and respool loops read those."
-SLOW_AFTER_SECONDS = 3.0  # seconds without a word
-MAX_INPUT_BYTES = 2**30  # far above any request: more is a device or a mistake
+SLOW_AFTER_SECONDS = 3.0  # seconds of silence
+MAX_INPUT_BYTES = 2**30  # far above any request: a larger input is a device or a mistake
 
 file_argument = click.argument("file", metavar="FILE")
 format_option = click.option(
-    "--format", "format", type=click.Choice(FORMATS), help="The wire format; told apart by default."
+    "--format", "format", type=click.Choice(FORMATS), help="The wire format; detected by default."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
@@ -66,7 +66,7 @@ _text_option = click.option(
 
 
 def policy_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that make up a policy, and the policy they make."""
+    """Add the policy options to a command, and pass it the resulting policy."""
 
     @functools.wraps(command)
     def with_policy(
@@ -85,7 +85,7 @@ def policy_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def tools_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the tools that are declared, and nothing else of a policy."""
+    """Add the option for declared tools to a command."""
 
     @functools.wraps(command)
     def with_tools(policy_file: str | None, **given: Any) -> None:
@@ -97,7 +97,7 @@ def tools_option(command: Callable[..., None]) -> Callable[..., None]:
 def load_policy(
     policy_file: str | None, preset: str | None, changes: Sequence[str]
 ) -> respool.Policy:
-    """The policy of a command: from one file or from all usual places, then its options."""
+    """Load a command's policy: from one file or the usual places, then its options."""
     policy = _base_policy(policy_file)
     if preset is not None:
         policy = apply_preset(policy, preset, "option --preset")
@@ -110,7 +110,7 @@ def load_policy(
 
 
 def _base_policy(policy_file: str | None) -> respool.Policy:
-    """The policy of one file, or of all usual places."""
+    """Load the policy of one file, or of the usual places."""
     if policy_file is None:
         return respool.Policy.load()
     if policy_file in PRESETS and not Path(policy_file).exists():
@@ -121,7 +121,7 @@ def _base_policy(policy_file: str | None) -> respool.Policy:
 
 
 def _parse_setting(key: str, text: str) -> object:
-    """What a line of text says for a setting, read as in the environment."""
+    """Parse a setting's value as in the environment."""
     in_line = tuple(name for name in NAMES if name != "tools")
     reject_unknown_keys("--set: ", [(key, text)], in_line)
     variable = f"{PREFIX}{key.upper()}"
@@ -133,7 +133,7 @@ def _parse_setting(key: str, text: str) -> object:
 
 
 def read_input(file: str) -> bytes:
-    """The bytes of a file, or of standard input."""
+    """Read a file, or standard input."""
     name = display_name(file)
     try:
         data = _read_bytes(file)
@@ -158,14 +158,14 @@ def _read_bytes(file: str) -> bytes:
 
 
 def display_name(file: str) -> str:
-    """A file's name as it can be printed."""
+    """Printable name of a file."""
     return "standard input" if file == STANDARD_STREAM else click.format_filename(file)
 
 
 def compact_input(
     file: str, data: bytes, format: str | None, policy: respool.Policy
 ) -> respool.Compaction[bytes]:
-    """The compaction of an input; what cannot be read at all is an error here."""
+    """Compact an input; an unreadable input is an error."""
     with notice_if_slow(file, data):
         out = respool.compact(data, format=format, policy=policy, memo=None)
     if out.report.untouched is not None:
@@ -175,7 +175,7 @@ def compact_input(
 
 @contextmanager
 def notice_if_slow(file: str, data: bytes) -> Generator[None]:
-    """Say to who waits at a terminal, after a while, that nothing is stuck."""
+    """Print a notice on a terminal when the work takes long."""
     line = f"respool: {display_name(file)} has {len(data) / 1e6:.1f} MB; that takes a while"
     waiting = Timer(SLOW_AFTER_SECONDS, click.echo, (line,), {"err": True})
     waiting.daemon = True
@@ -190,7 +190,7 @@ def notice_if_slow(file: str, data: bytes) -> Generator[None]:
 def check_input(
     file: str, data: bytes, format: str | None
 ) -> tuple[list[respool.Problem], str | None]:
-    """The problems of an input, or why it is not judged; what cannot be read is an error."""
+    """Check an input: its problems, or why it is passed through."""
     try:
         return respool.check(data, format=format), None
     except PassedThrough as why:
@@ -201,12 +201,12 @@ def check_input(
 
 
 def to_json(value: object) -> str:
-    """A value as JSON for people and programs; escapes keep it safe in any encoding."""
+    """Encode a value as indented ASCII JSON."""
     return json.dumps(value, indent=2)
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Write bytes to a file, or to standard output, and nothing beside them."""
+    """Write bytes to a file or to standard output."""
     if path != STANDARD_STREAM:
         try:
             Path(path).write_bytes(data)
@@ -230,7 +230,7 @@ store_option = click.option(
 
 @contextlib.contextmanager
 def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
-    """The store that is there; a command never makes one."""
+    """Open the existing store; a command never creates one."""
     path = _resolve_store_path(store_file)
     if not path.exists():
         raise CommandError(
@@ -243,8 +243,8 @@ def open_existing_store(store_file: str | None) -> Generator[SQLiteStore]:
 
 @contextlib.contextmanager
 def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
-    """The store, which may be made later by another process; a command never makes one."""
-    from ..store import SQLiteStore  # late: most commands need none
+    """Open the store on first use; another process may create it later."""
+    from ..store import SQLiteStore  # lazily: most commands need no store
 
     store = SQLiteStore(_resolve_store_path(store_file), create=False)
     try:
@@ -254,7 +254,7 @@ def open_store_lazily(store_file: str | None) -> Generator[SQLiteStore]:
 
 
 def _resolve_store_path(store_file: str | None) -> Path:
-    from ..store import store_path  # late: most commands need none
+    from ..store import store_path  # lazily: most commands need no store
 
     return store_path() if store_file is None else Path(store_file).expanduser().absolute()
 
@@ -271,7 +271,7 @@ deadline_option = click.option(
 
 
 def upstream_option(hint: str) -> Callable[[Any], Any]:
-    """Where requests go in place of the provider; `of` says how that is written."""
+    """Option for the upstream of a provider; `of` describes its format."""
     return click.option(
         "--upstream",
         "upstreams",
@@ -283,7 +283,7 @@ def upstream_option(hint: str) -> Callable[[Any], Any]:
 
 @contextmanager
 def require_server() -> Generator[None]:
-    """Say how the server is installed, if what is imported inside is not there."""
+    """Explain how to install the server if its packages are missing."""
     try:
         yield
     except ImportError as error:
@@ -295,7 +295,7 @@ _UNIT_SECONDS = {"h": 3_600, "d": 86_400, "w": 7 * 86_400, "m": 30 * 86_400}
 
 
 def parse_date_or_age(text: str, option: str = "--since") -> float:
-    """Seconds since the epoch for `2026-11-01` (where it begins here), `7d`, `2w`, `3m` or `12h`.
+    """Parse `2026-11-01` (local midnight), `7d`, `2w`, `3m` or `12h` into seconds since 1970.
 
     A month has 30 days.
     """

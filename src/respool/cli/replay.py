@@ -43,12 +43,12 @@ from .options import json_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes; one for each core.")
 @click.option("--quiet", is_flag=True, help="Show no progress, and no list of what was left out.")
 def replay(**given: Any) -> None:
-    """Say what past sessions cost, where it went, and what a policy would have saved and lost.
+    """Show what past sessions cost, and what a policy would have saved and lost.
 
-    PATH is a transcript of an agent, or a folder of them; without any, those that agents left on
-    this machine are read. Nothing is changed, and nothing leaves the machine.
+    PATH is an agent's transcript or a folder of transcripts; the default is every transcript that
+    known agents keep on this machine. Nothing is changed, and nothing leaves the machine.
     """
-    from .replay_job import (  # late: it loads what no other command needs
+    from .replay_job import (  # lazily: no other command needs it
         ReplayArguments,
         run_replay,
     )

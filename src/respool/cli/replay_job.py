@@ -34,11 +34,11 @@ from .replay_screen import left_out_lines, show_replay
 
 @contextmanager
 def progress_bar(files: Sequence[Path], *, quiet: bool) -> Generator[ProgressCallback]:
-    """Show what is noted, if standard error is a terminal."""
+    """Show progress, if standard error is a terminal."""
     if quiet or not files or not _is_stderr_terminal():
         yield lambda _: None
         return
-    from rich.console import Console  # late: only where somebody watches
+    from rich.console import Console  # lazily: only for a terminal
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -68,7 +68,7 @@ _DOCTYPE = b"<!doctype html>"
 
 
 class ReplayArguments(Struct, frozen=True, kw_only=True):
-    """The options of the command, as they were given."""
+    """Options of the command as given."""
 
     paths: tuple[str, ...]
     since: str | None
@@ -83,7 +83,7 @@ class ReplayArguments(Struct, frozen=True, kw_only=True):
 
 
 def run_replay(arguments: ReplayArguments) -> None:
-    """Replay what was asked for and say what came out; what cannot be used is refused first."""
+    """Validate the options, replay the sessions, write the result."""
     wanted = _selection(arguments)
     _refuse_unwritable_output(arguments)
     files = _named_files(arguments.paths) if arguments.paths else _local_files(wanted)
@@ -96,7 +96,7 @@ def run_replay(arguments: ReplayArguments) -> None:
 
 
 def _selection(arguments: ReplayArguments) -> RunRequest:
-    """Which sessions are replayed, and how."""
+    """Sessions to replay and how."""
     for agent in arguments.agents:
         if agent not in AGENTS:
             raise CommandError(f"--agent: There is no {agent!r}. Known are {', '.join(AGENTS)}.")
@@ -107,7 +107,7 @@ def _selection(arguments: ReplayArguments) -> RunRequest:
 
 
 def _policy_names(policies: Sequence[str]) -> tuple[str, ...]:
-    """The policies to try, each once, "none" first; a name of no policy's is refused here."""
+    """Policies to try, each once, "none" first; an unknown name is an error."""
     chosen = tuple(dict.fromkeys((NONE, *(policies or DEFAULT_POLICIES))))
     for name in chosen:
         sender_factory(name)
@@ -124,29 +124,26 @@ def _replay_files(
 
 
 def _core_count() -> int:
-    """The cores that this process may use."""
+    """Number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def _is_unusable(paths: Sequence[str], found: RunResult) -> bool:
-    """Whether a path that was named does not exist, or none of them holds a session."""
+    """Report whether a named path is missing, or no path holds a session."""
     missing = any(not os.path.lexists(path) for path in paths)
     return missing or (bool(paths) and not found.sessions and not found.unselected)
 
 
-# --- what is read ------------------------------------------------------------------------------
-
-
 def _named_files(paths: Sequence[str]) -> list[Path]:
-    """The files that paths stand for, each once; one that does not exist stays, to be named."""
+    """Files of the given paths, each once; a missing one stays, to be reported."""
     files = {file.absolute(): file for path in paths for file in transcripts_below(Path(path))}
     return list(files.values())
 
 
 def _local_files(wanted: RunRequest) -> list[Path]:
-    """This machine's transcripts; one that was last written before `since` need not be read."""
+    """This machine's transcripts that were written after `since`."""
     files = dict.fromkeys(find_transcripts(_home_folder(), wanted.agents or None, os.environ))
     return [file for file in files if wanted.since is None or _modified_at(file) > wanted.since]
 
@@ -164,14 +161,11 @@ def _modified_at(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except OSError:
-        return float("inf")  # it is named when it is read
-
-
-# --- what is written ---------------------------------------------------------------------------
+        return float("inf")  # reading it reports the error
 
 
 def _refuse_unwritable_output(arguments: ReplayArguments) -> None:
-    """Find out before the work whether the page can be written after it."""
+    """Refuse an unwritable output before the work starts."""
     html = arguments.html
     if html == STANDARD_STREAM and arguments.as_json:
         raise CommandError("Only one of --json and --html can go to standard output.")
@@ -195,7 +189,7 @@ def _refuse_unwritable_output(arguments: ReplayArguments) -> None:
 
 
 def _is_page(file: Path) -> bool:
-    """Whether a file may be written over: an earlier page, or nothing at all."""
+    """Report whether a file may be overwritten: an earlier page, or an empty file."""
     with file.open("rb") as opened:
         return opened.read(len(_DOCTYPE)).lower() in (b"", _DOCTYPE)
 
@@ -222,22 +216,22 @@ def _installed_version() -> str:
 
 
 def _write_result(result: Replay, arguments: ReplayArguments) -> None:
-    """The page, the JSON or the screen, as asked for."""
+    """Write the page, the JSON or the screen."""
     html = arguments.html
     if html is not None:
-        from ..replay.page import render_page  # late: only for those who want it
+        from ..replay.page import render_page  # lazily: only for --html
 
         write_bytes(html, render_page(result).encode("utf-8", "backslashreplace"))
         if html != STANDARD_STREAM:
             click.echo(f"The page is in {display_name(html)}.", err=True)
     if arguments.as_json:
-        click.echo(json.dumps(msgspec.to_builtins(result)))  # with escapes: safe in any encoding
+        click.echo(json.dumps(msgspec.to_builtins(result)))  # ASCII: safe in any encoding
     elif result.sessions and html != STANDARD_STREAM:
         show_replay(result)
 
 
 def _print_left_out(found: RunResult, arguments: ReplayArguments, wanted: RunRequest) -> None:
-    """Where no screen does: that there was nothing, and what was left out."""
+    """Print what was left out, where no screen shows it."""
     lines = [] if found.sessions else [_describe_empty(found, arguments.paths, wanted)]
     shown = found.sessions and not arguments.as_json and arguments.html != STANDARD_STREAM
     lines += [] if shown or arguments.quiet else left_out_lines(found.skipped)
@@ -246,7 +240,7 @@ def _print_left_out(found: RunResult, arguments: ReplayArguments, wanted: RunReq
 
 
 def _describe_empty(found: RunResult, paths: Sequence[str], wanted: RunRequest) -> str:
-    """Why there is no answer."""
+    """Explain why there is no result."""
     if found.unselected:
         return _describe_unwanted(found.unselected, wanted)
     if paths:
@@ -258,7 +252,7 @@ def _describe_empty(found: RunResult, paths: Sequence[str], wanted: RunRequest) 
 
 
 def _describe_unwanted(count: int, wanted: RunRequest) -> str:
-    """That sessions are there, but none that was asked for."""
+    """Explain that no session matches the options."""
     agents = f"is of {' or '.join(wanted.agents)}" if wanted.agents else ""
     since = "" if wanted.since is None else "ended after that time"
     which = " and ".join(told for told in (agents, since) if told)
@@ -266,7 +260,7 @@ def _describe_unwanted(count: int, wanted: RunRequest) -> str:
 
 
 def _searched_folders(agents: Sequence[str]) -> list[str]:
-    """Where transcripts were looked for, with `~` for the home folder."""
+    """Folders that were searched, with `~` for the home folder."""
     home = _home_folder()
     looked = [
         "/".join(

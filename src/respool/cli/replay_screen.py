@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BAR_WIDTH = 8  # characters
-_MAX_ROWS = 5  # of a list, and one for all others
-_MAX_LEFT_OUT = 3  # lines on what was left out
-_MAX_AGENTS = 3  # that are named
+_MAX_ROWS = 5  # rows of a list, plus one for the rest
+_MAX_LEFT_OUT = 3  # lines about what was left out
+_MAX_AGENTS = 3  # names shown
 _MAX_NAME_CHARS = 23  # characters of a name
-_LIST_WIDTH = 40  # columns that one list takes
-_WIDE_FROM = 100  # columns from which on the table has room for more
-_NARROW_BELOW = 76  # columns below which it has room for the first few only
+_LIST_WIDTH = 40  # columns of one list
+_WIDE_FROM = 100  # min columns for the wide table
+_NARROW_BELOW = 76  # max columns for the narrow table
 _COLUMNS = ("money", "bill", "all-in", "lost", "peak", "captured", "invalid", "breaks", "ms")
 _LEGEND = (
     "all-in: the bill, and what asking again for what was lost would cost.",
@@ -46,8 +46,8 @@ _TOKENS_NOTE = "*: of plain input; one that is read from the cache counts as its
 
 
 def show_replay(replay: Replay) -> None:
-    """Print it: with colours on a terminal, as plain text elsewhere."""
-    from rich.console import Console  # late: it takes longer to load than most commands to run
+    """Print a replay: coloured on a terminal, plain text elsewhere."""
+    from rich.console import Console  # lazily: it takes longer to load than most commands to run
 
     console = Console(highlight=False, emoji=False, markup=False)
     with console.capture() as shown:
@@ -87,7 +87,7 @@ def _headline(replay: Replay) -> Iterator[str]:
 
 
 def _parts(sessions: Sequence[SessionResult]) -> str:
-    """What else the conversations consist of."""
+    """Other parts of the conversations."""
     agents = len({(one.source, one.id) for one in sessions if one.parent is not None})
     later = sum(one.segment > 0 for one in sessions)
     told = [
@@ -98,7 +98,7 @@ def _parts(sessions: Sequence[SessionResult]) -> str:
 
 
 def _agents(sessions: Sequence[SessionResult]) -> str:
-    """The agents with the most sessions."""
+    """Agents with the most sessions."""
     agents = Counter(one.agent for one in sessions).most_common()
     told = [f"{_truncate(agent)} {count:,}" for agent, count in agents[:_MAX_AGENTS]]
     more = len(agents) - len(told)
@@ -150,7 +150,7 @@ def _show_spending(console: Console, replay: Replay) -> None:
 
 
 def _share_table(title: str, shares: Sequence[CostShare], console: Console) -> Table:
-    """Shares of the bill, with bars."""
+    """Table of shares of the bill, with bars."""
     from rich.table import Table
     from rich.text import Text
 
@@ -167,7 +167,7 @@ def _share_table(title: str, shares: Sequence[CostShare], console: Console) -> T
 
 
 def _largest_shares(shares: Sequence[CostShare]) -> list[CostShare]:
-    """The first few, and the rest as one."""
+    """Largest shares, and the rest as one."""
     if len(shares) <= _MAX_ROWS + 1:
         return [*shares]
     rest = shares[_MAX_ROWS:]
@@ -186,7 +186,7 @@ def _truncate(name: str) -> str:
 
 
 def _unused_line(replay: Replay) -> str:
-    """How much of what was sent again no later action used."""
+    """Line on tokens that were resent and never used."""
     again = sum(share.tokens for share in replay.spent.ages if share.name != AGES[0][1])
     unused = sum(share.unused for share in replay.spent.kinds)
     if not again:
@@ -229,7 +229,7 @@ def _show_policies(console: Console, replay: Replay) -> None:
 
 
 def _refetch_lines(replay: Replay) -> Iterator[str]:
-    """How often what a policy had cut was asked for again, beside what stood."""
+    """Lines on results that were fetched again, cut or not."""
     looked = [(one.policy, one.again) for one in replay.totals if one.again and one.again.cut]
     if not looked:
         return
@@ -269,18 +269,18 @@ def _policy_cells(total: PolicyTotal, money: bool, wide: bool) -> dict[str, str]
     }
 
 
-# --- circles -----------------------------------------------------------------------------------
+# --- loops --------------------------------------------------------------------------------------
 
 
 def _loop_lines(loops: LoopTotals, bill: float) -> Iterator[str]:
-    """How often agents went round, what that cost, and how early it would have been told."""
+    """Lines on loops: their number, their cost, and when advice would have come."""
     if not loops.count:
         return
     after, calls = loops.advised_after / loops.count, loops.calls / loops.count
     share = f", {100 * loops.cost / bill:.2f} % of the bill" if bill else ""
     yield ""
     yield (
-        f"Agents went round in {pluralize(loops.count, 'circle')} in "
+        f"Agents ran {pluralize(loops.count, 'loop')} in "
         f"{pluralize(loops.sessions, 'session')}: {pluralize(loops.again, 'call')} brought nothing "
         f"new, {_format_tokens(loops.tokens)} tokens{share}. The detector would "
         f"have spoken after {after:.1f} of {calls:.1f} calls on average."
@@ -291,7 +291,7 @@ def _loop_lines(loops: LoopTotals, bill: float) -> Iterator[str]:
 
 
 def _reported_bill_lines(sessions: Sequence[SessionResult]) -> Iterator[str]:
-    """The replayed bill next to the reported one, over the requests that have a report."""
+    """Lines on the replayed bill beside the reported one."""
     known = [one.recorded for one in sessions if one.recorded is not None]
     if not known:
         return
@@ -307,7 +307,7 @@ def _reported_bill_lines(sessions: Sequence[SessionResult]) -> Iterator[str]:
 
 
 def _difference(replayed: ReplayBill, reported: ReplayBill) -> str:
-    """How far one bill is from the other, in the unit in which both are shown."""
+    """Difference of two bills, in the unit in which both are shown."""
     known = replayed.money is not None and reported.money is not None
     ours, theirs = (bill.money if known else bill.cost for bill in (replayed, reported))
     off = (ours or 0.0) / theirs - 1 if theirs else 0.0
@@ -317,7 +317,7 @@ def _difference(replayed: ReplayBill, reported: ReplayBill) -> str:
 
 
 def _output_line(known: Sequence[ReportedUsage]) -> str:
-    """What the models wrote, which no policy changes."""
+    """Line on the models' output, which no policy changes."""
     output = sum(one.output for one in known)
     money = [one.output_money for one in known if one.output_money is not None]
     if not output:
@@ -337,7 +337,7 @@ def _left_out(left: Sequence[SkippedSource], width: int) -> Iterator[str]:
 
 
 def left_out_lines(left: Sequence[SkippedSource], width: int | None = None) -> list[str]:
-    """What was not replayed and why: the first few, with less of their paths if it must be."""
+    """Lines on what was not replayed and why; paths are shortened to fit."""
     shown = [_left_out_line(one, width) for one in left[:_MAX_LEFT_OUT]]
     if len(left) > len(shown):
         shown.append(f"and {len(left) - len(shown):,} more; --json lists all.")
@@ -357,7 +357,7 @@ def _left_out_line(left: SkippedSource, width: int | None) -> str:
 
 
 def _format_tokens(number: float) -> str:
-    """A number of tokens, in the units people say."""
+    """Format a number of tokens with a unit."""
     for size, unit in ((1e9, " billion"), (1e6, " million")):
         if number >= size:
             return f"{number / size:.{2 if number < 10 * size else 1}f}{unit}"
@@ -368,7 +368,7 @@ def _format_percent(part: float, whole: float) -> str:
     if not whole:
         return "–"
     share = part / whole
-    return "<1 %" if 0 < share < 0.005 else f"{round(100 * share)} %"  # a whole number has no -0
+    return "<1 %" if 0 < share < 0.005 else f"{round(100 * share)} %"  # avoids -0
 
 
 def _format_short(number: float) -> str:
@@ -385,7 +385,7 @@ def _format_dollars(money: float | None) -> str:
 
 
 def _format_bill(bill: ReplayBill) -> str:
-    """What a bill comes to: dollars where they are known."""
+    """Format a bill in dollars, or in tokens where no price is known."""
     if bill.money is None:
         return f"{_format_tokens(bill.cost)} tokens of plain input"
     return f"{_format_dollars(bill.money)} at list prices"

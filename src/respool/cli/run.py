@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ..proxy.compacting.options import Options
     from ..proxy.watching.summing import Sums
 
-EXIT_NOT_FOUND: Final = 127  # as shells report a command that is not there
-EXIT_NOT_RUNNABLE: Final = 126  # … and one that cannot be run
+EXIT_NOT_FOUND: Final = 127  # as shells report a missing command
+EXIT_NOT_RUNNABLE: Final = 126  # as shells report a command that cannot be run
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-_DRAIN_SECONDS: Final = 3.0  # seconds: who asked is gone
+_DRAIN_SECONDS: Final = 3.0  # seconds: the client has ended
 
 
 class _CommandNotFound(CommandError):
@@ -46,7 +46,7 @@ class _CommandNotRunnable(CommandError):
 
 
 class _WarningCollector(logging.Handler):
-    """Keeps what would be written onto the command's own screen, for the end."""
+    """Log handler that holds warnings until the command has ended."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -54,7 +54,7 @@ class _WarningCollector(logging.Handler):
         self.last = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One more."""
+        """Collect one record."""
         self.count += 1
         self.last = record.getMessage()[:200]
 
@@ -78,12 +78,12 @@ def run(
     """Run a command with a proxy of its own in front of its provider.
 
     Claude Code, Codex, opencode, pi, Gemini CLI, Qwen Code, Copilot, aider and mini-swe-agent are
-    known by their names; any other command is given the usual variables. What it was pointed at
-    before is where its requests go on to. Its exit status is that of the command: docs/run.md.
+    known by their names; any other command gets the usual variables. Requests go on to the base
+    URL that was set before. The exit status is the command's.
     """
     with require_server():
         from ..proxy.compacting.options import Options
-        from ..proxy.forwarding.config import Config  # late: no other command needs the server
+        from ..proxy.forwarding.config import Config  # lazily: no other command needs the server
         from ..proxy.running import bound
     _refuse_command(command[0])
     options = Options(policy=policy, observe=observe, deadline=deadline)
@@ -94,7 +94,7 @@ def run(
 
 
 def _refuse_command(name: str) -> None:
-    """Find out before anything is started whether there is something to run."""
+    """Refuse a missing command before anything starts."""
     shown, path = click.format_filename(name), Path(name)
     if shutil.which(name) is not None:
         return
@@ -112,7 +112,7 @@ def _run(
     scratch_folder: Path,
     listening: socket.socket,
 ) -> int:
-    """Serve, run the command, say what came of it."""
+    """Serve, run the command, print the summary."""
     from ..agents.launch import plan_launch
     from ..proxy.assembling import compacting_app
     from ..proxy.forwarding.config import Config, Limits, checked
@@ -155,7 +155,7 @@ def _start(arguments: tuple[str, ...], environment: Mapping[str, str]) -> int:
 
 
 def _resolve_executable(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """The same; on Windows with the file behind the name, for only an .exe is found by its name.
+    """Resolve the executable on Windows, where only an .exe is found by its name.
 
     Agents that npm installs are .cmd files there.
     """
@@ -165,18 +165,18 @@ def _resolve_executable(arguments: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def child_environment(environ: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
-    """The command's environment: what is given, and no detour to this machine by another proxy."""
+    """Environment of the command: the given variables, and no HTTP proxy for this machine."""
     made = {**environ, **overrides}
     if any(made.get(name) or made.get(name.lower()) for name in _PROXY_VARIABLES):
         known = {name: made.get(name, "") for name in ("NO_PROXY", "no_proxy")}
-        for name, own in known.items():  # some look at one, some at the other first
+        for name, own in known.items():  # clients differ in which spelling they read first
             others = own or "".join(known.values())
             made[name] = f"{others},127.0.0.1" if others else "127.0.0.1"
     return made
 
 
 def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -> str:
-    """What was set, and where to look on."""
+    """Line before the start: what was set, and the dashboard's address."""
     who = setup.agent or f"{click.format_filename(name)}, which respool does not know,"
     note = f" ({setup.note})" if setup.note else ""
     if not setup.applied:
@@ -190,7 +190,7 @@ def _start_line(name: str, setup: LaunchSetup, address: str, *, observe: bool) -
 def _end_line(
     setup: LaunchSetup, totals: Sums, warnings: _WarningCollector, address: str, *, observe: bool
 ) -> str:
-    """What came of it."""
+    """Line after the end: requests, savings, dashboard."""
     told = totals.told(observed=observe)
     if warnings.count:
         told.append(

@@ -31,7 +31,7 @@ _NEXT_STEPS = (
     "Point an agent's base URL there (OpenAI's formats: with /v1 behind it), or open it in a "
     "browser to look on. Ctrl-C ends it."
 )
-_MAX_FILES_ON_MACOS = 10_240  # it says that there is no limit, and takes no more than these
+_MAX_FILES_ON_MACOS = 10_240  # the system reports no limit and accepts this many
 
 
 @click.command()
@@ -76,11 +76,11 @@ def serve(  # noqa: PLR0913 - each is an option
     quiet: bool,
     policy: Policy,
 ) -> None:
-    """Stand between agents and their providers.
+    """Serve the proxy between agents and their providers.
 
     Point an agent's base URL at http://127.0.0.1:8787 (for OpenAI's formats, with /v1 behind it).
-    With RESPOOL_TOKEN set, only who has that token is let in, and other addresses may be listened
-    on: docs/proxy.md.
+    With RESPOOL_TOKEN set, every client needs that token, and the proxy may listen on other
+    addresses.
     """
     with require_server():
         from ..proxy.assembling import shared_by
@@ -92,8 +92,8 @@ def serve(  # noqa: PLR0913 - each is an option
         from ..proxy.watching.lines import log_as_lines
         from ..proxy.workers import serve_here, serve_in_processes
         from ..store.retention import Retention, store_path
-    host = host.removeprefix("[").removesuffix("]")  # as an address of IPv6 stands in a URL
-    store_path()  # what cannot be used is refused before it is said that anything works
+    host = host.removeprefix("[").removesuffix("]")  # an IPv6 address in a URL
+    store_path()  # validate before announcing the address
     Retention.from_env()
     token = os.environ.get("RESPOOL_TOKEN") or None
     config = checked(Config(host, port, upstreams_of(upstreams), token))
@@ -133,9 +133,9 @@ def build_app(config: Config, options: Options, quiet: bool, shared: Shared, wor
 
 
 def _raise_file_limit() -> None:
-    """Let this process have as many connections as the machine allows it."""
+    """Raise the limit of open files to the hard limit."""
     with contextlib.suppress(ImportError):
-        import resource  # late: there is none on Windows
+        import resource  # lazily: missing on Windows
 
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         for wanted in (most, _MAX_FILES_ON_MACOS):

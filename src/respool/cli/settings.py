@@ -21,7 +21,7 @@ from .options import json_option, policy_options, to_json
 @policy_options
 @json_option
 def settings(policy: respool.Policy, as_json: bool) -> None:
-    """Show every setting, its value here, and where that came from."""
+    """Show every setting, its value and its origin."""
     origins = policy.origins()
     values = {name: _format_value(policy, name) for name in NAMES}
     values |= {f"tools.{tool.name}": _format_tool(tool) for tool in policy.tools}
@@ -34,7 +34,7 @@ def settings(policy: respool.Policy, as_json: bool) -> None:
 
 
 def _format_value(policy: respool.Policy, name: str) -> str:
-    """A setting's value as TOML and the environment spell it."""
+    """Format a value as TOML and the environment spell it."""
     found: object = getattr(policy, name)
     match found:
         case None:
@@ -50,7 +50,7 @@ def _format_value(policy: respool.Policy, name: str) -> str:
 
 
 def _format_list(values: Sequence[object]) -> str:
-    """A list as the environment spells it; a user's pass goes by its name."""
+    """Format a list as the environment spells it; a user's pass by its name."""
     return ",".join(pass_name(one) if callable(one) else str(one) for one in values) or "none"
 
 

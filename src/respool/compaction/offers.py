@@ -28,6 +28,7 @@ from ..passes.base import View
 from ..passes.old_reasoning import droppable_until
 from ..passes.protections import Protections
 from ..providers.bound_reasoning import binding_of
+from ..providers.registry import PROVIDERS
 from ..summaries.batch import render_exchanges
 from ..transcript import Part, Ref
 
@@ -127,16 +128,6 @@ def _protected_records(view: View, boundary: int) -> list[OfferRecord]:
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_EXPLICIT_BREAKPOINT = ({"mode": "explicit"},)
-_BREAKPOINTS: Mapping[str, Sequence[Mapping[str, str]]] = {  # as providers take them
-    "anthropic": (
-        {"type": "ephemeral"},
-        {"type": "ephemeral", "ttl": "5m"},
-        {"type": "ephemeral", "ttl": "1h"},
-    ),
-    "openai-chat": _EXPLICIT_BREAKPOINT,
-    "openai-responses": _EXPLICIT_BREAKPOINT,
-}
 
 
 class UnsoundOffer(RespoolError, ValueError):
@@ -198,7 +189,7 @@ def _validate_text(edit: Edit) -> None:
 def _validate_edit(edit: Edit, view: View) -> None:
     parts = touched_parts(edit, view.transcript)
     if isinstance(edit, PlaceBreakpoint):
-        if edit.mark not in _BREAKPOINTS.get(view.format, ()):
+        if edit.mark not in PROVIDERS[view.format].breakpoint_controls:
             raise UnsoundOffer(f"{edit.mark!r:.80} at {edit.ref} is no cache mark.")
         return
     if isinstance(edit, Advise):

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from ..edits import Advise, DropExchange, DropReasoning, PlaceBreakpoint, Replace, touched_parts
 from ..markers import append_advice
-from ..providers.base import EndRepair, Repair, Step
+from ..providers.base import Codec, EndRepair, Repair, Step
 from ..providers.cache_breakpoints import own_breakpoint
 from ..transcript import Part, TranscriptIndex
-from ..wire.base import Codec, NewMessage, Piece, RequestBody, SourceRun, split_run
+from ..wire.base import NewMessage, Piece, RequestBody, SourceRun, split_run
 from ..wire.json import JSON
 from ..wire.message_identity import count_breakpoints
 from .state import Context, RepairedStep, RowChanges, SettledRows, State

@@ -29,12 +29,12 @@ from ..markers import append_advice, reference
 from ..passes import Pass
 from ..policy import Policy
 from ..pricing import NO_CACHE, Rates
-from ..providers.base import ProviderRules, Repair, Repairer, RuleState
+from ..providers.base import Codec, ProviderRules, Repair, Repairer, RuleState
 from ..providers.bound_reasoning import Binding
 from ..summaries.batch import AttachedOriginal, render_exchanges
 from ..tokens import TokenCounter, part_tokens
 from ..transcript import Part, ReadOnlyTranscript, TranscriptIndex
-from ..wire.base import Codec, Fields, Piece
+from ..wire.base import Fields, Piece
 from ..wire.json import JSON
 from .mimicry import Mimicry
 from .offers import OfferRecord

@@ -19,7 +19,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = tuple[tuple[bytes, bytes], ...]
 
 JSON_TYPE: Final = b"application/json"
-# Nothing of it is kept by a browser, guessed at, framed, or handed to another site's page.
+# No caching, no MIME sniffing, no framing, no cross-origin reads.
 _SECURITY_HEADERS: Final[Headers] = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -34,7 +34,7 @@ _CLOSED_POLICY: Final = b"default-src 'none'; frame-ancestors 'none'"
 async def send_response(
     send: Send, status: int, content_type: bytes, body: bytes, *more: tuple[bytes, bytes]
 ) -> None:
-    """Send a whole answer; what is no page may load nothing at all."""
+    """Send a complete response; anything but the page may load nothing."""
     named = {key for key, _ in more}
     sealed = (
         ()
@@ -53,7 +53,7 @@ async def send_response(
 
 
 async def send_if_changed(scope: Scope, send: Send, body: bytes) -> None:
-    """Send data, unless who asks has the very same already."""
+    """Send data, or 304 if the client has the same version."""
     tag = b'"%s"' % hashlib.blake2b(body, digest_size=12).hexdigest().encode()
     if dict(scope["headers"]).get(b"if-none-match") == tag:
         await send_response(send, 304, JSON_TYPE, b"", (b"etag", tag))
@@ -62,22 +62,20 @@ async def send_if_changed(scope: Scope, send: Send, body: bytes) -> None:
 
 
 def is_cross_site(scope: Scope) -> bool:
-    """Whether a browser says that another site's page asks; it says so without an origin, too."""
+    """Report whether the browser marks the request as cross-site, even without an Origin."""
     site = dict(scope["headers"]).get(b"sec-fetch-site", b"none")
     return site not in (b"none", b"same-origin")
 
 
 API: Final = "/respool/api/"
-_MAX_CONCURRENT: Final = (
-    2  # questions that are looked up side by side: requests on their way go first
-)
+_MAX_CONCURRENT: Final = 2  # concurrent queries: forwarded requests have priority
 _MAX_WAITING: Final = 64
 
 
 class Dashboard:
-    """One page and what it asks for. It changes nothing: there is nothing to ask for but to look.
+    """The page and its read-only API.
 
-    Who may look is decided before it is called.
+    Access is checked before it is called.
     """
 
     def __init__(self, store: SQLiteStore, proxy: ProxyStatus) -> None:
@@ -87,7 +85,7 @@ class Dashboard:
 
     @property
     def routes(self) -> Mapping[str, Dashboard]:
-        """The paths that it answers at, as the proxy takes them."""
+        """Paths of the dashboard in the proxy's router."""
         return {"/": self, "/respool/": self}
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -117,7 +115,7 @@ class Dashboard:
         await send_if_changed(scope, send, found)
 
     async def _run_query(self, query: Callable[[], bytes]) -> bytes:
-        """Look something up off the event loop, when it is its turn."""
+        """Run a query off the event loop, limited in number."""
         if self._waiting >= _MAX_WAITING:
             raise QueryError(503, "Too many ask at once; ask again.")
         self._waiting += 1

@@ -1,6 +1,6 @@
 """Read-only queries of the dashboard: parameters, totals, conversations, edits, settings.
 
-Sessions that open with the same words are one conversation, and part with the model's first words.
+Sessions that begin with the same messages are one conversation with several branches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..store import (
     StoreUnavailable,
 )
 
-MAX_ROW_ID: Final = 2**63 - 1  # what a row's number can be
+MAX_ROW_ID: Final = 2**63 - 1  # max row id
 _MAX_FIELDS: Final = 16
 _MAX_NAME_CHARS: Final = 200  # characters of a name
 
@@ -33,7 +33,7 @@ Query = Mapping[str, str]
 
 
 class QueryError(Exception):
-    """A question that cannot be answered: the status for it, and a sentence that says why."""
+    """Error of a query: its HTTP status and a sentence."""
 
     def __init__(self, status: int, why: str) -> None:
         self.status = status
@@ -42,7 +42,7 @@ class QueryError(Exception):
 
 
 def parse_query(raw: bytes) -> Query:
-    """The fields of a query; of a repeated one the last."""
+    """Parse a query string; of repeated fields the last one counts."""
     try:
         return dict(parse_qsl(raw.decode("latin-1"), max_num_fields=_MAX_FIELDS))
     except ValueError:
@@ -50,7 +50,7 @@ def parse_query(raw: bytes) -> Query:
 
 
 def parse_name(query: Query, key: str) -> str:
-    """A name that has to be given."""
+    """Parse a required name."""
     given = query.get(key, "")
     if not 0 < len(given) <= _MAX_NAME_CHARS:
         raise QueryError(400, f"{key} has to be given, in at most {_MAX_NAME_CHARS} characters.")
@@ -58,7 +58,7 @@ def parse_name(query: Query, key: str) -> str:
 
 
 def parse_integer(query: Query, key: str, default: int, maximum: int) -> int:
-    """A whole number from 0 to `most`."""
+    """Parse a whole number from 0 to a maximum."""
     given = query.get(key)
     if given is None:
         return default
@@ -68,7 +68,7 @@ def parse_integer(query: Query, key: str, default: int, maximum: int) -> int:
 
 
 def parse_time(query: Query, key: str) -> float | None:
-    """A time in seconds since 1970; None where none is given."""
+    """Parse a time in seconds since 1970; None if missing."""
     given = query.get(key)
     if given is None:
         return None
@@ -82,14 +82,14 @@ def parse_time(query: Query, key: str) -> float | None:
 
 
 class BreakerStatus(Struct, frozen=True):
-    """Whether requests are compacted at all, and why not."""
+    """State of the circuit breaker."""
 
     phase: str
     why: str
 
 
 class CalibrationStatus(Struct, frozen=True):
-    """How many tokens a provider counts for one of respool's."""
+    """Ratio of a provider's token count to respool's."""
 
     format: str
     model: str
@@ -98,7 +98,7 @@ class CalibrationStatus(Struct, frozen=True):
 
 
 class EffectiveSetting(Struct, frozen=True):
-    """One setting in force."""
+    """Setting with its value and origin."""
 
     name: str
     value: Any
@@ -114,9 +114,9 @@ def _no_calibrations() -> tuple[CalibrationStatus, ...]:
 
 
 class ProxyStatus(Struct, frozen=True, kw_only=True):
-    """The proxy, as the dashboard sees it; in each process its own."""
+    """Status of the proxy."""
 
-    version: str = ""  # of respool
+    version: str = ""  # respool's version
     policy: Policy = Policy()
     observe: bool = False
     breaker: Callable[[], BreakerStatus] = _closed_breaker
@@ -124,7 +124,7 @@ class ProxyStatus(Struct, frozen=True, kw_only=True):
 
 
 def effective_settings(policy: Policy) -> list[EffectiveSetting]:
-    """Every setting with its value and where that came from."""
+    """List every setting with its value and its origin."""
     origins = policy.origins()
     values = [
         EffectiveSetting(name, _json_value(getattr(policy, name)), origins[name]) for name in NAMES
@@ -137,7 +137,7 @@ def effective_settings(policy: Policy) -> list[EffectiveSetting]:
 
 
 def _json_value(value: object) -> Any:
-    """A value as JSON has it; a user's own pass goes by its name."""
+    """Convert a value to JSON data; a user's pass by its name."""
     if isinstance(value, tuple):
         return [_json_value(item) for item in cast("tuple[object, ...]", value)]
     if value is None or isinstance(value, str | int | float):
@@ -149,14 +149,14 @@ _FIRST_BRANCH = 1
 
 
 def assign_branches(requests: Iterable[RequestLineage]) -> dict[str, int]:
-    """The branch of each request, numbered in the order in which they began.
+    """Assign each request to a branch, numbered in order of appearance.
 
-    One that goes on from where another went on before begins a branch. One whose parent is not
-    known, for the client changed its history or a record was lost, stays where the one before was.
+    A request whose parent already has a successor begins a branch. A request without a known
+    parent (a changed history, a lost record) stays on the branch of the request before it.
     """
     found: dict[str, int] = {}
-    ended: dict[str, int] = {}  # by history: the branch with the request that ended it
-    unfollowed: dict[str, int] = {}  # the same of those from which none went on
+    ended: dict[str, int] = {}  # by prefix: the branch that it ends
+    unfollowed: dict[str, int] = {}  # prefixes without a successor
     count = last = _FIRST_BRANCH
     for one in requests:
         at = ended.get(one.prefix) or unfollowed.get(one.parent)
@@ -170,7 +170,7 @@ def assign_branches(requests: Iterable[RequestLineage]) -> dict[str, int]:
     return found
 
 
-RANGES: Final[Mapping[str, tuple[float, float]]] = {  # how far back, in steps of how many seconds
+RANGES: Final[Mapping[str, tuple[float, float]]] = {  # range and step in seconds
     "hour": (3_600.0, 60.0),
     "day": (86_400.0, 1_800.0),
     "week": (604_800.0, 21_600.0),
@@ -178,31 +178,31 @@ RANGES: Final[Mapping[str, tuple[float, float]]] = {  # how far back, in steps o
 }
 _PAGE_SIZE: Final = 50
 _MAX_PAGE_SIZE: Final = 200
-_MAX_REQUESTS: Final = 500  # of a conversation at a time
+_MAX_REQUESTS: Final = 500  # requests of a conversation per page
 _MAX_NOTABLE: Final = 100
 _PRIVATE_FIELDS: Final = ("owner", "terms", "edits", "prefix", "parent", "facts")
-_MAX_TEXT_CHARS: Final = 400_000  # characters of one text: more than anybody reads
+_MAX_TEXT_CHARS: Final = 400_000  # max characters of one text
 
 
 class StoreHealth(Struct, frozen=True, kw_only=True):
-    """How the store is."""
+    """State of the store."""
 
     path: str
     bytes: int
-    dropped: int  # records that could not be written
-    moved_aside: list[str]  # damaged files in whose place new ones were begun
-    trouble: str  # why it cannot be read, or could not be written to; empty: it is well
+    dropped: int  # records that were not written
+    moved_aside: list[str]  # damaged files that were replaced
+    trouble: str  # why it cannot be used; empty: it works
 
 
 class Overview(Struct, frozen=True, kw_only=True):
-    """All in all, over a stretch of time."""
+    """Totals over a period."""
 
     version: str
     observe: bool
     since: float
     step: float
     totals: list[PeriodTotal]
-    latest: float | None  # when the latest request came that is known of, however long ago
+    latest: float | None  # time of the latest known request
     breaker: BreakerStatus
     calibrations: tuple[CalibrationStatus, ...]
     store: StoreHealth
@@ -211,25 +211,25 @@ class Overview(Struct, frozen=True, kw_only=True):
 class EditSummary(Struct, frozen=True):
     """One edit of a request."""
 
-    at: int  # which of its edits
+    at: int  # index of the edit
     reason: str
     place: str
     evidence: str
     saved: int
     has_before: bool
     has_after: bool
-    replaces: bool  # something stands in its place, kept or not; else nothing does
+    replaces: bool  # a replacement text exists, stored or not
 
 
 class EditText(Struct, frozen=True):
     """One side of an edit."""
 
     text: str
-    length: int  # characters of all of it
+    length: int  # characters of the whole text
 
 
 class EditDetail(Struct, frozen=True):
-    """One edit with what stood there and what stands there; None: that is not kept."""
+    """Edit with its text before and after; None: not stored."""
 
     edit: EditSummary
     before: EditText | None
@@ -237,7 +237,7 @@ class EditDetail(Struct, frozen=True):
 
 
 class DashboardQueries:
-    """Answers questions from the store; the owner of the store's file may see all of it."""
+    """Queries on the store, for the owner of its file."""
 
     def __init__(
         self, store: SQLiteStore, proxy: ProxyStatus, clock: Callable[[], float] = time.time
@@ -256,7 +256,7 @@ class DashboardQueries:
         }
 
     def overview(self, query: Query) -> Overview:
-        """Totals over time, and how the proxy and its store stand."""
+        """Totals over time, and the status of proxy and store."""
         since, until, step = self._time_range(query)
         totals, latest, trouble = list[PeriodTotal](), None, ""
         try:
@@ -280,7 +280,7 @@ class DashboardQueries:
         )
 
     def conversations(self, query: Query) -> dict[str, Any]:
-        """A page of conversations, the latest first, and where the next one begins."""
+        """Page of conversations, latest first, and the start of the next page."""
         limit = parse_integer(query, "limit", _PAGE_SIZE, _MAX_PAGE_SIZE)
         last, id = parse_time(query, "last"), parse_integer(query, "id", 0, MAX_ROW_ID)
         behind = None if last is None else (last, id)
@@ -292,7 +292,7 @@ class DashboardQueries:
         }
 
     def requests(self, query: Query) -> dict[str, Any]:
-        """The requests of a conversation in their order, later than a time."""
+        """Requests of a conversation in order, after a time."""
         conversation = parse_name(query, "conversation")
         after = parse_time(query, "after") or 0.0
         found = self._store.requests(conversation, None, after=after, limit=_MAX_REQUESTS)
@@ -301,7 +301,7 @@ class DashboardQueries:
         return {"requests": told, "more": len(found) == _MAX_REQUESTS}
 
     def notable(self, query: Query) -> dict[str, Any]:
-        """Requests that broke a prefix, failed, fell back or fetched again, the latest first."""
+        """Requests that broke a prefix, failed, fell back or fetched again, latest first."""
         since, _, _ = self._time_range(query)
         behind = parse_time(query, "behind")
         found = self._store.notable(None, since=since, behind=behind, limit=_MAX_NOTABLE)
@@ -311,7 +311,7 @@ class DashboardQueries:
         }
 
     def edits(self, query: Query) -> dict[str, Any]:
-        """The edits that a request was the first to have."""
+        """Edits that took effect with a request."""
         made = self._edits(query)
         kept = self._store.readable_refs(
             {ref for one in made for ref in (one.ref, one.after) if ref}, None
@@ -319,7 +319,7 @@ class DashboardQueries:
         return {"edits": [_summarize_edit(at, one, kept) for at, one in enumerate(made)]}
 
     def edit(self, query: Query) -> EditDetail:
-        """One edit, with what stood there and what stands there."""
+        """One edit with its text before and after."""
         made, at = self._edits(query), parse_integer(query, "at", 0, MAX_ROW_ID)
         if at >= len(made):
             raise QueryError(404, "That request has no such edit.")
@@ -329,7 +329,7 @@ class DashboardQueries:
         return EditDetail(_summarize_edit(at, one, kept), before, after)
 
     def settings(self, _query: Query) -> dict[str, list[EffectiveSetting]]:
-        """The settings in force."""
+        """Settings in force."""
         return {"settings": effective_settings(self._proxy.policy)}
 
     def _edits(self, query: Query) -> tuple[RecordedEdit, ...]:
@@ -342,12 +342,12 @@ class DashboardQueries:
         text = self._store.original(ref, None) if ref else None
         if text is None:
             return None
-        # Agents cut texts in the middle of a character; JSON has no halves.
+        # Agents cut texts inside a character; JSON has no lone surrogates.
         sound = text[:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode("utf-8")
         return EditText(sound, len(text))
 
     def _time_range(self, query: Query) -> tuple[float, float, float]:
-        """From when to when, in which steps: whole ones, so that few answers differ."""
+        """Time range and step, rounded to whole steps so that responses can be cached."""
         named = query.get("range", "day")
         if named not in RANGES:
             raise QueryError(400, f"range has to be one of {', '.join(RANGES)}.")
@@ -386,6 +386,6 @@ def _summarize_edit(at: int, one: RecordedEdit, stored: frozenset[str]) -> EditS
 
 
 def _public_fields(one: Struct | RequestRecord) -> dict[str, Any]:
-    """What is known, without whose key it was: not even its hash leaves the store."""
+    """Fields without the owner: not even the hash of a key leaves the store."""
     told: dict[str, Any] = msgspec.to_builtins(one)
     return {key: value for key, value in told.items() if key not in _PRIVATE_FIELDS}

@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from ..errors import invalid_value
 from ..history.ledger import Ledger
-from ..providers.base import split_steps
+from ..providers.base import Codec, split_steps
 from ..tools import Tools
 from ..transcript import Exchange, Part, ReadOnlyTranscript, TranscriptIndex
-from ..wire.base import Codec
 from ..wire.json import JSON
 from .messages import describe_loop, warning_text
 from .observations import PendingCall, observe_call, pending_call

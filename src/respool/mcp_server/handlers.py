@@ -14,23 +14,23 @@ from ..line_search import Unsearchable, searcher
 from ..store import ConversationSummary, RecordedEdit, RequestRecord, Store
 
 MAX_ANSWER_CHARS: Final = (
-    40_000  # characters, some 10,000 tokens: over that, agents cut or warn by themselves
+    40_000  # characters, about 10,000 tokens; agents truncate longer answers themselves
 )
 
 
 class ToolCallError(RespoolError):
-    """What was asked for cannot be given; the message is a sentence for the model."""
+    """Error of a tool call; the message is a sentence for the model."""
 
 
 class ToolAnswer(Struct, frozen=True):
-    """The text that was asked for, and a remark beside it that is no part of it."""
+    """Requested text, and a separate note about it."""
 
     text: str
     remark: str = ""
 
 
 def paginate(text: str, skip: int, remark: str = "", narrow_hint: str = "") -> ToolAnswer:
-    """The part of a text that an answer holds, from a character on; a remark tells of the rest."""
+    """Page of a text from an offset; the note says how to get the rest."""
     if skip and skip >= len(text):
         raise ToolCallError(f"skip={skip} is not allowed: there are {len(text):,} characters.")
     page = (
@@ -49,7 +49,7 @@ def paginate(text: str, skip: int, remark: str = "", narrow_hint: str = "") -> T
 
 
 def _whole_lines(text: str) -> str:
-    """As many whole lines as there are, or all of it where the first one does not end."""
+    """Cut at the last line break, unless the first line is longer."""
     return text[: text.rfind("\n") + 1] or text
 
 
@@ -61,7 +61,7 @@ _MAX_QUOTED_CHARS: Final = 60
 
 
 def parse_reference(arguments: Mapping[str, Any]) -> str:
-    """The reference that is asked for: alone, or in the marker that it stands in."""
+    """Parse a reference, alone or inside its marker."""
     given = arguments.get("ref")
     found = _REF.search(given.strip()) if isinstance(given, str) else None
     if found is None:
@@ -73,7 +73,7 @@ def parse_reference(arguments: Mapping[str, Any]) -> str:
 
 
 def parse_lines(arguments: Mapping[str, Any], count: int) -> tuple[int, int] | None:
-    """The first and the last line that are asked for; None: all of them."""
+    """Parse a range of lines; None: all lines."""
     given = arguments.get("lines")
     text = str(given).strip().lower() if type(given) in (str, int) else ""
     if given is None or given == "":
@@ -92,7 +92,7 @@ def parse_lines(arguments: Mapping[str, Any], count: int) -> tuple[int, int] | N
 
 
 def parse_text(arguments: Mapping[str, Any], name: str) -> str | None:
-    """A text that may be asked for; an empty one counts as none."""
+    """Parse an optional text; an empty one counts as missing."""
     given = arguments.get(name)
     if given is None or given == "":
         return None
@@ -102,7 +102,7 @@ def parse_text(arguments: Mapping[str, Any], name: str) -> str | None:
 
 
 def parse_number(arguments: Mapping[str, Any], name: str, default: int, minimum: int) -> int:
-    """A whole number that may be asked for."""
+    """Parse an optional whole number."""
     given = arguments.get(name)
     number = default if given is None else given
     if isinstance(number, str) and number.isascii() and number.isdigit() and len(number) < 10:
@@ -119,12 +119,12 @@ def _quote(given: object) -> str:
     return text if len(text) <= _MAX_QUOTED_CHARS else f"{text[:_MAX_QUOTED_CHARS]}…"
 
 
-_MAX_LISTED_LINES: Final = 40  # line numbers that a remark lists
+_MAX_LISTED_LINES: Final = 40  # max line numbers listed in a note
 _NARROW_HINT: Final = "For less of it, give lines or a pattern."
 
 
 def answer_expand(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """What stood where a marker stands now."""
+    """Answer `respool_expand`: the original behind a marker."""
     ref = parse_reference(arguments)
     text = store.original(ref, None)
     if text is None:
@@ -143,7 +143,7 @@ def answer_expand(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
 def _select_lines(
     lines: list[str], chosen: tuple[int, int] | None, pattern: str | None, skip: int
 ) -> ToolAnswer:
-    """Those of the lines that are in the range and fit the pattern, with where they stand."""
+    """Select lines by range and pattern, with their numbers."""
     count = len(lines)
     first, last = chosen or (1, count)
     if not 1 <= first <= last or first > max(count, 1):
@@ -175,7 +175,7 @@ def _compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """The lines with their ends, counted as markers count them."""
+    """Split a text into lines with their ends, counted as markers count."""
     *ended, rest = text.split("\n")
     return [f"{line}\n" for line in ended] + ([rest] if rest else [])
 
@@ -189,11 +189,11 @@ def _list_numbers(numbers: list[int]) -> str:
 LATEST: Final = "latest"
 _DEFAULT_CONVERSATIONS: Final = 20
 _DEFAULT_REQUESTS: Final = 20
-_MAX_ROWS: Final = 500  # of either, in one answer
+_MAX_ROWS: Final = 500  # max conversations or requests in one answer
 
 
 def answer_history(store: Store, arguments: Mapping[str, Any]) -> ToolAnswer:
-    """The conversations of late, or the last requests of one, with their edits."""
+    """Answer `respool_history`: recent conversations, or the last requests of one."""
     name, skip = parse_text(arguments, "conversation"), parse_number(arguments, "skip", 0, 0)
     limit = min(
         _MAX_ROWS,
@@ -246,7 +246,7 @@ def _conversation_line(conversation: ConversationSummary) -> str:
 
 
 def _request_lines(store: Store, record: RequestRecord) -> Iterator[str]:
-    """A request in a line, and each of its edits in one more."""
+    """Lines of a request: one for itself, one for each edit."""
     fallback = f"  not compacted: {record.fallback}" if record.fallback else ""
     broke = f"  prefix break: {record.prefix_break}" if record.prefix_break else ""
     yield (

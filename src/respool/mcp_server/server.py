@@ -24,9 +24,7 @@ from ..store import Store
 from .handlers import ToolAnswer, ToolCallError, answer_expand, answer_history
 
 SERVER_NAME: Final = "respool"
-EXPAND_TOOL: Final = (
-    "respool_expand"  # a name that respool.tools.identity knows, whatever is put before it
-)
+EXPAND_TOOL: Final = "respool_expand"  # respool.tools.identity recognizes it with any prefix
 HISTORY_TOOL: Final = "respool_history"
 
 _log = logging.getLogger(__name__)
@@ -70,7 +68,7 @@ _HANDLERS: Final = {EXPAND_TOOL: answer_expand, HISTORY_TOOL: answer_history}
 
 
 def _read_only(title: str) -> ToolAnnotations:
-    """That a tool changes nothing, and looks at nothing but the store."""
+    """Annotations of a read-only tool of the local store."""
     return ToolAnnotations(
         title=title,
         read_only_hint=True,
@@ -99,7 +97,7 @@ TOOL_DEFINITIONS: Final = (
 
 
 def serve_stdio(store: Store, version: str) -> None:
-    """Answer over standard input and output until that ends."""
+    """Serve over standard input and output until it closes."""
     asyncio.run(_serve(build_server(store, version)))
 
 
@@ -109,7 +107,7 @@ async def _serve(server: Server[Any]) -> None:
 
 
 def build_server(store: Store, version: str) -> Server[Any]:
-    """A server whose tools read this store, as its owner."""
+    """Build a server whose tools read this store as its owner."""
 
     async def listed(_context: object, _params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=list(TOOL_DEFINITIONS))
@@ -137,7 +135,7 @@ def _call_tool(
     store: Store,
     arguments: Mapping[str, Any],
 ) -> CallToolResult:
-    """What a tool answers; what is wrong is said to the model, in a sentence."""
+    """Call a tool; an error becomes a sentence for the model."""
     try:
         answer = handler(store, arguments)
     except ToolCallError as error:
@@ -156,6 +154,6 @@ def _error_result(sentence: str) -> CallToolResult:
 
 
 def _text_block(text: str) -> TextContent:
-    """A block of text; half a character, which JSON cannot carry, is a replacement character."""
+    """Text block; a lone surrogate, which JSON cannot carry, is replaced."""
     whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return TextContent(type="text", text=whole)

@@ -8,22 +8,22 @@ from importlib.resources import files
 
 __all__ = ["csp_hash", "shared_script", "shared_style"]
 
-# In this order: the shapes use the words.
+# In dependency order.
 _SCRIPTS = ("elements.js", "svg.js", "theme.js")
 
 
 def shared_script() -> str:
-    """All of it; a page's own scripts stand behind."""
+    """Shared script; a page's own scripts follow it."""
     return "\n".join(map(_asset, _SCRIPTS))
 
 
 def shared_style() -> str:
-    """What every page looks like, light and dark; a page's own sheet stands behind."""
+    """Shared style, light and dark; a page's own sheet follows it."""
     return _asset("base.css")
 
 
 def csp_hash(text: str) -> str:
-    """What a page's policy says to let this very script or sheet stand in it, and no other."""
+    """Hash of a script or style sheet for a content security policy."""
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
 

@@ -17,6 +17,7 @@ from ..wire.message_identity import BREAKPOINT_FIELDS, strip_breakpoints
 _MEDIA_TYPES = frozenset(
     {"image", "document", "image_url", "input_audio", "file", "input_image", "input_file"}
 )
+_TEXT_TYPES = ("text", "input_text", "output_text")  # of Anthropic and of OpenAI's Responses
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image", "computer_screenshot"})
 # Whole JSON strings, for within a string every quote has a backslash before it: a data URL, and
 # bare data so long that it is no word. What is encrypted goes by other names.
@@ -54,6 +55,33 @@ def replace_media(message: JSON, part: Part, text: str, type: str) -> JSON:
         return message
     marks = {mark: block[mark] for mark in BREAKPOINT_FIELDS if mark in block}
     return put(message, part.ref.path, {"type": type, "text": text, **marks})
+
+
+def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
+    """Items of a mixed result with all their text replaced by one text item; the rest stays.
+
+    The marks of the text items move to the one that is left.
+    """
+    spoken = [k for k, item in enumerate(items) if is_text_item(item, type)]
+    marks = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
+    if not spoken:
+        return [{"type": type, "text": text}, *items]
+    first, others = spoken[0], set(spoken)
+    said: Object = {**cast(Object, items[first]), "text": text, **marks}
+    return [
+        said if k == first else item
+        for k, item in enumerate(items)
+        if k == first or k not in others
+    ]
+
+
+def is_text_item(item: JSON, type: str) -> bool:
+    """Whether an item is plain text; what is of an unknown type is not, even if it has text."""
+    holder = cast(Object, item) if isinstance(item, dict) else {}
+    text = holder.get("text")
+    if holder.get("type") not in (type, *_TEXT_TYPES) or not isinstance(text, str):
+        return False
+    return not is_media_marker(text)
 
 
 def has_text(block: JSON) -> bool:

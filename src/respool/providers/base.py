@@ -1,4 +1,4 @@
-"""Interfaces of a provider: rules, repairer and renderer, and the values they pass on."""
+"""Provider: its codec, rules, repairer and renderer, and the values they exchange."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Literal, Protocol, cast
 
 from msgspec import Struct, field
 
+from ..model_names import Version
 from ..transcript import Part
-from ..wire.base import Codec, Fields
+from ..wire.base import Fields, FormatName, WireFormat
 from ..wire.json import JSON, Object, get
 from ..wire.message_identity import BREAKPOINT_FIELDS
 
@@ -85,6 +86,65 @@ def count_call_id(id: str, state: RuleState) -> None:
     base, _, suffix = id.rpartition("_")
     if suffix.isdigit() and base in state.call_counts:
         state.call_counts[base] += 1
+
+
+class Codec(Protocol):
+    """One wire format. Messages are decoded JSON and are never mutated: changes return new ones.
+
+    Whatever a message holds (wrong types, missing fields, unknown blocks), reading it must not
+    raise: what is not understood becomes an opaque part.
+    """
+
+    name: FormatName
+    history_field: str  # the field that holds the history: "messages", "input" or "contents"
+    head_fields: tuple[str, ...]  # the fields that read_head counts
+
+    def is_model_made(self, message: JSON) -> bool:
+        """Whether the model wrote this message or item."""
+        ...
+
+    def decode(self, row: int, message: JSON) -> list[Part]:
+        """The parts of one message, in order."""
+        ...
+
+    def decode_head(self, fields: Fields) -> list[Part]:
+        """System prompt, instructions and tool definitions, as parts that are only counted."""
+        ...
+
+    def has_locked_calls(self, model: Sequence[Part]) -> bool:
+        """Whether the calls in this run of model output can only go together."""
+        ...
+
+    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
+        """Whether the reasoning among these must stay: something in them cannot be without it."""
+        ...
+
+    def replace(self, message: JSON, part: Part, text: str) -> JSON:
+        """The message with `text` in place of what the part said; media in it and marks stay.
+
+        For a call, `text` is its new arguments as a JSON object.
+        """
+        ...
+
+    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
+        """The message without these parts; None when nothing is left to send."""
+        ...
+
+    def unbind(self, message: JSON) -> JSON:
+        """A model-made message whose unit lost its reasoning, without what ties it to it."""
+        ...
+
+    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
+        """What must stand in place of two messages that a removal made neighbours; None: both."""
+        ...
+
+    def merge(self, messages: Sequence[JSON]) -> JSON | None:
+        """One message in place of a run of which `join` makes one; None: this wire has none."""
+        ...
+
+    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
+        """The message with a cache mark on the block that holds this part."""
+        ...
 
 
 class ProviderRules(Protocol):
@@ -357,3 +417,91 @@ def without_breakpoints(block: JSON) -> JSON:
     if not isinstance(block, dict):
         return block
     return {key: one for key, one in cast(Object, block).items() if key not in BREAKPOINT_FIELDS}
+
+
+# prefix: all that stands before the block; block: what it says itself; nothing: there is none.
+SignedScope = Literal["prefix", "block", "nothing"]
+# all: of any unit; turns: only of turns that are over; none: of none.
+DroppableScope = Literal["all", "turns", "none"]
+
+
+class Binding(Struct, frozen=True, gc=False):
+    """The scope a model signs its reasoning for, and the reasoning that may be removed."""
+
+    signed_scope: SignedScope
+    droppable: DroppableScope
+    oldest_first: bool = False  # none may go before an older one
+    is_dropped_by_api: bool = False  # the API itself takes out what a change has made invalid
+
+    @property
+    def is_bound(self) -> bool:
+        """A change of what was sent must also remove the reasoning behind it."""
+        return self.is_prefix_signed and not self.is_dropped_by_api
+
+    @property
+    def is_prefix_signed(self) -> bool:
+        """The model loses the reasoning behind a change, whoever removes it."""
+        return self.signed_scope == "prefix"
+
+
+class BindingRule(Struct, frozen=True, gc=False):
+    """The binding of the models of one maker from one version on."""
+
+    maker: str  # ANY_MAKER, or "" for a name that shows none
+    families: tuple[str, ...]  # empty: all
+    since: Version
+    binding: Binding
+
+
+ANY_MAKER = "*"
+LARGE_CLAUDES, OTHER_CLAUDES = ("fable", "mythos"), ("opus", "sonnet", "haiku")
+# Claude on the wire of somebody else: a router, which may require more than Anthropic.
+ROUTED_CLAUDE_RULES: tuple[BindingRule, ...] = (
+    BindingRule("anthropic", LARGE_CLAUDES, (5, 1), Binding("prefix", "turns", oldest_first=True)),
+    BindingRule("anthropic", OTHER_CLAUDES, (5, 5), Binding("prefix", "turns", oldest_first=True)),
+)
+
+
+class MediaLimits(Struct, frozen=True, kw_only=True):
+    """Limits of a request beside tokens; None: not known."""
+
+    bytes: int | None = None  # of the whole body
+    images: int | None = None
+    side: int | None = None  # pixels of an image's longer side
+    many: int | None = None  # a request with more images than this
+    side_of_many: int | None = None  # may have none with a longer side than this
+
+
+def _no_problems(_: int) -> list[Problem]:
+    return []
+
+
+def _no_media_limits(_: Fields | None) -> MediaLimits:
+    return MediaLimits()
+
+
+def _same_binding(binding: Binding, _: Fields) -> Binding:
+    return binding
+
+
+class Provider(Struct, frozen=True, kw_only=True):
+    """All that respool knows of one provider's wire format."""
+
+    format: WireFormat
+    codec: Codec
+    rules: ProviderRules
+    repairer: Repairer
+    renderer: Callable[[bool], Renderer]  # takes whether the history has cache breakpoints
+    checks_server_held: bool = False  # the rules apply to requests whose history it holds, too
+    check_size: Callable[[int], list[Problem]] = _no_problems  # by the bytes of a body
+    media_limits: Callable[[Fields | None], MediaLimits] = _no_media_limits
+    binding_rules: tuple[BindingRule, ...] = ROUTED_CLAUDE_RULES  # the first match counts
+    adjust_binding: Callable[[Binding, Fields], Binding] = _same_binding
+    breakpoint_controls: tuple[Mapping[str, str], ...] = ()  # values of a cache breakpoint
+    definition_fields: tuple[str, ...] = ("tools",)  # the fields that offer tools
+    definition_holder: str = ""  # a field whose own fields may offer them too
+
+    @property
+    def name(self) -> FormatName:
+        """The name of the wire format."""
+        return self.format.name

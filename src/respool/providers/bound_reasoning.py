@@ -5,76 +5,18 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Literal, cast
-
-from msgspec import Struct
-from msgspec.structs import replace
+from typing import Any
 
 from ..edits import DropReasoning, Edit, PlaceBreakpoint, touched_parts
-from ..model_names import ModelName, Version, parse_model_name
+from ..model_names import ModelName, parse_model_name
 from ..transcript import ReadOnlyTranscript, Unit
+from .base import ANY_MAKER, Binding, BindingRule
+from .registry import PROVIDERS
 
-# prefix: all that stands before the block; block: what it says itself; nothing: there is none.
-SignedScope = Literal["prefix", "block", "nothing"]
-# all: of any unit; turns: only of turns that are over; none: of none.
-DroppableScope = Literal["all", "turns", "none"]
+_REQUIRED = Binding("nothing", "none")  # of servers that require all reasoning back
+_UNKNOWN = Binding("prefix", "none", oldest_first=True)
 
-
-class Binding(Struct, frozen=True, gc=False):
-    """What the reasoning of a request is signed for, and whose may be taken out."""
-
-    signed_scope: SignedScope
-    droppable: DroppableScope
-    oldest_first: bool = False  # none may go before an older one
-    is_dropped_by_api: bool = False  # the API itself takes out what a change has made invalid
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether a change of what was sent must take the reasoning behind it along."""
-        return self.is_prefix_signed and not self.is_dropped_by_api
-
-    @property
-    def is_prefix_signed(self) -> bool:
-        """Whether the model loses the reasoning behind a change, whoever takes it out."""
-        return self.signed_scope == "prefix"
-
-
-class BindingRule(Struct, frozen=True, gc=False):
-    """What holds for the models of one maker from one version on."""
-
-    wire: str
-    maker: str  # "" where the name does not tell
-    families: tuple[str, ...]  # empty: all
-    since: Version
-    binding: Binding
-
-
-_ANY = "*"
-_LARGEST, _OTHERS = ("fable", "mythos"), ("opus", "sonnet", "haiku")
-_ALL: tuple[str, ...] = ()
-
-# The first row that fits. Whose wire it is not stands for a router, which may ask for more.
-BINDING_RULES: tuple[BindingRule, ...] = (
-    BindingRule(_ANY, "demanding", _ALL, (0, 0), Binding("nothing", "none")),
-    BindingRule(
-        "anthropic", "anthropic", _LARGEST, (5, 1), Binding("prefix", "all", oldest_first=True)
-    ),
-    BindingRule(
-        "anthropic", "anthropic", _OTHERS, (5, 5), Binding("prefix", "all", oldest_first=True)
-    ),
-    BindingRule("anthropic", "anthropic", _ALL, (0, 0), Binding("block", "all")),
-    BindingRule("anthropic", "", _ALL, (0, 0), Binding("prefix", "none", oldest_first=True)),
-    BindingRule("anthropic", _ANY, _ALL, (0, 0), Binding("block", "turns", oldest_first=True)),
-    BindingRule(_ANY, "anthropic", _LARGEST, (5, 1), Binding("prefix", "turns", oldest_first=True)),
-    BindingRule(_ANY, "anthropic", _OTHERS, (5, 5), Binding("prefix", "turns", oldest_first=True)),
-    BindingRule("openai-chat", "", _ALL, (0, 0), Binding("prefix", "none", oldest_first=True)),
-    BindingRule("openai-chat", _ANY, _ALL, (0, 0), Binding("block", "turns", oldest_first=True)),
-    BindingRule("openai-responses", _ANY, _ALL, (0, 0), Binding("block", "all")),
-    BindingRule("gemini", _ANY, _ALL, (0, 0), Binding("block", "all")),
-    BindingRule(_ANY, _ANY, _ALL, (0, 0), Binding("prefix", "none", oldest_first=True)),
-)
-
-# Servers that sign nothing, and may demand every thought back (T4).
+# Servers that sign nothing, and may require every thought back (T4).
 _REQUIRES_REASONING = re.compile(
     r"deepseek|kimi|moonshot|glm|qwen|qwq|minimax|mimo|gpt-oss|mistral|llama"
 )
@@ -89,40 +31,27 @@ def binding_of(format: str, fields: Mapping[str, Any] | None) -> Binding:
     all. That alone can never fail: were it taken for unbound, a newer Claude would reject what
     stayed; were it taken for Claude, a server that demands thinking back would reject what went.
     """
-    told = fields or {}
-    name = told.get("model")
-    model = parse_model_name(name)
-    maker = model.maker if model else _maker_of(name)
-    found = next(row.binding for row in BINDING_RULES if _is_match(row, format, maker, model))
-    return _apply_mode(found, told.get("thinking")) if format == "anthropic" else found
+    known = fields or {}
+    name = known.get("model")
+    model, provider = parse_model_name(name), PROVIDERS[format]
+    if model is None and _is_reasoning_required(name):
+        binding = _REQUIRED
+    else:
+        matches = (row.binding for row in provider.binding_rules if _is_match(row, model))
+        binding = next(matches, _UNKNOWN)
+    return provider.adjust_binding(binding, known)
 
 
-def _maker_of(name: object) -> str:
-    return (
-        "demanding"
-        if isinstance(name, str) and _REQUIRES_REASONING.search(name[:200].lower())
-        else ""
-    )
+def _is_reasoning_required(name: object) -> bool:
+    return isinstance(name, str) and bool(_REQUIRES_REASONING.search(name[:200].lower()))
 
 
-def _is_match(row: BindingRule, format: str, maker: str, model: ModelName | None) -> bool:
-    if row.wire not in (format, _ANY) or row.maker not in (maker, _ANY):
+def _is_match(row: BindingRule, model: ModelName | None) -> bool:
+    if row.maker not in ("" if model is None else model.maker, ANY_MAKER):
         return False
     if model is None or not row.families:
         return True
     return model.family in row.families and model.version >= row.since
-
-
-def _apply_mode(binding: Binding, thinking: object) -> Binding:
-    """In manual mode a running turn must open with its thinking (A10); the API may drop (A12)."""
-    mode = cast(dict[str, Any], thinking) if isinstance(thinking, dict) else {}
-    if mode.get("type") == "enabled" and binding.droppable == "all":
-        binding = replace(binding, droppable="turns", oldest_first=True)
-    controls = mode.get("block_binding")
-    told = cast(dict[str, Any], controls) if isinstance(controls, dict) else {}
-    if told.get("prefix_mismatch_behavior") == "drop_block":
-        binding = replace(binding, is_dropped_by_api=True)
-    return binding
 
 
 def first_breaking_part(

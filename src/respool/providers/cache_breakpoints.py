@@ -8,7 +8,7 @@ from typing import Any
 from ..edits import PlaceBreakpoint
 from ..pricing import LONG_TTL_SECONDS, SHORT_TTL_SECONDS, BreakpointUsage
 from ..transcript import ReadOnlyTranscript
-from ..wire.base import RequestBody
+from ..wire.base import RequestBody, wire_format
 from ..wire.json import Object
 from .anthropic.request_rules import (
     MAX_BREAKPOINTS,
@@ -17,7 +17,7 @@ from .anthropic.request_rules import (
     message_breakpoints,
 )
 from .bound_reasoning import binding_of
-from .registry import CODECS
+from .registry import PROVIDERS
 
 _MAX_DISTANCE = 20  # messages: from a mark that far behind the last one, that would not be found
 _CARRIER_KINDS = ("text", "call", "result")  # the parts whose blocks can be marked
@@ -43,14 +43,14 @@ def client_breakpoints_so_far(
     in front of all answers has nothing worth the name cached up to it.
     """
     marks = _history_breakpoints(body, format)
-    if marks and _is_far(body, marks) and _is_before_answers(body, marks):
+    if marks and _is_far(body, marks) and _is_before_answers(body, format, marks):
         return _summarize(body, marks) if binding_of(format, fields).is_bound else BreakpointUsage()
     return _summarize(body, marks) if marks else BreakpointUsage()
 
 
 def _history_breakpoints(body: RequestBody, format: str) -> list[tuple[int, Object]]:
     """The marks of a history, each with its message; what the provider places is in the last."""
-    if format != "anthropic":
+    if not wire_format(format).has_client_breakpoints:
         return []
     own = [
         (at, mark)
@@ -64,9 +64,12 @@ def _is_far(body: RequestBody, breakpoints: Sequence[tuple[int, Object]]) -> boo
     return len(body) - breakpoints[-1][0] > _MAX_DISTANCE
 
 
-def _is_before_answers(body: RequestBody, breakpoints: Sequence[tuple[int, Object]]) -> bool:
+def _is_before_answers(
+    body: RequestBody, format: str, breakpoints: Sequence[tuple[int, Object]]
+) -> bool:
+    codec = PROVIDERS[format].codec
     before = range(breakpoints[-1][0] + 1)
-    return not any(CODECS["anthropic"].is_model_made(body.message(at)) for at in before)
+    return not any(codec.is_model_made(body.message(at)) for at in before)
 
 
 def _summarize(body: RequestBody, breakpoints: Sequence[tuple[int, Object]]) -> BreakpointUsage:

@@ -6,22 +6,12 @@ from typing import cast
 
 import msgspec
 
-from ..wire.base import CONTINUE_TEXT
 from ..wire.json import JSON, Object
-
-__all__ = [
-    "BLANK_TEXT",
-    "CONTINUE_TEXT",
-    "EARLIER_TEXT",
-    "NO_RESULT_TEXT",
-    "misplaced_call_text",
-    "repeat_id",
-    "unpaired_result_text",
-]
 
 NO_RESULT_TEXT = "[no result was recorded for this call]"
 EARLIER_TEXT = "[earlier conversation not shown]"
 BLANK_TEXT = "[blank]"
+CONTINUE_TEXT = "[continue]"  # a user turn that only has to be there
 
 
 def unpaired_result_text(id: str, text: str) -> str:

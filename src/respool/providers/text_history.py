@@ -14,12 +14,11 @@ import msgspec
 from msgspec import Struct
 
 from ..transcript import Part, TranscriptIndex, Unit
-from ..wire.base import Codec, NewMessage, Piece, RequestBody, SourceRun
+from ..wire.base import NewMessage, Piece, RequestBody, SourceRun
 from ..wire.json import JSON, Object, get
 from ..wire.message_identity import count_breakpoints
-from .base import OutputMessage, Renderer, Role, breakpoints_on, split_steps
-from .bound_reasoning import Binding
-from .registry import renderer_for
+from .base import Binding, Codec, OutputMessage, Renderer, Role, breakpoints_on, split_steps
+from .registry import PROVIDERS
 from .text_styles import NO_TEXT, STYLES, RenderedCall, RenderedResult, StyleName, TextStyle
 
 _TOOLS = ("call", "result")
@@ -189,7 +188,7 @@ def render_as_text(
 ) -> RenderedHistory:
     """The pieces with all tool history told in words; those of a history without any as they are.
 
-    >>> from respool.providers.registry import CODECS
+    >>> from respool.providers.registry import PROVIDERS
     >>> from respool.wire.body import read_body
     >>> call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
     >>> body = read_body([
@@ -197,7 +196,8 @@ def render_as_text(
     ...     {"role": "assistant", "content": "I look.", "tool_calls": [call]},
     ...     {"role": "tool", "tool_call_id": "c1", "content": "a.py"},
     ... ])
-    >>> out = render([Kept(0, 3)], body, CODECS["openai-chat"], "text", Binding("nothing", "all"))
+    >>> codec = PROVIDERS["openai-chat"].codec
+    >>> out = render_as_text([SourceRun(0, 3)], body, codec, "text", Binding("nothing", "all"))
     >>> print(body.splice(out.pieces)[2]["content"])  # doctest: +ELLIPSIS
     Record of tool use, kept by the client; calls are made through ... as text.
     The assistant called ls (id c1) with {}
@@ -209,7 +209,7 @@ def render_as_text(
     """
     sources, messages = _split_pieces(pieces, body)
     how = STYLES[style]
-    wire = renderer_for(codec.name, has_breakpoints=any(map(count_breakpoints, messages)))
+    wire = PROVIDERS[codec.name].renderer(any(map(count_breakpoints, messages)))
     turns = TurnRules(
         calls_by_model=how.calls_by_model, requires_leading_thinking=wire.requires_leading_thinking
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, cast
 
 import msgspec
 
 from ..tokens import TokenCounter, part_tokens
-from ..wire.base import Codec, Fields, FormatName
+from ..wire.base import Fields, FormatName
 from ..wire.json import JSON, Object
+from .base import Codec
+from .registry import PROVIDERS
 
 _WRAPPERS = ("function", "custom")  # where a definition may wrap its name
 
@@ -45,13 +47,6 @@ def _named_definitions(tool: JSON) -> Iterator[tuple[str, Object]]:
         yield name, holder
 
 
-DEFINITION_FIELDS: Mapping[FormatName, tuple[str, ...]] = {
-    "anthropic": ("tools", "tool_choice", "mcp_servers"),
-    "openai-chat": ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call"),
-    "openai-responses": ("tools", "tool_choice", "parallel_tool_calls", "max_tool_calls"),
-    "gemini": ("tools", "toolConfig", "tool_config"),
-}
-_CONFIG = "config"  # where calls of Gemini's SDK have them
 _RAW_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
@@ -84,29 +79,29 @@ _COUNTED_PATHS = (("tools",), ("functions",))
 
 
 def _strip_object(request: Object, format: FormatName) -> Object:
-    names = DEFINITION_FIELDS[format]
+    provider = PROVIDERS[format]
+    names, holder = provider.definition_fields, provider.definition_holder
     left = {key: one for key, one in request.items() if key not in names}
-    config = left.get(_CONFIG)
-    if format == "gemini" and isinstance(config, dict):
-        kept = {key: one for key, one in cast(Object, config).items() if key not in names}
-        if len(kept) < len(cast(Object, config)):
-            left[_CONFIG] = kept
-    changed = len(left) < len(request) or left.get(_CONFIG) is not config
+    nested = left.get(holder) if holder else None
+    if isinstance(nested, dict):
+        kept = {key: one for key, one in cast(Object, nested).items() if key not in names}
+        if len(kept) < len(cast(Object, nested)):
+            left[holder] = kept
+    changed = len(left) < len(request) or (bool(holder) and left.get(holder) is not nested)
     return left if changed else request
 
 
 def _strip_bytes(request: bytes, format: FormatName) -> bytes:
     if request.lstrip(b" \t\r\n")[:1] != b"{":
         return request
+    provider = PROVIDERS[format]
+    names, holder = provider.definition_fields, provider.definition_holder
     raws: dict[str, JSON] = _RAW_FIELDS.decode(request)
-    held = raws.get(_CONFIG)
-    if format == "gemini" and held is not None and bytes(held)[:1] == b"{":
-        config: Object = msgspec.json.decode(held)
-        if not config.keys().isdisjoint(DEFINITION_FIELDS[format]):
-            raws = {
-                **raws,
-                _CONFIG: {k: v for k, v in config.items() if k not in DEFINITION_FIELDS[format]},
-            }
-    left = {key: one for key, one in raws.items() if key not in DEFINITION_FIELDS[format]}
-    same = len(left) == len(raws) and left.get(_CONFIG) is held
+    held = raws.get(holder) if holder else None
+    if held is not None and bytes(held)[:1] == b"{":
+        nested: Object = msgspec.json.decode(held)
+        if not nested.keys().isdisjoint(names):
+            raws = {**raws, holder: {k: v for k, v in nested.items() if k not in names}}
+    left = {key: one for key, one in raws.items() if key not in names}
+    same = len(left) == len(raws) and (not holder or left.get(holder) is held)
     return request if same else msgspec.json.encode(left)

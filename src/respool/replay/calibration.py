@@ -15,7 +15,8 @@ from typing import cast
 from msgspec import Struct
 
 from ..model_names import parse_model_name
-from ..providers.registry import CODECS
+from ..providers.base import Codec
+from ..providers.registry import PROVIDERS
 from ..sessions.session import RecordedRequest, RecordedSession
 from ..tokens import (
     PERMILLE,
@@ -27,7 +28,6 @@ from ..tokens import (
     tokenizer_family,
 )
 from ..transcript import Part
-from ..wire.base import Codec
 from ..wire.json import JSON, Object, get
 from .result import Calibration, Growth
 
@@ -175,7 +175,7 @@ class _RequestStep(Struct, frozen=True, gc=False):
 
 
 def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_RequestStep]:
-    codec = CODECS[session.format]
+    codec = PROVIDERS[session.format].codec
     counter = ExactCounter() if family == "openai" else EstimateCounter()
     sent = session.requests
     ends = [one.cut for one in sent[1:]] + [len(session.messages)]

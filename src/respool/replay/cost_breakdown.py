@@ -15,6 +15,7 @@ from ..loops.messages import call_label
 from ..pricing import CacheTerms
 from ..tools import Tools
 from ..transcript import Exchange, TranscriptIndex
+from ..wire.base import wire_format
 from ..wire.json import get
 from .policies import OracleSender
 from .prompt_cache import BilledTokens, MessageRow, ModelCaches, Prompt, PromptBlock
@@ -210,9 +211,10 @@ def _part_positions(history: TranscriptIndex, ordinals: Iterable[int]) -> Iterat
 
 def _block_numbers(recording: Recording, history: TranscriptIndex) -> Iterator[int]:
     """For each part the number of its block; only Anthropic has several parts in one."""
+    has_blocks = wire_format(recording.codec.name).has_client_breakpoints
     number, last = -1, None
     for at, part in enumerate(history.parts):
-        within = part.ref.path[:2] if recording.codec.name == "anthropic" else at
+        within = part.ref.path[:2] if has_blocks else at
         number += (part.ref.row, within) != last
         last = part.ref.row, within
         yield number

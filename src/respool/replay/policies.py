@@ -22,7 +22,7 @@ from ..policy import PRESETS, Policy
 from ..policy import Policy as Settings
 from ..providers.bound_reasoning import binding_of
 from ..transcript import Part
-from ..wire.base import SourceRun
+from ..wire.base import SourceRun, wire_format
 from ..wire.body import ObjectBody
 from ..wire.json import JSON
 from .prompt_cache import with_breakpoint
@@ -141,7 +141,7 @@ class ReplacingSender(ABC):
         if last is self.recording.session.messages[cut - 1]:
             return [*self._messages[: cut - 1], self.recording.last_messages[request]]
         lifetime = self.recording.conditions.lifetime
-        if self.recording.session.format == "anthropic" and lifetime:
+        if wire_format(self.recording.session.format).has_client_breakpoints and lifetime:
             last = with_breakpoint(last, lifetime)
         return [*self._messages[: cut - 1], last]
 

@@ -12,9 +12,10 @@ import msgspec
 from msgspec import Struct
 
 from ..pricing import CacheTerms
+from ..providers.base import Codec
 from ..tokens import TokenCounter, part_tokens
 from ..transcript import Part
-from ..wire.base import Codec
+from ..wire.base import wire_format
 from ..wire.json import JSON, Object, compact_json, get
 from ..wire.message_identity import strip_breakpoints
 
@@ -60,7 +61,7 @@ def counted_text(codec: Codec, part: Part) -> str:
         return ""
     if part.kind != "call":
         return part.text
-    objects = codec.name in ("anthropic", "gemini")  # elsewhere arguments are text on the wire
+    objects = wire_format(codec.name).has_object_arguments
     return f"{part.name} {_dumped_arguments(part.text) if objects else part.text}"
 
 
@@ -148,7 +149,7 @@ def read_row(codec: Codec, message: JSON, measure: TokenMeasure) -> MessageRow:
 
 def group_parts(codec: Codec, parts: Sequence[Part]) -> Iterator[list[Part]]:
     """Group parts by block; only Anthropic's wire has several blocks per message."""
-    if codec.name != "anthropic":
+    if not wire_format(codec.name).has_client_breakpoints:
         yield from ([part] for part in parts)
         return
     for _, group in groupby(parts, lambda part: part.ref.path[:2]):
@@ -159,7 +160,9 @@ def _prompt_block(
     codec: Codec, message: JSON, parts: list[Part], measure: TokenMeasure
 ) -> PromptBlock:
     first = parts[0]
-    said = get(message, first.ref.path[:2]) if codec.name == "anthropic" else None
+    said = (
+        get(message, first.ref.path[:2]) if wire_format(codec.name).has_client_breakpoints else None
+    )
     return PromptBlock(
         _block_key(codec, message, parts, said),
         sum(measure(codec, part) for part in parts),
@@ -174,7 +177,7 @@ def _prompt_block(
 def _block_key(codec: Codec, message: JSON, parts: list[Part], said: JSON) -> int:
     """Return the key that a cache compares; on Anthropic the block and its message's role."""
     first = parts[0]
-    if codec.name != "anthropic":
+    if not wire_format(codec.name).has_client_breakpoints:
         return hash((_role(message), first.kind, first.id, first.name, first.text, first.weight))
     bare = said if isinstance(said, str) else compact_json(strip_breakpoints(said))
     return hash((_role(message), bare))

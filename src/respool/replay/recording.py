@@ -12,11 +12,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..pricing import CacheTerms, terms_for
-from ..providers.registry import CODECS
+from ..providers.base import Codec
+from ..providers.registry import PROVIDERS
 from ..sessions.session import RecordedRequest, RecordedSession
 from ..tokens import replace_surrogates
 from ..transcript import Part, Ref
-from ..wire.base import Codec
+from ..wire.base import wire_format
 from ..wire.json import JSON
 from .money import priced
 from .prompt_cache import (
@@ -137,7 +138,7 @@ class Recording:
         self, session: RecordedSession, measure: TokenMeasure, conditions: BillingConditions
     ) -> None:
         self.session = session
-        self.codec: Codec = CODECS[session.format]
+        self.codec: Codec = PROVIDERS[session.format].codec
         self.conditions = conditions
         self._measure = measure
         self._row_cache: dict[int, MessageRow] = {}
@@ -199,7 +200,7 @@ class Recording:
         """Return the last message before a cut, with the client's cache breakpoint."""
         message = self.session.messages[cut - 1]
         lifetime = self.conditions.lifetime
-        if self.session.format != "anthropic" or not lifetime:
+        if not wire_format(self.session.format).has_client_breakpoints or not lifetime:
             return message
         marked = with_breakpoint(message, lifetime)
         plain = self.row(message)
@@ -290,10 +291,8 @@ def infer_conditions(
     model = main_model(session)
     time = next((sent.time for sent in session.requests if sent.time is not None), None)
     terms = priced(terms_for(session.format, model), session.format, model, time)
-    if terms.cache == "marks" and session.format != "anthropic":
-        terms = replace(
-            terms, cache="prefix"
-        )  # through a gateway that sets cache breakpoints itself
+    if terms.cache == "marks" and not wire_format(session.format).has_client_breakpoints:
+        terms = replace(terms, cache="prefix")  # a gateway sets the breakpoints
     listed = window if window is not None else terms.window
     head = infer_head_tokens(session, measure)
     others = {sent.model for sent in session.requests if sent.model} - {model}
@@ -315,7 +314,7 @@ def infer_head_tokens(session: RecordedSession, measure: TokenMeasure) -> int:
     first = next((sent for sent in session.requests if sent.usage is not None), None)
     if first is None or first.usage is None:
         told = Part(Ref(0, ()), "text", "system", session.head)
-        recorded = measure(CODECS[session.format], told) if session.head else 0
+        recorded = measure(PROVIDERS[session.format].codec, told) if session.head else 0
         return recorded or DEFAULT_HEAD_TOKENS.get(session.agent, 0)
     return max(0, first.usage.prompt - _visible_tokens(session, first, measure))
 
@@ -337,12 +336,12 @@ def infer_warm_prefix(session: RecordedSession, head: int) -> WarmPrefix:
 
 def _is_continuation(session: RecordedSession, first: RecordedRequest) -> bool:
     """Check for a model's answer before the first request, which another session records."""
-    made = CODECS[session.format].is_model_made
+    made = PROVIDERS[session.format].codec.is_model_made
     return any(made(message) for message in session.messages[: first.cut])
 
 
 def _visible_tokens(session: RecordedSession, sent: RecordedRequest, measure: TokenMeasure) -> int:
-    codec = CODECS[session.format]
+    codec = PROVIDERS[session.format].codec
     return sum(read_row(codec, message, measure).tokens for message in session.messages[: sent.cut])
 
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from ..providers.base import Problem, RuleState, Step
-from ..providers.registry import RULES
-from ..wire.base import Codec
+from ..providers.base import Codec, Problem, RuleState, Step
+from ..providers.registry import PROVIDERS
 from ..wire.json import JSON
 from .policies import Sender
 from .prompt_cache import BilledTokens, MessageRow, ModelCaches, Prompt
@@ -43,7 +42,7 @@ class ValidityChecker:
     """
 
     def __init__(self, codec: Codec) -> None:
-        self._rules = RULES[codec.name]
+        self._rules = PROVIDERS[codec.name].rules
         self._verdicts: dict[tuple[int, ...], str | None] = {}
         self._spans: list[_StepSpan] = []
         self._invalid_steps: list[tuple[int, str]] = []  # the steps that are wrong, by number

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from typing import cast
 
 from ..errors import PassedThrough, UnreadableRequest
-from ..wire.base import HISTORY_FIELDS, FormatName, RequestBody
+from ..wire.base import FormatName, RequestBody, history_fields
 from ..wire.body import read_body
 from ..wire.detect import detect_format
 from ..wire.json import JSON, Object, compact_json, get
@@ -70,8 +70,8 @@ def recognizes(head: bytes, name: str) -> bool:
 
 
 def _is_body(fields: dict[str, bytes], whole: bool) -> bool:
-    beside = fields.keys() - set(HISTORY_FIELDS)
-    histories = [fields[name][:1] for name in HISTORY_FIELDS if name in fields]
+    beside = fields.keys() - set(history_fields())
+    histories = [fields[name][:1] for name in history_fields() if name in fields]
     if not histories:  # it may follow fields that fill the head
         return not whole and "model" in beside and beside <= _FIELDS
     if histories != [b"["]:
@@ -86,7 +86,7 @@ def _has_body(value: bytes, path: tuple[str, ...]) -> bool:
     fields = top_fields(value)
     if len(path) > 1:
         return _has_body(fields.get(path[1], b""), path[1:])
-    return any(fields.get(name, b"").startswith(b"[") for name in HISTORY_FIELDS)
+    return any(fields.get(name, b"").startswith(b"[") for name in history_fields())
 
 
 def _is_transcript(fields: dict[str, bytes]) -> bool:
@@ -120,7 +120,7 @@ def read(records: Iterable[JSON], source: str) -> Iterator[RecordedSession | Ski
 
 def _request_body(record: JSON) -> JSON:
     """Return the body on a line, which may be in a field, or as text."""
-    if any(get(record, (name,)) is not None for name in HISTORY_FIELDS):
+    if any(get(record, (name,)) is not None for name in history_fields()):
         return record
     bodies: list[JSON] = [body for path in _BODY_PATHS if (body := get(record, path)) is not None]
     body = bodies[0] if bodies else record

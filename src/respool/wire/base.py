@@ -1,86 +1,82 @@
-"""Wire format names, and the interfaces of a codec and of a request body."""
+"""Wire formats, the interface of a request body, and the pieces it is spliced from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import xxhash
 from msgspec import Struct
 
-from ..transcript import Part
+from ..errors import UnreadableRequest
 from .json import JSON
 
-FormatName = Literal["anthropic", "openai-chat", "openai-responses", "gemini"]
-FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "gemini")
-
-CONTINUE_TEXT = "[continue]"  # what a user turn says that only has to be there
+FormatName = str  # a key of FORMATS: "anthropic", "openai-chat", "openai-responses", "gemini"
 
 Fields = Mapping[str, Any]  # the request beside its history: model, system, tools, …
 
+HEAD_ROW = -1  # the row of parts that stand beside the history
+PLAIN_TEXT_MESSAGE = "The input is plain text: there is no tool history in it."
 
-class Codec(Protocol):
-    """One wire format. Messages are decoded JSON and are never mutated: changes return new ones.
 
-    Whatever a message holds (wrong types, missing fields, unknown blocks), reading it must not
-    raise: what is not understood becomes an opaque part.
-    """
+ImageTokens = Callable[[int, int], int]  # by width and height in pixels
+
+
+def _owns_nothing(_: Mapping[str, Any]) -> bool:
+    return False
+
+
+def _holds_nothing(_: Fields) -> str | None:
+    return None
+
+
+class WireFormat(Struct, frozen=True, kw_only=True):
+    """Properties of one wire format that modules below the providers need."""
 
     name: FormatName
-    history_field: str  # the field that holds the history: "messages", "input" or "contents"
-    head_fields: tuple[str, ...]  # the fields that read_head counts
+    history_field: str  # "messages", "input" or "contents"
+    allows_text_history: bool = False  # the history may be one text instead of a list
+    breakpoint_fields: tuple[str, ...] = ()  # fields of a block that set a cache breakpoint
+    # The client's cache breakpoints decide what is cached, and one more may be added.
+    has_client_breakpoints: bool = False
+    has_object_arguments: bool = False  # the arguments of a call are an object, not JSON text
+    has_model_in_url: bool = False  # a request body need not name its model
 
-    def is_model_made(self, message: JSON) -> bool:
-        """Whether the model wrote this message or item."""
-        ...
+    # What a request without a known model name is taken for.
+    maker: str = "other"  # the model's maker, as in pricing.Maker
+    tokenizer: str = "openai"  # the model's tokenizer, as in tokens.TokenizerFamily
 
-    def decode(self, row: int, message: JSON) -> list[Part]:
-        """The parts of one message, in order."""
-        ...
+    image_tokens: ImageTokens | None = None  # None: as OpenAI counts them
+    page_tokens: int | None = None  # tokens of a document's page; None: as OpenAI counts them
 
-    def decode_head(self, fields: Fields) -> list[Part]:
-        """System prompt, instructions and tool definitions, as parts that are only counted."""
-        ...
-
-    def has_locked_calls(self, model: Sequence[Part]) -> bool:
-        """Whether the calls in this run of model output can only go together."""
-        ...
-
-    def is_reasoning_required(self, messages: Sequence[JSON]) -> bool:
-        """Whether the reasoning among these must stay: something in them cannot be without it."""
-        ...
-
-    def replace(self, message: JSON, part: Part, text: str) -> JSON:
-        """The message with `text` in place of what the part said; media in it and marks stay.
-
-        For a call, `text` is its new arguments as a JSON object.
-        """
-        ...
-
-    def remove(self, message: JSON, parts: Sequence[Part]) -> JSON | None:
-        """The message without these parts; None when nothing is left to send."""
-        ...
-
-    def unbind(self, message: JSON) -> JSON:
-        """A model-made message whose unit lost its reasoning, without what ties it to it."""
-        ...
-
-    def join(self, before: JSON, after: JSON) -> list[JSON] | None:
-        """What must stand in place of two messages that a removal made neighbours; None: both."""
-        ...
-
-    def merge(self, messages: Sequence[JSON]) -> JSON | None:
-        """One message in place of a run of which `join` makes one; None: this wire has none."""
-        ...
-
-    def place_breakpoint(self, message: JSON, part: Part, control: JSON) -> JSON:
-        """The message with a cache mark on the block that holds this part."""
-        ...
+    # Detection. A history field of its own identifies a format; else its messages do.
+    owns_message: Callable[[Mapping[str, Any]], bool] = _owns_nothing
+    own_block_types: frozenset[str] = frozenset()
+    has_system_message: bool = False  # a history may begin with a system message
+    owns_tool: Callable[[Mapping[str, Any]], bool] = _owns_nothing
+    own_fields: tuple[str, ...] = ()
+    # The field by which a request refers to history that the provider holds.
+    server_held_field: Callable[[Fields], str | None] = _holds_nothing
 
 
-HISTORY_FIELDS = ("messages", "input", "contents")
-NO_HISTORY_MESSAGE = "This is no chat request: it has none of the fields messages, input, contents."
-PLAIN_TEXT_MESSAGE = "The input is plain text: there is no tool history in it."
+FORMATS: dict[FormatName, WireFormat] = {}  # filled by providers.registry
+_UNKNOWN_FORMAT = WireFormat(name="", history_field="")
+
+
+def wire_format(name: FormatName) -> WireFormat:
+    """The wire format of this name; one with all defaults if it is not registered."""
+    return FORMATS.get(name, _UNKNOWN_FORMAT)
+
+
+def history_fields() -> tuple[str, ...]:
+    """The fields that may hold the history, in the order of the formats."""
+    return tuple(dict.fromkeys(one.history_field for one in FORMATS.values()))
+
+
+def no_history_error() -> UnreadableRequest:
+    """The error for a request without any of these fields."""
+    fields = ", ".join(history_fields())
+    return UnreadableRequest(f"This is no chat request: it has none of the fields {fields}.")
 
 
 class SourceRun(Struct, frozen=True, gc=False):

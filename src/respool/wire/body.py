@@ -10,8 +10,6 @@ import msgspec
 
 from ..errors import PlainText, UnreadableRequest
 from .base import (
-    HISTORY_FIELDS,
-    NO_HISTORY_MESSAGE,
     PLAIN_TEXT_MESSAGE,
     Fields,
     NewMessage,
@@ -19,6 +17,8 @@ from .base import (
     RequestBody,
     SourceRun,
     chain_hashes,
+    history_fields,
+    no_history_error,
 )
 from .json import JSON, Object, compact_json, decode_json, encode_like
 from .layout import Layout, SplicedBody, parse_layout
@@ -338,10 +338,10 @@ class ObjectBody:
 
 
 def _history_field(request: Object) -> str:
-    for name in HISTORY_FIELDS:
+    for name in history_fields():
         if name in request:
             return name
-    raise UnreadableRequest(NO_HISTORY_MESSAGE)
+    raise no_history_error()
 
 
 def _history(request: Object, field: str | None) -> list[JSON]:

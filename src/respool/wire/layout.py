@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any, TypeVar, cast
 
@@ -12,13 +13,20 @@ import msgspec
 from msgspec import Struct
 
 from ..errors import PassedThrough, PlainText, UnreadableRequest
-from .base import HISTORY_FIELDS, NO_HISTORY_MESSAGE, PLAIN_TEXT_MESSAGE, Fields, Piece, SourceRun
+from .base import (
+    FORMATS,
+    PLAIN_TEXT_MESSAGE,
+    Fields,
+    Piece,
+    SourceRun,
+    history_fields,
+    no_history_error,
+)
 from .json import decode_json, describe_json_error
-from .message_identity import BREAKPOINT_FIELDS
 
 Spans = tuple[list[int], list[int]]  # where each message starts, and where it ends
 
-_JSON_SPACE = b" \t\r\n"
+_WHITESPACE = b" \t\r\n"
 _BETWEEN = re.compile(rb"[\s,]*")
 _OPENING = re.compile(rb"\s*:\s*\[")
 
@@ -60,7 +68,7 @@ def _even_spans(body: bytes, start: int, raws: list[msgspec.Raw]) -> Spans | Non
         return None
     gap = body[ends[0] : ends[0] + width]
     if any(
-        body[e:s] != gap or body[s] in _JSON_SPACE for e, s in zip(ends, starts[1:], strict=False)
+        body[e:s] != gap or body[s] in _WHITESPACE for e, s in zip(ends, starts[1:], strict=False)
     ):
         return None
     return starts, ends
@@ -89,24 +97,9 @@ def _is_closed(body: bytes, at: int) -> bool:
 _T = TypeVar("_T")
 
 
-class _Envelope(Struct, gc=False):
-    """The request's fields as slices; the history as one slice a message."""
-
-    messages: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
-    input: list[msgspec.Raw] | str | msgspec.UnsetType | None = msgspec.UNSET
-    contents: list[msgspec.Raw] | msgspec.UnsetType = msgspec.UNSET
-
-
-_ENVELOPE = msgspec.json.Decoder(_Envelope)
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_BREAKPOINT_KEYS = {
-    "messages": tuple(f'"{mark}"'.encode() for mark in BREAKPOINT_FIELDS),
-    "input": (b'"prompt_cache_breakpoint"',),
-    "contents": (),
-}
 _EMPTIED_HISTORY = re.compile(rb"\[\s*0\s*\]\Z")  # the history with its messages left out
-_WHITESPACE = b" \t\r\n"
 _MAX_COMPLETED = 16  # models and outputs with which the same fields came
 
 
@@ -315,7 +308,7 @@ def _breakpoint_rows(
     if first >= len(starts):
         return []
     found = set[int]()
-    for needle in _BREAKPOINT_KEYS[field or "messages"]:
+    for needle in _breakpoint_keys(field or "messages"):
         at = body.find(needle, starts[first], ends[-1])
         while at >= 0:
             holder = bisect_right(starts, at) - 1
@@ -323,6 +316,13 @@ def _breakpoint_rows(
                 found.add(holder)
             at = body.find(needle, at + len(needle), ends[-1])
     return sorted(found)
+
+
+def _breakpoint_keys(history_field: str) -> list[bytes]:
+    """The JSON keys that set a cache breakpoint in such a history."""
+    formats = [one for one in FORMATS.values() if one.history_field == history_field]
+    names = dict.fromkeys(name for one in formats for name in one.breakpoint_fields)
+    return [f'"{name}"'.encode() for name in names]
 
 
 def _locate_messages(
@@ -346,7 +346,7 @@ def _split_history(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
     try:
         if body.lstrip(_WHITESPACE)[:1] == b"[":
             return None, _ARRAY.decode(body)
-        envelope = _ENVELOPE.decode(body)
+        envelope = _envelope_decoder(history_fields()).decode(body)
     except RecursionError as error:
         raise UnreadableRequest("The JSON is nested too deeply.") from error
     except msgspec.ValidationError as error:
@@ -355,10 +355,20 @@ def _split_history(body: bytes) -> tuple[str | None, list[msgspec.Raw]]:
         raise UnreadableRequest(
             f"The JSON is malformed: {describe_json_error(error, body)}."
         ) from error
-    for name in HISTORY_FIELDS:
+    for name in history_fields():
         history = getattr(envelope, name)
         if isinstance(history, list):
             return name, cast(list[msgspec.Raw], history)
         if isinstance(history, str):
             raise PlainText(PLAIN_TEXT_MESSAGE)
-    raise UnreadableRequest(NO_HISTORY_MESSAGE)
+    raise no_history_error()
+
+
+@lru_cache(4)
+def _envelope_decoder(names: tuple[str, ...]) -> msgspec.json.Decoder[Any]:
+    """A decoder of the history, as one slice a message, from whichever of these fields holds it."""
+    text_fields = {one.history_field for one in FORMATS.values() if one.allows_text_history}
+    messages = list[msgspec.Raw] | msgspec.UnsetType
+    kinds = {name: messages | str | None if name in text_fields else messages for name in names}
+    fields = [(name, kind, msgspec.UNSET) for name, kind in kinds.items()]
+    return msgspec.json.Decoder(msgspec.defstruct("Envelope", fields, gc=False))

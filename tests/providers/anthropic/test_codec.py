@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from respool.providers.anthropic.codec import AnthropicCodec, is_server_result, replace_text_items
+from respool.providers.anthropic.codec import AnthropicCodec, is_server_result
+from respool.providers.attachments import replace_text_items
 from respool.transcript import Part
 from tests.strategies import arbitrary_json, arbitrary_json_messages
 

@@ -13,9 +13,13 @@ from hypothesis import strategies as st
 import respool
 from respool.providers.anthropic.check import RESULT_TYPES
 from respool.providers.base import Repair, split_steps
-from respool.providers.placeholders import BLANK_TEXT, EARLIER_TEXT, unpaired_result_text
+from respool.providers.placeholders import (
+    BLANK_TEXT,
+    CONTINUE_TEXT,
+    EARLIER_TEXT,
+    unpaired_result_text,
+)
 from respool.providers.registry import check_request
-from respool.wire.base import CONTINUE_TEXT
 from tests.providers.anthropic.support import (
     CODEC,
     COMPACTION,

@@ -22,11 +22,11 @@ from respool.providers.gemini.codec import SKIP_SIGNATURE, GeminiCodec
 from respool.providers.gemini.repair import UNNAMED_FUNCTION, GeminiRepairer
 from respool.providers.placeholders import (
     BLANK_TEXT,
+    CONTINUE_TEXT,
     EARLIER_TEXT,
     NO_RESULT_TEXT,
     unpaired_result_text,
 )
-from respool.wire.base import CONTINUE_TEXT
 from tests.judges import HISTORY_JUDGES
 from tests.laws.sessions import long_session
 from tests.laws.trial_passes import drop_every_other_exchange

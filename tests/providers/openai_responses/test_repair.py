@@ -19,8 +19,12 @@ from respool.providers.openai_responses.repair import (
     RESULT_ABOVE_TEXT,
     OpenAIResponsesRepairer,
 )
-from respool.providers.placeholders import BLANK_TEXT, NO_RESULT_TEXT, unpaired_result_text
-from respool.wire.base import CONTINUE_TEXT
+from respool.providers.placeholders import (
+    BLANK_TEXT,
+    CONTINUE_TEXT,
+    NO_RESULT_TEXT,
+    unpaired_result_text,
+)
 
 CODEC = OpenAIResponsesCodec()
 RULES = OpenAIResponsesRules()

@@ -10,7 +10,7 @@ from ...pages import csp_hash, shared_script, shared_style
 
 __all__ = ["page", "content_security_policy"]
 
-# In this order: what runs at once uses only the names of those before it.
+# In dependency order.
 _SCRIPTS = (
     "format.js",
     "api_client.js",
@@ -28,16 +28,15 @@ _SCRIPTS = (
 
 @cache
 def page() -> bytes:
-    """All of the page."""
+    """Complete page."""
     return Template(_asset("page.html")).substitute(style=_style(), script=_script()).encode()
 
 
 @cache
 def content_security_policy() -> bytes:
-    """What the page may do: run this very script, and ask where it came from.
+    """Content security policy: run this script only, and query this origin.
 
-    By their hashes, and not by where they are: whatever else this port serves comes from a
-    provider, and is nothing that the page may run.
+    By hash, not by origin: everything else on this port comes from a provider and must not run.
     """
     rules = (
         "default-src 'none'",

@@ -49,7 +49,7 @@ function marksOf(one) {
     one.prefix_break && `${wouldBreak(one) ? "would have been a " : ""}prefix break: ${cause(one.prefix_break)}`,
     fallbackSaid(one) && `fell back: ${fallbackSaid(one)}`,
     one.refetched.length && `fetched again: ${one.refetched.map((x) => `${x.tool} ${x.target}`.trim()).join(", ")}`,
-    ...one.loops.map((said) => `circle: ${said}`),
+    ...one.loops.map((said) => `loop: ${said}`),
     one.repairs.length && plural(one.repairs.length, "repair"),
     ...Object.entries(one.failures).map(([name, why]) => `pass ${name} failed: ${why}`),
   ].filter(Boolean);

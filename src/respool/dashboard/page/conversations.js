@@ -22,7 +22,7 @@ function conversationButton(one, first) {
     one.errors && plural(one.errors, "error"),
     one.fallbacks && plural(one.fallbacks, "fall-back"),
     one.refetched && `${number(one.refetched)}${SPACE}fetched again`,
-    one.loops && plural(one.loops, "circle"),
+    one.loops && plural(one.loops, "loop"),
   ].filter(Boolean);
   const when = ago(one.last);
   return element(

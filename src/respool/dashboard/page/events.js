@@ -1,10 +1,10 @@
-// What happened: prefix breaks with their causes, what was fetched again, circles, errors, fall-backs.
+// What happened: prefix breaks with their causes, what was fetched again, loops, errors, fall-backs.
 
 const KINDS = [
   ["breaks", "Prefix breaks", (one) => one.prefix_break && [`${wouldBreak(one) ? "would have been: " : ""}${cause(one.prefix_break)}`]],
   ["again", "Fetched again", (one) => one.refetched.map(
     (x) => `${`${x.tool} ${x.target}`.trim()} at ${x.place}: had been taken out at ${x.earlier} (${x.reason}); ${tokens(x.tokens)} tokens`)],
-  ["loops", "Circles", (one) => one.loops],
+  ["loops", "Loops", (one) => one.loops],
   ["errors", "Errors", (one) => failed(one) && [one.status ? `the provider answered ${one.status}` : "no answer came"]],
   ["fallbacks", "Fall-backs", (one) => [
     fallbackSaid(one),

@@ -84,7 +84,7 @@ function figures(sum) {
     priced && sum.observed > 0 && ["Would have saved", dollars(would.money)],
     ["Prefix breaks", number(sum.prefix_breaks)],
     ["Fetched again", number(sum.refetched)],
-    ["Circles", number(sum.loops)],
+    ["Loops", number(sum.loops)],
     ["Errors", number(sum.errors)],
     ["Fall-backs", number(sum.fallbacks)],
   ]);

@@ -16,7 +16,7 @@ from ..base import Problem, RuleSpec, RuleState, Step, count_call_id
 from .codec import REASONING_TYPES, SERVER_CALLS, is_server_result
 from .request_rules import check_whole_request
 
-_PLAIN_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
+ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+\Z")
 
 
 def is_plain(step: Step, state: RuleState) -> bool:
@@ -69,7 +69,7 @@ def _is_plain_turn(message: JSON, calls: set[str], state: Container[str]) -> boo
 
 def _is_plain_call(call: Object, calls: set[str], state: Container[str]) -> bool:
     id = call.get("id")
-    if not isinstance(id, str) or id in calls or id in state or not _PLAIN_ID.match(id):
+    if not isinstance(id, str) or id in calls or id in state or not ID_PATTERN.match(id):
         return False
     calls.add(id)
     name = call.get("name")
@@ -198,7 +198,6 @@ def check_server_pairs(
     return found
 
 
-ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+\Z")
 ROLES = ("user", "assistant", "system")
 # What only the other side of the conversation can say.
 _MODEL_TYPES = frozenset({"tool_use"}) | REASONING_TYPES

@@ -9,15 +9,20 @@ import msgspec
 
 from ...media import BYTES_PER_TEXT_TOKEN, document_tokens, image_tokens, is_media_marker
 from ...transcript import BlockPath, Part, Ref, Speaker
-from ...wire.base import CONTINUE_TEXT, Fields, FormatName
+from ...wire.base import HEAD_ROW, Fields, FormatName
 from ...wire.json import JSON, Object, compact_json, get, put
-from ...wire.message_identity import BREAKPOINT_FIELDS, relocate_text
-from ..attachments import countable_text, replace_media, text_and_media_tokens
+from ...wire.message_identity import relocate_text
+from ..attachments import (
+    countable_text,
+    is_text_item,
+    replace_media,
+    replace_text_items,
+    text_and_media_tokens,
+)
+from ..placeholders import CONTINUE_TEXT
 
-HEAD_ROW = -1  # the row of parts that stand beside the history
 SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 REASONING_TYPES = frozenset({"thinking", "redacted_thinking"})
-_TEXT_TYPES = ("text", "input_text", "output_text")  # of this wire and of OpenAI's Responses
 
 
 def is_server_result(kind: object) -> bool:
@@ -253,13 +258,13 @@ def _media(ref: Ref, speaker: Speaker, block: Object) -> Part:
 
 def _document_of_blocks(ref: Ref, speaker: Speaker, items: list[JSON]) -> Part:
     """A document by what it is made of: its text is text, a picture in it weighs as one."""
-    spoken = [item for item in items if _is_text_item(item, "text")]
+    spoken = [item for item in items if is_text_item(item, "text")]
     said = "\n".join(cast(str, item["text"]) for item in spoken)
     weight = 0
     for item in items:
         if isinstance(item, dict) and cast(Object, item).get("type") == "image":
             weight += _media(ref, speaker, cast(Object, item)).weight
-        elif not _is_text_item(item, "text"):
+        elif not is_text_item(item, "text"):
             weight += len(compact_json(item)) // BYTES_PER_TEXT_TOKEN
     return Part(ref, "media", speaker, said, weight=weight)
 
@@ -298,33 +303,6 @@ def _replace_in(block: Object, part: Part, text: str) -> Object:
     if not isinstance(content, list):
         return {**block, "content": text}
     return {**block, "content": replace_text_items(cast(list[JSON], content), text, "text")}
-
-
-def replace_text_items(items: list[JSON], text: str, type: str) -> list[JSON]:
-    """Items of a mixed result with all their text replaced by one text item; the rest stays.
-
-    The marks of the text items move to the one that is left.
-    """
-    spoken = [k for k, item in enumerate(items) if _is_text_item(item, type)]
-    marks = {m: items[k][m] for k in spoken for m in BREAKPOINT_FIELDS if m in items[k]}
-    if not spoken:
-        return [{"type": type, "text": text}, *items]
-    first, others = spoken[0], set(spoken)
-    said: Object = {**cast(Object, items[first]), "text": text, **marks}
-    return [
-        said if k == first else item
-        for k, item in enumerate(items)
-        if k == first or k not in others
-    ]
-
-
-def _is_text_item(item: JSON, type: str) -> bool:
-    """Whether an item is plain text; what is of an unknown type is not, even if it has text."""
-    holder = cast(Object, item) if isinstance(item, dict) else {}
-    text = holder.get("text")
-    if holder.get("type") not in (type, *_TEXT_TYPES) or not isinstance(text, str):
-        return False
-    return not is_media_marker(text)
 
 
 def _without_items(block: JSON, gone: set[str | int]) -> JSON:

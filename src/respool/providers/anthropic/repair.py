@@ -12,12 +12,13 @@ from typing import NamedTuple, cast
 from msgspec import Struct, field
 
 from ...transcript import BlockPath
-from ...wire.base import CONTINUE_TEXT, Fields
+from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json, get, put, without
 from ...wire.message_identity import strip_breakpoints
 from ..base import EndRepair, Repair, RepairedRow, RuleState, Step, StepRepair
 from ..placeholders import (
     BLANK_TEXT,
+    CONTINUE_TEXT,
     EARLIER_TEXT,
     NO_RESULT_TEXT,
     arguments_object,

@@ -11,7 +11,7 @@ from ...transcript import BlockPath, Ref
 from ...wire.base import Fields
 from ...wire.json import JSON, Object
 from ...wire.message_identity import count_breakpoints
-from ..base import Problem
+from ..base import MediaLimits, Problem
 
 MAX_BREAKPOINTS = 4
 MAX_MESSAGES = 100_000
@@ -74,6 +74,24 @@ def blocks_in(messages: Sequence[JSON]) -> Iterator[tuple[Ref, Object]]:
     for at, message in enumerate(messages):
         for path, block in _blocks_of(message):
             yield Ref(at, path), block
+
+
+def check_size(size: int) -> list[Problem]:
+    """The problem of a body with this many bytes, if it has too many."""
+    if size <= MAX_BODY_BYTES:
+        return []
+    return [Problem("A22", "body", f"{size:,} bytes; at most {MAX_BODY_BYTES:,} are allowed.")]
+
+
+def media_limits(fields: Fields | None) -> MediaLimits:
+    """The limits of a request beside tokens (A22)."""
+    return MediaLimits(
+        bytes=MAX_BODY_BYTES,
+        images=_max_images(parse_model_name((fields or {}).get("model"))),
+        side=MAX_IMAGE_SIDE,
+        many=MANY_IMAGES,
+        side_of_many=MAX_IMAGE_SIDE_OF_MANY,
+    )
 
 
 def _size_problems(messages: Sequence[JSON]) -> list[Problem]:

@@ -9,12 +9,11 @@ import msgspec
 
 from ...media import document_tokens, image_tokens
 from ...transcript import BlockPath, Part, PartKind, Ref, Speaker
-from ...wire.base import Fields, FormatName
+from ...wire.base import HEAD_ROW, Fields, FormatName
 from ...wire.json import JSON, Object, compact_json, put
 from ..attachments import text_and_media_tokens
 
 _MODEL = ("model", "assistant")  # the roles of the model
-HEAD_ROW = -1  # the row of parts that stand beside the history
 DataKind = Literal[
     "functionCall",
     "functionResponse",

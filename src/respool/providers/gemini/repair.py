@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal, cast
 
-from ...wire.base import CONTINUE_TEXT, Fields
+from ...wire.base import Fields
 from ...wire.json import JSON, Object, compact_json, put, without
 from ..base import EndRepair, Repair, RepairedRow, RuleState, Step, StepRepair
 from ..placeholders import (
     BLANK_TEXT,
+    CONTINUE_TEXT,
     EARLIER_TEXT,
     NO_RESULT_TEXT,
     arguments_object,

@@ -8,12 +8,11 @@ from typing import cast
 
 from ...media import document_tokens, image_tokens, is_media_marker
 from ...transcript import BlockPath, Part, Ref, Speaker
-from ...wire.base import Fields, FormatName
+from ...wire.base import HEAD_ROW, Fields, FormatName
 from ...wire.json import JSON, Object, compact_json, put
 from ...wire.message_identity import BREAKPOINT_FIELDS, relocate_text
 from ..attachments import countable_text, replace_media
 
-HEAD_ROW = -1  # the row of parts that stand beside the history
 MEDIA_TYPES = ("image_url", "input_audio", "file")
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details")
 RESULT_ROLES = ("tool", "function")

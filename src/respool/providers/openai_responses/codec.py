@@ -14,13 +14,12 @@ import msgspec
 
 from ...media import document_tokens, image_tokens
 from ...transcript import BlockPath, Part, Ref, Speaker
-from ...wire.base import Fields, FormatName
+from ...wire.base import HEAD_ROW, Fields, FormatName
 from ...wire.json import JSON, Object, compact_json, digest, put, without
 from ...wire.message_identity import BREAKPOINT_FIELDS
-from ..anthropic.codec import HEAD_ROW, replace_text_items
-from ..attachments import has_text, replace_media, text_and_media_tokens
+from ..attachments import has_text, replace_media, replace_text_items, text_and_media_tokens
 
-_MEDIA_FORMAT = "openai-responses"
+_FORMAT: FormatName = "openai-responses"
 _IMAGE_URL_PREFIX = "data:image/"
 # A whole JSON string: within a string every quote has a backslash before it.
 _IMAGE_DATA_URL = re.compile(r'(?<=[:,\[])"(data:image/[^",\\]*;base64,[^"\\]*)"')
@@ -31,7 +30,7 @@ def image_part(ref: Ref, speaker: Speaker, block: Object) -> Part:
     url, data = _split_data_url(block.get("image_url"))
     said = block.get("detail")
     detail = said if isinstance(said, str) and said else None
-    weight = image_tokens(_MEDIA_FORMAT, data_base64=data, url=url, detail=detail)
+    weight = image_tokens(_FORMAT, data_base64=data, url=url, detail=detail)
     return Part(ref, "media", speaker, weight=weight)
 
 
@@ -40,13 +39,13 @@ def file_part(ref: Ref, speaker: Speaker, block: Object) -> Part:
     _, data = _split_data_url(block.get("file_data"))
     name = block.get("filename")
     kind = "application/pdf" if not isinstance(name, str) or name.endswith(".pdf") else None
-    weight = document_tokens(_MEDIA_FORMAT, data_base64=data, media_type=kind)
+    weight = document_tokens(_FORMAT, data_base64=data, media_type=kind)
     return Part(ref, "media", speaker, weight=weight)
 
 
 def generated_image_tokens(data_base64: str) -> int:
     """What a generated picture weighs."""
-    return image_tokens(_MEDIA_FORMAT, data_base64=data_base64, url=None)
+    return image_tokens(_FORMAT, data_base64=data_base64, url=None)
 
 
 def split_images(value: JSON) -> tuple[str, list[str]]:
@@ -66,7 +65,6 @@ def _split_data_url(value: object) -> tuple[str | None, str | None]:
     return None, value.partition(",")[2] if value.startswith("data:") else value
 
 
-_FORMAT: FormatName = "openai-responses"
 BREAKPOINT_FIELD = "prompt_cache_breakpoint"
 # Calls that an output of their own answers: type -> (field that says what is asked, tool's name).
 CALLS: Mapping[str, tuple[str, str]] = {

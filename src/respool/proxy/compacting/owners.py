@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from ...compaction.fold import chain_prefix, initial_prefix
-from ...providers.registry import CODECS
+from ...providers.registry import PROVIDERS
 from ...wire.base import Fields, FormatName, RequestBody
 from ...wire.json import get
 from ...wire.layout import cached_on_fields
@@ -154,7 +154,7 @@ def opening_of(body: RequestBody, format: FormatName, owner: str) -> str:
 
 def _opened(body: RequestBody, format: FormatName) -> tuple[bytes, int]:
     """The hash of all that stands before the model's first output, and where that stands."""
-    codec, count = CODECS[format], len(body)
+    codec, count = PROVIDERS[format].codec, len(body)
     first = 0
     while first < count and not codec.is_model_made(body.message(first)):
         first += 1

@@ -12,7 +12,7 @@ from ...engine import complete_fields
 from ...facts import Facts
 from ...providers.base import split_steps
 from ...providers.bound_reasoning import binding_of
-from ...providers.registry import CODECS
+from ...providers.registry import PROVIDERS
 from ...wire.base import FormatName, RequestBody
 from ...wire.layout import cached_on_fields
 from .conversations import Conversation, Last
@@ -50,7 +50,7 @@ class Read(Struct, frozen=True):
         if not self.passed:
             body, prefix = self.body, initial_prefix(self.format)
             messages = [body.message(at) for at in range(len(body))]
-            for step in split_steps(CODECS[self.format], messages):
+            for step in split_steps(PROVIDERS[self.format].codec, messages):
                 end = step.at + len(step.messages)
                 prefix = chain_prefix(prefix, body.identities(step.at, end))
                 self.passed.append(prefix)
