@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.proxy.answers.picking import LONGEST_MEMBER, Values, Wanted
 from respool.proxy.answers.unpacking import Unpacking
 from respool.proxy.answers.usage import LONGEST_HELD, Told, UsageReader
-from respool.sessions.session import Usage, chat_usage, responses_usage
+from respool.sessions.session import chat_usage, responses_usage
 from respool.wire.base import FORMATS, FormatName
 from tests.support.timing import takes_at_most
 from tests.transcripts import upstream

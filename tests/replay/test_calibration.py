@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.replay.calibration import (
     FRAMING,
     MIN_GROWTHS,
@@ -25,7 +26,7 @@ from respool.replay.prompt_cache import HOUR, MINUTES, CharacterMeasure
 from respool.replay.recording import DEFAULT_HEAD_TOKENS, infer_cache_lifetime, infer_head_tokens
 from respool.replay.result import Growth, SessionResult
 from respool.replay.runner import ReplayOptions, choose_measure, replay_session
-from respool.sessions.session import RecordedRequest, RecordedSession, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession
 from respool.tokens import PERMILLE, EstimateCounter, ExactCounter
 
 MODEL = "claude-opus-4-7"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.replay.reconciliation import (
     CLEARED_PART,
     FULL_MISS_CAUSE,
@@ -26,7 +27,7 @@ from respool.replay.reconciliation import (
 )
 from respool.replay.result import ReportedUsage, SessionResult
 from respool.replay.runner import ReplayOptions, replay_session
-from respool.sessions.session import RecordedRequest, RecordedSession, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession
 
 MODEL = "claude-opus-4-5"
 READ, WRITE, LASTING = 0.1, 1.25, 2.0

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from msgspec.structs import replace
 
 from respool.cli import main
+from respool.pricing import Usage
 from respool.providers.registry import PROVIDERS
 from respool.replay.policies import DEFAULT_POLICIES
 from respool.replay.result import (
@@ -27,7 +28,7 @@ from respool.replay.result import (
 )
 from respool.replay.runner import ReplayOptions, replay_session
 from respool.replay.totals import sum_up
-from respool.sessions.session import RecordedRequest, RecordedSession, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession
 from respool.wire.base import FORMATS
 from tests.laws.sessions import long_session
 from tests.replay.support import session_of

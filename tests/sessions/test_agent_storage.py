@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import inspect_log, opencode, openhands, transcript_file
 from respool.sessions.readers import READERS, find_transcripts, read_file, transcripts_below
-from respool.sessions.session import RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 CALL = {"type": "tool", "tool": "bash", "callID": "c1"}

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import respool
+from respool.pricing import Usage
 from respool.sessions import copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
-from respool.sessions.session import RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 READERS = (copilot_cli, gemini_cli, inspect_log, openhands, opencode, pi)

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.sessions import claude_code, codex, request_log
-from respool.sessions.session import RecordedRequest, RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 Body = dict[str, Any]

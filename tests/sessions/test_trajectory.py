@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from respool.pricing import Usage
 from respool.providers.registry import PROVIDERS, check_request
 from respool.sessions import trajectory
 from respool.sessions.readers import READERS, read_file, transcripts_below
-from respool.sessions.session import RecordedRequest, RecordedSession, Skipped, Usage
+from respool.sessions.session import RecordedRequest, RecordedSession, Skipped
 from tests.strategies import arbitrary_json
 
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}

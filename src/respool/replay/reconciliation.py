@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from ..sessions.session import Usage
+from ..pricing import Usage
 from .calibration import UsageEvidence
 from .prompt_cache import HOUR, BilledTokens
 from .recording import BillingConditions, Recording

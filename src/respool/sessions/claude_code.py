@@ -36,12 +36,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..wire.json import JSON, Object, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
     RecordedSession,
     Skipped,
-    Usage,
     anthropic_usage,
     parse_timestamp,
     record_type,

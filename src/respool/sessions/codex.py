@@ -21,12 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..wire.json import JSON, Object, compact_json
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
     RecordedSession,
     Skipped,
-    Usage,
     objects_in,
     parse_timestamp,
     record_type,

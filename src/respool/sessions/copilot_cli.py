@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..wire.json import JSON, Object, compact_json, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -20,7 +21,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     chat_call,
     chat_result,
     objects_in,

@@ -16,6 +16,7 @@ from pathlib import PurePath
 from typing import cast
 
 from ..wire.json import JSON, Object, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -23,7 +24,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     objects_in,
     parse_timestamp,
     text_at,

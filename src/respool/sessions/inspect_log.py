@@ -11,13 +11,13 @@ from re import compile as pattern
 from typing import cast
 
 from ..wire.json import JSON, Object, compact_json, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
     RecordedSession,
     SessionBuilder,
     Skipped,
-    Usage,
     chat_call,
     chat_result,
     objects_in,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import cast
 
 from ..wire.json import JSON, Object, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -26,7 +27,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     chat_call,
     chat_result,
     objects_in,

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import cast
 
 from ..wire.json import JSON, Object, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -25,7 +26,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     chat_call,
     chat_result,
     chat_usage,

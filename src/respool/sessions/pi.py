@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from ..wire.json import JSON, Object, get
+from ..pricing import Usage
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -21,7 +22,6 @@ from .session import (
     SessionBuilder,
     Skipped,
     TurnPiece,
-    Usage,
     objects_in,
     parse_timestamp,
     text_at,

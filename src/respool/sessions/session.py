@@ -10,27 +10,13 @@ from typing import cast
 from msgspec import Struct
 from msgspec.structs import replace
 
+from ..pricing import Usage
 from ..wire.base import FormatName
 from ..wire.json import JSON, Object, compact_json, get
 
 NO_REQUEST = (
     "no answer of a model is recorded in it"  # the reason if a readable file has no session
 )
-
-
-class Usage(Struct, frozen=True, gc=False):
-    """The tokens that the provider reported for one request."""
-
-    input: int = 0  # not read from the cache, and not written to it
-    cache_read: int = 0
-    cache_write: int = 0  # all that was written, whatever its lifetime
-    cache_write_1h: int = 0  # of it, written with a lifetime of one hour
-    output: int = 0
-
-    @property
-    def prompt(self) -> int:
-        """All tokens of the prompt, however they were billed."""
-        return self.input + self.cache_read + self.cache_write
 
 
 class RecordedRequest(Struct, frozen=True, gc=False):

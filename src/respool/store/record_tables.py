@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import PolicyError
 from ..facts import Facts
+from ..pricing import Usage
 from .base import (
     ConversationSummary,
     ParentRequest,
@@ -22,7 +23,6 @@ from .base import (
     RejectedRequest,
     RequestLineage,
     RequestRecord,
-    StoredUsage,
 )
 from .originals import DamagedData, ensure_conversation, pack_bytes, unpack_bytes
 
@@ -333,7 +333,7 @@ def _to_record(row: tuple[Any, ...]) -> RequestRecord:
         owner=owner,
         conversation=conversation,
         session=session,
-        usage=None if usage[0] is None else StoredUsage(*usage),
+        usage=None if usage[0] is None else Usage(**dict(zip(_USAGE_COLUMNS, usage, strict=True))),
         edited=edited,
         made=made,
         repairs=told.repairs,
