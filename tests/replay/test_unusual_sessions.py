@@ -159,7 +159,11 @@ def test_lone_surrogates_are_written_as_json(tmp_path: Path) -> None:
         },
     ]
     sent = (RecordedRequest(1, 0.0), RecordedRequest(3, 9.0, None, "claude-\ud800"))
-    result = played(RecordedSession("s\ud800", "some-agent", "anthropic", messages, sent))
+    result = played(
+        RecordedSession(
+            id="s\ud800", agent="some-agent", format="anthropic", messages=messages, requests=sent
+        )
+    )
     assert len(result.scores[0].points) == 2
     bodies = [{"model": "claude-opus-4-8", "messages": messages[:cut]} for cut in (1, 3)]
     log = requests(tmp_path / "log.jsonl", bodies)

@@ -282,8 +282,18 @@ def test_a_body_may_be_wrapped(format: str, wrap: Any):
     assert isinstance(session, RecordedSession)
     assert (session.format, session.messages) == (format, history)
     assert session.requests == (
-        RecordedRequest(1, 1_700_000_000.0, Usage(3, 90, 0, 0, 7), "m"),
-        RecordedRequest(3, 1_700_000_001.0, Usage(3, 90, 0, 0, 7), "m"),
+        RecordedRequest(
+            1,
+            1_700_000_000.0,
+            Usage(input=3, cache_read=90, cache_write=0, cache_write_1h=0, output=7),
+            "m",
+        ),
+        RecordedRequest(
+            3,
+            1_700_000_001.0,
+            Usage(input=3, cache_read=90, cache_write=0, cache_write_1h=0, output=7),
+            "m",
+        ),
     )
 
 

@@ -86,8 +86,10 @@ class CalibratedMeasure:
         self._counter = counter
         framing = scale.framing
         self._beside = {
-            "call": framing.call, "result": framing.result, "reasoning": scale.tokens_per_thought,
-        }  # fmt: skip
+            "call": framing.call,
+            "result": framing.result,
+            "reasoning": scale.tokens_per_thought,
+        }
         self.name = f"{counter.name}, calibrated by the session's usage"
 
     def __call__(self, codec: Codec, part: Part) -> int:
@@ -181,7 +183,9 @@ def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_R
     ends = [one.cut for one in sent[1:]] + [len(session.messages)]
     after = [*sent[1:], None]
     return [
-        _request_step(codec, counter, one, then, session.messages[one.cut : end])
+        _request_step(
+            codec, counter, sent=one, after=then, messages=session.messages[one.cut : end]
+        )
         for one, then, end in zip(sent, after, ends, strict=True)
     ]
 
@@ -189,6 +193,7 @@ def _request_steps(session: RecordedSession, family: TokenizerFamily) -> list[_R
 def _request_step(
     codec: Codec,
     counter: TokenCounter,
+    *,
     sent: RecordedRequest,
     after: RecordedRequest | None,
     messages: Sequence[JSON],
@@ -353,5 +358,9 @@ def _model_calibration(model: str, growths: Sequence[Growth]) -> Calibration:
     last = len(ratios) - 1
     low, high = ratios[round(0.05 * last)], ratios[round(0.95 * last)]
     return Calibration(
-        model, round(median_factor(growths), 3), round(low, 3), round(high, 3), len(ratios)
+        model,
+        factor=round(median_factor(growths), 3),
+        low=round(low, 3),
+        high=round(high, 3),
+        requests=len(ratios),
     )

@@ -65,7 +65,9 @@ def break_down_cost(recording: Recording, charges: BlockCharges | None = None) -
                     block.tokens * times, cost, again
                 )
             if block.kind == "result":
-                _add_ages(ages, block.tokens, times, cost, recording.conditions.write)
+                _add_ages(
+                    ages, block.tokens, times=times, cost=cost, write=recording.conditions.write
+                )
     order = [name for _, name in AGES]
     return CostBreakdown(_cost_shares(kinds), _cost_shares(tools), _cost_shares(ages, order))
 
@@ -125,7 +127,7 @@ def _content_kind(row: MessageRow, block: PromptBlock) -> str:
     return "what the user said" if role == "user" else "instructions"
 
 
-def _add_ages(ages: _ContentCosts, tokens: int, times: int, cost: float, write: float) -> None:
+def _add_ages(ages: _ContentCosts, tokens: int, *, times: int, cost: float, write: float) -> None:
     """Spread a result over the requests it was sent in; its first sending is the dear one."""
     first = min(cost, tokens * write) if times > 1 else cost
     later = (cost - first) / (times - 1) if times > 1 else 0.0
@@ -180,12 +182,14 @@ def session_loops(recording: Recording, token_costs: Sequence[float]) -> tuple[L
             number for at in _part_positions(history, one.repeated) for number in (numbers[at],)
         }
         cost = sum(tokens[number] * token_costs[number + 1] for number in again)
-        told.append(_loop_cost(recording, history, one, sum(tokens[n] for n in again), cost))
+        told.append(
+            _loop_cost(recording, history, one, tokens=sum(tokens[n] for n in again), cost=cost)
+        )
     return tuple(told)
 
 
 def _loop_cost(
-    recording: Recording, history: TranscriptIndex, one: Loop, tokens: int, cost: float
+    recording: Recording, history: TranscriptIndex, one: Loop, *, tokens: int, cost: float
 ) -> LoopCost:
     result = history.exchanges[one.advised[0]].result or 0
     row = history.parts[result].ref.row

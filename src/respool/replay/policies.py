@@ -351,8 +351,9 @@ class ProjectionSender:
         last = len(messages) - 1
         marked = [last] if messages[last] is not session.messages[last] else []
         asked: dict[str, JSON] = {
-            "model": session.requests[request].model, codec.history_field: messages
-        }  # fmt: skip
+            "model": session.requests[request].model,
+            codec.history_field: messages,
+        }
         body = ObjectBody(asked, marked, shares=True)
         head = self._recording.conditions.head
         self.facts = self.facts.merge(self._facts_at(request, body))

@@ -136,14 +136,14 @@ def read_row(codec: Codec, message: JSON, measure: TokenMeasure) -> MessageRow:
     )
     role = _role(message)
     return MessageRow(
-        message,
-        blocks,
-        hash((role, tuple(block.key for block in blocks))),
-        sum(block.tokens for block in blocks),
-        hash((role, tuple((block.kind, block.call_id, block.name) for block in blocks))),
-        tuple(at for at, block in enumerate(blocks) if block.cache_lifetime),
-        codec.is_model_made(message),
-        any(part.kind == "media" for part in parts),
+        message=message,
+        blocks=blocks,
+        key=hash((role, tuple(block.key for block in blocks))),
+        tokens=sum(block.tokens for block in blocks),
+        shape=hash((role, tuple((block.kind, block.call_id, block.name) for block in blocks))),
+        breakpoints=tuple(at for at, block in enumerate(blocks) if block.cache_lifetime),
+        is_model_made=codec.is_model_made(message),
+        has_media=any(part.kind == "media" for part in parts),
     )
 
 
@@ -164,13 +164,13 @@ def _prompt_block(
         get(message, first.ref.path[:2]) if wire_format(codec.name).has_client_breakpoints else None
     )
     return PromptBlock(
-        _block_key(codec, message, parts, said),
-        sum(measure(codec, part) for part in parts),
-        first.kind,
-        first.id,
-        first.name,
-        "\n".join(searchable_text(part) for part in parts),
-        _cache_lifetime(said),
+        key=_block_key(codec, message, parts, said),
+        tokens=sum(measure(codec, part) for part in parts),
+        kind=first.kind,
+        call_id=first.id,
+        name=first.name,
+        text="\n".join(searchable_text(part) for part in parts),
+        cache_lifetime=_cache_lifetime(said),
     )
 
 

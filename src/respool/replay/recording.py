@@ -298,7 +298,12 @@ def infer_conditions(
     others = {sent.model for sent in session.requests if sent.model} - {model}
     prices = {one: _input_price(session, one, time) for one in others}
     return BillingConditions(
-        terms, head, infer_cache_lifetime(session), listed, infer_warm_prefix(session, head), prices
+        terms,
+        head=head,
+        lifetime=infer_cache_lifetime(session),
+        window=listed,
+        warm=infer_warm_prefix(session, head),
+        prices=prices,
     )
 
 

@@ -42,7 +42,7 @@ def replay_session(session: RecordedSession, options: ReplayOptions) -> SessionR
     evidence = None if options.plain else infer_evidence(session)
     measure = choose_measure(session, options, evidence)
     conditions = infer_conditions(session, measure, options.window)
-    return replay_under(session, measure, conditions, options.policies, evidence)
+    return replay_under(session, measure, conditions, policies=options.policies, evidence=evidence)
 
 
 def choose_measure(
@@ -61,6 +61,7 @@ def replay_under(
     session: RecordedSession,
     measure: TokenMeasure,
     conditions: BillingConditions,
+    *,
     policies: Sequence[str],
     evidence: UsageEvidence | None = None,
 ) -> SessionResult:

@@ -91,7 +91,7 @@ class ValidityChecker:
         for row in rows[start:end]:
             after = hash((after, row.shape))
             self._has_media = self._has_media or row.has_media
-        return _StepSpan(start, split, end, before, after)
+        return _StepSpan(start=start, split=split, end=end, before=before, after=after)
 
     def _verdict(self, rows: Sequence[MessageRow], span: _StepSpan) -> str | None:
         key = (span.before, *(row.key for row in rows[span.start : span.end]))
@@ -195,8 +195,10 @@ class PolicyRun:
         self._recording, self._sender = recording, sender
         conditions = recording.conditions
         self._terms, self._head, self._window = (
-            conditions.terms, conditions.head, conditions.window,
-        )  # fmt: skip
+            conditions.terms,
+            conditions.head,
+            conditions.window,
+        )
         self._prompt = Prompt(conditions.head)
         self._caches = ModelCaches(conditions.terms, conditions.lifetime, conditions.warm)
         self._checker = ValidityChecker(recording.codec)
@@ -332,7 +334,12 @@ class PolicyRun:
         billed = BilledTokens(charged.read, charged.write, charged.write_1h, charged.plain)
         cost = billed.cost(self._terms)
         return ReplayBill(
-            billed.read, billed.write, billed.write_1h, billed.plain, cost, self._money
+            read=billed.read,
+            write=billed.write,
+            write_1h=billed.write_1h,
+            plain=billed.plain,
+            cost=cost,
+            money=self._money,
         )
 
 

@@ -35,8 +35,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..wire.json import JSON, Object, get
 from ..pricing import Usage
+from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -373,7 +373,14 @@ class _Conversation:
         model = message.get("model")
         told = model if isinstance(model, str) else None
         time = parse_timestamp(record.get("timestamp"))
-        turn = _Message("assistant", [piece], time, usage, told, self._requests.pop_request())
+        turn = _Message(
+            "assistant",
+            pieces=[piece],
+            time=time,
+            usage=usage,
+            model=told,
+            request=self._requests.pop_request(),
+        )
         turn.name, turn.request_id = _answer_name(id, record), request
         self._turns.append(turn)
         if isinstance(id, str):
@@ -442,7 +449,13 @@ def _assemble_messages(
         else:
             if turn.role == "assistant" and not turn.is_repeated:
                 requests.append(
-                    RecordedRequest(len(messages), turn.time, turn.usage, turn.model, turn.name)
+                    RecordedRequest(
+                        len(messages),
+                        time=turn.time,
+                        usage=turn.usage,
+                        model=turn.model,
+                        answer=turn.name,
+                    )
                 )
                 ids.append(turn.request)
             messages.append({"role": turn.role, "content": blocks})

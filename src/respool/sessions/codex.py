@@ -20,8 +20,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..wire.json import JSON, Object, compact_json
 from ..pricing import Usage
+from ..wire.json import JSON, Object, compact_json
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -304,7 +304,11 @@ def _request(at: int, one: _Item, before: _Item) -> RecordedRequest:
     if run is None:
         return RecordedRequest(at, one.time)
     return RecordedRequest(
-        at, one.time, run.usage, run.model, _answer_name(run, before.item, one.item)
+        at,
+        time=one.time,
+        usage=run.usage,
+        model=run.model,
+        answer=_answer_name(run, before.item, one.item),
     )
 
 

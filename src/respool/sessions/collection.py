@@ -96,17 +96,17 @@ def _read_line(line: Object, number: int, source: str) -> Iterator[RecordedSessi
     elif not isinstance(records, list):
         yield Skipped(source, f"session {id}: it has neither messages nor recs")
     elif name in _AGENTS:
-        yield from _read_agent_line(name, line, cast(Records, records), id, source)
+        yield from _read_agent_line(name, line, cast(Records, records), id=id, source=source)
     else:
         agent = text_at(line, "agent") or AGENT
         kept = cast(Records, records)
         yield conversation_session(
-            kept, line.get("meta"), id, source, cast(FormatName, name), agent
+            kept, line.get("meta"), id=id, source=source, format=cast(FormatName, name), agent=agent
         )
 
 
 def _read_agent_line(
-    name: str, line: Object, records: Records, id: str, source: str
+    name: str, line: Object, records: Records, *, id: str, source: str
 ) -> Iterator[RecordedSession | Skipped]:
     module, arranged = _AGENTS[name]
     root = text_at(line, "meta", "sessionId") or text_at(line, "meta", "info", "id")

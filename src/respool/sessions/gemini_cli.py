@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import cast
 
-from ..wire.json import JSON, Object, get
 from ..pricing import Usage
+from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -113,7 +113,9 @@ class _Chat:
         for id, message in self._messages.items():
             _read_message(history, message, id in self._told)
         name = text_at(self._about, "sessionId") + suffix
-        session = history.build(name, AGENT, self._source, self._segment, self._parent())
+        session = history.build(
+            name, AGENT, self._source, segment=self._segment, parent=self._parent()
+        )
         self._told.update(self._messages)
         return session
 
@@ -214,7 +216,11 @@ def _request(message: Object) -> RecordedRequest:
     read = token_count(tokens, "cached")
     given = max(0, token_count(tokens, "input") - read) + token_count(tokens, "tool")
     usage = Usage(
-        given, read, 0, 0, token_count(tokens, "output") + token_count(tokens, "thoughts")
+        input=given,
+        cache_read=read,
+        cache_write=0,
+        cache_write_1h=0,
+        output=token_count(tokens, "output") + token_count(tokens, "thoughts"),
     )
     time = parse_timestamp(message.get("timestamp"))
     return RecordedRequest(0, time, usage_or_none(usage), text_at(message, "model") or None)

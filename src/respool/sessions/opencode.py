@@ -18,8 +18,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import cast
 
-from ..wire.json import JSON, Object, get
 from ..pricing import Usage
+from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -173,14 +173,14 @@ def _segments(record: JSON, source: str) -> Iterator[RecordedSession]:
             _read_message(history, message, is_repeated=False)
             continue
         history.count_skipped("request", "for a summary")
-        if session := history.build(id, AGENT, source, segment, parent):
+        if session := history.build(id, AGENT, source, segment=segment, parent=parent):
             yield session
         history, segment = SessionBuilder("openai-chat"), segment + 1
         history.add_input({"role": "user", "content": _RECAP})
         _read_message(history, message, is_repeated=True)
         for kept in _preserved_messages(messages[:position]):
             _read_message(history, kept, is_repeated=True)
-    if session := history.build(id, AGENT, source, segment, parent):
+    if session := history.build(id, AGENT, source, segment=segment, parent=parent):
         yield session
 
 
@@ -267,7 +267,15 @@ def _parse_usage(tokens: JSON) -> Usage | None:
     """The input is counted without the cache, and the output without reasoning."""
     read, written = token_count(tokens, "cache", "read"), token_count(tokens, "cache", "write")
     output = token_count(tokens, "output") + token_count(tokens, "reasoning")
-    return usage_or_none(Usage(token_count(tokens, "input"), read, written, 0, output))
+    return usage_or_none(
+        Usage(
+            input=token_count(tokens, "input"),
+            cache_read=read,
+            cache_write=written,
+            cache_write_1h=0,
+            output=output,
+        )
+    )
 
 
 def _read_answer(

@@ -17,8 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import cast
 
-from ..wire.json import JSON, Object, get
 from ..pricing import Usage
+from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -80,7 +80,13 @@ def _requests_by_response(stats: JSON) -> dict[str, RecordedRequest]:
                 token_count(usage, "cache_write_tokens"),
             )
             given = max(0, token_count(usage, "prompt_tokens") - read - written)
-            billed = Usage(given, read, written, 0, token_count(usage, "completion_tokens"))
+            billed = Usage(
+                input=given,
+                cache_read=read,
+                cache_write=written,
+                cache_write_1h=0,
+                output=token_count(usage, "completion_tokens"),
+            )
             model = text_at(usage, "model") or None
             told[text_at(usage, "response_id")] = RecordedRequest(
                 0, None, usage_or_none(billed), model
@@ -122,7 +128,7 @@ class _EventsV1:
     def session(self, id: str, agent: str, source: str, segment: int) -> RecordedSession | None:
         """The session that the events so far are."""
         self._flush_answer()
-        return self._history.build(id, agent, source, segment)
+        return self._history.build(id, agent, source, segment=segment)
 
     def _add_input(self, role: str, content: Sequence[JSON]) -> None:
         if content:
@@ -361,7 +367,7 @@ class _EventsV0:
 
     def session(self, id: str, agent: str, source: str, segment: int) -> RecordedSession | None:
         """The session that the events so far are."""
-        return self.history.build(id, agent, source, segment)
+        return self.history.build(id, agent, source, segment=segment)
 
     def add(self, event: Object) -> None:
         """Follow one event."""

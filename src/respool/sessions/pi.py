@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from ..wire.json import JSON, Object, get
 from ..pricing import Usage
+from ..wire.json import JSON, Object, get
 from .session import (
     NO_REQUEST,
     RecordedRequest,
@@ -101,7 +101,7 @@ def _segments(
         if entry.get("type") != "compaction":
             _read_entry(history, entry, repeated)
             continue
-        if session := history.build(id, AGENT, source, segment):
+        if session := history.build(id, AGENT, source, segment=segment):
             yield session
         history, segment = SessionBuilder("anthropic"), segment + 1
         history.add_input(
@@ -111,7 +111,7 @@ def _segments(
         )
         for kept in _preserved_entries(branch, position):
             _read_entry(history, kept, repeated)
-    if session := history.build(id, AGENT, source, segment):
+    if session := history.build(id, AGENT, source, segment=segment):
         yield session
 
 
@@ -180,7 +180,13 @@ def _request(entry: Object) -> RecordedRequest:
     time = parse_timestamp(entry.get("timestamp"))
     usage = get(message, ("usage",))
     read, written = token_count(usage, "cacheRead"), token_count(usage, "cacheWrite")
-    billed = Usage(token_count(usage, "input"), read, written, 0, token_count(usage, "output"))
+    billed = Usage(
+        input=token_count(usage, "input"),
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(usage, "output"),
+    )
     if time is None:
         time = parse_timestamp(get(message, ("timestamp",)))
     return RecordedRequest(0, time, usage_or_none(billed), text_at(message, "model") or None)

@@ -139,7 +139,7 @@ class SessionBuilder:
         self.count_skipped("record", f"of unknown kind {str(kind)[:40]!r}")
 
     def build(
-        self, id: str, agent: str, source: str, segment: int = 0, parent: str | None = None
+        self, id: str, agent: str, source: str, *, segment: int = 0, parent: str | None = None
     ) -> RecordedSession | None:
         """The session that this is; None when it holds no request."""
         messages, requests = self._assemble()
@@ -150,7 +150,15 @@ class SessionBuilder:
             for (what, which), count in self._skipped.items()
         )
         return RecordedSession(
-            id, agent, self.format, messages, tuple(requests), source, segment, parent, notes
+            id=id,
+            agent=agent,
+            format=self.format,
+            messages=messages,
+            requests=tuple(requests),
+            source=source,
+            segment=segment,
+            parent=parent,
+            notes=notes,
         )
 
     def _assemble(self) -> tuple[list[JSON], list[RecordedRequest]]:
@@ -310,7 +318,13 @@ def chat_usage(usage: JSON) -> Usage:
     written = token_count(usage, "prompt_tokens_details", "cache_write_tokens")
     written = written or token_count(usage, "cache_creation_input_tokens")
     given = max(0, token_count(usage, "prompt_tokens") - read - written)
-    return Usage(given, read, written, 0, token_count(usage, "completion_tokens"))
+    return Usage(
+        input=given,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(usage, "completion_tokens"),
+    )
 
 
 def responses_usage(usage: JSON) -> Usage:
@@ -318,7 +332,13 @@ def responses_usage(usage: JSON) -> Usage:
     read = token_count(usage, "input_tokens_details", "cached_tokens")
     written = token_count(usage, "input_tokens_details", "cache_write_tokens")
     given = max(0, token_count(usage, "input_tokens") - read - written)
-    return Usage(given, read, written, 0, token_count(usage, "output_tokens"))
+    return Usage(
+        input=given,
+        cache_read=read,
+        cache_write=written,
+        cache_write_1h=0,
+        output=token_count(usage, "output_tokens"),
+    )
 
 
 def gemini_usage(usage: JSON) -> Usage:
@@ -326,4 +346,10 @@ def gemini_usage(usage: JSON) -> Usage:
     read = token_count(usage, "cachedContentTokenCount")
     given = max(0, token_count(usage, "promptTokenCount") - read)
     output = token_count(usage, "candidatesTokenCount") + token_count(usage, "thoughtsTokenCount")
-    return Usage(given + token_count(usage, "toolUsePromptTokenCount"), read, 0, 0, output)
+    return Usage(
+        input=given + token_count(usage, "toolUsePromptTokenCount"),
+        cache_read=read,
+        cache_write=0,
+        cache_write_1h=0,
+        output=output,
+    )

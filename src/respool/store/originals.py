@@ -92,7 +92,7 @@ def pack_original(ref: str, text: str) -> PackedOriginal:
 
 
 def ensure_conversation(
-    connection: sqlite3.Connection, owner: str, name: str, time: float, session: str = ""
+    connection: sqlite3.Connection, owner: str, name: str, *, time: float, session: str = ""
 ) -> int:
     """Return the row id of a conversation, created if missing, and update its last use."""
     connection.execute(
@@ -117,7 +117,7 @@ class MissingOriginals(Struct, frozen=True):
 
 
 def find_missing(
-    connection: sqlite3.Connection, owner: str, name: str, refs: Collection[str], time: float
+    connection: sqlite3.Connection, *, owner: str, name: str, refs: Collection[str], time: float
 ) -> MissingOriginals:
     """Return which of these originals a conversation lacks.
 
@@ -137,6 +137,7 @@ def find_missing(
 def keep_originals(
     connection: sqlite3.Connection,
     conversation: int,
+    *,
     texts: Mapping[str, str],
     ready: Mapping[str, PackedOriginal],
     time: float,

@@ -173,10 +173,10 @@ def _ensure_conversation_row(
     """Return the row id of the records' conversation, created if missing."""
     first, *others = records
     held = (connection, first.owner, first.conversation)
-    row = ensure_conversation(*held, first.time, first.session)
+    row = ensure_conversation(*held, time=first.time, session=first.session)
     if others:
         session = next((one.session for one in reversed(others) if one.session), "")
-        ensure_conversation(*held, max(one.time for one in others), session)
+        ensure_conversation(*held, time=max(one.time for one in others), session=session)
     return row
 
 
@@ -196,6 +196,7 @@ def read_requests(
     connection: sqlite3.Connection,
     conversation: str,
     owner: str | None,
+    *,
     after: float,
     limit: int,
 ) -> list[RequestRecord]:
@@ -223,6 +224,7 @@ def read_lineage(
 def read_notable(
     connection: sqlite3.Connection,
     owner: str | None,
+    *,
     since: float,
     behind: float | None,
     limit: int,
@@ -286,7 +288,7 @@ def _decode_edits(packing: int, body: bytes, size: int) -> tuple[RecordedEdit, .
 
 
 def read_totals(
-    connection: sqlite3.Connection, owner: str | None, since: float, until: float, step: float
+    connection: sqlite3.Connection, owner: str | None, *, since: float, until: float, step: float
 ) -> list[PeriodTotal]:
     """Return sums per period of `step` seconds; periods without requests are omitted."""
     rows = connection.execute(_SELECT_TOTALS, (owner, since, until, step)).fetchall()
@@ -315,11 +317,15 @@ def _row_values(record: RequestRecord, conversation: int) -> tuple[object, ...]:
 def _is_notable(record: RequestRecord) -> bool:
     """Check for a prefix break, failure, fallback, retry, refetch or loop."""
     failed = record.status >= 400 or record.status == 0
-    told = (
-        record.prefix_break, record.fallback, record.again, record.failures, record.refetched,
+    events = (
+        record.prefix_break,
+        record.fallback,
+        record.again,
+        record.failures,
+        record.refetched,
         record.loops,
-    )  # fmt: skip
-    return failed or any(told)
+    )
+    return failed or any(events)
 
 
 def _to_record(row: tuple[Any, ...]) -> RequestRecord:
@@ -418,7 +424,7 @@ def bound_rejected(case: RejectedRequest) -> RejectedRequest:
 
 def write_rejected(connection: sqlite3.Connection, case: RejectedRequest, body: bytes) -> None:
     """Write a rejected request and delete the oldest beyond the limit."""
-    row = ensure_conversation(connection, case.owner, case.conversation, case.time)
+    row = ensure_conversation(connection, case.owner, case.conversation, time=case.time)
     connection.execute(
         "INSERT INTO reproductions (conversation, time, size, packing, body)"
         " VALUES (?, ?, ?, ?, ?)",

@@ -82,10 +82,10 @@ class SQLiteStore:
         if self._reference_cache.has_all(key, stamp, refs, now - texts.STALE_SECONDS):
             return
         lacking = self._database.read(
-            lambda c: texts.find_missing(c, owner, conversation, refs, now)
+            lambda c: texts.find_missing(c, owner=owner, name=conversation, refs=refs, time=now)
         )
         if lacking.refs:
-            stamp = self._keep(owner, conversation, originals, lacking, now)
+            stamp = self._keep(owner, conversation, originals, lacking=lacking, now=now)
         self._reference_cache.add(key, stamp, refs, now if lacking.refs else lacking.last_used)
 
     def _keep(
@@ -93,6 +93,7 @@ class SQLiteStore:
         owner: str,
         conversation: str,
         originals: Mapping[str, str],
+        *,
         lacking: texts.MissingOriginals,
         now: float,
     ) -> bytes:
@@ -101,8 +102,8 @@ class SQLiteStore:
         wanted = {ref: originals[ref] for ref in lacking.refs}
 
         def work(c: Connection) -> bytes:
-            row = texts.ensure_conversation(c, owner, conversation, now)
-            texts.keep_originals(c, row, wanted, ready, now)
+            row = texts.ensure_conversation(c, owner, conversation, time=now)
+            texts.keep_originals(c, row, texts=wanted, ready=ready, time=now)
             return self._stamp(c)
 
         return self._database.write(work)
@@ -177,7 +178,7 @@ class SQLiteStore:
     ) -> list[RequestRecord]:
         """Return a conversation's requests in order, without their edits."""
         return self._database.read(
-            lambda c: record_tables.read_requests(c, conversation, owner, after, limit)
+            lambda c: record_tables.read_requests(c, conversation, owner, after=after, limit=limit)
         )
 
     def lineage(self, conversation: str, owner: str | None) -> list[RequestLineage]:
@@ -194,7 +195,7 @@ class SQLiteStore:
     ) -> list[RequestRecord]:
         """Return requests with a prefix break, failure, fallback or refetch, the latest first."""
         return self._database.read(
-            lambda c: record_tables.read_notable(c, owner, since, behind, limit)
+            lambda c: record_tables.read_notable(c, owner, since=since, behind=behind, limit=limit)
         )
 
     def prior_requests(
@@ -217,7 +218,7 @@ class SQLiteStore:
     ) -> list[PeriodTotal]:
         """Return sums per period of `step` seconds; periods without requests are omitted."""
         return self._database.read(
-            lambda c: record_tables.read_totals(c, owner, since, until, step)
+            lambda c: record_tables.read_totals(c, owner, since=since, until=until, step=step)
         )
 
     def forget(
