@@ -5,8 +5,8 @@
 Sessions, prices and counting are those of the published baselines; with --rest, the sessions are
 all other long ones of the same files; with --all, every session of the corpus in its own way of
 counting. "taken" is with every offer taken as soon as it is made, "free" only with those on results
-that were not sent yet, so that no sent prefix ever breaks. Behind the table of all passes, one for
-each pass tells what it cut, by kind and age, and what of it was needed later (see needed.py).
+that were not sent yet, so that no sent prefix ever breaks. After the table of all passes, one table
+per pass lists its cuts by kind and age, and which were needed later (see cut_recall.py).
 --json prints all figures as one line of JSON, --markdown the tables of docs/passes.md.
 """
 

@@ -1,6 +1,6 @@
 """Replayed bills without compaction against reported charges, and causes of the difference.
 
-    python bench/reconcile.py [CORPUS] [--sessions]
+    python bench/reconciliation.py [CORPUS] [--sessions]
 
 CORPUS (default: ../shared/corpus beside the repository) holds transcripts of Claude Code and Codex.
 Prints bills in sum, or by session too; what prompts were made of; why bills differ; calibration.

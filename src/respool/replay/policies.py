@@ -103,8 +103,8 @@ class ResultLocation(Struct, frozen=True, gc=False):
 class ReplacingSender(ABC):
     """The history with some results replaced; the rest is unchanged.
 
-    Shared by all policies that decide per result: `due` tells how many of the results, from the
-    first on, are replaced in a request, and `text` what by (None: it stays).
+    Shared by all policies that decide per result: `due_count` is the number of
+    results, from the first on, that are replaced in a request, `replacement` their new text.
     """
 
     reason = ""

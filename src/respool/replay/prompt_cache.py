@@ -462,8 +462,8 @@ class PrefixCache:
 class ImplicitBreakpointCache:
     """OpenAI's cache from 5.6 on: a hit ends where an earlier request had a breakpoint.
 
-    One stands at the end of each request's newest message that the model did not make, and none
-    at the end of the head. Breakpoints that a client sets itself are not looked at.
+    Each request has one at the end of its newest message that the model did not make, and none at
+    the end of the head. Breakpoints that a client sets itself are ignored.
     """
 
     def __init__(self, terms: CacheTerms, warm: WarmPrefix = NO_WARM_PREFIX) -> None:

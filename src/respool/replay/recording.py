@@ -270,8 +270,8 @@ class Recording:
         return f"{what[:_MAX_LABEL_CHARS]} ({block.kind}, message {place.row})"
 
 
-# System prompt and tools of agents whose record does not tell them, in tokens: the median of what
-# recorded usage shows for others of the same agent (110 sessions, 26,900 to 42,400 for eight in
+# Tokens of system prompt and tools if they are not recorded: the median that reported usage shows
+# for other sessions of the agent (110 sessions, 26,900 to 42,400 for eight in
 # ten of them; 19 sessions, 9,600 to 11,600).
 DEFAULT_HEAD_TOKENS = {"claude-code": 31_800, "codex": 9_800}
 _WRITE_FIELDS = ("cache_write", "cache_write_1h")

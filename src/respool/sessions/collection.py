@@ -1,7 +1,7 @@
 """Collections of transcripts: JSONL with one whole session of any agent per line.
 
-A line has an `id`, the `agent` or `format`, and the records as `messages` or `recs`; what else its
-file held may stand in `meta`. Each is handed to its agent's reader, and told under its own id.
+A line has an `id`, the `agent` or `format`, and the records as `messages` or `recs`; `meta` may
+hold the rest of the original file. Each line is read by its agent's reader, under its own id.
 """
 
 from __future__ import annotations

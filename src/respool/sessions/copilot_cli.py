@@ -1,8 +1,8 @@
 """Copilot CLI events as chat messages.
 
-Usage is told where a `session.usage_record` or `assistant.usage` was kept; older files hold no more
-than the tokens of each answer. A sub-agent's events name the call that started it, or an agent
-that a call started. After a compaction the record has no more than the summary.
+Usage comes from `session.usage_record` or `assistant.usage` events; older files hold only the
+output tokens of each answer. A sub-agent's events name the call that started it, or an agent that a call
+started. After a compaction only the summary is recorded.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Gemini CLI chats as `generateContent` requests.
 
-In a log a message is written again whenever it changes; `$rewindTo` takes a message back with all
-that followed, and `$set` may replace the history: that is how a compaction shows. The older
-documents do not show compactions. When something for the user came between, the calls of an
-answer stand in a record of their own: they are joined again. Results may stand with their calls,
-in a record of their own, or in both. Thoughts are not sent again, and their signatures not
-recorded; nor is the tool's name sent that is written before the id of a call.
+A log repeats a message whenever it changes; `$rewindTo` removes a message and all after it, and
+`$set` may replace the history, as a compaction does. Older documents do not show compactions. If a
+message for the user came in between, the calls of an answer are in a separate record and are joined
+again. Results may be with their calls, in a record of their own, or both. Thoughts are not sent
+again and their signatures are not recorded; the tool's name before a call id is not sent either.
 """
 
 from __future__ import annotations

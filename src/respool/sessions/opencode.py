@@ -1,12 +1,11 @@
 """opencode sessions: exports, split storage files and the SQLite database.
 
-In older versions a session is a file, and so is each of its messages, and each part of a message.
-Newer ones keep all of them in a SQLite database. It is opened to be read only; while opencode
-writes to it, what was there before is read.
+In older versions each session, message and part is a file. Newer ones keep them in a SQLite
+database, which is opened read-only; during a write the previous state is read.
 
-Each step of a message is an answer. opencode clears old results in later requests; the record
-keeps them, so they are read as they first stood, and a note counts them. The request for a
-summary holds a prompt that is not recorded: it is left out.
+Each step of a message is an answer. opencode clears old results in later requests; the record keeps
+them, so they are read as first sent, and a note counts them. The prompt of the request for a
+summary is not recorded, so that request is skipped.
 """
 
 from __future__ import annotations

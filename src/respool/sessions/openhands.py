@@ -1,12 +1,9 @@
 """OpenHands event streams, before version 1 and since, as chat messages.
 
-A call is an event of its own; those of one answer name the same response. The texts that the SDK
-writes around an observation are written here again from what the event holds.
-
-An action holds the model's whole answer; several actions may share one. The texts that OpenHands
-writes around an observation are written here again from what the event holds. An answer that
-could not be read as an action is not recorded, only the error it met. Since version 1 an event is
-a file of its own, and of another shape (`openhands_v1.py`).
+Since version 1 an event is a file of its own, a call is an event, and the calls of one answer name
+the same response. Before, an action holds the model's whole answer, and several actions may share
+one; an answer that could not be parsed as an action is not recorded, only its error. The texts that
+OpenHands writes around an observation are reproduced from the event.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """pi sessions: one session per branch of the record tree.
 
-Until version 1 the records are one line of conversation. From version 2 on each names its parent,
-and going back in the tree starts another branch: a Session of its own, whose requests are those
-that no branch before it told. Answers of every provider are read as Anthropic messages: what
-others thought is text, as pi itself sends it on.
+In version 1 the records are one linear conversation. From version 2 on each names its parent, and
+going back in the tree starts another branch: a session of its own, with the requests that no
+earlier branch has. Answers of every provider are read as Anthropic messages; other providers'
+reasoning is text, as pi sends it.
 """
 
 from __future__ import annotations

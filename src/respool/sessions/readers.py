@@ -32,7 +32,7 @@ from .transcript_file import TranscriptFile, UnreadableFile, describe_error, ope
 SUFFIXES = (".jsonl", ".json", ".jsonl.gz", ".json.gz", ".traj", ".traj.gz", ".eval")
 
 _OPENCODE_DATABASE = "opencode*.db"
-# What is no transcript of its own: what Claude Code notes on sub-agents; the later events of a
+# Files that are no transcripts: Claude Code's notes on sub-agents; the later events of a
 # conversation of OpenHands, and its state; the messages and parts of opencode's sessions.
 _FRAGMENT = re.compile(
     r".*/subagents/[^/]*\.meta\.json"

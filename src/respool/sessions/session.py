@@ -68,10 +68,10 @@ class ModelTurn(Struct):
 class SessionBuilder:
     """Builder of a session from records, in order.
 
-    Results go behind their calls, in the order of the calls. A call that was never answered is
-    cut, unless it is the last thing that was recorded: a pending call is no fault, and it is what
-    the model did next. What the model said before anybody spoke, and answers that say nothing,
-    are left out; notes count what was. Answers with nothing between them are one request.
+    Results go after their calls, in the order of the calls. A call without a result is removed,
+    unless it is the last event: a pending call is valid, and it is the model's next action. Answers
+    before the first input and empty answers are skipped; notes count them. Adjacent answers are
+    one request.
     """
 
     def __init__(self, format: FormatName) -> None:

@@ -1,9 +1,9 @@
 """Trajectories: whole conversations in a provider's format, from benchmarks or custom logs.
 
 A list of messages; an object that has one as `messages`, `history`, `traj` or `trajectory`
-(mini-swe-agent, SWE-agent, tau-bench); a list of such objects, or one a line. A request was sent
-before each run of messages that the model made. What an agent noted on a chat message for itself
-was not sent and is left out; usage and time are taken from there.
+(mini-swe-agent, SWE-agent, tau-bench); a list of such objects, or one per line. A request was sent
+before each run of messages that the model made. Fields that an agent added to a chat message were
+not sent and are removed; usage and time are taken from them.
 """
 
 from __future__ import annotations

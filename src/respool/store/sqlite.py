@@ -14,8 +14,6 @@ from msgspec.structs import replace
 from ..facts import Facts
 from . import originals as texts
 from . import record_tables
-from . import record_tables as cases
-from . import record_tables as known_facts
 from .base import (
     ConversationSummary,
     ForgetResult,
@@ -137,14 +135,14 @@ class SQLiteStore:
 
     def facts(self, conversation: str) -> Facts:
         """Return the facts of a conversation, from all processes."""
-        return self._database.read(lambda c: known_facts.read_facts(c, conversation))
+        return self._database.read(lambda c: record_tables.read_facts(c, conversation))
 
     def add_facts(self, conversation: str, facts: Facts) -> None:
         """Write facts for all processes; durable on return, the first writer wins."""
-        new = known_facts.new_fact_rows(facts, self.facts(conversation))
+        new = record_tables.new_fact_rows(facts, self.facts(conversation))
         if new:
             now = self._clock()
-            self._database.write(lambda c: known_facts.write_facts(c, conversation, new, now))
+            self._database.write(lambda c: record_tables.write_facts(c, conversation, new, now))
 
     def record(self, record: RequestRecord) -> bool:
         """Queue a record without blocking. False: the queue is full and the record is lost."""
@@ -157,13 +155,13 @@ class SQLiteStore:
 
     def add_rejected(self, case: RejectedRequest) -> None:
         """Write a compacted request that the provider rejected."""
-        small = cases.bound_rejected(case)
+        small = record_tables.bound_rejected(case)
         body = msgspec.json.encode(small)
-        self._database.write(lambda c: cases.write_rejected(c, small, body))
+        self._database.write(lambda c: record_tables.write_rejected(c, small, body))
 
     def rejected_requests(self, owner: str | None) -> list[RejectedRequest]:
         """Return the rejected requests, the latest first."""
-        return self._database.read(lambda c: cases.read_rejected(c, owner))
+        return self._database.read(lambda c: record_tables.read_rejected(c, owner))
 
     def conversations(
         self, owner: str | None, *, behind: tuple[float, int] | None = None, limit: int = 50
