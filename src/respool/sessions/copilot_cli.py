@@ -1,8 +1,8 @@
 """Copilot CLI events as chat messages.
 
 Usage comes from `session.usage_record` or `assistant.usage` events; older files hold only the
-output tokens of each answer. A sub-agent's events name the call that started it, or an agent that a call
-started. After a compaction only the summary is recorded.
+output tokens of each answer. A sub-agent's events name the call that started it, or an agent that a
+call started. After a compaction only the summary is recorded.
 """
 
 from __future__ import annotations
