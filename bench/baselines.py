@@ -1,8 +1,8 @@
 """The published baselines under three token measures: characters / 4, exact, calibrated.
 
-    python -m bench.beside CORPUS
+    python -m bench.baselines CORPUS
 
-The first is what the published table says; the others take each session's own model, head, cache
+The first gives the published table; the others use each session's own model, head, cache
 lifetimes and prices, with the counter alone and with what its reported usage teaches.
 """
 
@@ -41,7 +41,7 @@ def exact(session: RecordedSession) -> tuple[TokenMeasure, BillingConditions]:
 
 
 def calibrated(session: RecordedSession) -> tuple[TokenMeasure, BillingConditions]:
-    """The same, with what the reported usage teaches."""
+    """Return the recording with a measure calibrated by reported usage."""
     measure = choose_measure(session, ReplayOptions(POLICIES), infer_evidence(session))
     return measure, infer_conditions(session, measure)
 

@@ -9,8 +9,8 @@ import pytest
 import respool
 from bench.session_length import (
     Chain,
+    Contained,
     Follower,
-    Told,
     chained,
     changed_files,
     follow,
@@ -138,7 +138,7 @@ def test_an_error_is_open_until_the_same_succeeds() -> None:
 def test_all_is_told_where_nothing_is_taken_out() -> None:
     follower = followed(chained([session("loom"), session("spool")]), NOTHING)
     point, missing = point_at(follower, 0)
-    assert (point.edited, point.errors, missing) == (Told(8, 8), Told(2, 2), ())
+    assert (point.edited, point.errors, missing) == (Contained(8, 8), Contained(2, 2), ())
     assert follower.tokens == follower.raw
 
 
