@@ -2,11 +2,11 @@
 
     python -m bench.session_length CORPUS [--policy NAME|FILE] [--window N] [--starts N] [--json]
 
-A session is continued with the other sessions of its repository and agent, in their order, with ids
-of their own, until the history as it came fills the window, at request N0; and then on, until the
-projection fills it too, or to 6 × N0 requests, or until there are no more sessions. Reported are, at
-the end of each session: the files that were changed so far and are still named, and the operations
-that failed, have not succeeded since, and whose main line still stands there.
+A session is continued with the other sessions of its repository and agent, in their order, with
+ids of their own, until the original history fills the window, at request N0; then on until the
+projection fills it too, up to 6 × N0 requests, or until there are no more sessions. At the end of
+each session the bench reports the changed files that are still named, and the failed operations
+without a later success whose main line is still in the projection.
 """
 
 from __future__ import annotations
