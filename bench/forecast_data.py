@@ -50,7 +50,13 @@ class Walk:
             self.mentions.extend(self.index.units, self.index.parts, len(self.index.units) - 1)
             exchanges = self.index.exchanges
             new = exchanges[self._noted :]
-            self.ledger.extend(self._noted, new, self.index.parts, self._tools, {})
+            self.ledger.extend(
+                self._noted,
+                exchanges=new,
+                parts=self.index.parts,
+                tools=self._tools,
+                definitions={},
+            )
             self._noted = len(exchanges)
 
     def aged(self) -> Iterator[tuple[int, int]]:

@@ -114,7 +114,7 @@ class Planned(ReplacingSender):
                     found,
                     expected,
                     walk.mentions,
-                    depth * rate,
+                    rate=depth * rate,
                     named=self._knobs.names,
                     gone_before=gone,
                 )

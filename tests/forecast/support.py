@@ -59,7 +59,7 @@ def add(history: Told, number: int, turn: Turn) -> None:
     index.add_unit((row, row + 2), model, answers, False)
     history.mentions.extend(index.units, index.parts, number)
     new = index.exchanges[noted:]
-    history.ledger.extend(noted, new, index.parts, Tools(), {})
+    history.ledger.extend(noted, exchanges=new, parts=index.parts, tools=Tools(), definitions={})
 
 
 def reads(path: str, text: str, **about: Any) -> Turn:

@@ -55,7 +55,9 @@ class Story:
         return ordinal
 
     def note(self, at: int) -> bool:
-        return self.ledger.extend(at, self.exchanges[at:], self.parts, TOOLS, {})
+        return self.ledger.extend(
+            at, exchanges=self.exchanges[at:], parts=self.parts, tools=TOOLS, definitions={}
+        )
 
 
 def test_events_are_told_by_path_and_only_up_to_the_reader() -> None:
@@ -184,11 +186,15 @@ def test_noted_one_by_one_or_at_once_it_is_the_same_ledger(kept: bool) -> None:
     story.add("look", LONG, path="b")
     story.parts.append(Part(Ref(6, ()), "result", "tool", LONG))
     forked = Ledger()
-    assert forked.extend(0, story.exchanges, story.parts, TOOLS, {})
+    assert forked.extend(
+        0, exchanges=story.exchanges, parts=story.parts, tools=TOOLS, definitions={}
+    )
     one_by_one = Ledger()
     for exchange in story.exchanges:
         known = exchange if exchange.result != 6 else Exchange(late, late, 2, None)
-        assert one_by_one.extend(exchange.ordinal, [known], story.parts[:6], TOOLS, {})
+        assert one_by_one.extend(
+            exchange.ordinal, exchanges=[known], parts=story.parts[:6], tools=TOOLS, definitions={}
+        )
     positions = [1, 3, 5] if kept else [1, 5]
     for ledger in (forked, one_by_one):
         assert [position for position, _ in ledger.lines.places(WEFT, 9)] == positions
@@ -212,7 +218,7 @@ def test_lines_are_the_same_up_to_the_first_that_differs(
     changed = _numbers([*some[:at], f"{some[at]} differs", *some[at + 1 :]], there)
     lines = [parse_line(one) for one in _numbers(some, first).split("\n")]
     told = first in (None, there)  # nothing but the other text tells the number of the first line
-    assert match_end(lines, 0, len(some), changed, 0) == (at if told else 0)
+    assert match_end(lines, at=0, end=len(some), text=changed, start=0) == (at if told else 0)
 
 
 SAID = {

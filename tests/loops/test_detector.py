@@ -270,7 +270,9 @@ def advised(format: str, steps: list[Step]) -> dict[int, str]:
             (model if made else answers).extend(codec.decode(row, message))
         at = len(index.exchanges)
         unit = index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
-        assert ledger.extend(at, index.exchanges[at:], index.parts, TOOLS, {})
+        assert ledger.extend(
+            at, exchanges=index.exchanges[at:], parts=index.parts, tools=TOOLS, definitions={}
+        )
         new = advice(index, ledger, unit.answers_from)
         assert new == advice(index, ledger, unit.answers_from)
         assert all(position >= unit.answers_from for position in new)
@@ -321,7 +323,7 @@ def test_a_result_that_came_late_is_left_out_whoever_looks() -> None:
     index.add_unit((0, 3), parts[:2], parts[2:3], False)
     index.add_unit((3, 6), parts[3:4], parts[4:], False)
     assert index.exchanges[0] == Exchange(0, 0, 0, 5)
-    ledger.extend(0, index.exchanges, index.parts, TOOLS, {})
+    ledger.extend(0, exchanges=index.exchanges, parts=index.parts, tools=TOOLS, definitions={})
     assert [one.count for one in loop_calls(index, ledger).values()] == [2]
 
 

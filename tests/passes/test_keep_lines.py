@@ -54,7 +54,7 @@ def cut(
         [float(line in whole) for line in range(total)],
         [0.02 * (line in names) for line in range(total)],
     )
-    kept = select_lines(turn.result, one, expected, history.mentions, RATE, gone_before=gone)
+    kept = select_lines(turn.result, one, expected, history.mentions, rate=RATE, gone_before=gone)
     return None if kept is None else kept.text
 
 

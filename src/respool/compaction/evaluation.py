@@ -50,9 +50,17 @@ def update_ledger(state: State, setting: Context) -> None:
     """Write what the new calls did into the ledger; on a fork, all of them into a new one."""
     exchanges, parts, tools = state.index.exchanges, state.index.parts, setting.policy.tools
     new = exchanges[state.ledger_exchanges :]
-    if not state.ledger.extend(state.ledger_exchanges, new, parts, tools, setting.definitions):
+    if not state.ledger.extend(
+        state.ledger_exchanges,
+        exchanges=new,
+        parts=parts,
+        tools=tools,
+        definitions=setting.definitions,
+    ):
         state.ledger = Ledger()
-        state.ledger.extend(0, exchanges, parts, tools, setting.definitions)
+        state.ledger.extend(
+            0, exchanges=exchanges, parts=parts, tools=tools, definitions=setting.definitions
+        )
     state.ledger_exchanges = len(exchanges)
 
 

@@ -40,7 +40,7 @@ RESULT_FEATURES: Final[dict[str, tuple[str, ...]]] = {
              "run page", "run other", "search hits", "search other", "write", "other"),
     "age": AGES,
     "lines": ("1-5", "6-20", "21-60", "61-200", "201-600", "601+"),
-    "taken up": ("0", "1", "2", "3-4", "5+"),  # calls that took something from it
+    "taken up": ("0", "1", "2", "3-4", "5+"),  # calls that used something from it
     "taken up last": ("never", "0-1", "2-4", "5-9", "10-20", "21+"),
     "file": ("none", "several", "in part", "untouched", "edited before", "edited since",
              "edited before and since"),
@@ -51,13 +51,13 @@ RESULT_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "read again": ("no", "in part", "whole"),
     "asked since": ("no", "once", "more"),
     "requests": ("1-8", "9-16", "17-32", "33-64", "65-128", "129+"),
-    "edits": ("none", "as text", "as patches", "as patches, a diff"),  # how they are made
+    "edits": ("none", "as text", "as patches", "as patches, a diff"),  # the way edits are made
     "any edit": ("never", "0-3", "4-10", "11-30", "31+"),
     "path": ("none", "source", "test", "prose", "settings"),
     "own lines": ("0-.1", ".1-.3", ".3-.6", ".6-.9", ".9-1"),
     "own names": ("0", "1-3", "4-12", "13-40", "41+"),
     "failed": ("no", "yes"),
-    "reuse": ("0", "0-.05", ".05-.1", ".1-.2", ".2-.4", ".4+"),  # late ones, for each request
+    "reuse": ("0", "0-.05", ".05-.1", ".1-.2", ".2-.4", ".4+"),  # late mentions per request
 }  # fmt: skip
 LINE_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "own": ("short", "newer copy", "said", "only here"),
@@ -66,7 +66,7 @@ LINE_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "figures": ("0", "1", "2+"),
     "repeated": ("0", "1", "2", "3-5", "6+"),
     "said": ("0", "1", "2+"),
-    "shown before": ("0", "1", "2+"),  # by how many results, when it came
+    "shown before": ("0", "1", "2+"),  # results that showed it before
     "near use": _NEARS,
     "near said": _NEARS,
     "near talk": _NEARS,
@@ -75,9 +75,9 @@ LINE_FEATURES: Final[dict[str, tuple[str, ...]]] = {
     "length": LENGTHS,
     "indent": INDENTS,
 }
-ONLY_HERE: Final = 3  # of "own"
+ONLY_HERE: Final = 3  # a value of "own"
 _DIFF: Final = RESULT_FEATURES["kind"].index("read diff")
-_PATCHED: Final = 2  # of "edits"
+_PATCHED: Final = 2  # a value of "edits"
 DEFINITION: Final = FORMS.index("definition")
 
 _AGES, _LINES, _TAKEN = (0, 1, 2, 4, 8, 16, 32, 64), (5, 20, 60, 200, 600), (0, 1, 2, 4)
@@ -86,7 +86,8 @@ _ANY, _OWN, _NAMES = (3, 10, 30), (0.1, 0.3, 0.6, 0.9), (0, 3, 12, 40)
 _REUSE = (0, 0.05, 0.1, 0.2, 0.4)
 _RECENT, _LATEST = (0, 2, 4), 10  # edits among the latest calls
 _NEAR = (0, 2, 5, 12, 30)
-_STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))  # by distance
+# Bin by distance.
+_STEPS: Final = bytes(1 + bisect_left(_NEAR, far) for far in range(_NEAR[-1] + 2))
 _OWN_BINS: Final = tuple(bins[0] for bins in UNIQUE_BINS)
 _NAME_BINS: Final = tuple(bins[1] + bins[2] for bins in UNIQUE_BINS)
 _TEST = re.compile(r"(?:^|[/_.-])(?:tests?|specs?|e2e|fixtures?)(?:[/_.-]|$)", re.IGNORECASE)
@@ -98,14 +99,14 @@ _SETTINGS = re.compile(
 
 
 class LineBins(Struct, frozen=True):
-    """The bins of a result's lines: what each has for itself, what it looks like, what is near."""
+    """The bins of a result's lines: unique content, format, and neighbourhood."""
 
     unique: array[int]
     formats: bytes
     used: bytes
     mentioned: bytes
     discussed: bytes
-    folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
+    folded: Mapping[int, int] = {}  # lines that hold several, and how many
 
     @property
     def bins(self) -> Sequence[Bins]:
@@ -127,12 +128,12 @@ class LineBins(Struct, frozen=True):
 
     @property
     def places(self) -> bytes:
-        """Where each line stands: at the beginning, at the end, or between."""
+        """The place of each line: beginning, end, or between."""
         return _places(len(self.formats))
 
 
 def _unique_bins(owned: Sequence[int]) -> tuple[int, int]:
-    """How much of a result stands nowhere else: lines, and names."""
+    """The share of a result that occurs nowhere else: lines, and names."""
     own = [_OWN_BINS[one] for one in owned]
     share = own.count(ONLY_HERE) / max(1, len(own) - own.count(0))
     names = sum([_NAME_BINS[one] for one in owned])
@@ -140,7 +141,7 @@ def _unique_bins(owned: Sequence[int]) -> tuple[int, int]:
 
 
 class ResultFeatures(Struct, frozen=True, dict=True):
-    """A result at one moment: its words, its bins, and those of its lines."""
+    """The features of a result at one moment: its words, its bins, and those of its lines."""
 
     words: ResultWords
     bins: Bins
@@ -149,7 +150,7 @@ class ResultFeatures(Struct, frozen=True, dict=True):
 
     @cached_property
     def line_bins(self) -> LineBins:
-        """What is known of its lines, made when first asked for: before the index grows on."""
+        """The bins of its lines, computed on first use, before the index grows."""
         return _line_bins(self.words, self.mentions)
 
     @property
@@ -164,33 +165,33 @@ def bin_of(names: Sequence[str], age: int) -> int:
 
 
 class SessionFeatures(Struct, frozen=True, gc=False):
-    """What is the same for all results at one moment, in bins."""
+    """The features shared by all results at one moment."""
 
     recent: int  # edits among the latest calls
     requests: int
-    edits: int  # how they are made
-    edited: int  # when anything was
+    edits: int  # the way edits are made
+    edited: int  # age of the last edit
     reuse: int
 
 
 def session_features(
     history: ReadOnlyTranscript, ledger: Ledger, mentions: Mentions
 ) -> SessionFeatures:
-    """How a session stands at its end."""
+    """The features of a session at its end."""
     now, noted = len(history.units) - 1, _known_exchanges(history, ledger)
     last, latest = ledger.last_write(noted), ledger.uses[max(0, noted - _LATEST) : noted]
     edited = 0 if last is None else 1 + bisect_left(_ANY, now - history.exchanges[last].unit)
     return SessionFeatures(
-        bisect_left(_RECENT, sum(bool(one.writes) for one in latest)),
-        bisect_left(_REQUESTS, now + 1),
-        0 if last is None else 2 if mentions.patched else 1,
-        edited,
-        bisect_left(_REUSE, mentions.late / max(1, now + 1)),
+        recent=bisect_left(_RECENT, sum(bool(one.writes) for one in latest)),
+        requests=bisect_left(_REQUESTS, now + 1),
+        edits=0 if last is None else 2 if mentions.patched else 1,
+        edited=edited,
+        reuse=bisect_left(_REUSE, mentions.late / max(1, now + 1)),
     )
 
 
 def _known_exchanges(history: ReadOnlyTranscript, ledger: Ledger) -> int:
-    """How many exchanges of a history a ledger knows; on a fork it may know others behind them."""
+    """The number of a history's exchanges in the ledger, which may hold others on a fork."""
     return min(len(ledger.uses), len(history.exchanges))
 
 
@@ -199,9 +200,10 @@ def result_features(
     history: ReadOnlyTranscript,
     ledger: Ledger,
     mentions: Mentions,
+    *,
     session: SessionFeatures | None = None,
 ) -> ResultFeatures | None:
-    """What is known of a result at the end of a history; None: nothing was noted of it."""
+    """The features of a result at the end of a history; None if it is not indexed."""
     words = mentions.results.get(position)
     ordinal = history.exchange_of[position]
     if words is None or not 0 <= ordinal < len(ledger.uses):
@@ -236,14 +238,14 @@ def result_features(
 
 
 def _mention_bins(words: ResultWords, mentions: Mentions, now: int) -> tuple[int, int]:
-    """How often calls took something from it, and how long ago."""
+    """The number and age of the calls that used something from it."""
     units = mentions.mentions_of(words).units
     last = 1 + bisect_left(_LAST, now - units[-1]) if units else 0
     return bisect_left(_TAKEN, len(units)), last
 
 
 def _current_state(words: ResultWords, mentions: Mentions) -> ResultState:
-    """What is remembered of a result, brought up to date."""
+    """The state of a result, brought up to date."""
     owned, changed = mentions.owned(words)
     taken = mentions.mentions_of(words)
     stamp = len(taken.calls), len(taken.talk)
@@ -260,7 +262,14 @@ def _line_bins(words: ResultWords, mentions: Mentions) -> LineBins:
     codes, taken, total = mentions.said.codes_of(words), mentions.mentions_of(words), words.lines
     told = [line for line, code in enumerate(codes) if WAS_MENTIONED[code]]
     used, said, talked = (_distance_bins(one, total) for one in (taken.calls, told, taken.talk))
-    return LineBins(codes, words.formats, used, said, talked, words.folded)
+    return LineBins(
+        unique=codes,
+        formats=words.formats,
+        used=used,
+        mentioned=said,
+        discussed=talked,
+        folded=words.folded,
+    )
 
 
 @lru_cache(maxsize=1_024)
@@ -271,7 +280,7 @@ def _places(total: int) -> bytes:
 
 
 def _distance_bins(places: Collection[int], total: int) -> bytes:
-    """For each line how far the nearest of these places is, as a bin."""
+    """The distance from each line to the nearest of these places, as a bin."""
     if not places:
         return _far(total)
     ordered = sorted(places)
@@ -295,7 +304,7 @@ def _distance_steps(count: int) -> bytes:
 
 
 def _content_bin(text: str, content: Content | None, owned: ResultState) -> str:
-    """What a result is, looked at once."""
+    """The content kind of a result, computed once."""
     known = owned.shape
     if known is None or known[0] != content:
         known = owned.shape = content, classify(text, content)
@@ -321,7 +330,7 @@ def _kind_bin(part: Part, use: Use, owned: ResultState) -> int:
 def _file_bins(
     ordinal: int, use: Use, history: ReadOnlyTranscript, ledger: Ledger
 ) -> tuple[int, int, int]:
-    """The state of the file that was read, when it was edited, whether it was read again."""
+    """The state of the file read, the age of its last edit, and whether it was read again."""
     if len(use.reads) != 1:
         return int(len(use.reads) > 1), 0, 0
     span = use.reads[0]
@@ -344,7 +353,7 @@ def _is_read_again(span: Span, later: Sequence[FileEvent]) -> int:
 
 
 def _last_named_bin(use: Use, words: ResultWords, mentions: Mentions, now: int) -> int:
-    """How long ago a call or a talk named the file that was read."""
+    """The age of the last mention of the file that was read."""
     if len(use.reads) != 1:
         return 0
     last = mentions.last_mention(use.reads[0].path)
@@ -352,7 +361,7 @@ def _last_named_bin(use: Use, words: ResultWords, mentions: Mentions, now: int) 
 
 
 def _range_bin(use: Use) -> int:
-    """Whether a whole file was read, or lines of it."""
+    """The bin for a whole file or a range of lines."""
     if len(use.reads) != 1 or use.reads[0].part:
         return 0
     return 1 if use.reads[0].lines is None else 2

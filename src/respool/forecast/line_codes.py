@@ -1,4 +1,4 @@
-"""Lines of results as codes: form, length, indentation, unique words."""
+"""Codes of result lines: form, length, indentation, unique words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LENGTHS: Final = ("0-15", "16-39", "40-79", "80-159", "160+")
 INDENTS: Final = ("0", "1-4", "5-8", "9+")
 LINE_FORMATS: Final = tuple(product(range(len(FORMS)), range(len(LENGTHS)), range(len(INDENTS))))
 _LENGTHS, _INDENTS = (15, 39, 79, 159), (0, 4, 8)
-_LOOK = 120  # characters of a line that are looked at
+_LOOK = 120  # characters of a line that are checked
 
 _FAILURE = (
     r"(?P<failure>.{0,100}\b(?:[Ee]rror|ERROR|FAIL(?:ED)?|[Ff]ail(?:ed|ure)|panic|fatal"
@@ -38,30 +38,54 @@ _OTHERS = (
     r"|(?P<path>(?:\S*/)?[\w.-]+\.\w{1,5}(?::\d+)?(?=\s|$)|\S+/\S+)"
 )
 _FORM: Final = re.compile(f"{_FAILURE}|{_OTHERS}")
-_OTHER_FORM: Final = re.compile(_OTHERS)  # where nothing tells of a failure: most lines
+_OTHER_FORM: Final = re.compile(_OTHERS)  # for lines without a failure: most
 _NUMBER_OF: Final = {form: number for number, form in enumerate(FORMS)}
 _OPENS: Final = ("{", ":", "(", "[")
 
+# Sorts of words: a whole line, or one of three sorts of names.
+WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3
+MAX_RARE_COUNT: Final = 3  # results; a word in more of them says little
+_REPEATED: Final = (0, 1, 2, 5)
+_SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # number of bins of each feature
+# By line code: bins of the line itself, its names, paths, figures, count, mentions, and
+# earlier occurrences.
+UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
+HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by line code
+WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
+_WORTH: Final = tuple(
+    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
+)
+_SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by number of results with the line, this one included
+_NOWHERE: Final = 2**31 - 1  # after all lines
+_RESULT_BYTES: Final = 400  # bytes, without its lines
+_GROWTH: Final = 256  # words added at a time
+_NONE_YET: Final = array("i", [-1]) * _GROWTH
+_MAX_SIZE: Final = 60_000  # characters of a word; longer ones are never checked
+_MAX_CACHED_LINES: Final = 30_000  # lines
+LINE_REMOVED, NAME_REMOVED = 1, 2  # what a shorter text lacks of a line
+_WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
+_MAX_TEXTS: Final = 5  # replacement texts stored per result
+
 
 def encode_format(line: str, whole: str) -> int:
-    """A line's form, length and indentation; `whole` is the line without what frames it."""
+    """A line's form, length and indentation; `whole` is the line without its prefix."""
     length = bisect_left(_LENGTHS, len(whole))
     set_in = bisect_left(_INDENTS, _indent(line, whole))
     return (_form(whole) * len(LENGTHS) + length) * len(INDENTS) + set_in
 
 
 def decode_form(look: int) -> int:
-    """The form in a look."""
+    """The form in a format code."""
     return look // (len(LENGTHS) * len(INDENTS))
 
 
 def decode_length(look: int) -> int:
-    """The length in a look."""
+    """The length in a format code."""
     return look // len(INDENTS) % len(LENGTHS)
 
 
 def decode_indent(look: int) -> int:
-    """The indentation in a look."""
+    """The indentation in a format code."""
     return look % len(INDENTS)
 
 
@@ -83,79 +107,53 @@ def _indent(line: str, whole: str) -> int:
     return len(blanks) + 3 * blanks.count("\t")
 
 
-WHOLE, NAME, PATH, FIGURE = 0, 1, 2, 3  # what a word is: a line, or one of three sorts of names
-MAX_RARE_COUNT: Final = 3  # results; a word that more of them say tells little
-
-_REPEATED: Final = (0, 1, 2, 5)
-_SIZES: Final = (4, 4, 3, 3, 5, 3, 3)  # how many bins each of these features has
-# By the number of a line: its own bin, its names, paths, figures, how often, what was said, and
-# how often it was shown before.
-UNIQUE_BINS: Final[tuple[tuple[int, ...], ...]] = tuple(product(*map(range, _SIZES)))
-HAS_NAMES: Final = bytes(any(bins[1:4]) for bins in UNIQUE_BINS)  # by the same number
-WAS_MENTIONED: Final = bytes(bins[5] > 0 for bins in UNIQUE_BINS)
-_WORTH: Final = tuple(
-    UNIQUE_BINS.index(tuple(int(at == one) for one in range(7))) for at in range(7)
-)
-
-_SHOWN: Final = bytes((0, 0, 1, 2, 2))  # by how many results say a line, the one at hand too
-_NOWHERE: Final = 2**31 - 1  # behind all lines
-_RESULT_BYTES: Final = 400  # bytes, beside its lines
-_GROWTH: Final = 256  # words that there is room for at a time
-_NONE_YET: Final = array("i", [-1]) * _GROWTH
-_MAX_SIZE: Final = 60_000  # characters of a word; no line has so many that are looked at
-_MAX_CACHED_LINES: Final = 30_000  # lines
-LINE_REMOVED, NAME_REMOVED = 1, 2  # what is gone of a line that a shorter text lacks
-_WITH_NAME: Final = bytes(value == NAME_REMOVED for value in range(256))
-_MAX_TEXTS: Final = 5  # in place of one result that are remembered
-
-
 class ResultWords(Struct, frozen=True, gc=False):
-    """One result among the lines of all."""
+    """One result in the index of all lines."""
 
     number: int  # of the result, in order
-    unit: int  # the unit it came in
+    unit: int  # the unit it arrived in
     first: int  # its first line
-    formats: bytes  # what each line looks like
-    folded: Mapping[int, int] = {}  # lines that stand for several, and for how many
+    formats: bytes  # format code of each line
+    folded: Mapping[int, int] = {}  # lines that hold several, and how many
 
     @property
     def lines(self) -> int:
-        """How many lines it has."""
+        """The number of its lines."""
         return len(self.formats)
 
 
 class WordIndex:
-    """The words of all results, by number: for each line the line itself, then its identifiers.
+    """The words of all results, by number: each line as a whole, then its identifiers.
 
-    Arrays, and growing ones: there are several words for each hundred characters.
+    Stored in growing arrays: there are several words per hundred characters.
     """
 
     def __init__(self) -> None:
-        # By word; the first one is no word, and at home nowhere.
-        self.home = array("i", [_NOWHERE])  # the first line of the newest result that says it
-        self.mentioned = array("i", [-1])  # the last unit in which a call or a talk had it
-        self.count = bytearray(1)  # how many results say it, or a few more than are rare
+        # By word; number 0 is unused.
+        self.home = array("i", [_NOWHERE])  # first line of the newest result with the word
+        self.mentioned = array("i", [-1])  # last unit in which a call or message mentioned it
+        self.count = bytearray(1)  # results with the word, saturating above the rare count
         self.sorts = bytearray(1)
-        # Characters of a name and of what parts it from the next; 0: it is no name but a timing.
+        # Length of a name with its separator; 0 for a timing.
         self.sizes = array("H", [0])
-        # By line, and one more at the end.
-        self.starts = array("I", [0])  # where its words begin
-        self.changed = bytearray()  # lines that must be looked at again
+        # By line, plus one at the end.
+        self.starts = array("I", [0])  # start of its words
+        self.changed = bytearray()  # lines to encode again
         self.codes = array("H")
-        self.shown = bytearray()  # how many results had said it before
-        self.words = array("I")  # by place, as they stand there
-        self.events = array("I")  # words whose lines must all be looked at again
-        self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # some of these
+        self.shown = bytearray()  # results that had it before
+        self.words = array("I")  # by position
+        self.events = array("I")  # words whose lines must all be encoded again
+        self._since: tuple[int, int, frozenset[int]] = (0, 0, frozenset())  # cached subset of these
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that all this takes."""
+        """Bytes in memory."""
         of_words = bytes_held(self.home, self.mentioned, self.count, self.sorts, self.sizes)
         of_lines = bytes_held(self.starts, self.changed, self.codes, self.shown)
         return of_words + of_lines + bytes_held(self.words, self.events)
 
     def number(self, word: int, sort: int, size: int) -> None:
-        """Make room for one more word, which takes so many characters where it is told."""
+        """Add a word that takes this many characters when listed."""
         if word >= len(self.home):
             self.home.extend(_NONE_YET)
             self.mentioned.extend(_NONE_YET)
@@ -166,7 +164,7 @@ class WordIndex:
         self.sizes[word] = min(size, _MAX_SIZE)
 
     def add(self, lines: Sequence[list[int]]) -> int:
-        """Note the words of a result's lines; the number of the first line."""
+        """Add the words of a result's lines; return the number of the first line."""
         home, count, starts, first = self.home, self.count, self.starts, len(self.starts) - 1
         self.changed.extend(bytes(len(lines)))
         self.codes.extend(array("H", bytes(2 * len(lines))))
@@ -175,7 +173,7 @@ class WordIndex:
             starts.append(len(self.words))
             for word in words:
                 before = home[word]
-                if before < 0:  # no result has said it: most of them
+                if before < 0:  # a new word: most of them
                     home[word], count[word] = line, 1
                 elif before < first:
                     self._move(word, line)
@@ -183,7 +181,7 @@ class WordIndex:
         return first
 
     def _move(self, word: int, line: int) -> None:
-        """A word is at home in a newer result from now on."""
+        """Move a word to a newer result."""
         before, count = self.home[word], self.count[word]
         self.home[word] = line
         if count <= MAX_RARE_COUNT:
@@ -194,7 +192,7 @@ class WordIndex:
             self.events.append(word)
 
     def mention(self, word: int, unit: int) -> None:
-        """A call or a talk has a word."""
+        """Record that a call or message mentions a word."""
         if self.mentioned[word] < 0 <= self.home[word]:
             if self.count[word] <= MAX_RARE_COUNT or self.sorts[word] == WHOLE:
                 self.events.append(word)
@@ -207,7 +205,7 @@ class WordIndex:
         return self.words[self.starts[line] + 1 : self.starts[line + 1]]
 
     def words_of_runs(self, words: ResultWords, gone: bytes) -> Iterator[array[int]]:
-        """The words of a result's lines that are not gone, run by run."""
+        """The words of a result's remaining lines, run by run."""
         at = gone.find(0)
         while at >= 0:
             end = gone.find(1, at)
@@ -217,21 +215,21 @@ class WordIndex:
             at = gone.find(0, end)
 
     def has_any(self, words: ResultWords, some: Set[int]) -> bool:
-        """Whether a result has one of these words."""
+        """Check whether a result has one of these words."""
         return not some.isdisjoint(self._words_of(words))
 
     def codes_of(self, words: ResultWords) -> array[int]:
-        """The numbers of a result's lines."""
+        """The codes of a result's lines."""
         return self.codes[words.first : words.first + words.lines]
 
     def encode(self, words: ResultWords) -> None:
-        """Number all lines of a result."""
+        """Encode all lines of a result."""
         first, end = words.first, words.first + words.lines
         self.changed[first:end] = bytes(words.lines)
         self._encode(range(first, end), words)
 
     def refresh(self, words: ResultWords, looked: int) -> bool:
-        """The same for lines in which something changed after so many events; whether any has."""
+        """Encode the lines that changed after an event; return whether any code is new."""
         changed, first, end = self.changed, words.first, words.first + words.lines
         if looked < len(self.events):
             self._flag_changed(words, self._events_since(looked))
@@ -244,14 +242,14 @@ class WordIndex:
         return bool(lines) and self._encode(lines, words)
 
     def _events_since(self, looked: int) -> frozenset[int]:
-        """The words of the events after so many; mostly asked for the same ones."""
+        """The words of the events after this one, with a cache of the last answer."""
         count = len(self.events)
         if self._since[:2] != (looked, count):
             self._since = looked, count, frozenset(self.events[looked:])
         return self._since[2]
 
     def _flag_changed(self, words: ResultWords, events: frozenset[int]) -> None:
-        """Mark the lines of a result that have one of these words."""
+        """Flag the lines of a result that have one of these words."""
         said = self._words_of(words)
         if events.isdisjoint(said):
             return
@@ -265,7 +263,7 @@ class WordIndex:
         return self.words[self.starts[words.first] : self.starts[words.first + words.lines]]
 
     def _encode(self, lines: Iterable[int], words: ResultWords) -> bool:
-        """Number these lines of a result; whether any number is new."""
+        """Encode these lines of a result; return whether any code is new."""
         codes, changed = self.codes, False
         times = Counter(self._words_of(words))
         for line in lines:
@@ -275,7 +273,7 @@ class WordIndex:
         return changed
 
     def _code(self, line: int, times: Mapping[int, int]) -> int:
-        """What a line has that stands nowhere else, as one number."""
+        """The code of a line's unique words."""
         home, told, words, begin = self.home, self.mentioned, self.words, self.starts[line]
         code, whole = 0, words[begin]
         if whole != UNNUMBERED:
@@ -292,7 +290,7 @@ class WordIndex:
         return code + min(2, said) * _WORTH[5] + self.shown[line]
 
     def _code_of_names(self, own: Sequence[int], times: Mapping[int, int]) -> int:
-        """The part of it that tells how many names of each sort it has, and how often."""
+        """The part of the code for unique names: how many of each sort, and how often."""
         names = [0, 0, 0, 0]
         for word in own:
             names[self.sorts[word]] += 1
@@ -302,38 +300,39 @@ class WordIndex:
 
 
 class RemovedLines(Struct, gc=False):
-    """What a shorter text lacks."""
+    """The lines that a shorter text lacks."""
 
     text: int  # its hash
-    lines: bytes  # by line: 0 where it stays, LINE where it is gone, NAMED where with a name
-    version: int = -1  # of the result's lines, for which the sums are
-    whole: float = 0.0  # what the lines that are gone multiply a rate by, together
+    lines: bytes  # by line: 0 if it stays, LINE_REMOVED, NAME_REMOVED if a name is gone with it
+    version: int = -1  # version of the result's lines that the sums are for
+    whole: float = 0.0  # sum of the removed lines' factors
     named: float = 0.0
 
     @property
     def names(self) -> bytes:
-        """Of which lines a name is gone, too."""
+        """The removed lines that take a name with them."""
         return self.lines.translate(_WITH_NAME)
 
 
 class ResultState(Struct, gc=False):
-    """What is remembered of one result."""
+    """The cached state of one result."""
 
-    seen_events: int = 0  # how many events of words it knows
-    version: int = 0  # one more whenever anything about its lines has changed
-    stamp: tuple[int, int] = (0, 0)  # how much was taken up by then
-    unique_bins: tuple[int, int] = (0, 0)  # how much of it stands nowhere else, in bins
-    shape: tuple[str | None, str] | None = None  # what it is, and what its call says that it is
-    failure: tuple[str, str] | None = None  # which kind its call is, and the line that tells why
+    seen_events: int = 0  # events applied
+    version: int = 0  # incremented with every change of its lines
+    stamp: tuple[int, int] = (0, 0)  # mentions by then
+    unique_bins: tuple[int, int] = (0, 0)  # share that occurs nowhere else, in bins
+    shape: tuple[str | None, str] | None = None  # its content kind, and that of its call
+    # The kind of its call, and the line that names the cause
+    failure: tuple[str, str] | None = None
     max_factors: tuple[int, float, float] = (
         -1,
         0.0,
         0.0,
-    )  # what any line multiplies a rate by, and when
-    texts: tuple[RemovedLines, ...] = ()  # in its place, the one asked for last in front
+    )  # factor of any line, and its version
+    texts: tuple[RemovedLines, ...] = ()  # replacement texts, most recently used first
 
     def find(self, text: int) -> RemovedLines | None:
-        """What a text lacks, by its hash."""
+        """The lines that a text lacks, by its hash."""
         for at, found in enumerate(self.texts):
             if found.text == text:
                 if at:
@@ -342,7 +341,7 @@ class ResultState(Struct, gc=False):
         return None
 
     def store(self, missing: RemovedLines) -> RemovedLines:
-        """Remember what a text lacks, and of too many forget the one not asked for longest."""
+        """Store the lines that a text lacks; drop the least recently used entry."""
         self._put_first(missing)
         return missing
 
@@ -352,24 +351,24 @@ class ResultState(Struct, gc=False):
 
 
 class LineCache:
-    """What was worked out for the lines of results last: for so many lines, not for all."""
+    """Cache of values computed for the lines of results, bounded by lines."""
 
     def __init__(self) -> None:
-        self._found: dict[int, tuple[int, object]] = {}  # by number of result: a version, and that
+        self._found: dict[int, tuple[int, object]] = {}  # by result number: version and value
         self._lines = 0
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that all this takes, about."""
+        """Approximate bytes in memory."""
         return 2 * 8 * self._lines + _RESULT_BYTES * len(self._found)
 
     def get(self, number: int, version: int) -> object:
-        """What was found for this version of a result's lines; None: it is not remembered."""
+        """The value for this version of a result's lines; None if it is not cached."""
         known = self._found.get(number)
         return None if known is None or known[0] != version else known[1]
 
     def store(self, number: int, version: int, found: object, lines: int) -> None:
-        """Remember what was found for a result of so many lines."""
+        """Store the value for a result with this many lines."""
         if number not in self._found:
             self._lines += lines
             if self._lines > _MAX_CACHED_LINES:

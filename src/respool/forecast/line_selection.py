@@ -1,4 +1,4 @@
-"""Selection of the lines to keep of a result, and of the names in the others."""
+"""Selection of the lines of a result to keep, and of names from the removed ones."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from .line_codes import HAS_NAMES, LINE_FORMATS
 from .mentions import Mentions
 from .model import Forecast
 
-_TOKEN: Final = 4  # characters, about
-_SHORT_RUN: Final = 60  # characters; a hole instead of so few would save next to nothing
-_MIN_SIZE: Final = 7  # characters that telling a name takes at least
-_MAX_NAMES: Final = 12  # that are told for one hole
-_CODE: Final = RESULT_FEATURES["kind"].index("read code")  # whose outermost definitions stay
+_TOKEN: Final = 4  # approximate characters
+_SHORT_RUN: Final = 60  # characters; a hole in place of fewer would save almost nothing
+_MIN_SIZE: Final = 7  # minimum characters of a listed name
+_MAX_NAMES: Final = 12  # names listed per hole
+_CODE: Final = RESULT_FEATURES["kind"].index("read code")  # outermost definitions of these stay
 _OUTLINE: Final = bytes(
     at for at, (form, _, set_in) in enumerate(LINE_FORMATS) if form == DEFINITION and set_in == 0
 )
 _RUNS: Final = frozenset(
     n for n, kind in enumerate(RESULT_FEATURES["kind"]) if kind.startswith("run")
 )
-_ENDING: Final = 2  # lines of a run that tell how it ended
+_ENDING: Final = 2  # lines at the end of a run that report its outcome
+
+_KEPT, _REMOVED_BEFORE = 1, 2
 
 
 class SelectedLines(Struct, frozen=True):
-    """What remains of a text, which of its lines are gone, and what that risks."""
+    """The remaining text, the removed lines, and their risk."""
 
     text: str
     lines: Sequence[int]
@@ -40,7 +42,7 @@ class SelectedLines(Struct, frozen=True):
 
     @property
     def removed(self) -> int:
-        """How many lines are gone."""
+        """The number of removed lines."""
         return len(self.lines)
 
 
@@ -49,23 +51,25 @@ def select_lines(
     found: ResultFeatures,
     expected: Forecast,
     mentions: Mentions,
-    rate: float,
     *,
+    rate: float,
     named: bool = True,
     gone_before: Collection[int] = (),
 ) -> SelectedLines | None:
-    """The lines of a text that risk more than a rate for each token; None: all of them stay.
+    """Select the lines whose risk per token exceeds a rate; None if all stay.
 
-    Lines that an earlier cut took out do not come back, and are no risk any more.
+    Lines removed by an earlier cut stay removed, and carry no more risk.
     """
     lines = text.split("\n")
     stays = _fixed_lines(text, lines, found, gone_before)
-    names = LineNames(lines, stays if named else b"", found, expected, mentions, rate)
-    _keep_needed(lines, stays, expected, names, rate)
+    names = LineNames(
+        lines, stays if named else b"", found=found, expected=expected, mentions=mentions, rate=rate
+    )
+    _keep_needed(lines, stays, expected=expected, names=names, rate=rate)
     for line in gone_before:
         stays[line] = False
     if not lines[-1]:
-        stays[-1] = True  # the end of the last line is not another
+        stays[-1] = True  # the text ends there
     _fill_short_runs(lines, stays, gone_before)
     pieces: list[str] = []
     gone: list[int] = []
@@ -79,7 +83,7 @@ def select_lines(
             end - start, [name for line in sorted(told) for name in names.of(line)]
         )
         gone += range(start, end)
-        risk += _range_risk(expected, start, end, told, gone_before)
+        risk += _range_risk(expected, start=start, end=end, told=told, gone_before=gone_before)
         at = end
     pieces += lines[at:]
     all = len(lines) - (not lines[-1])
@@ -87,9 +91,9 @@ def select_lines(
 
 
 def _range_risk(
-    expected: Forecast, start: int, end: int, told: Collection[int], gone_before: Collection[int]
+    expected: Forecast, *, start: int, end: int, told: Collection[int], gone_before: Collection[int]
 ) -> float:
-    """What is at risk where these lines go and some of their names are told."""
+    """The risk of removing these lines when some of their names are listed."""
     risk = sum(expected.whole[start:end]) + sum(expected.names[start:end])
     risk -= sum(expected.names[line] for line in told)
     for line in range(start, end) if gone_before else ():
@@ -104,15 +108,16 @@ def _render_hole(gone: int, names: Sequence[str]) -> list[str]:
 
 
 class LineNames:
-    """The own names of lines for which these may be worth being told; each looked for when asked.
+    """The unique names of lines that may be worth listing, computed lazily.
 
-    `stays` tells which lines stay in any case; where it is empty, no names are told at all.
+    `stays` marks the lines that stay in any case; if it is empty, no names are listed.
     """
 
     def __init__(
         self,
         lines: Sequence[str],
         stays: bytes | bytearray,
+        *,
         found: ResultFeatures,
         expected: Forecast,
         mentions: Mentions,
@@ -124,11 +129,11 @@ class LineNames:
         self.lines = [line for line in worthy if HAS_NAMES[owned[line]]]
         self._said, self._words, self._mentions = lines, found.words, mentions
         self._needs, self._rate = expected.names, rate
-        self._own: dict[int, dict[int, int]] = {}  # how long each is
+        self._own: dict[int, dict[int, int]] = {}  # length of each
         self._found: dict[int, list[str]] = {}
 
     def of(self, line: int) -> list[str]:
-        """The names that are told if the line goes."""
+        """The names listed if the line is removed."""
         known = self._found.get(line)
         if known is None:
             own = self._own_of(line)
@@ -139,14 +144,14 @@ class LineNames:
         return known
 
     def sizes(self, line: int) -> tuple[int, int]:
-        """How many characters telling them takes at least, and at most; 0: maybe none is told.
+        """The minimum and maximum characters of its listed names; 0 if there may be none.
 
-        The longest one is told in any case, and one that stands in another is not told again.
+        The longest name is always listed, and a name inside another is not repeated.
         """
         own = self._own_of(line).values()
         least, most = max(own, default=0), sum(own)
         if self._words.folded:
-            return 0, most  # what a line says is spelled otherwise there
+            return 0, most  # the line spells it differently
         if not self._is_worth(line, least):
             return 0, 0
         return least if self._is_worth(line, most) else 0, most
@@ -158,12 +163,12 @@ class LineNames:
         return own
 
     def _is_worth(self, line: int, size: int) -> bool:
-        """Whether names that take so many characters are needed for more than that."""
+        """Check whether the expected need for these names exceeds their cost."""
         return self._needs[line] * _TOKEN > self._rate * size
 
 
 def _risk_without_names(expected: Forecast, line: int) -> float:
-    """What will be needed of a line of which the names are told."""
+    """The risk of a removed line whose names are listed."""
     return expected.whole[line] + 0.1 * expected.names[line]
 
 
@@ -171,13 +176,10 @@ def _size(names: Sequence[str]) -> int:
     return sum(map(len, names)) + 2 * len(names)
 
 
-_KEPT, _REMOVED_BEFORE = 1, 2
-
-
 def _fixed_lines(
     text: str, lines: Sequence[str], found: ResultFeatures, gone_before: Collection[int]
 ) -> bytearray:
-    """Which lines stay whatever they are needed for, the frame and the outline; which went."""
+    """The lines that always stay (frame and outline), and those removed before."""
     stays = bytearray(len(lines))
     if found.bins[0] == _CODE:
         for line, look in enumerate(found.words.formats):
@@ -192,19 +194,19 @@ def _fixed_lines(
 
 
 def _keep_needed(
-    lines: Sequence[str], stays: bytearray, expected: Forecast, names: LineNames, rate: float
+    lines: Sequence[str], stays: bytearray, *, expected: Forecast, names: LineNames, rate: float
 ) -> None:
-    """Let the lines stay that will be needed for more than they take."""
+    """Keep the lines whose expected need exceeds their cost."""
     limit = rate / _TOKEN
     needs = zip(expected.whole, expected.names, map(len, lines), strict=True)
     needed = bytearray([whole + name > limit * (size + 1) for whole, name, size in needs])
     for line in names.lines:
         size, need = len(lines[line]) + 1, _risk_without_names(expected, line)
         if need > limit * size or stays[line]:
-            continue  # it stays, or went before, whatever its names are
+            continue  # fixed, whatever its names
         least, most = names.sizes(line)
         if not most or (not needed[line] and need <= limit * max(1, size - most)):
-            continue  # its names change nothing
+            continue  # its names do not matter
         if least and (least == most or need > limit * max(1, size - least)):
             needed[line] = need > limit * max(1, size - least)
         elif told := names.of(line):
@@ -214,7 +216,7 @@ def _keep_needed(
 
 
 def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int, int]:
-    """Where the lines end that stand before an output, and where those behind it begin."""
+    """The end of the lines before an output, and the start of those after it."""
     frame = split_frame(text)
     first = max(1, frame.head.count("\n"))
     last = len(lines) - (frame.note.count("\n") + 1 if frame.note else 0)
@@ -223,7 +225,7 @@ def _frame_lines(text: str, lines: Sequence[str], *, is_run: bool) -> tuple[int,
 
 
 def _fill_short_runs(lines: Sequence[str], stays: bytearray, gone_before: Collection[int]) -> None:
-    """A few characters between lines that stay are not worth a hole."""
+    """Keep short gaps between kept lines, which are not worth a hole."""
     at = 0
     while (start := stays.find(0, at)) >= 0:
         end = stays.find(1, start)
@@ -239,7 +241,7 @@ def _has_any_in(lines: Collection[int], start: int, end: int) -> bool:
 
 
 def _listed_names(names: LineNames, expected: Forecast, start: int, end: int) -> set[int]:
-    """The lines whose names are told for one hole; of too many, those needed most."""
+    """The lines whose names are listed for one hole; of too many, the most needed."""
     lines = names.lines[bisect_left(names.lines, start) : bisect_left(names.lines, end)]
     told: set[int] = set()
     count = 0

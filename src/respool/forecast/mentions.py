@@ -1,8 +1,8 @@
 """Index of identifiers and lines: newest sources and later mentions.
 
-Append-only, and shared along a conversation like the ledger: only the state that stands at its end
-may write on; another one is on a fork, and gets one of its own. It is read at its end alone, right
-after it was extended, so nothing in it asks up to where.
+Append-only, and shared along a conversation like the ledger: only the state at its end may append;
+a state on a fork gets its own. It is read only at its end, right after an extension, so queries
+take no limit.
 """
 
 from __future__ import annotations
@@ -39,66 +39,66 @@ from .line_codes import (
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, object])
 _IDENTIFIER: Final = re.compile(r"[A-Za-z0-9_./:@\\-]{5,}")
-_TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier has one of these
+_TELLING: Final = re.compile(r"[_./:@\\-]|\d|[a-z][A-Z]")  # an identifier contains one of these
 _PATH: Final = re.compile(r"/|\.[A-Za-z]{1,5}$")
 _FIGURE: Final = re.compile(r"[0-9a-f.:x-]*$")
-# What tools put before the lines of a file.
+# Prefixes that tools put before the lines of a file.
 _POSITION: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)|(?!\d)[^\s:]{1,200}:\d{1,7}[:-] ?"
 _PLACED: Final = re.compile(_POSITION)
 _PLACED_AFTER: Final = re.compile(rf"\n(?:{_POSITION})")
 _FILE: Final = re.compile(r"/([\w@-][\w.@-]*[\w@-])(?![\w./@-])")
 _EDGES: Final = ".:/-"
-_TIMING: Final = re.compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures that nobody asks for
+_TIMING: Final = re.compile(r"\d[\d.:-]*[a-zA-Z]{0,3}")  # and other figures that are never needed
 _MIN_IDENTIFIER_CHARS: Final = 5
-_MIN_LINE_CHARS: Final = 16  # characters; shorter lines are never asked for as such
-_MAX_LINE_CHARS: Final = 4_000  # characters of one line that are looked at
+_MIN_LINE_CHARS: Final = 16  # characters; shorter lines are never needed as such
+_MAX_LINE_CHARS: Final = 4_000  # characters of one line that are checked
 _MIN_FOLDED_LINES: Final = 4  # line breaks in a string that is an output
-_MOST_OF_IT: Final = 0.6  # of the JSON around it: else it is data
-_PATCH: Final = "*** Begin Patch"  # whose lines are those of a diff, signs and all
+_MOST_OF_IT: Final = 0.6  # share of the JSON around it; otherwise it is data
+_PATCH: Final = "*** Begin Patch"  # its lines are those of a diff, with signs
 _FRESH: Final = 2  # requests
-_LINES: Final = 0x5DEECE66D1234567  # sets the hash of a line apart from that of the same name
-# Bytes, about: of a result, of a line in texts that stand in its place, and of what was taken up.
+_LINES: Final = 0x5DEECE66D1234567  # separates the hash of a line from that of an equal name
+# Approximate bytes: of a result, of a line in replacement texts, and of mentions.
 _RESULT_BYTES, _TEXT_BYTES, _MENTION_BYTES, _IDENTIFIER_BYTES = 900, 6, 800, 250
 _WITH_ITS_NAMES: Final = bytes((0, NAME_REMOVED)) + bytes(254)
-_MAX_CALLS: Final = 512  # of which it is remembered how much is gone
-_MAX_IDENTIFIERS: Final = 4_096  # that are remembered with their words
+_MAX_CALLS: Final = 512  # calls with a cached count of removed lines
+_MAX_IDENTIFIERS: Final = 4_096  # identifiers cached with their words
 
 
 class ResultMentions(Struct, frozen=True, gc=False):
-    """The lines of a result that later calls, or later talk, took words from."""
+    """The lines of a result whose words later calls or messages used."""
 
     calls: set[int]
     talk: set[int]
-    units: list[int]  # those in which a call took up something new
+    units: list[int]  # units in which a call used something new
 
 
 _NOTHING: Final = ResultMentions(set(), set(), [])
 
 
 class Mentions:
-    """An index of identifiers and lines over the parts of one conversation."""
+    """Index of identifiers and lines over the parts of one conversation."""
 
     def __init__(self) -> None:
-        self.results: dict[int, ResultWords] = {}  # by position among the parts
-        self.taken: dict[int, ResultMentions] = {}  # by number of result, where anything was
-        self.asked: list[int] = []  # the units in which a user spoke
-        self.patched = False  # whether a call wrote by a patch
-        self.late = 0  # times that a call took up something of a result that was not fresh
+        self.results: dict[int, ResultWords] = {}  # by part position
+        self.taken: dict[int, ResultMentions] = {}  # by result number, if anything was used
+        self.asked: list[int] = []  # units with user input
+        self.patched = False  # a call wrote by a patch
+        self.late = 0  # times that a call used something from an older result
         self.said = WordIndex()
         self.recent = LineCache()
-        self.lock = RLock()  # to be held while an evaluation reads it: it must not grow meanwhile
-        self._numbers = HashNumbers()  # of identifiers, of hashes of lines
-        self._atoms: dict[str, tuple[int, ...]] = {}  # the words in what may be an identifier
-        self._plain: set[str] = set()  # what is none
-        self._owned: dict[int, ResultState] = {}  # by number of result
+        self.lock = RLock()  # hold it while an evaluation reads: the index must not grow then
+        self._numbers = HashNumbers()  # of identifiers and line hashes
+        self._atoms: dict[str, tuple[int, ...]] = {}  # the words of identifier candidates
+        self._plain: set[str] = set()  # candidates that are plain words
+        self._owned: dict[int, ResultState] = {}  # by result number
         self._gone_of_calls: dict[tuple[int, int], int] = {}  # by hashes of arguments and text
-        self._born = array("I")  # the unit of each result
-        self._firsts = array("I")  # and its first line
+        self._born = array("I")  # unit of each result
+        self._firsts = array("I")  # its first line
         self._noted = 0  # parts
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that all this takes, about."""
+        """Approximate bytes in memory."""
         lines = len(self.said.changed)
         results = (
             _RESULT_BYTES * len(self._owned)
@@ -117,7 +117,7 @@ class Mentions:
         )
 
     def extend(self, units: Sequence[Unit], parts: Sequence[Part], first: int) -> bool:
-        """Note the units from number `first` on; False when others were noted already."""
+        """Add the units from number `first` on; False if others were added already."""
         with self.lock:
             for number, unit in enumerate(units[first:], first):
                 start, end = unit.parts
@@ -129,15 +129,15 @@ class Mentions:
             return not units or self._noted == units[-1].parts[1]
 
     def last_mention(self, path: str) -> int:
-        """The last unit in which a call or a talk named a file, by its path or name; -1: none."""
+        """The last unit in which a call or message named a file, by path or name; -1 if none."""
         return self.said.mentioned[self._numbers.get(hash(path.rpartition("/")[2]))]
 
     def mentions_of(self, words: ResultWords) -> ResultMentions:
-        """What was taken up of a result."""
+        """The mentions of a result."""
         return self.taken.get(words.number, _NOTHING)
 
     def owned(self, words: ResultWords) -> tuple[ResultState, bool]:
-        """What is remembered of a result, and whether a line has something else for itself now."""
+        """The state of a result, and whether a line's unique words changed."""
         said, found, changed = self.said, self._owned.get(words.number), True
         if found is None:
             found = self._owned[words.number] = ResultState()
@@ -148,15 +148,16 @@ class Mentions:
         return found, changed
 
     def missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
-        """Which lines of a result are gone, and which with a name, where it says `text`."""
+        """The lines of a result, and the names, that a replacement `text` lacks."""
         owned = self._owned.get(words.number) or self.owned(words)[0]
         return owned.find(hash(text)) or owned.store(self._missing(words, original, text))
 
     def _missing(self, words: ResultWords, original: str, text: str) -> RemovedLines:
-        text, original = strip_color(text), strip_color(original)  # as other passes leave it
+        text, original = strip_color(text), strip_color(original)  # other passes remove colors
         lines, before = text.split("\n"), original.split("\n")
         stays, were = set(strip_prefixes(text, lines)), strip_prefixes(original, before)
-        shown = stays.union(map(str.strip, lines))  # without its number one may begin like a place
+        # Without its number a line may begin like a place.
+        shown = stays.union(map(str.strip, lines))
         gone = bytes([line not in shown for line in were])
         if _has_long_line(text, lines) or _has_long_line(original, before):
             named = {word for line in lines for word in self._atoms_of(line)}
@@ -171,7 +172,7 @@ class Mentions:
         return RemovedLines(hash(text), bytes(lacks))
 
     def removed_call_lines(self, arguments: str, text: str) -> int:
-        """How many lines of a call's arguments are gone where it says `text`."""
+        """The number of lines of a call's arguments that a replacement `text` lacks."""
         key = hash(arguments), hash(text)
         gone = self._gone_of_calls.get(key)
         if gone is None:
@@ -183,9 +184,9 @@ class Mentions:
         return gone
 
     def own_names(self, words: ResultWords, line: int) -> dict[int, int]:
-        """The names of a line that nobody has said and no newer result says: how long each is.
+        """The unmentioned names of a line that no newer result has, with their lengths.
 
-        With what parts it from the next one; a timing is no name.
+        Lengths include the separator; a timing is not a name.
         """
         said, place = self.said, words.first + line
         home, told, sizes = said.home, said.mentioned, said.sizes
@@ -196,7 +197,7 @@ class Mentions:
         }
 
     def spelled(self, own: Mapping[int, int], said: str) -> list[str]:
-        """These names as a line says them; one that stands in another is told with it."""
+        """These names as a line spells them; a name inside another is left out."""
         found: list[str] = []
         least = min(own.values(), default=2) - 2
         for raw in _IDENTIFIER.findall(said, 0, _MAX_LINE_CHARS) if own else ():
@@ -230,7 +231,11 @@ class Mentions:
             lines = [text.replace("\\n", "\n")]
         first = self.said.add(list(map(self._words_of, lines, wholes)))
         self.results[position] = ResultWords(
-            len(self._born), unit, first, looks, {0: several} if several else {}
+            number=len(self._born),
+            unit=unit,
+            first=first,
+            formats=looks,
+            folded={0: several} if several else {},
         )
         self._born.append(unit)
         self._firsts.append(first)
@@ -248,7 +253,7 @@ class Mentions:
         return found
 
     def _add_atoms(self, found: list[int], raws: Sequence[str]) -> None:
-        """Add the words in what may be identifiers, most of which are plain words."""
+        """Add the words of identifier candidates, most of which are plain words."""
         known, plain = self._atoms, self._plain
         for raw in raws:
             if raw not in plain:
@@ -258,7 +263,7 @@ class Mentions:
         return () if raw in self._plain else self._atoms.get(raw) or self._learn(raw)
 
     def _learn(self, raw: str) -> tuple[int, ...]:
-        """The words in what may be an identifier, which is remembered for a while."""
+        """The words of an identifier candidate, cached for a while."""
         found = tuple(map(self._number_of, identifiers_of(raw)))
         known = self._atoms if found else self._plain
         if len(known) >= _MAX_IDENTIFIERS:
@@ -286,7 +291,7 @@ class Mentions:
         return number
 
     def _take_up(self, text: str, unit: int, *, called: bool) -> None:
-        """Note what a call or a talk is made of, and the results that it had it from."""
+        """Record the words of a call or message, and the results they came from."""
         said = self.said
         lines = text.split("\n")
         for line, whole in zip(lines, strip_prefixes(text, lines), strict=True):
@@ -295,11 +300,11 @@ class Mentions:
                     self._taken_from(word, unit, called)
                     said.mention(word, unit)
             if "/" in whole:
-                for name in _FILE.findall(whole):  # a file is named by its name alone, too
+                for name in _FILE.findall(whole):  # a file is also named without its folder
                     said.mention(self._number_of(name), unit)
 
     def _taken_from(self, word: int, unit: int, called: bool) -> None:
-        """Note which line a word was taken from, if any result says it."""
+        """Record the line that a word came from, if a result contains it."""
         said = self.said
         place, new = said.home[word], said.mentioned[word] < 0
         if place < 0 or not (new or said.count[word] <= MAX_RARE_COUNT):
@@ -319,7 +324,7 @@ class Mentions:
 
 
 def count_folded_lines(text: str) -> int:
-    """How many lines an output has that stands in one string of a JSON object; 0: it does not.
+    """The number of lines of an output inside one JSON string; 0 if there is none.
 
     >>> count_folded_lines('{"returncode": 0, "output": "' + 40 * "one line\\\\n" + '"}')
     41
@@ -335,7 +340,7 @@ def count_folded_lines(text: str) -> int:
 
 
 def _searched_length(line: str) -> int:
-    """How many characters of a line, or of many short ones, are looked at."""
+    """The number of characters of a line, or of many short ones, that are searched."""
     return len(line) if len(line) <= _MAX_LINE_CHARS or "\n" in line else _MAX_LINE_CHARS
 
 
@@ -358,9 +363,9 @@ def identifiers_in(line: str) -> Iterator[str]:
 
 
 def identifiers_of(raw: str) -> Sequence[str]:
-    """The identifiers in what may be one."""
+    """The identifiers in a candidate."""
     if raw.isalpha() and (raw.islower() or raw[1:].islower()):
-        return ()  # most of them: plain words
+        return ()  # most are plain words
     atom = raw.strip(_EDGES)
     if len(atom) < _MIN_IDENTIFIER_CHARS or not _TELLING.search(atom):
         return ()
@@ -375,12 +380,12 @@ def identifiers_of(raw: str) -> Sequence[str]:
 
 
 def _last_name(atom: str) -> tuple[str, ...]:
-    """The last of several names that dots join."""
+    """The last of several names joined by dots."""
     return () if "/" in atom or "." not in atom else (atom.rpartition(".")[2],)
 
 
 def strip_prefix(line: str) -> str:
-    """A line without the number or place that a tool put before it, and without its blanks.
+    """A line without blanks and without its tool's number or position prefix.
 
     >>> strip_prefix("   12→  return x"), strip_prefix("src/a.py:7:import os")
     ('return x', 'import os')
@@ -391,14 +396,14 @@ def strip_prefix(line: str) -> str:
 
 
 def strip_prefixes(text: str, lines: Sequence[str]) -> list[str]:
-    """The same for all lines of a text."""
+    """The lines of a text without their prefixes."""
     if _has_long_line(text, lines):
         return [strip_prefix(line) for line in lines]
     return list(map(str.strip, _PLACED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")))
 
 
 def _has_long_line(text: str, lines: Sequence[str]) -> bool:
-    """Whether a line of a text is too long to be looked at to its end."""
+    """Check whether a line of a text is too long to be searched completely."""
     return len(text) > _MAX_LINE_CHARS and len(max(lines, key=len)) > _MAX_LINE_CHARS
 
 

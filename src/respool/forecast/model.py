@@ -1,7 +1,7 @@
 """Forecast model: weights, rates of lines, and the risk of an offer.
 
-Two numbers for each line: how many later turns will need the line as such, and how many one of the
-names that stand only in it. docs/forecast.md tells where the weights come from.
+Two numbers per line: how many later turns will need the line as such, and how many will need one of
+the names that occur only in it. docs/forecast.md describes the fit of the weights.
 """
 
 from __future__ import annotations
@@ -35,30 +35,43 @@ from .features import (
 from .line_codes import LINE_FORMATS, UNIQUE_BINS, RemovedLines
 from .mentions import Mentions
 
-WeightTable = tuple[float, ...]  # what each bin of a feature multiplies the rate by
+WeightTable = tuple[float, ...]  # factor of the rate for each bin of a feature
 
-# A turn that needs several lines misses something as soon as one of them is gone, but each of
-# them bears only its share of the turn. That holds for names less, of which most turns need few.
+# A turn that needs several lines misses something if one of them is gone, but each line bears
+# only its share of the turn. For names this matters less: most turns need few.
 _LINE_RATIO: Final = 2.0
 _NAME_RATIO: Final = 1.5
-_OWNED: Final = 4  # the first features of a line: where all are 0, nothing in it can be needed
-_NEARS: Final = slice(7, 10)  # those that tell what is near it; its place and its look follow
-_MAX_RATE: Final = 1.0  # turns that one line may be expected to be needed by
+_OWNED: Final = 4  # the first features of a line: if all are 0, nothing in it can be needed
+_NEARS: Final = slice(7, 10)  # features of its neighbourhood; its place and format follow
+_MAX_RATE: Final = 1.0  # maximum turns expected to need one line
+
+# Observed misses per expected one, in 91 recorded sessions that are not among those of the
+# published figures: the forecast counts a need even if another copy is kept.
+_LINES_CALIBRATION: Final = 0.3
+_LINES_CALIBRATION_BY_CONTENT: Final[Mapping[str, float]] = {"diff": 8.0}  # repeated in patches
+_CALIBRATION_BY_CONTENT: Final[Mapping[str, float]] = {
+    "code": 0.45,
+    "diff": 8.0,
+    "hits": 0.4,
+    "test": 0.2,
+}
+_DEFAULT_CALIBRATION: Final = 0.6
+_REASONING_RISK: Final = 0.012  # turns that miss something of one unit's reasoning
 
 
 class Weights(Struct, frozen=True, dict=True):
-    """One forecast: a rate, and what each bin makes of it."""
+    """One forecast: a base rate, and the factor of each bin."""
 
     rate: float
     result: tuple[WeightTable, ...]
     line: tuple[WeightTable, ...]
 
     def of_result(self, bins: Sequence[int]) -> float:
-        """The rate of a result with these bins, before its lines are looked at."""
+        """The rate of a result with these bins, before its lines."""
         return self.rate * prod(map(getitem, self.result, bins))
 
     def of_lines(self, lines: LineBins) -> array[float]:
-        """What each line's bins multiply it by."""
+        """The factor of each line."""
         found = map(self._owned.__getitem__, lines.unique)
         at_place = map(self._looks.__getitem__, lines.places)
         found = map(mul, found, map(getitem, at_place, lines.formats))
@@ -69,7 +82,7 @@ class Weights(Struct, frozen=True, dict=True):
         for table, near in nears:
             if any(near[:1]):
                 found = map(mul, found, map(table.__getitem__, near))
-            else:  # none is near to anything
+            else:  # nothing nearby
                 far *= table[0]
         shares = array("d", [far * one for one in found])
         for line, several in lines.folded.items():
@@ -78,7 +91,7 @@ class Weights(Struct, frozen=True, dict=True):
 
     @cached_property
     def _owned(self) -> WeightTable:
-        """By what a line has for itself; where it has nothing, nothing in it can be needed."""
+        """Factors by a line's unique content; 0 if it has none."""
         tables = self.line[: _NEARS.start]
         return tuple(
             prod(map(getitem, tables, bins)) if any(bins[:_OWNED]) else 0.0 for bins in UNIQUE_BINS
@@ -86,40 +99,40 @@ class Weights(Struct, frozen=True, dict=True):
 
     @cached_property
     def _looks(self) -> tuple[WeightTable, ...]:
-        """By its place, then by what it looks like."""
+        """Factors by place, then by format."""
         place, *tables = self.line[_NEARS.stop :]
         looks = [prod(map(getitem, tables, bins)) for bins in LINE_FORMATS]
         return tuple(tuple(first * one for one in looks) for first in place)
 
 
 class Forecast(Struct, frozen=True):
-    """How many later turns will need each line of a result: as such, or for its names."""
+    """The number of later turns that need each line of a result: as such, or for its names."""
 
     whole: Sequence[float]
     names: Sequence[float]
 
     def of(self, line: int) -> float:
-        """How many turns would miss something if the line were gone."""
+        """The number of turns that would miss something without the line."""
         return self.whole[line] + self.names[line]
 
 
 class LineShares(Struct, frozen=True, gc=False):
-    """What each line's bins multiply a result's rate by: for lines as such, and for names."""
+    """The factors of each line on a result's rate: for lines as such, and for names."""
 
     whole: Sequence[float]
     names: Sequence[float]
 
 
 class ForecastModel(Struct, frozen=True):
-    """All that was fitted."""
+    """All fitted weights."""
 
     whole: Weights
     names: Weights
-    calls: Mapping[str, WeightTable]  # turns for each line of a call's arguments, by kind and age
+    calls: Mapping[str, WeightTable]  # turns per line of a call's arguments, by kind and age
 
 
 def forecast_lines(known: ResultFeatures, model: ForecastModel | None = None) -> Forecast:
-    """What a result's lines will be needed for."""
+    """Forecast the need for each line of a result."""
     shares = line_shares(known) if model is None else _compute_shares(known.line_bins, model)
     whole, names = base_rates(known, model)
     return Forecast(
@@ -128,14 +141,14 @@ def forecast_lines(known: ResultFeatures, model: ForecastModel | None = None) ->
 
 
 def _line_rates(times: float, rate: float, shares: Sequence[float]) -> list[float]:
-    """For each line, how many turns will need it."""
+    """For each line, the number of turns that will need it."""
     if rate * max(shares) <= _MAX_RATE:
         return [times * (rate * one) for one in shares]
     return [times * min(_MAX_RATE, rate * one) for one in shares]
 
 
 def base_rates(known: ResultFeatures, model: ForecastModel | None = None) -> tuple[float, float]:
-    """The rates of a result before its lines are looked at: for lines, and for names."""
+    """The rates of a result before its lines: for lines, and for names."""
     model = model or load_model()
     return model.whole.of_result(known.bins), model.names.of_result(known.bins)
 
@@ -143,9 +156,9 @@ def base_rates(known: ResultFeatures, model: ForecastModel | None = None) -> tup
 def expected_misses(
     known: ResultFeatures, rates: tuple[float, float], missing: RemovedLines
 ) -> float:
-    """How many turns will need one of the lines that are gone where a result says less.
+    """The number of turns that will need one of the removed lines.
 
-    `rates` are those of the result before its lines are looked at.
+    `rates` are those of the result before its lines.
     """
     owned = known.owned
     if missing.version != owned.version:
@@ -164,7 +177,7 @@ def expected_misses(
 
 
 def line_shares(known: ResultFeatures) -> LineShares:
-    """What the lines of a result make of a rate by the shipped weights; remembered for a while."""
+    """The line factors of a result by the shipped weights, cached for a while."""
     recent = known.mentions.recent
     found = recent.get(known.words.number, known.owned.version)
     if not isinstance(found, LineShares):
@@ -174,25 +187,25 @@ def line_shares(known: ResultFeatures) -> LineShares:
 
 
 def _compute_shares(lines: LineBins, model: ForecastModel) -> LineShares:
-    """What each line's bins multiply a result's rate by."""
+    """The line factors of a result."""
     return LineShares(model.whole.of_lines(lines), model.names.of_lines(lines))
 
 
 def call_rate(kind: str, age: int) -> float:
-    """How many later turns need one line of a call's arguments."""
+    """The number of later turns that need one line of a call's arguments."""
     table = load_model().calls
     return table["write" if kind == "write" else "other"][bin_of(AGES, age)]
 
 
 @lru_cache(maxsize=1)
 def load_model() -> ForecastModel:
-    """The weights that come with respool."""
+    """The weights shipped with respool."""
     text = files("respool.forecast").joinpath("weights.toml").read_text("utf-8")
     return parse_model(tomllib.loads(text))
 
 
 def parse_model(document: Mapping[str, Any]) -> ForecastModel:
-    """A model from its document; weights are logarithms there."""
+    """Parse a model from its document, where weights are logarithms."""
     return ForecastModel(
         _weights(document["whole"]),
         _weights(document["names"]),
@@ -213,7 +226,7 @@ def _table(document: Mapping[str, float], bins: Sequence[str]) -> WeightTable:
 
 
 class HistoryView(Protocol):
-    """A history as it stands at one evaluation; every view is one."""
+    """A history at one evaluation; every view satisfies it."""
 
     @property
     def transcript(self) -> ReadOnlyTranscript:
@@ -222,17 +235,17 @@ class HistoryView(Protocol):
 
     @property
     def ledger(self) -> Ledger:
-        """What its calls did."""
+        """The ledger of its calls."""
         ...
 
 
 def estimate_risk(offer: Offer, moment: HistoryView, mentions: Mentions) -> float:
-    """How many later turns would miss something that this offer takes away."""
+    """The number of later turns that would miss something removed by this offer."""
     return RiskEstimator(moment, mentions).risk_of(offer)
 
 
 class RiskEstimator:
-    """What offers risk at one moment; what is known of each result is looked up once."""
+    """Estimator of the risk of offers at one moment; caches the features of each result."""
 
     def __init__(self, moment: HistoryView, mentions: Mentions) -> None:
         self._history, self._ledger = moment.transcript, moment.ledger
@@ -241,9 +254,9 @@ class RiskEstimator:
         self._known: dict[int, tuple[ResultFeatures, tuple[float, float]] | None] = {}
 
     def risk_of(self, offer: Offer) -> float:
-        """How many later turns would miss something that an offer takes away.
+        """The number of later turns that would miss something removed by an offer.
 
-        What is only tidied misses nothing; nor does what leans on a copy that stays whole.
+        Tidying misses nothing, nor does an edit that depends on a copy that stays whole.
         """
         if offer.depends_on:
             return 0.0
@@ -263,7 +276,7 @@ class RiskEstimator:
         return 0.0
 
     def _part(self, position: int, text: str) -> float:
-        """What is at risk when a part says `text` from now on."""
+        """The risk of replacing a part's text with `text`."""
         part = self._history.parts[position]
         if part.kind == "call":
             return self._call(position, text)
@@ -282,16 +295,16 @@ class RiskEstimator:
         return call_rate(kind, age) * gone
 
     def result_features(self, position: int) -> tuple[ResultFeatures, tuple[float, float]] | None:
-        """What is known of a result, and its rates; None: nothing was noted of it."""
+        """The features of a result and its rates; None if it is not indexed."""
         if position not in self._known:
             found = result_features(
-                position, self._history, self._ledger, self._mentions, self._session
+                position, self._history, self._ledger, self._mentions, session=self._session
             )
             self._known[position] = None if found is None else (found, base_rates(found))
         return self._known[position]
 
     def _calibration(self, edit: Edit) -> float:
-        """What the forecast for an edit must be multiplied by."""
+        """The calibration factor of the forecast for an edit."""
         if not isinstance(edit, Replace):
             return 1.0
         ordinal, uses = self._history.exchange_of[edit.part], self._ledger.uses
@@ -301,34 +314,18 @@ class RiskEstimator:
         return _CALIBRATION_BY_CONTENT.get(content or "", _DEFAULT_CALIBRATION)
 
 
-# What was really missed for each turn that the forecast expected, in 91 recorded sessions that are
-# not among those of the published figures: it counts a need even where another copy is kept.
-_LINES_CALIBRATION: Final = 0.3
-_LINES_CALIBRATION_BY_CONTENT: Final[Mapping[str, float]] = {
-    "diff": 8.0
-}  # patches say its lines again
-_CALIBRATION_BY_CONTENT: Final[Mapping[str, float]] = {
-    "code": 0.45,
-    "diff": 8.0,
-    "hits": 0.4,
-    "test": 0.2,
-}
-_DEFAULT_CALIBRATION: Final = 0.6
-_REASONING_RISK: Final = 0.012  # turns that miss something of one unit's reasoning
-
-
 def line_calibration(content: Content | None) -> float:
-    """What the forecast for lines of such a result must be multiplied by."""
+    """The calibration factor of the forecast for lines of such a result."""
     return _LINES_CALIBRATION_BY_CONTENT.get(content or "", _LINES_CALIBRATION)
 
 
 def line_risks(position: int, moment: HistoryView, mentions: Mentions) -> Sequence[float]:
-    """For each line of a result, how many later turns would miss it or a name in it."""
+    """For each line of a result, the number of later turns that would miss it or a name in it."""
     found = forecast_result(position, moment, mentions)
     return [] if found is None else [found.of(line) for line in range(len(found.whole))]
 
 
 def forecast_result(position: int, moment: HistoryView, mentions: Mentions) -> Forecast | None:
-    """The forecast for a result; None: nothing is known of it."""
+    """The forecast for a result; None if it is not indexed."""
     found = result_features(position, moment.transcript, moment.ledger, mentions)
     return None if found is None else forecast_lines(found)

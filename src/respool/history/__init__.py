@@ -1,1 +1,1 @@
-"""History of a conversation: what its calls did, and where its lines stand."""
+"""History of a conversation: the effects of its calls, and its lines."""

@@ -7,18 +7,15 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
-MAX_OPEN_ERROR_CHARS: Final = (
-    4_000  # characters of an open error; of a longer one, what tells why is kept
-)
+# Characters of an open error; a longer one keeps the lines that explain it.
+MAX_OPEN_ERROR_CHARS: Final = 4_000
 
-_HEAD_CHARS, _TAIL_CHARS = (
-    400,
-    1_000,
-)  # characters that are looked at: agents say how a call ended at an end
-_MAX_LINE_CHARS = 160  # characters of a telling line that are worth keeping
-_SEARCHED_CHARS = 20_000  # characters from either end in which a telling line is looked for
+# Searched characters: agents report the outcome at the start or the end.
+_HEAD_CHARS, _TAIL_CHARS = 400, 1_000
+_MAX_LINE_CHARS = 160  # characters kept of an informative line
+_SEARCHED_CHARS = 20_000  # characters searched from either end
 
-# How agents say it: Codex, Claude Code, Gemini CLI, OpenHands, mini-swe-agent, and JSON of theirs.
+# Failure reports of Codex, Claude Code, Gemini CLI, OpenHands, mini-swe-agent, and their JSON.
 _EXIT = re.compile(
     r"exited with (?:exit )?(?:code|status)[: ]{1,2}(-?\d{1,10})"
     r"|exit[ _-]?(?:code|status)[\"']?(?:[: ]|: )[\"']?(-?\d{1,10})"
@@ -39,8 +36,8 @@ _COUNTED = re.compile(
     r"|build failed",
     re.MULTILINE,
 )
-# What tells of no failure, whatever words are in it: ruff's fixes, eslint's warnings, Gemini CLI's
-# frame, and the titles of commits.
+# Lines that report no failure despite their words: ruff's fixes, eslint's warnings, Gemini CLI's
+# frame, commit titles.
 _SETTLED = re.compile(
     r"\b\d{1,7} errors? \(\d{1,7} fixed, 0 remaining\)"
     r"|\b\d{1,7} problems? \(0 errors,[^)\n]{0,80}\)|^Error: \(none\)$"
@@ -59,19 +56,19 @@ _CRASHED = re.compile(
     r"^(?:error|fatal|panic|traceback)\b|^error\[|command not found|command failed|build failed"
     r"|ERROR task failed|\*\*\* \[.{1,80}\] error \d|^npm err(?:!|or\b)|could not compile"
     r"|\berror TS\d|^\S{1,200}:\d{1,7}:\d{1,5}: (?:fatal )?error:"
-    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler says no more
+    r"|^\S{1,200}\.go:\d{1,7}:\d{1,5}: \S"  # Go's compiler prints no more
     r"|^thread '.{0,80}' .{0,40}panicked at|^exception in thread|^(?:php )?(?:fatal|parse) error:"
     r"|^segmentation fault|undefined reference to|^make(?:\[\d+\])?: \*\*\* |^[│|] error:"
     r"|^\s{0,4}× no solution|^\S{1,200}\.rb:\d{1,7}:in .{1,300}\(\w{1,80}\)$|^conflict \("
     r"|^automatic merge failed",
     re.IGNORECASE | re.MULTILINE,
 )
-# What tests say that all went well with; lines above it may be errors that they wanted.
+# Summaries of passed tests; error lines above them may be expected ones.
 _PASSED = re.compile(
     r"\b0 fail(?:ed|ures?|ing)?\b|\b\d+ pass(?:ed|ing)?\b|\btest result: ok\b", re.IGNORECASE
 )
-_PASS_WORDS = ("pass", "test result")  # or "fail": one is in each of those
-# One is in each of those that tell of a failure.
+_PASS_WORDS = ("pass", "test result")  # each of those contains one of these, or "fail"
+# Each failure pattern contains one of these.
 _FAILURE_HINTS = (
     "error", "fatal", "panic", "traceback", "fail", "not found", "npm err", "not compile", ".go:",
     "not ok", "exception", "fault", "undefined", "***", "no solution", ".rb:", "conflict",
@@ -81,7 +78,7 @@ _REFUSED = re.compile(
     r"\bthe user (?:said|doesn't want|does not want|rejected|declined)|(?:rejected|denied|declined)"
     r" by (?:the )?user"
 )
-# How tools that write say in their first line that they did not: not all wires have a flag for it.
+# First lines of refused writes: not all wires have an error flag.
 _NOT_WRITTEN = re.compile(
     r"^\W{0,4}(?:error|fail(?:ed|ure)|fatal|cannot|could not|unable|invalid|exception|traceback|"
     r"permission denied|e[a-z]{3,12}: |tool_use_error|no (?:match|replacement|such|changes)\b|"
@@ -128,9 +125,9 @@ _ERROR_LINES = (
 
 
 def is_failed(text: str, error: bool) -> bool:
-    """Whether a result is that of a failed call: marked as one, or it says so itself.
+    """Check whether a result is that of a failed call, by its flag or its text.
 
-    An exit code decides; where there is none, how the text begins. Some wires have no flag.
+    An exit code decides; without one, the beginning of the text. Some wires have no flag.
 
     >>> is_failed("Process exited with code 1\\nOutput:", False), is_failed("exit code: 0", False)
     (True, False)
@@ -146,7 +143,7 @@ def is_failed(text: str, error: bool) -> bool:
 
 
 def exit_code(text: str) -> int | None:
-    """The exit code that a result names near its beginning or its end."""
+    """The exit code named near the start or the end of a result."""
     found = None
     head = text[:_HEAD_CHARS]
     if "xit" in head or "returncode" in head:
@@ -159,7 +156,7 @@ def exit_code(text: str) -> int | None:
 
 
 def strip_color(text: str) -> str:
-    """A text without the codes that colour it: they would hide where a word begins.
+    """A text without color codes, which would hide word boundaries.
 
     >>> strip_color("\\x1b[31m2 failed\\x1b[39m")
     '2 failed'
@@ -168,13 +165,13 @@ def strip_color(text: str) -> str:
 
 
 def has_failure_count(text: str) -> bool:
-    """Whether the end of a run's output counts failures: a pipe may have hidden its exit code."""
+    """Check whether the end of a run's output counts failures; a pipe may hide the exit code."""
     tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:])).lower()
     return any(word in tail for word in _FAILURE_WORDS) and _COUNTED.search(tail) is not None
 
 
 def has_failed_ending(text: str) -> bool:
-    """Whether the end of a run's output tells of a failure, by a count or in any known way."""
+    """Check whether the end of a run's output reports a failure, by a count or otherwise."""
     tail = _SETTLED.sub("", strip_color(text[-_TAIL_CHARS:])).lower()
     if not any(word in tail for word in _FAILURE_HINTS):
         return False
@@ -184,7 +181,7 @@ def has_failed_ending(text: str) -> bool:
 
 
 def _lines_with(text: str, words: Sequence[str]) -> str:
-    """The lines of a text in which one of these words stands: patterns need look at no others."""
+    """The lines that contain one of these words, to limit what patterns search."""
     found: set[tuple[int, int]] = set()
     for word in words:
         at = text.find(word)
@@ -197,14 +194,14 @@ def _lines_with(text: str, words: Sequence[str]) -> str:
 
 
 def is_success(text: str) -> bool:
-    """Whether the end of a run's output says that all is well."""
+    """Check whether the end of a run's output reports success."""
     said = strip_color(text[-_TAIL_CHARS:])
     unsaid = has_failure_count(text) or has_failed_ending(text)
     return _SUCCESS.search(said) is not None and not unsaid
 
 
 def is_write_refused(text: str) -> bool:
-    """Whether a tool that writes says that it did not.
+    """Check whether the result of a write says that nothing was written.
 
     >>> is_write_refused("File has not been read yet.")
     True
@@ -212,7 +209,7 @@ def is_write_refused(text: str) -> bool:
     False
     """
     line = _first_line(text)
-    if line[:1] == "{":  # a record, whatever words are in it
+    if line[:1] == "{":  # a record, whatever its words
         return _ERROR_RECORD.match(line) is not None
     bare = re.search(r"(?<![\w/.])failed(?![\w/.])", line, re.IGNORECASE)
     return _NOT_WRITTEN.search(line) is not None or (
@@ -221,7 +218,7 @@ def is_write_refused(text: str) -> bool:
 
 
 def is_write_confirmed(text: str) -> bool:
-    """Whether a tool that writes says that it did."""
+    """Check whether the result of a write says that it was made."""
     line = _first_line(text)
     if line[:1] == "{":
         return False
@@ -233,16 +230,16 @@ def _first_line(text: str) -> str:
 
 
 def is_failed_call(text: str, error: bool, kind: str) -> bool:
-    """Whether a call that ends as this kind does failed, as far as its result tells."""
+    """Check whether a call of this kind failed, judging by its result."""
     if is_failed(text, error):
         return True
-    if kind == "run":  # a pipe hides its exit code, but not what it printed last
+    if kind == "run":  # a pipe hides the exit code, but not the last output
         return has_failed_ending(text)
     return kind == "write" and is_write_refused(text)
 
 
 def running_session(text: str) -> str | None:
-    """The name by which a command that is still running can be asked for; "" when it has none.
+    """The session of a command that is still running; "" if it has no name, None if not running.
 
     >>> running_session("Process running with session ID 91912"), running_session("done")
     ('91912', None)
@@ -253,13 +250,13 @@ def running_session(text: str) -> str | None:
 
 
 def is_user_refusal(text: str) -> bool:
-    """Whether it was a person who stopped the call: what they said then is not an error."""
+    """Check whether a person stopped the call; their words are not an error."""
     head = text[:_TAIL_CHARS].lower()
     return "user" in head and _REFUSED.search(head) is not None
 
 
 def error_line(text: str) -> str:
-    """The first line that says what went wrong, or counts it, or else the first that says much."""
+    """The line that best says what went wrong: a cause, a count, or the first informative one."""
     seen = strip_color(
         text
         if len(text) <= 2 * _SEARCHED_CHARS
@@ -277,12 +274,12 @@ def error_line(text: str) -> str:
 
 
 def _is_informative(line: str) -> bool:
-    """Whether a line says more than how a command ended, or that an error follows."""
+    """Check whether a line says more than that a command ended or an error follows."""
     return _EXIT.search(line) is None and _HEADING.fullmatch(line) is None
 
 
 def clip_error_line(line: str) -> str:
-    """A line that is not too long, cut between characters."""
+    """A line clipped to its limit, at a character boundary."""
     if len(line) <= _MAX_LINE_CHARS:
         return line
     at = _MAX_LINE_CHARS - 1
@@ -292,7 +289,7 @@ def clip_error_line(line: str) -> str:
 
 
 def _is_joined(line: str, at: int) -> bool:
-    """Whether the character here belongs to the one before it."""
+    """Check whether the character here combines with the one before it."""
     return (
         line[at] in "\u200d\ufe0e\ufe0f"
         or "\U0001f3fb" <= line[at] <= "\U0001f3ff"

@@ -1,4 +1,4 @@
-"""Ledger of what calls did, by file, by text and by call."""
+"""Ledger of the effects of calls, by file, by text and by call."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from ..transcript import Exchange, Part
 from .failures import is_failed_call
 from .line_index import LineIndex
 
-_MAX_SCANNED_WRITES = (
-    2_000  # that are looked through one by one; behind more, anything may be written
-)
-MIN_TEXT_CHARS = 64  # characters; shorter results are not worth a look for copies of them
+_MAX_SCANNED_WRITES = 2_000  # writes searched one by one; beyond that, any file may be written
+MIN_TEXT_CHARS = 64  # characters; shorter results are not indexed for copies
+
+# Matches inside JSON arguments.
+_FOLDER_CHANGES: Final = re.compile(r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b")
 
 
 class FileEvent(Struct, frozen=True, gc=False):
-    """One exchange's dealing with one file."""
+    """One exchange's access to one file."""
 
     ordinal: int
     span: Span
@@ -35,48 +36,43 @@ class FileEvent(Struct, frozen=True, gc=False):
     replaced: bool = False  # it wrote the whole file
 
 
-_FOLDER_CHANGES: Final = re.compile(
-    r"(?:[;&|({\"']|\\n)\s*(?:cd|pushd|popd)\b"
-)  # in arguments as JSON
-
-
 class CallStatus(Struct, frozen=True, gc=False):
-    """How one call of an operation on a target ended."""
+    """The outcome of one call of an operation on a target."""
 
     ordinal: int
     failed: bool
 
 
 class Ledger:
-    """Append-only, and shared by all states of a conversation: whoever reads it says up to where.
+    """Append-only ledger, shared by all states of a conversation; readers pass a limit.
 
-    Only the state that stands at its end may write on; another one is on a fork, and gets a ledger
-    of its own.
+    Only the state at its end may append. Any other state is on a fork and gets its own ledger.
     """
 
     def __init__(self) -> None:
         self.uses: list[Use] = []
         self.lines = LineIndex()
         self._paths: dict[str, list[FileEvent]] = {}
-        self._written: list[tuple[int, str]] = []  # who wrote what
+        self._written: list[tuple[int, str]] = []  # ordinal and path
         self._barriers: list[int] = []
-        self._moves: list[int] = []  # shell commands that go to another folder
-        self._writes: list[int] = []  # exchanges that may have written anything at all
+        self._moves: list[int] = []  # shell commands that change the folder
+        self._writes: list[int] = []  # exchanges that may have written anything
         self._texts: dict[int, list[int]] = {}  # hash of a result's text -> its ordinals
         self._calls: dict[tuple[str, str], list[int]] = {}
         self._outcomes: dict[tuple[str, str, str], list[CallStatus]] = {}
         self._lock = Lock()
-        self.extensions: dict[str, Any] = {}  # what others work out along with it, append-only too
+        self.extensions: dict[str, Any] = {}  # append-only data of other modules
 
     def extend(
         self,
         at: int,
+        *,
         exchanges: Sequence[Exchange],
         parts: Sequence[Part],
         tools: Tools,
         definitions: Mapping[str, Any],
     ) -> bool:
-        """Note the next exchanges, from number `at` on; False when others were noted already."""
+        """Add the exchanges from number `at` on; False if others were added already."""
         with self._lock:
             if at != len(self.uses):
                 return False
@@ -90,13 +86,13 @@ class Ledger:
             return True
 
     def _note_lines(self, exchanges: Sequence[Exchange], parts: Sequence[Part]) -> None:
-        """Note the lines of what calls wrote and of whole results, in the order of the history."""
+        """Index the lines of written text and of whole results, in history order."""
         wrote = [x.call for x in exchanges if self.uses[x.ordinal].kind == "write"]
         results = [x.result for x in exchanges if x.result is not None]
         self.lines.extend(
             (position, parts[position])
             for position in sorted((*wrote, *results))
-            if find_marker(parts[position].text) is None  # else nothing may lean on it
+            if find_marker(parts[position].text) is None  # else nothing may depend on it
         )
 
     def _note(self, ordinal: int, call: Part, use: Use, result: Part | None) -> None:
@@ -124,30 +120,30 @@ class Ledger:
         self._written.append((ordinal, span.path))
 
     def last_write(self, until: int) -> int | None:
-        """The last exchange before `until` that names a file which it writes."""
+        """The last exchange before `until` that writes a named file."""
         at = bisect_left(self._written, until, key=_first)
         return self._written[at - 1][0] if at else None
 
     def events(self, path: str, until: int) -> Sequence[FileEvent]:
-        """All dealings with exactly this path before exchange `until`, in order."""
+        """All accesses to exactly this path before exchange `until`, in order."""
         events = self._paths.get(path, [])
         return events[: bisect_left(events, until, key=_ordinal)]
 
     def latest(self, path: str, until: int, limit: int) -> Sequence[FileEvent]:
-        """The last dealings with exactly this path before exchange `until`, the latest first."""
+        """The last accesses to exactly this path before exchange `until`, newest first."""
         events = self._paths.get(path, [])
         end = bisect_left(events, until, key=_ordinal)
         return events[max(0, end - limit) : end][::-1]
 
     def is_same_path(self, path: str, one: int, later: int) -> bool:
-        """Whether a path surely names one file for two calls: some shells stay where `cd` led."""
+        """Check whether a path names one file for both calls; some shells keep their folder."""
         shell = self.uses[one].in_shell or self.uses[later].in_shell
         return not shell or is_absolute(path) or not _has_any_between(self._moves, one - 1, later)
 
     def can_be_written(self, path: str, after: int, until: int) -> bool:
-        """Whether a file may be another one at `until` than it was after exchange `after`.
+        """Check whether a file may have changed between exchange `after` and `until`.
 
-        A write to `a.py` counts for every path that ends in it: relative to what, nobody knows.
+        A write to `a.py` counts for every path with that suffix: its base folder is unknown.
         """
         if _has_any_between(self._barriers, after, until):
             return True
@@ -158,11 +154,11 @@ class Ledger:
         return any(_can_change(wrote, path) for _, wrote in self._written[start:end])
 
     def has_any_write(self, after: int, until: int) -> bool:
-        """Whether any exchange in between may have written anything."""
+        """Check whether any exchange in between may have written something."""
         return _has_any_between(self._writes, after, until)
 
     def copies(self, text: str, until: int) -> Sequence[int]:
-        """The exchanges before `until` whose results probably say exactly this."""
+        """The exchanges before `until` whose results probably have exactly this text."""
         found = self._texts.get(text_hash(strip_advice(text)), [])
         return found[: bisect_left(found, until)]
 
@@ -172,16 +168,16 @@ class Ledger:
         return found[: bisect_left(found, until)]
 
     def outcomes(self, use: Use, until: int) -> Sequence[CallStatus]:
-        """How calls of this operation on this target ended, before `until`, in order."""
+        """The outcomes of calls of this operation on this target before `until`, in order."""
         found = self._outcomes.get(_operation_key(use), [])
         return found[: bisect_left(found, until, key=_ordinal)]
 
 
 def _drop_late_results(exchanges: Sequence[Exchange], parts: Sequence[Part]) -> Iterator[Exchange]:
-    """The exchanges, each with its result only if that came before the model spoke again.
+    """The exchanges, each with its result only if that came before the next model output.
 
-    Whoever notes step by step has not seen a later one; on a fork, where all are noted at once,
-    the ledger must come out the same.
+    A ledger extended step by step has not seen later results. On a fork, where all are added at
+    once, it must be the same.
     """
     turn, turns = 0, [0]
     first = exchanges[0].call if exchanges else 0
@@ -195,12 +191,12 @@ def _drop_late_results(exchanges: Sequence[Exchange], parts: Sequence[Part]) -> 
 
 
 def _operation_key(use: Use) -> tuple[str, str, str]:
-    """What calls must share for one to tell how another's matter ended."""
+    """The key shared by calls whose outcomes concern one another."""
     return use.kind, use.operation, use.key if use.target is None else use.target
 
 
 def text_hash(text: str) -> int:
-    """A quick hash of a text; whoever trusts it compares the texts too."""
+    """A fast hash of a text; equal hashes need a comparison of the texts."""
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
@@ -218,7 +214,7 @@ def _has_any_between(ordinals: Sequence[int], after: int, until: int) -> bool:
 
 
 def _can_change(wrote: str, path: str) -> bool:
-    """Whether a write may change a file; two relative paths may count from different folders."""
+    """Check whether a write may change a file; relative paths may have different bases."""
     return (
         can_reach(wrote, path)
         or f"/{wrote}".endswith(f"/{path}")

@@ -1,4 +1,4 @@
-"""Index of the lines in results and writes, to find repeated ones."""
+"""Index of the lines in results and writes, to find repeated lines."""
 
 from __future__ import annotations
 
@@ -12,17 +12,31 @@ import msgspec
 
 from ..transcript import Part
 
-UNNUMBERED: Final = 0  # the number of no hash
-_FIRST_SLOTS: Final = 1 << 10  # slots; always a power of two
-_SMALL: Final = 1 << 15  # slots, up to which growing seldom counts more than room
-_FULL: Final = 0.6  # of the slots; beyond that, looking takes long
+UNNUMBERED: Final = 0  # number of an unknown hash
+_FIRST_SLOTS: Final = 1 << 10  # initial slots; always a power of two
+_SMALL: Final = 1 << 15  # slots up to which fewer resizes matter more than memory
+_FULL: Final = 0.6  # load factor
+
+# Line numbers as tools print them: "    12→", "    12\t", "12: ", "00012| ".
+_NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
+NUMBERED: Final = re.compile(_NUMBER)
+_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
+_MAX_NUMBER_CHARS: Final = 18  # maximum length of such a number
+_MIN_LINE_CHARS: Final = 8  # characters; shorter lines occur everywhere
+_MAX_LINE_CHARS: Final = 2_000  # maximum length of an indexed line
+_MIN_TEXT_CHARS: Final = 200  # characters; shorter texts are not indexed
+_MAX_PLACES: Final = 8  # repeats of one line that are stored
+_REPEAT_BYTES: Final = 200  # bytes per repeated line
+_MAX_LINES: Final = 500_000  # lines stored per conversation
+NO_NUMBER: Final = -1
+LinePlace = tuple[int, int]  # part position, and offset of the line in its text
 
 
 class HashNumbers:
-    """Hashes numbered from 1 on, in the order they came; none is ever forgotten.
+    """Hashes numbered from 1 in order of arrival; none is removed.
 
-    A slot holds a number, and is found by the last bits of its hash or a little behind. While one
-    thread adds, others may ask: the slots are exchanged as one, and a key comes before its slot.
+    Open addressing: a slot holds a number and is found by the last bits of its hash. One thread may
+    add while others read: the slots are swapped as one, and a key is written before its slot.
     """
 
     def __init__(self) -> None:
@@ -35,11 +49,11 @@ class HashNumbers:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that all this takes."""
+        """Bytes in memory."""
         return bytes_held(self._keys, self._slots)
 
     def get(self, key: int) -> int:
-        """The number of a hash; NONE: it has none."""
+        """The number of a hash; UNNUMBERED if it has none."""
         keys, slots = self._keys, self._slots
         mask = len(slots) - 1
         at = key & mask
@@ -50,13 +64,13 @@ class HashNumbers:
         return UNNUMBERED
 
     def numbers_of(self, keys: Iterable[int]) -> array[int]:
-        """The numbers of these hashes, new ones for those that have none."""
+        """The numbers of these hashes; unknown ones get new numbers."""
         return array("I", list(map(self.number_of, keys)))
 
     def number_of(self, key: int) -> int:
-        """The number of a hash; the next one if it has none."""
-        # Looks as `get` does and is written out: it is asked for each word of a history, and the
-        # place where the look ended is where a new number goes.
+        """The number of a hash; a new one if it has none."""
+        # Repeats the probe of `get` inline: this runs for each word of a history, and a new number
+        # goes where the probe ended.
         keys, slots = self._keys, self._slots
         mask = len(slots) - 1
         at = key & mask
@@ -90,41 +104,25 @@ def _insert(slots: array[int], number: int, key: int) -> None:
 
 
 def bytes_held(*arrays: array[int] | bytearray) -> int:
-    """Bytes that these take, room to grow included."""
+    """Bytes in memory, with spare capacity."""
     return sum([one.__sizeof__() for one in arrays])
 
 
-# How tools number the lines they show: "    12→", "    12\t", "12: ", "00012| ".
-_NUMBER: Final = r" {0,8}([0-9]{1,8})(?:→|\t|: ?|\| ?)"
-NUMBERED: Final = re.compile(_NUMBER)
-_NUMBERED_AFTER: Final = re.compile(rf"\n{_NUMBER}")  # a line after another
-_MAX_NUMBER_CHARS: Final = 18  # characters that such a number takes at most
-_MIN_LINE_CHARS: Final = 8  # characters; a shorter line stands everywhere
-_MAX_LINE_CHARS: Final = 2_000  # characters of a line that is looked for
-_MIN_TEXT_CHARS: Final = 200  # characters; a shorter text is not worth a look
-_MAX_PLACES: Final = 8  # of one line that are remembered after the first
-_REPEAT_BYTES: Final = 200  # bytes that one takes which is shown again
-_MAX_LINES: Final = 500_000  # places that one conversation may take
-
-NO_NUMBER: Final = -1
-LinePlace = tuple[int, int]  # a part, and where in what it says a line begins
-
-
 class NumberedLine(msgspec.Struct, frozen=True, gc=False):
-    """A line as it came, and what it says behind the number that a tool put before it."""
+    """A line, and its text without the tool's line number."""
 
     whole: str
-    number: int  # NO_NUMBER: it has none
+    number: int  # UNNUMBERED if it has none
     bare: str
 
     @property
     def is_indexed(self) -> bool:
-        """Whether it is worth looking for: not so short that it stands everywhere."""
+        """Check whether the line is long enough to be indexed."""
         return _MIN_LINE_CHARS <= len(self.bare) <= _MAX_LINE_CHARS
 
 
 def parse_line(whole: str) -> NumberedLine:
-    """A line taken apart.
+    """Split a line into number and text.
 
     >>> parse_line("    12→return loom")
     NumberedLine(whole='    12→return loom', number=12, bare='return loom')
@@ -136,12 +134,12 @@ def parse_line(whole: str) -> NumberedLine:
 
 
 def part_text(part: Part) -> str:
-    """What a part shows a reader: of a call the strings among its arguments."""
+    """The text that a part shows; for a call, the strings in its arguments."""
     return argument_text(part.text) if part.kind == "call" else part.text
 
 
 def argument_text(arguments: str) -> str:
-    """What stands in a call's arguments, as the strings they are."""
+    """The strings in a call's arguments."""
     try:
         return "\n".join(_strings(msgspec.json.decode(arguments)))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -149,7 +147,7 @@ def argument_text(arguments: str) -> str:
 
 
 def _strings(value: object) -> list[str]:
-    """All strings in a value, in their order; names of fields are none."""
+    """All strings in a value, in order, without field names."""
     found: list[str] = []
     waiting = [value]
     while waiting:
@@ -163,17 +161,17 @@ def _strings(value: object) -> list[str]:
     return found
 
 
-def match_end(lines: Sequence[NumberedLine], at: int, end: int, text: str, start: int) -> int:
-    """Up to where lines, from one on, are those of a text from this place on.
+def match_end(lines: Sequence[NumberedLine], *, at: int, end: int, text: str, start: int) -> int:
+    """The end of the run of lines that match a text from this offset on.
 
-    Line numbers may differ where they can be told: from the line before, or from the text.
+    Line numbers may differ where they can be derived from the line before or from the text.
     """
     while at < end and start <= len(text):
         most = start + len(lines[at].whole) + _MAX_NUMBER_CHARS + 1
         stop = text.find("\n", start, most)
         if stop < 0:
             if most < len(text):
-                break  # a longer line: not looked at any further, it may be very long
+                break  # a longer line, possibly very long: not compared
             stop = len(text)
         if not _is_same(lines, at, text[start:stop]):
             break
@@ -196,16 +194,16 @@ def _is_same(lines: Sequence[NumberedLine], at: int, other: str) -> bool:
 
 
 def unnumbered_lines(text: str) -> list[str]:
-    """What the lines of a text say behind the numbers that a tool put before them."""
+    """The lines of a text without the tool's line numbers."""
     if _NUMBERED_AFTER.search(text) is None and NUMBERED.match(text) is None:
         return text.split("\n")  # most texts
     return _NUMBERED_AFTER.sub("\n", f"\n{text}")[1:].split("\n")
 
 
 def _line_hashes(text: str) -> list[int]:
-    """The hashes of the lines of a text that tell, in their order.
+    """The hashes of the indexed lines of a text, in order.
 
-    They differ from process to process, so nothing may depend on which of them is less.
+    They differ between processes, so nothing may depend on their order.
     """
     return [
         hash(bare)
@@ -215,30 +213,30 @@ def _line_hashes(text: str) -> list[int]:
 
 
 class LineIndex:
-    """The first places of every line that tells; append-only, and written by one at a time.
+    """Append-only index of the first places of every indexed line, with one writer.
 
-    Most lines are shown once, so only the part is noted that each stands in, by its hash. Where in
-    the part it stands is found out when it is looked for.
+    Most lines occur once, so only the part that contains each hash is stored. The offset in the
+    part is computed at lookup.
     """
 
     def __init__(self) -> None:
-        self._numbers = HashNumbers()  # of the hashes of lines
-        self._first = array("I", [0])  # by number: the first part that a line stands in
-        self._more: dict[int, list[int]] = {}  # the parts after the first, of lines shown again
-        self._said: dict[int, str] = {}  # what the parts show
-        self._latest: dict[int, Sequence[int]] = {}  # the numbers in the parts noted last
-        self._starts: dict[int, dict[int, list[int]]] = {}  # where lines begin, by part and hash
-        self._started = 0  # lines of which that is known
+        self._numbers = HashNumbers()  # of line hashes
+        self._first = array("I", [0])  # by number: the first part that contains the line
+        self._more: dict[int, list[int]] = {}  # the later parts of repeated lines
+        self._said: dict[int, str] = {}  # texts of the parts
+        self._latest: dict[int, Sequence[int]] = {}  # numbers in the latest parts
+        self._starts: dict[int, dict[int, list[int]]] = {}  # line offsets, by part and hash
+        self._started = 0  # lines in `_starts`
         self._count = 0
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that all this takes beside the texts, about."""
+        """Approximate bytes in memory, without the texts."""
         again = _REPEAT_BYTES * (len(self._more) + self._started)
         return self._numbers.size_bytes + bytes_held(self._first) + again
 
     def extend(self, parts: Iterable[tuple[int, Part]]) -> None:
-        """Remember which lines stand in these parts, which come in the order of the history."""
+        """Index the lines of these parts, which come in history order."""
         latest: dict[int, Sequence[int]] = {}
         for position, part in parts:
             text = part_text(part)
@@ -251,7 +249,7 @@ class LineIndex:
         self._latest = latest
 
     def _note(self, position: int, keys: Sequence[int]) -> Sequence[int]:
-        """Note the lines of a part by their hashes; their numbers."""
+        """Add the lines of a part by their hashes; return their numbers."""
         first, known = self._first, len(self._first)
         numbers = self._numbers.numbers_of(keys)
         new = len(self._numbers) - known
@@ -265,14 +263,14 @@ class LineIndex:
         return numbers
 
     def can_occur_before(self, position: int, part: Part) -> bool:
-        """Whether a line of this part, or one with the same hash, stands in a part before it."""
+        """Check whether an earlier part may contain a line of this part, by hash."""
         numbers = self._latest.get(position)
         if numbers is None:
             numbers = [self._numbers.get(key) for key in _line_hashes(part_text(part))]
         return any(self._first_of(number, position) < position for number in numbers)
 
     def places(self, line: NumberedLine, before: int) -> Sequence[LinePlace]:
-        """Where a line, or one with the same hash, stands in parts before this one."""
+        """The places of a line, or of one with the same hash, in earlier parts."""
         key = hash(line.bare)
         number = self._numbers.get(key)
         first = self._first_of(number, before)
@@ -288,11 +286,11 @@ class LineIndex:
         return found
 
     def _first_of(self, number: int, unknown: int) -> int:
-        """The first part that a line stands in; one that another thread notes just now in none."""
+        """The first part that contains a line; `unknown` while another thread adds it."""
         return self._first[number] if UNNUMBERED < number < len(self._first) else unknown
 
     def _starts_in(self, position: int) -> dict[int, list[int]]:
-        """Where the lines of a part begin that tell, by their hashes."""
+        """The offsets of the indexed lines of a part, by hash."""
         known = self._starts.get(position)
         if known is None:
             known = self._starts[position] = _line_starts(self._said[position])
@@ -300,7 +298,7 @@ class LineIndex:
         return known
 
     def text(self, position: int) -> str:
-        """What a part that was noted shows, in which its places are."""
+        """The text of an indexed part."""
         return self._said[position]
 
 

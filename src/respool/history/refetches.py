@@ -1,4 +1,4 @@
-"""Refetches: calls that ask again for what an earlier result holds or held."""
+"""Refetches: calls that request again what an earlier result holds or held."""
 
 from __future__ import annotations
 
@@ -15,55 +15,53 @@ from ..transcript import Exchange, Part, ReadOnlyTranscript, Ref
 from .ledger import Ledger
 from .line_index import parse_line
 
-_MAX_FILE_EVENTS = 64  # earlier dealings with a file that are looked through
-_MAX_REPEATS = 8  # earlier calls that were the same
-_MIN_OVERLAP_RATIO = 0.5  # of the lines that came, so many were there before
-_MIN_LINE_CHARS = 8  # characters of a line; a shorter one stands everywhere
-_CLIENT_CUT_REASON = (
-    "before it came here"  # the reason of a cut that the client's own history shows
-)
+_MAX_FILE_EVENTS = 64  # earlier accesses to a file that are checked
+_MAX_REPEATS = 8  # earlier calls that are checked
+_MIN_OVERLAP_RATIO = 0.5  # share of the new lines that were shown before
+_MIN_LINE_CHARS = 8  # characters; shorter lines occur everywhere
+_CLIENT_CUT_REASON = "before it came here"  # reason of a cut found in the client's own history
 
 
 class Refetch(Struct, frozen=True, gc=False, kw_only=True):
-    """A result that brings again what respool had taken out of an earlier one: respool's error."""
+    """A result that brings back what respool had removed from an earlier one."""
 
-    ref: Ref  # of the result that came again; it stays whole from then on
-    earlier: Ref  # of the result that was cut, and stays cut
+    ref: Ref  # the new result, which stays whole from now on
+    earlier: Ref  # the result that was cut, and stays cut
     tool: str
     target: str  # what was read or run again
-    reason: str  # of the edit that had taken it out
+    reason: str  # of the edit that removed it
     exchange: int
     earlier_exchange: int
     tokens: int = 0  # of the call and its result
 
 
 class RepeatedRequest(Struct, frozen=True, gc=False):
-    """An exchange that asks for what an earlier one had brought, and what became of that."""
+    """An exchange that requests an earlier result again, and the state of that result."""
 
     exchange: int
     earlier: int
-    cut: str | None  # the reason for which it was cut; None: it stands
+    cut: str | None  # the reason of the cut; None: it is whole
 
 
 class VisibleHistory(Struct, frozen=True):
-    """What the model saw when it made its calls."""
+    """The history as the model saw it when it made its calls."""
 
     history: ReadOnlyTranscript
     ledger: Ledger
     edits: Mapping[int, Edit]
     claimed: Collection[int]
-    dependents: Collection[int]  # parts whose edits point to a copy that stands
+    dependents: Collection[int]  # parts whose edits refer to a copy that is whole
 
 
 def find_repeated_request(seen: VisibleHistory, ordinal: int) -> RepeatedRequest | None:
-    """Whether a call asked again for what an earlier one brought, with nothing written since."""
+    """Find the earlier result that a call requests again, with nothing written since."""
     exchange = seen.history.exchanges[ordinal]
     call = seen.history.parts[exchange.call]
     if exchange.result is None or exchange.server or is_expand_tool(call.name):
         return None
     use = seen.ledger.uses[ordinal]
     if use.outcome_kind == "write":
-        return None  # who writes the same again asks for nothing
+        return None  # repeating a write requests nothing
     spans = [span for span in use.reads if not span.part]
     found = [
         again
@@ -81,9 +79,9 @@ def find_repeated_request(seen: VisibleHistory, ordinal: int) -> RepeatedRequest
 def _judge_candidates(
     seen: VisibleHistory, exchange: Exchange, candidates: Iterable[tuple[Exchange, bool]]
 ) -> RepeatedRequest | None:
-    """What became of the earlier results, of which the latest comes first.
+    """The state of the earlier results, newest first.
 
-    Who reads on, and sees a few lines again at the seam, asks for nothing again.
+    A read that continues an earlier one, with a few lines of overlap, is not a repeat.
     """
     assert exchange.result is not None
     came = _significant_lines(seen.history.parts[exchange.result].text)
@@ -99,7 +97,7 @@ def _judge_candidates(
             known |= said
             shown |= said if left.cut is None else _significant_lines(left.visible)
         if covers:
-            break  # what came before that is not missed, or no longer so
+            break  # earlier results are not what is missed
     if not had or len(known) < _MIN_OVERLAP_RATIO * len(came):
         return None
     missed = not known <= shown
@@ -111,7 +109,7 @@ def _judge_candidates(
 def _earlier_calls(
     seen: VisibleHistory, exchange: Exchange, call: Part, use: Use
 ) -> Iterator[tuple[Exchange, bool]]:
-    """Earlier calls that were the same, the latest first, as long as nothing was written."""
+    """Earlier identical calls, newest first, while nothing was written in between."""
     known = seen.ledger.repeats(call.name, use, exchange.ordinal)[-_MAX_REPEATS:]
     for ordinal in reversed(known):
         earlier = seen.history.exchanges[ordinal]
@@ -124,27 +122,27 @@ def _earlier_calls(
 def _earlier_reads(
     seen: VisibleHistory, exchange: Exchange, span: Span
 ) -> Iterator[tuple[Exchange, bool]]:
-    """Earlier reads of the same lines, the latest first, and whether they showed all of them."""
+    """Earlier reads of the same lines, newest first, and whether they covered all of them."""
     until = exchange.ordinal
     for event in seen.ledger.latest(span.path, exchange.ordinal, _MAX_FILE_EVENTS):
         if event.is_write or seen.ledger.can_be_written(span.path, event.ordinal, until):
             return
-        until = event.ordinal + 1  # what came after was looked through
+        until = event.ordinal + 1  # later exchanges were checked
         earlier = seen.history.exchanges[event.ordinal]
         if earlier.unit < exchange.unit and event.span.overlaps(span):
             yield earlier, event.span.covers(span)
 
 
 class _Remainder(Struct, frozen=True, gc=False):
-    """What the model still saw of an earlier result when it called again."""
+    """The part of an earlier result that the model still saw when it called again."""
 
-    cut: str | None  # why it was cut; None: it stands, here or in a copy
-    text: str | None  # all that it said; None: that is not known
-    visible: str  # of it, what stood there
+    cut: str | None  # reason of the cut; None: it is whole, here or in a copy
+    text: str | None  # its full text; None if unknown
+    visible: str  # the text that was visible
 
 
 def _remainder_of(seen: VisibleHistory, earlier: Exchange) -> _Remainder | None:
-    """What was left of an earlier result; None where that cannot be told."""
+    """The remainder of an earlier result; None if that is unknown."""
     position = earlier.result
     if position is None:
         return None
@@ -163,15 +161,15 @@ def _remainder_of(seen: VisibleHistory, earlier: Exchange) -> _Remainder | None:
 
 
 def _drop_reason(seen: VisibleHistory, earlier: Exchange) -> str:
-    """The reason of the edit by which an exchange went as a whole."""
-    unit = seen.history.units[earlier.unit]  # it may be known by another call of the same unit
+    """The reason of the edit that dropped a whole exchange."""
+    unit = seen.history.units[earlier.unit]  # the edit may name another call of the same unit
     calls = (seen.history.exchanges[ordinal].call for ordinal in unit.exchanges)
     edits = (seen.edits.get(at) for at in (earlier.call, *calls))
     return next((edit.reason for edit in edits if edit is not None), FOLDED)
 
 
 def _significant_lines(text: str) -> set[str]:
-    """The lines that are worth looking for, without the numbers that tools put before them."""
+    """The lines worth comparing, without line numbers."""
     shown = strip_padding(text)
     bare = (parse_line(line).bare.strip() for line in shown.split("\n"))
     return {line for line in bare if len(line) >= _MIN_LINE_CHARS} or {shown.strip()} - {""}

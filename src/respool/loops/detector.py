@@ -21,23 +21,27 @@ from .messages import describe_loop, warning_text
 from .observations import PendingCall, observe_call, pending_call
 from .patterns import LoopCall, LoopKind, LoopLevel, LoopLimits, LoopTracker
 
-_LEDGER_KEY: Final = "loops"  # under which they are kept beside a ledger
+_LEDGER_KEY: Final = "loops"  # key in the ledger's extensions
+
+Action = Literal["allow", "advise", "refuse"]
+_ALLOWED_TOOLS = "a respool.Tools, or None"
+_ENCODE_ERRORS = (TypeError, ValueError, RecursionError, OverflowError, UnicodeError)
 
 
 class HistoryScan:
-    """Append-only, like the ledger it goes along with: what it says of an exchange stays."""
+    """Append-only scan of a history, kept with its ledger; its findings never change."""
 
     def __init__(self, limits: LoopLimits) -> None:
-        self.loop_calls: dict[int, LoopCall] = {}  # by exchange, where it is a part of a circle
+        self.loop_calls: dict[int, LoopCall] = {}  # by exchange, if it is part of a loop
         self._watch = LoopTracker(limits)
-        self._done = 0  # exchanges that were looked at
-        self._place = 0  # the first part behind the last of them
+        self._done = 0  # exchanges scanned
+        self._place = 0  # the first part after the last of them
         self._lock = Lock()
 
     def extend(self, history: ReadOnlyTranscript, ledger: Ledger) -> None:
-        """Look at the exchanges that the ledger has and that were not looked at yet.
+        """Scan the exchanges of the ledger that were not scanned yet.
 
-        The ledger may have more of the same conversation than this history.
+        The ledger may hold more of the same conversation than this history.
         """
         known = min(len(ledger.uses), len(history.exchanges))
         with self._lock:
@@ -66,21 +70,19 @@ class HistoryScan:
 
 
 def loop_calls(history: ReadOnlyTranscript, ledger: Ledger) -> Mapping[int, LoopCall]:
-    """By exchange: the circle it is a part of, for all exchanges that the ledger has."""
+    """The loop calls by exchange, for all exchanges of the ledger."""
     if _LEDGER_KEY not in ledger.extensions:
-        ledger.extensions.setdefault(
-            _LEDGER_KEY, HistoryScan(LoopLimits())
-        )  # of two at once, one is kept
+        # One of two concurrent scans is kept.
+        ledger.extensions.setdefault(_LEDGER_KEY, HistoryScan(LoopLimits()))
     walk: HistoryScan = ledger.extensions[_LEDGER_KEY]
     walk.extend(history, ledger)
     return walk.loop_calls
 
 
 def advice(history: ReadOnlyTranscript, ledger: Ledger, unseen_from: int) -> Mapping[int, str]:
-    """What to append to results that just came, by their positions; most often nothing.
+    """The advice to append to new results, by position; usually empty.
 
-    The same for the same history, whoever asks and how often: what is said of an exchange depends
-    on what stands before it, and on nothing else.
+    It depends only on the history before each exchange, so it is reproducible.
     """
     rounds = loop_calls(history, ledger)
     fresh = history.results[bisect_left(history.results, unseen_from) :]
@@ -89,7 +91,7 @@ def advice(history: ReadOnlyTranscript, ledger: Ledger, unseen_from: int) -> Map
 
 
 def _timely_result(history: ReadOnlyTranscript, exchange: Exchange) -> Part | None:
-    """The result, if it came before the model spoke again: a later one was not there to be seen."""
+    """The result, if it came before the next model output; a later one was not visible."""
     at = exchange.result
     if at is None or at >= history.units[exchange.unit].parts[1]:
         return None
@@ -97,7 +99,7 @@ def _timely_result(history: ReadOnlyTranscript, exchange: Exchange) -> Part | No
 
 
 def has_user_input(history: ReadOnlyTranscript, start: int, end: int) -> bool:
-    """Whether the user said something among these parts: words in a message without results."""
+    """Check whether these parts contain user input: text in a message without results."""
     parts = history.parts
     answering = {parts[at].ref.row for at in range(start, end) if parts[at].kind == "result"}
     return any(
@@ -109,36 +111,36 @@ def has_user_input(history: ReadOnlyTranscript, start: int, end: int) -> bool:
 
 
 class Loop(Struct, frozen=True, kw_only=True):
-    """Calls that went round in a circle, of which the detector would have spoken."""
+    """A loop that the detector would have advised on."""
 
     kind: LoopKind
     tool: str
     operation: str
     target: str | None
-    calls: tuple[int, ...]  # the exchanges, in their order
-    repeated: tuple[int, ...]  # of them, those behind the first lap: what was for nothing
-    advised: tuple[int, ...]  # the exchanges at whose results it would have spoken
-    level: LoopLevel  # how far it came
-    count: int  # calls, or laps of a cycle, as it was last told
-    message: str  # what was said last
+    calls: tuple[int, ...]  # exchanges, in order
+    repeated: tuple[int, ...]  # exchanges after the first lap: the wasted ones
+    advised: tuple[int, ...]  # exchanges whose results would have carried advice
+    level: LoopLevel  # highest level reached
+    count: int  # calls, or laps of a cycle, at the last advice
+    message: str  # the last advice
 
     @property
     def advised_after(self) -> int:
-        """After how many of the calls the detector would first have spoken."""
+        """The number of calls before the first advice."""
         return sum(one <= self.advised[0] for one in self.calls)
 
 
 def find_loops(
     history: ReadOnlyTranscript, ledger: Ledger, limits: LoopLimits | None = None
 ) -> list[Loop]:
-    """The circles of a history that the ledger has been told of, in the order they began."""
+    """The loops of a history that its ledger covers, in order of their start."""
     walk = HistoryScan(limits or LoopLimits())
     walk.extend(history, ledger)
     return group_loops(walk.loop_calls)
 
 
 def group_loops(rounds: Mapping[int, LoopCall]) -> list[Loop]:
-    """Rounds put together to the circles that they are parts of; only those that are told."""
+    """Group loop calls into loops; loops without advice are left out."""
     by_circle: dict[tuple[str, int], dict[int, LoopCall]] = {}
     for ordinal, one in sorted(rounds.items()):
         by_circle.setdefault((one.kind, one.loop), {})[ordinal] = one
@@ -169,7 +171,7 @@ def _build_loop(rounds: Mapping[int, LoopCall]) -> Loop:
 def index_history(
     codec: Codec, messages: Sequence[JSON], tools: Tools, definitions: Mapping[str, Any]
 ) -> tuple[TranscriptIndex, Ledger]:
-    """Messages as they were sent; nothing in them is mended."""
+    """Index messages as they were sent, without repairs."""
     index, ledger = TranscriptIndex(), Ledger()
     for step in split_steps(codec, messages):
         model: list[Part] = []
@@ -178,39 +180,33 @@ def index_history(
             made = codec.is_model_made(message)
             (model if made else answers).extend(codec.decode(row, message))
         index.add_unit((step.at, step.at + len(step.messages)), model, answers, False)
-    ledger.extend(0, index.exchanges, index.parts, tools, definitions)
+    ledger.extend(
+        0, exchanges=index.exchanges, parts=index.parts, tools=tools, definitions=definitions
+    )
     return index, ledger
 
 
-Action = Literal["allow", "advise", "refuse"]
-
-_ALLOWED_TOOLS = "a respool.Tools, or None"
-_ENCODE_ERRORS = (TypeError, ValueError, RecursionError, OverflowError, UnicodeError)
-
-
 class Verdict(Struct, frozen=True):
-    """What the detector says of a call before it is made.
+    """The detector's decision about a call before it is made.
 
-    `advise`: make the call, and put the message to the end of its result. `refuse`: do not make it,
+    `advise`: make the call and append the message to its result. `refuse`: do not make the call,
     and give the model the message in place of a result.
     """
 
     action: Action = "allow"
     message: str = ""
-    kind: LoopKind | None = (
-        None  # of the circle that the call is a part of, also while nothing is said
-    )
-    level: LoopLevel | None = None  # how bad it is
+    kind: LoopKind | None = None  # kind of the loop the call belongs to, even without a message
+    level: LoopLevel | None = None  # severity
     operation: str = ""
     target: str | None = None
-    count: int = 0  # how often it would have been with this call; of errors, how often it was
+    count: int = 0  # repetitions including this call; for errors, without it
 
 
 ALLOWED: Final = Verdict()
 
 
 class LoopDetector:
-    """Watches the calls of one conversation.
+    """Loop detector for the calls of one conversation.
 
     >>> detector = LoopDetector()
     >>> for _ in range(2):
@@ -231,20 +227,23 @@ class LoopDetector:
         patience: int = 4,
     ) -> None:
         _validate_tools(tools)
-        self.limits: Final = LoopLimits(advise, insist, stop, leeway, patience)
+        self.limits: Final = LoopLimits(
+            advise=advise, insist=insist, stop=stop, leeway=leeway, patience=patience
+        )
         self._tools = tools or Tools()
         self._watch = LoopTracker(self.limits)
         self._calls = 0
         self._batch = 0  # of the last call
-        self._host_batch: object = None  # what the host calls that batch
+        self._host_batch: object = None  # the host's name of that batch
 
     def ask(
         self, name: str, arguments: Mapping[str, Any] | str, *, batch: object = None
     ) -> Verdict:
-        """Whether to make a call; asking changes nothing, however often it is done.
+        """Decide whether to make a call; asking changes no state.
 
-        `batch` is the same for calls that the model asked for at once, be they made one by one: a
-        number, or the id of its answer. Without one, each call has seen what came of the last.
+        `batch` is the same for calls that the model requested together, even if they run one by
+        one: a number, or the id of the response. Without it, each call counts as made after the
+        result of the last.
         """
         found = self._watch.predict(self._pending_call(name, arguments), self._batch_of(batch))
         return ALLOWED if found is None else _verdict(found)
@@ -258,7 +257,7 @@ class LoopDetector:
         *,
         batch: object = None,
     ) -> None:
-        """Take in what came of a call that was made; one that was refused is not told."""
+        """Record the result of a call that was made; refused calls are not recorded."""
         seen = observe_call(self._pending_call(name, arguments), _text(result), bool(error))
         if seen is not None:
             self._calls += 1
@@ -266,11 +265,11 @@ class LoopDetector:
             self._watch.note(seen, self._calls, self._batch, ahead=True)
 
     def heard(self) -> None:
-        """The user said something: whatever is called now has another reason."""
+        """Record user input, after which repeated calls have a new reason."""
         self._watch.reset()
 
     def _batch_of(self, host_batch: object) -> int:
-        """The number of a batch: the last call's, or one more."""
+        """The number of a batch: that of the last call, or the next one."""
         return self._batch + (host_batch is None or host_batch != self._host_batch)
 
     def _pending_call(self, name: str, arguments: Mapping[str, Any] | str) -> PendingCall:
@@ -288,12 +287,18 @@ def _verdict(found: LoopCall) -> Verdict:
     action: Action = "refuse" if refused else "advise" if found.should_speak else "allow"
     message = "" if action == "allow" else warning_text(found, refused=refused)
     return Verdict(
-        action, message, found.kind, found.level, found.operation, found.target, found.count
+        action=action,
+        message=message,
+        kind=found.kind,
+        level=found.level,
+        operation=found.operation,
+        target=found.target,
+        count=found.count,
     )
 
 
 def _text(value: object) -> str:
-    """Arguments or a result as text: as they are, or as JSON, or as Python shows them."""
+    """Arguments or a result as text: unchanged, as JSON, or as `str`."""
     if isinstance(value, str):
         return value
     if isinstance(value, bytes):

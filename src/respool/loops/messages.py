@@ -1,4 +1,4 @@
-"""Messages about a loop: calls, results, and what to try instead."""
+"""Messages about loops: calls, results and suggestions."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _ESCALATIONS: Final[dict[LoopLevel, str]] = {
 
 
 def warning_text(one: LoopCall, *, refused: bool) -> str:
-    """The text that goes with the answer to a question: the call has not been made yet."""
+    """The message of a verdict, before the call is made."""
     said = describe_loop(one, ahead=True)
     return f"{REFUSAL_PREFIX}{said}]" if refused else advice_line(said)
 
 
 def describe_loop(one: LoopCall, *, ahead: bool = False) -> str:
-    """A circle in two or three sentences; `ahead`: its last call is still to come."""
+    """Describe a loop in two or three sentences; with `ahead`, its last call is still to come."""
     count = one.count - (ahead and one.kind != "error")
     why = clip_error_line(one.error).rstrip(".:")
     ended = f" The error is: {why}." if why and one.kind != "error" else ""
@@ -75,7 +75,7 @@ def _lap_names(one: LoopCall) -> str:
 
 
 def call_label(tool: str, operation: str, target: str | None) -> str:
-    """A call by its tool, its operation and its target."""
+    """A call by tool, operation and target."""
     what = " ".join((tool if operation == "default" else f"{tool} {operation}").split())
     line = " ".join((target or "").split())
     shown = line if len(line) <= _MAX_TARGET_CHARS else f"{line[: _MAX_TARGET_CHARS - 1]}…"

@@ -20,19 +20,33 @@ _LATER = "a whole number of calls, each larger than the one before: advise < ins
 _MORE = "a whole number of calls from 0"
 _TIMES = "a whole number from 1"
 
+MAX_MEMBERS: Final = 200  # exchanges reported per loop
+MAX_GAP_CALLS: Final = 30  # calls; a later return is a new occasion
+_MAX_OPEN: Final = 256  # open streaks; the oldest is dropped
+_MIN_VARIATIONS: Final = 2  # variations needed to differ from a plain repeat
+_MIN_RESULT_CHARS: Final = 40  # characters; a shorter result may report that nothing was found
+_MAX_COMPARED_LINES: Final = 2_000  # lines stored per group of variations
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+_MAX_ERRORS_PER_TARGET: Final = 8  # distinct errors of one target
+_MAX_ERROR_GAP_CALLS: Final = 60  # calls; a later return is a new occasion
+MAX_LAP_CALLS: Final = 8  # calls in a lap
+_LAPS: Final = 2
+_RANK: Final = {None: 0, "advise": 1, "insist": 2, "stop": 3}
+
 
 class LoopLimits(Struct, frozen=True):
-    """After how many calls the detector advises, insists and says stop; each for a reason.
+    """The call counts after which the detector advises, insists and stops.
 
-    Two calls alike happen to everybody: a look to be sure, a test that may be flaky. The third that
-    shows nothing new is where a circle begins (docs/loops.md has the measure).
+    Two equal calls are normal: a check, a flaky test. A loop begins with the third that shows
+    nothing new (docs/loops.md has the measurements).
     """
 
     advise: int = 3
     insist: int = 5
     stop: int = 8
-    leeway: int = 2  # calls more for variations and errors: each of them may be a new attempt
-    patience: int = 4  # times as many for what waits: nothing new is then what is expected
+    leeway: int = 2  # extra calls for variations and errors: each may be a new attempt
+    patience: int = 4  # factor for calls that wait, where no change is expected
 
     def __post_init__(self) -> None:
         last = 1
@@ -49,12 +63,12 @@ class LoopLimits(Struct, frozen=True):
             raise invalid_value("LoopDetector: ", name, value, str(error)) from None
 
     def weigh(self, count: int, *, loose: bool = False, waits: bool = False) -> int:
-        """So many calls, in those of plain repeats."""
+        """Convert a count of calls to that of plain repeats."""
         tight = count - self.leeway if loose else count
         return tight // self.patience if waits else tight
 
     def level(self, worth: int) -> LoopLevel | None:
-        """How bad it is."""
+        """The severity of a weight."""
         if worth >= self.stop:
             return "stop"
         if worth >= self.insist:
@@ -62,87 +76,74 @@ class LoopLimits(Struct, frozen=True):
         return "advise" if worth >= self.advise else None
 
     def should_speak(self, worth: int, before: int) -> bool:
-        """Whether it is said now: when a level is reached, and beyond the last now and then."""
+        """Check whether to give advice now: at each new level, and at intervals after the last."""
         return self._advice_count(worth) > self._advice_count(before)
 
     def _advice_count(self, worth: int) -> int:
-        """How often something is said until it is as bad as this."""
+        """The number of messages up to this weight."""
         if worth < self.stop:
             return (worth >= self.advise) + (worth >= self.insist)
         return 3 + (worth - self.stop) // (self.stop - self.insist)
 
 
-MAX_MEMBERS: Final = 200  # exchanges of one circle that are told; a longer one is bad enough
-
-
 class CallTime(Struct, frozen=True, gc=False):
-    """When a call was made."""
+    """The time of a call."""
 
-    now: int  # how many calls there were
+    now: int  # calls so far
     ordinal: int  # of its exchange
-    batch: int  # the same for calls that were made at once
-    changes_before: int  # how many calls so far may have changed something
+    batch: int  # equal for calls made together
+    changes_before: int  # calls so far that may have changed something
     changes_after: int
 
 
 class LoopCall(Struct, frozen=True, kw_only=True):
-    """One call that goes round in a circle."""
+    """One call that is part of a loop."""
 
     kind: LoopKind
-    loop: int  # the same number for the calls of one circle of a kind
+    loop: int  # equal for the calls of one loop of a kind
     call: PendingCall
-    count: int  # how often by now: calls, or laps of a cycle
+    count: int  # calls so far, or laps of a cycle
     level: LoopLevel | None
-    should_speak: bool  # whether it is said at this call
-    members: tuple[int, ...] = ()  # its exchange; when it is said, those before it too
-    error: str = ""  # the error that came back
+    should_speak: bool  # advice is due at this call
+    members: tuple[int, ...] = ()  # its exchange; with advice, the earlier ones too
+    error: str = ""  # the error returned
     is_waiting: bool = False  # it waits for something
-    is_exact: bool = False  # the same call had the same result: nothing is lost by not making it
+    is_exact: bool = False  # same call, same result: refusing it loses nothing
     lap: tuple[PendingCall, ...] = ()  # the calls of one lap of a cycle
 
     @property
     def tool(self) -> str:
-        """The tool that was called."""
+        """The tool of the call."""
         return self.call.name
 
     @property
     def operation(self) -> str:
-        """What it was to do."""
+        """The operation of the call."""
         return self.call.use.operation
 
     @property
     def target(self) -> str | None:
-        """What it was to do that to."""
+        """The target of the call."""
         return self.call.use.target
 
 
-MAX_GAP_CALLS: Final = 30  # calls; one that comes back later is another occasion
-_MAX_OPEN: Final = 256  # that may be open at once; the oldest is forgotten
-_MIN_VARIATIONS: Final = 2  # variations from which on it is no plain repeat
-_MIN_RESULT_CHARS: Final = 40  # characters; a shorter result may say that there is nothing
-_MAX_COMPARED_LINES: Final = 2_000  # that are remembered of what variations showed
-
-_Key = TypeVar("_Key", bound=Hashable)
-_Value = TypeVar("_Value")
-
-
 class _Streak(Struct):
-    """Calls that are alike, since something changed."""
+    """Similar calls since the last change."""
 
     first: CallTime
     last: CallTime
-    seen: ObservedCall  # the last of them
+    seen: ObservedCall  # the latest
     ordinals: list[int]  # of their exchanges
     count: int = 1
-    lines: frozenset[int] = frozenset()  # what all of them showed
+    lines: frozenset[int] = frozenset()  # the lines all of them showed
     varied: int = 0
 
     def loop_call(
         self, limits: LoopLimits, kind: LoopKind, count: int, call: PendingCall
     ) -> LoopCall:
-        """The round that the call of this number is."""
+        """The loop call with this number."""
         exact, waits = kind == "repeat", self.seen.is_waiting
-        sure = exact and self.seen.is_rejected  # then one call less tells as much
+        sure = exact and self.seen.is_rejected  # then one call less is enough
         worth, before = (
             limits.weigh(number + sure, loose=not exact, waits=waits)
             for number in (count, count - 1)
@@ -162,19 +163,19 @@ class _Streak(Struct):
         )
 
     def add(self, observed: ObservedCall, at: CallTime) -> None:
-        """One more of them."""
+        """Add a call."""
         self.count += 1
         self.last, self.seen = at, observed
         if len(self.ordinals) < MAX_MEMBERS:
             self.ordinals.append(at.ordinal)
 
     def can_continue(self, now: int, changes: int) -> bool:
-        """Whether a call that comes now can belong to it: nobody else changed anything since."""
+        """Check whether a call made now can extend the streak: nothing else changed since."""
         return now - self.last.now <= MAX_GAP_CALLS and changes == self.last.changes_after
 
 
 def store_newest(table: dict[_Key, _Value], key: _Key, value: _Value) -> None:
-    """Keep a value as the newest of its table; the oldest goes when it is full."""
+    """Store a value as the newest of its table; drop the oldest if it is full."""
     table.pop(key, None)
     table[key] = value
     if len(table) > _MAX_OPEN:
@@ -182,21 +183,21 @@ def store_newest(table: dict[_Key, _Value], key: _Key, value: _Value) -> None:
 
 
 class Repeats:
-    """The same call with the same result."""
+    """Detector of repeated calls with equal results."""
 
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
         self._open: dict[tuple[str, str], _Streak] = {}
 
     def predict(self, call: PendingCall, now: int, changes: int, batch: int) -> LoopCall | None:
-        """What the call is if its result is the same again."""
+        """The loop call if the result is the same again."""
         streak = self._open.get(call.repeat_key)
         if streak is None or streak.last.batch == batch or not streak.can_continue(now, changes):
             return None
         return streak.loop_call(self._limits, "repeat", streak.count + 1, call)
 
     def note(self, observed: ObservedCall, at: CallTime) -> LoopCall | None:
-        """Take in a call with its result."""
+        """Record a call with its result."""
         call = observed.call.repeat_key
         streak = self._open.get(call)
         if streak is None or not self._is_repeat(streak, observed, at):
@@ -206,7 +207,7 @@ class Repeats:
                 self._open.pop(call, None)
             return None
         store_newest(self._open, call, streak)
-        if streak.last.batch == at.batch:  # the model had not seen the other's result
+        if streak.last.batch == at.batch:  # the model had not seen the other result
             streak.last, streak.seen = at, observed
             return None
         streak.add(observed, at)
@@ -218,14 +219,14 @@ class Repeats:
 
 
 class Variations:
-    """Calls that differ in one word, and whose results show nothing new."""
+    """Detector of calls that differ in one word and show nothing new."""
 
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
         self._open: dict[tuple[str, ...], _Streak] = {}
 
     def predict(self, call: PendingCall, now: int, changes: int, batch: int) -> LoopCall | None:
-        """What the call is if it shows nothing new."""
+        """The loop call if the result shows nothing new."""
         streak = self._open.get(call.variation_key)
         if streak is None or streak.count < 2 or not streak.can_continue(now, changes):
             return None
@@ -236,7 +237,7 @@ class Variations:
         return streak.loop_call(self._limits, "variation", streak.count + 1, call)
 
     def note(self, observed: ObservedCall, at: CallTime) -> LoopCall | None:
-        """Take in a call with its result."""
+        """Record a call with its result."""
         group = observed.call.variation_key
         streak = self._open.get(group)
         if not _can_vary(observed):
@@ -259,7 +260,7 @@ class Variations:
     def _shown_lines(
         self, streak: _Streak, observed: ObservedCall, at: CallTime
     ) -> frozenset[int] | None:
-        """What the calls have shown by now, if this one added nothing to it; else None."""
+        """The lines shown so far, if this call added none; otherwise None."""
         before = streak.seen
         ended = before.failed == observed.failed and before.is_waiting == observed.is_waiting
         if not ended or not streak.can_continue(at.now, at.changes_before):
@@ -268,7 +269,7 @@ class Variations:
         if varied is None:
             return streak.lines if before.has_same_result(observed) else None
         if not observed.failed and before.call.use.reads != observed.call.use.reads:
-            return None  # it reads on
+            return None  # it continues a read
         known = streak.lines | line_hashes(before.text, varied[0])
         if len(known) > _MAX_COMPARED_LINES or not line_hashes(observed.text, varied[1]) <= known:
             return None
@@ -276,11 +277,11 @@ class Variations:
 
 
 def _can_vary(observed: ObservedCall) -> bool:
-    """Whether a call with one word changed may be the same attempt.
+    """Check whether a call with one word changed may be the same attempt.
 
-    Not one that wrote: it did another thing. Not one without a target: it may be about another.
-    Not a search, nor what shows hardly anything: that there is nothing is news, for each word. Nor
-    one whose result is too long to be compared line by line.
+    Not after a write, which did something else. Not without a target, which may differ. Not for a
+    search or a very short result: finding nothing is news for each word. Not if the result is too
+    long to be compared line by line.
     """
     use = observed.call.use
     found = observed.failed or (use.kind != "search" and len(observed.text) >= _MIN_RESULT_CHARS)
@@ -288,45 +289,41 @@ def _can_vary(observed: ObservedCall) -> bool:
     return told and found and not observed.has_written and not observed.is_long
 
 
-_MAX_ERRORS_PER_TARGET: Final = 8  # different errors of one target
-_MAX_ERROR_GAP_CALLS: Final = 60  # calls; an error that comes back later is another occasion
-
-
 class _ErrorCount(Struct):
-    """One error of one target."""
+    """Counter of one error of one target."""
 
     first: CallTime
     last: CallTime
     error: str
     ordinals: list[int]
     count: int = 1
-    unchanged: int = 1  # of them, those with nothing changed since the one before
-    advised_weight: int = 0  # how bad it was when it was last said
+    unchanged: int = 1  # those with no change since the previous one
+    advised_weight: int = 0  # the weight at the last advice
 
 
 class ErrorCounters:
-    """Counters of failures by target; each success on it takes one away, and no more."""
+    """Counters of failures by target; each success decrements them by one."""
 
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
         self._open: dict[tuple[str, ...], dict[str, _ErrorCount]] = {}
 
     def predict(self, call: PendingCall, now: int, batch: int) -> LoopCall | None:
-        """What is known of the target before it is tried again: its most frequent error."""
+        """The most frequent error of the target, before it is tried again."""
         error = self._worst(call, now)
         if error is None or error.last.batch == batch:
             return None
         return self._loop_call(error, call)
 
     def note_advice(self, call: PendingCall, now: int, fault: str | None = None) -> None:
-        """What is known of the target has been said: of one fault, or of its most frequent one."""
+        """Record that advice was given about one error, or the most frequent one."""
         lines = self._open.get(call.failure_key, {})
         error = self._worst(call, now) if fault is None else lines.get(fault)
         if error is not None:
             error.advised_weight = max(error.advised_weight, self._weigh(error))
 
     def note(self, observed: ObservedCall, at: CallTime) -> LoopCall | None:
-        """Take in a call with its result."""
+        """Record a call with its result."""
         matter = observed.call.failure_key
         if not observed.failed:
             self._decrement(matter)
@@ -352,7 +349,7 @@ class ErrorCounters:
         return self._loop_call(error, observed.call)
 
     def _decrement(self, matter: tuple[str, ...]) -> None:
-        """Take one off every error of a target."""
+        """Decrement every error of a target."""
         lines = self._open.get(matter)
         if lines is None:
             return
@@ -370,7 +367,7 @@ class ErrorCounters:
         return max(near, key=lambda one: one.count, default=None)
 
     def _weigh(self, error: _ErrorCount) -> int:
-        """How bad an error is: a change in between makes each try a new attempt."""
+        """The weight of an error: a change in between makes each try a new attempt."""
         return max(self._limits.weigh(error.count, loose=True), error.unchanged)
 
     def _loop_call(self, error: _ErrorCount, call: PendingCall) -> LoopCall:
@@ -388,10 +385,6 @@ class ErrorCounters:
         )
 
 
-MAX_LAP_CALLS: Final = 8  # calls in a lap
-_LAPS: Final = 2
-
-
 class _Step(Struct, frozen=True):
     """One call of a lap."""
 
@@ -399,13 +392,13 @@ class _Step(Struct, frozen=True):
     at: CallTime
 
     def equals(self, other: _Step) -> bool:
-        """Whether it is the same call with the same result."""
+        """Check whether call and result are the same."""
         one, two = self.seen, other.seen
         return one.has_same_result(two) and one.call.repeat_key == two.call.repeat_key
 
 
 class Cycles:
-    """For every length of a lap: how many calls in a row equal those one lap before."""
+    """Detector of cycles: for each lap length, the run of calls that equal those one lap before."""
 
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
@@ -413,14 +406,14 @@ class Cycles:
         self._same = [0] * (MAX_LAP_CALLS + 1)
 
     def predict(self, call: PendingCall) -> LoopCall | None:
-        """What the call is if it goes on with the lap."""
+        """The loop call if the lap continues."""
         lap = self._lap()
         if lap is None or self._steps[-lap].seen.call.repeat_key != call.repeat_key:
             return None
         return self._loop_call(lap, self._same[lap] + 1, call, ())
 
     def note(self, observed: ObservedCall, at: CallTime) -> LoopCall | None:
-        """Take in a call with its result."""
+        """Record a call with its result."""
         step = _Step(observed, at)
         for lap in range(1, MAX_LAP_CALLS + 1):
             again = len(self._steps) >= lap and step.equals(self._steps[-lap])
@@ -434,7 +427,7 @@ class Cycles:
         return self._loop_call(lap, same, observed.call, tuple(one.at.ordinal for one in steps))
 
     def _lap(self) -> int | None:
-        """The shortest lap that was run twice, of several calls that show if anything changed."""
+        """The shortest lap that ran twice, with several calls that would show a change."""
         if self._same[1] >= _LAPS:
             return None  # one call after itself is a repeat
         for lap in range(2, MAX_LAP_CALLS + 1):
@@ -446,7 +439,7 @@ class Cycles:
     def _loop_call(
         self, lap: int, same: int, call: PendingCall, members: tuple[int, ...]
     ) -> LoopCall:
-        """The circle after so many calls that equal those one lap before."""
+        """The loop after this many calls that equal those one lap before."""
         steps = [one.seen for one in list(self._steps)[-lap:]]
         laps, waits = same // lap + 1, any(one.is_waiting for one in steps)
         worth, before = (self._limits.weigh(count, waits=waits) for count in (laps, laps - 1))
@@ -464,11 +457,8 @@ class Cycles:
         )
 
 
-_RANK: Final = {None: 0, "advise": 1, "insist": 2, "stop": 3}
-
-
 class LoopTracker:
-    """Linear, and bounded in memory, whatever is called how often."""
+    """Detector of all loop patterns; linear in time and bounded in memory."""
 
     def __init__(self, limits: LoopLimits) -> None:
         self._limits = limits
@@ -483,13 +473,13 @@ class LoopTracker:
         self._errors = ErrorCounters(self._limits)
 
     def reset(self) -> None:
-        """The user said something: whatever is called now has another reason."""
+        """Forget everything after user input: later calls have a new reason."""
         self._start()
 
     def predict(self, call: PendingCall, batch: int) -> LoopCall | None:
-        """The circle that this call would be a part of if it brought nothing new.
+        """The loop that this call would be part of if it brought nothing new.
 
-        One that is made at once with the last one is no answer to that one's result.
+        A call made together with the last one is not a reaction to its result.
         """
         now, changes = self._now + 1, self._changes
         return self._cycles.predict(call) or _worst_loop(
@@ -501,35 +491,41 @@ class LoopTracker:
     def note(
         self, observed: ObservedCall, ordinal: int, batch: int, *, ahead: bool = False
     ) -> LoopCall | None:
-        """Take in a call with its result, and tell which circle it is a part of, if any.
+        """Record a call with its result, and return the loop call if it is part of a loop.
 
-        `ahead`: what is to be said is said before a call, not after it.
+        With `ahead`, advice is given before a call, not after it.
         """
         if ahead:
             self._note_advised(observed.call, batch)
         self._now += 1
         before = self._changes
         self._changes += observed.has_written
-        at = CallTime(self._now, ordinal, batch, before, self._changes)
+        at = CallTime(
+            now=self._now,
+            ordinal=ordinal,
+            batch=batch,
+            changes_before=before,
+            changes_after=self._changes,
+        )
         cycle = self._cycles.note(observed, at)
         alone = _worst_loop(
             self._repeats.note(observed, at),
             self._variations.note(observed, at),
             self._errors.note(observed, at),
         )
-        found = cycle or alone  # each call of a cycle is repeated too, but that says less
+        found = cycle or alone  # each call of a cycle is also a repeat, which says less
         if not ahead and found is not None and found.level is not None:
             self._errors.note_advice(observed.call, self._now, observed.failure_key)
         return found
 
     def _note_advised(self, call: PendingCall, batch: int) -> None:
-        """Note what is known to be bad since this call was asked about: it is not told twice."""
+        """Record the advice already due when this call was asked about, to avoid a repeat."""
         told = self.predict(call, batch)
         if told is not None and told.level is not None:
             self._errors.note_advice(call, self._now + 1)
 
 
 def _worst_loop(*found: LoopCall | None) -> LoopCall | None:
-    """The circle that is told of: the worst one; of equals the first, which says more."""
+    """The worst of these loops; of equals the first, which says more."""
     circles = [one for one in found if one is not None]
     return max(circles, key=lambda one: _RANK[one.level], default=None)

@@ -94,7 +94,7 @@ def _offer(view: View, position: int, found: ResultFeatures, max_risk: float) ->
     gone, rate = _removed_lines(view, position, found), max_risk / line_calibration(use.content)
     inner = gone and gone.difference(_frame_lines(part.text))
     kept = select_lines(
-        part.text, found, forecast_lines(found), view.mentions, rate, gone_before=inner
+        part.text, found, forecast_lines(found), view.mentions, rate=rate, gone_before=inner
     )
     if kept is None or len(gone) >= kept.total or not _has_cause(part, use, found, kept):
         return None  # where all lines went before, what stands there says more than a hole

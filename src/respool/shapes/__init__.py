@@ -33,9 +33,9 @@ SHAPES: Final[Mapping[ShapeKind, Callable[[str, int], ShapedText | None]]] = {
 
 
 def shape(text: str, kind: ShapeKind, budget: int) -> ShapedText | None:
-    """A text cut to its shape in about so many characters; None when that would not make it less.
+    """Cut a text to its shape within about `budget` characters; None if that saves nothing.
 
-    What an agent put around an output stays as it is.
+    The frame that an agent put around an output stays unchanged.
     """
     if has_gaps(text):
         return None

@@ -14,7 +14,7 @@ from .structured_data import is_rule
 
 ShapeKind = Content | Literal["other"]
 
-_SAMPLE_CHARS = 2_048  # characters that are looked at
+_SAMPLE_CHARS = 2_048  # characters that are checked
 _SAMPLE_LINES = 24
 _EDITED = re.compile(
     r"(?:The file |File |Successfully |Success\b|Wrote |Updated |Created |Edited |Applied )"
@@ -35,7 +35,6 @@ _ENTRY = re.compile(
 _HEADINGS: Final = ("\n# ", "\n## ", "\n### ", "→# ", "→## ", "→### ", "\t# ", "\t## ", "\t### ")
 _HTML = re.compile(r"\s{0,20}<(?:!doctype|html|head|body|article|main|div)\b", re.IGNORECASE)
 
-
 _BY_HINT: Final[Mapping[Content | None, frozenset[ShapeKind]]] = {
     "code": frozenset(("json", "diff", "code", "page")),
     "page": frozenset(("json", "diff", "page")),
@@ -47,13 +46,13 @@ _BY_HINT: Final[Mapping[Content | None, frozenset[ShapeKind]]] = {
 
 
 def can_be(kinds: Container[ShapeKind], hint: Content | None) -> bool:
-    """Whether a text with this hint may be of one of these kinds, before a look at it."""
+    """Check whether a text with this hint may be of one of these kinds."""
     known = _BY_HINT.get(hint)
     return known is None or any(kind in kinds for kind in known)
 
 
 def classify(text: str, hint: Content | None) -> ShapeKind:
-    """The kind of a text; what is known of its call counts as far as the text bears it out."""
+    """The kind of a text; the hint of its call counts if the text agrees with it."""
     text = split_frame(text).body
     if _is_json(text):
         return "json"
@@ -77,7 +76,7 @@ def classify(text: str, hint: Content | None) -> ShapeKind:
 
 
 def _classify_text(text: str, look: str) -> ShapeKind:
-    """What the beginning of a text looks like."""
+    """The kind of a text, by its beginning."""
     if _is_edit(text):
         return "edit"
     if is_numbered(text):
@@ -109,7 +108,7 @@ def _is_diff(look: str) -> bool:
 
 
 def _is_edit(text: str) -> bool:
-    """Whether a text says that a file was written, and at most shows it then."""
+    """Check whether a text reports that a file was written, perhaps with its content."""
     if _EDITED.match(text) is None:
         return False
     first, _, rest = text.partition("\n")
@@ -140,7 +139,7 @@ def _match_ratio(pattern: re.Pattern[str], lines: list[str]) -> float:
 
 
 def _is_table(look: str) -> bool:
-    """A rule under the names of columns, or the same number of separators in each line."""
+    """Check for a rule under column names, or an equal number of separators in each line."""
     lines = _first_lines(look)
     if len(lines) > 2 and any(is_rule(line) for line in lines[:3]):
         return True

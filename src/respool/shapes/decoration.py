@@ -1,7 +1,7 @@
 """Decoration that tools add to results: line numbers, escape codes, shell notes.
 
-Blanks, ids, and most of the numbers before lines that follow one another: who sees every fifth
-knows the others.
+Removes padding, ids, and most of the numbers before consecutive lines: every fifth number is enough
+to derive the others.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Final
 
 from ..tools.use import Use
 
-# Numbers that a tool put before a file's lines, set flush right: "    12→", "    12\t".
+# Line numbers that a tool put before a file's lines, right-aligned: "    12→", "    12\t".
 _PADDED_NUMBER: Final = re.compile(r"^ {1,8}(?=\d{1,8}[→\t])", re.MULTILINE)
-_FILE_NUMBER_AFTER: Final = re.compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is quickly found
-# The same, and "12: ", "00012| ": each tool has its own sign behind them.
+_FILE_NUMBER_AFTER: Final = re.compile(r"\n {0,8}(\d{1,8})([→\t])")  # a line break is found fast
+# The same, and "12: ", "00012| ": each tool has its own separator.
 _NUMBERED_LINE: Final = re.compile(r" {0,8}(\d{1,8})(→|\t|: |\| )")
 _NUMBERED_LINE_AFTER: Final = re.compile(rf"\n{_NUMBERED_LINE.pattern}")
-# What a file says itself, and a reader would take for such a number, or for words of respool's.
+# File text that a reader would take for such a number, or for a line of respool's.
 _AMBIGUOUS_LINE: Final = re.compile(r"\s*(?:\d+[→\t:|]|\[(?:… |respool|names only there: ))")
-_MAX_HEAD_CHARS: Final = 512  # characters in which the head of a shell tool's result stands
-# Nothing else stands in it; a command alone is no head, but what somebody wrote.
+_MAX_HEAD_CHARS: Final = 512  # characters that hold the head of a shell tool's result
+# The head holds nothing else; a command alone is not a head.
 _SHELL_HEAD: Final = re.compile(
     r"(?:Command: [^\n]{1,400}\n)?"
     r"(?:(?:Chunk ID|Wall time|Process |Exit code|Original token count)[^\n]{0,200}\n){1,8}"
@@ -31,15 +31,12 @@ _SHELL_NOTE: Final = re.compile(
     r"|Original token count: \d{1,9}|Command: [^\n]{1,400})\n",
     re.MULTILINE,
 )
-_MIN_NUMBERED_LINES: Final = (
-    3  # numbered lines, by which a tool's numbers are told from a file's own
-)
+_MIN_NUMBERED_LINES: Final = 3  # numbered lines that distinguish a tool's numbers from a file's own
 _NO_NUMBER: Final = -1
 _ROW_CONTENTS: Final = frozenset(("table", "log"))
 
-
-# Every escape code that moves, colours or names something, finished or not. Nothing that is left
-# can become one when others go: an introducer always goes, and so do all escapes in front of it.
+# All escape codes that move, color or name something, complete or not. The rest cannot form a new
+# one: an introducer is always removed, with all escapes before it.
 ESCAPE_CODE: Final = re.compile(
     r"(?<!\x1b)\x1b++(?:"
     r"\[[0-?]*+[ -/]*+[@-~]?"
@@ -47,23 +44,20 @@ ESCAPE_CODE: Final = re.compile(
     r"|[()][0-9AB]?"
     r"|[=>78\\])"
 )
-_OWN_LINE_STARTS: Final = (
-    "[respool",
-    "[… ",
-    "[names only there: ",
-)  # how lines begin that respool puts in
+# Beginnings of lines that respool inserts.
+_OWN_LINE_STARTS: Final = ("[respool", "[… ", "[names only there: ")
 
 
 def is_exact_file(use: Use) -> bool:
-    """Whether a result is a file as it is: agents edit by exact text, and it may hold anything."""
+    """Check whether a result is a file's exact text, which agents edit by."""
     whole = any(not span.part for span in use.reads)
     return use.kind == "read" and whole and use.content != "log"
 
 
 def strip_escape_codes(text: str, use: Use | None) -> str:
-    """What is left of a result without the codes that tidying took out of it; files keep theirs.
+    """A result without the escape codes that tidying removed; files keep theirs.
 
-    No line may become one of respool's by that.
+    No line may become one of respool's own by that.
     """
     if "\x1b" not in text or use is None or is_exact_file(use):
         return text
@@ -74,10 +68,10 @@ def strip_escape_codes(text: str, use: Use | None) -> str:
 
 
 def strip_padding(text: str, original: str | None = None) -> str:
-    """A result without blanks before line numbers, and without what a shell tool notes for itself.
+    """A result without padding before line numbers and without a shell tool's notes.
 
-    `came` is what it said when it came, if lines were left out since: that tells whose numbers
-    they are.
+    `original` is the result as it arrived, if lines were removed since: it shows whose numbers they
+    are.
 
     >>> strip_padding("    98→weave()\\n    99→\\n   100→return")
     '98→weave()\\n99→\\n100→return'
@@ -91,9 +85,10 @@ def strip_padding(text: str, original: str | None = None) -> str:
 
 
 def strip_decoration(text: str, use: Use | None, interval: int, original: str | None = None) -> str:
-    """The same, and with fewer numbers where a tool puts them before every line it shows.
+    """The same, with fewer line numbers if the tool numbers every line it shows.
 
-    A file of numbered rows might have its own, and who makes a shell number lines asks for them.
+    A file of numbered rows may have its own numbers, and a shell command that numbers lines was
+    asked to.
     """
     if use is not None and use.content in _ROW_CONTENTS and not use.numbers:
         return _strip_shell_notes(text)
@@ -104,10 +99,10 @@ def strip_decoration(text: str, use: Use | None, interval: int, original: str | 
 
 
 def thin_line_numbers(text: str, interval: int, original: str | None = None) -> str:
-    """A result with every so many-th of the numbers that a tool put before its lines.
+    """A result with every `interval`-th of its tool's line numbers.
 
-    Of lines that follow one another the first and the last keep theirs, so that each number can be
-    told from those beside it. So do lines that would be taken for something else without it.
+    The first and the last of consecutive lines keep their numbers, so the others can be derived. So
+    do lines that would be ambiguous without a number.
 
     >>> thin_line_numbers("7→weave()\\n8→\\n9→return\\n10→\\n11→def knot\\n12→", 5)
     '7→weave()\\n\\nreturn\\n10→\\ndef knot\\n12→'
@@ -127,15 +122,15 @@ def thin_line_numbers(text: str, interval: int, original: str | None = None) -> 
 
 
 def _line_number(line: str, sign: str) -> int:
-    """The number before a line, if this sign stands behind it."""
+    """The number before a line, if this separator follows it."""
     found = _NUMBERED_LINE.match(line)
     return int(found[1]) if found is not None and found[2] == sign else _NO_NUMBER
 
 
 def _number_separator(numbered: re.Pattern[str], text: str) -> str:
-    """What stands behind the numbers of the first numbered lines, if they go on one by one.
+    """The separator after the first line numbers, if these are consecutive.
 
-    No file's own text does that; empty: they do not.
+    No file's own text has that; empty if they are not consecutive.
     """
     last, sign, count = _NO_NUMBER, "", 0
     for found in numbered.finditer(f"\n{text}"):
@@ -149,6 +144,6 @@ def _number_separator(numbered: re.Pattern[str], text: str) -> str:
 
 
 def _strip_shell_notes(text: str) -> str:
-    """The text without the head's ids, counts, idle times, and the command, which its call says."""
+    """The text without ids, counts and idle times of the head, and without the command."""
     head = _SHELL_HEAD.match(text, 0, _MAX_HEAD_CHARS)
     return text if head is None else _SHELL_NOTE.sub("", head[0]) + text[head.end() :]

@@ -1,4 +1,4 @@
-"""Shape of a diff: file and hunk heads with counts, changed lines that fit."""
+"""Shape of a diff: file and hunk heads with counts, changed lines within the budget."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _HEAD = re.compile(r"\n(?:diff --(?:git|cc|combined) |@@ -|--- (?=[^\n]*\n\+\+\+
 
 
 class _Head(Struct, gc=False):
-    """The head of a file or of a hunk, how far it reaches, and what changed below it."""
+    """The head of a file or hunk, its extent, and its change counts."""
 
     line: LineSpan
     end: int
     of_hunk: bool
     plus: int = 0
     minus: int = 0
-    alone: bool = False  # the only hunk of its file, whose counts stand at the file's head
+    alone: bool = False  # the only hunk of its file, whose head has the counts
 
 
 def shape_diff(text: str, budget: int) -> ShapedText | None:
-    """Heads of files, heads of hunks, then the changed lines of one hunk after the other."""
+    """Keep heads of files, heads of hunks, then the changed lines, hunk by hunk."""
     heads = _heads(text)
     if not heads:
         return None
@@ -52,7 +52,7 @@ def shape_diff(text: str, budget: int) -> ShapedText | None:
 
 
 def _heads(text: str) -> list[_Head]:
-    """All heads, of those of one file the first, with their counts."""
+    """All heads with their counts; of several for one file, the first."""
     places = [found.start() for found in _HEAD.finditer(f"\n{text}")]
     heads: list[_Head] = []
     file = _Head((0, 0), 0, False)
@@ -72,7 +72,7 @@ def _heads(text: str) -> list[_Head]:
 
 
 def _count(text: str, hunk: _Head, file: _Head) -> None:
-    """Count the lines that a hunk adds and takes away, for it and for its file."""
+    """Count the added and removed lines of a hunk, for it and for its file."""
     start = hunk.line[1] - 1
     hunk.plus, hunk.minus = text.count("\n+", start, hunk.end), text.count("\n-", start, hunk.end)
     file.plus += hunk.plus
@@ -80,6 +80,6 @@ def _count(text: str, hunk: _Head, file: _Head) -> None:
 
 
 def _changed(text: str, hunk: _Head) -> list[LineSpan]:
-    """The lines of a hunk that were added or taken away."""
+    """The added and removed lines of a hunk."""
     lines = split_lines(text, [(hunk.line[1], hunk.end)])
     return [line for line in lines if text[line[0]] in "+-"]

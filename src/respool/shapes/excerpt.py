@@ -1,4 +1,4 @@
-"""Excerpt of a text: the lines that fit a budget, holes for the rest."""
+"""Excerpt of a text: the lines within a budget, holes for the rest."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from msgspec import Struct
 
 from ..markers import gap_line
 
+# Line numbers as agents' tools, `cat -n`, `nl -ba` and `rg -n` print them
+LINE_NUMBER: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)"
+_NUMBERED_LINE: Final = re.compile(r"[ ]{0,6}(\d{1,7})(?:→|\t|: ?|\| ?)")
+LineSpan = tuple[int, int]  # whole lines of a text: start of the first, end of the last
+MIN_LINE_CHARS = 160  # characters of a line that always stay
+_HOLE_CHARS = 15  # approximate characters of a hole
+_MIN_GAP_CHARS = 24  # characters; a hole in place of fewer would save nothing
+_MIN_LINE_GAP_CHARS = 60  # characters; a hole in place of one such line would save almost nothing
+
 
 class ShapedText(Struct, frozen=True, gc=False):
-    """A text with holes in place of what was cut, and how much that was, in its own unit."""
+    """A text with holes, and the amount that was cut, in its own unit."""
 
     text: str
     removed: int
@@ -22,13 +31,8 @@ class ShapedText(Struct, frozen=True, gc=False):
     unit: str
 
 
-# "   12→", "12\t", "12: ", "12|": as the tools of agents, `cat -n`, `nl -ba` and `rg -n` print them
-LINE_NUMBER: Final = r"[ ]{0,6}\d{1,7}(?:→|\t|: ?|\| ?)"
-_NUMBERED_LINE: Final = re.compile(r"[ ]{0,6}(\d{1,7})(?:→|\t|: ?|\| ?)")
-
-
 def is_numbered(text: str) -> bool:
-    """Whether the lines of a text carry numbers, by its first two lines."""
+    """Check whether the lines of a text are numbered, by its first two lines."""
     first = _NUMBERED_LINE.match(text)
     if first is None:
         return False
@@ -42,57 +46,47 @@ def is_numbered(text: str) -> bool:
 def line_patterns(
     pattern: str, number: str = LINE_NUMBER
 ) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """A pattern of how lines begin: for lines without numbers, and for lines with them.
+    """Patterns for the beginning of lines, without and with line numbers.
 
-    Each match begins at the line break before its line, which is quick to look for.
+    Each match begins at the line break before its line, which is found fast.
     """
     return re.compile(rf"\n{pattern}"), re.compile(rf"\n{number}{pattern}")
 
 
-LineSpan = tuple[
-    int, int
-]  # whole lines of a text: from the start of one to behind the end of another
-
-MIN_LINE_CHARS = 160  # characters of a line that stay in any case
-_HOLE_CHARS = 15  # about as many characters as a hole takes
-_MIN_GAP_CHARS = 24  # characters; a hole instead of so few would save nothing
-_MIN_LINE_GAP_CHARS = 60  # characters; a hole instead of one such line would save next to nothing
-
-
 def line_start(text: str, at: int) -> int:
-    """Where the line begins that this place is in."""
+    """The start of the line at this offset."""
     return text.rfind("\n", 0, at) + 1
 
 
 def line_end(text: str, at: int) -> int:
-    """Where the line after the one of this place begins."""
+    """The start of the line after the one at this offset."""
     end = text.find("\n", at)
     return len(text) if end < 0 else end + 1
 
 
 def line_at(text: str, at: int) -> LineSpan:
-    """The line that this place is in."""
+    """The line at this offset."""
     return line_start(text, at), line_end(text, at)
 
 
 def line_count(text: str, start: int, end: int) -> int:
-    """How many lines a stretch of whole lines has."""
+    """The number of lines in a span of whole lines."""
     return text.count("\n", start, end) + (start < end and text[end - 1] != "\n")
 
 
 def max_line_chars(budget: int) -> int:
-    """How much of one line may stay when a text is cut to so much room."""
+    """The characters of one line that may stay within this budget."""
     return max(MIN_LINE_CHARS, budget // 4)
 
 
 def head_of(text: str, budget: int, start: int = 0) -> LineSpan:
-    """As many whole lines from `start` on as fit, one of them in any case."""
+    """The whole lines from `start` on that fit, at least one."""
     end = text.rfind("\n", start, max(start, start + budget)) + 1
     return start, end if end > start else line_end(text, start)
 
 
 def tail_of(text: str, budget: int) -> LineSpan:
-    """As many whole lines before the end as fit, one of them in any case."""
+    """The whole lines before the end that fit, at least one."""
     least = line_start(text, max(0, len(text) - 1 - text.endswith("\n")))
     start = text.find("\n", max(0, len(text) - budget - 1)) + 1
     return (min(start, least) if start else least), len(text)
@@ -114,9 +108,9 @@ def split_lines(text: str, spans: Iterable[LineSpan]) -> list[LineSpan]:
 
 
 def select_spans(ranks: Iterable[Sequence[LineSpan]], budget: int) -> tuple[list[LineSpan], int]:
-    """The spans that fit into the room, and what is left of it.
+    """The spans that fit the budget, rank by rank, and the remaining budget.
 
-    Rank after rank; of the first one that does not fit, its two ends.
+    Of the first rank that does not fit, both ends are kept.
     """
     most = max_line_chars(budget) + _HOLE_CHARS
     chosen: dict[LineSpan, None] = {}
@@ -132,7 +126,7 @@ def select_spans(ranks: Iterable[Sequence[LineSpan]], budget: int) -> tuple[list
 
 
 def _costs(rank: Sequence[LineSpan], limit: int) -> list[int]:
-    """What each span takes, with a hole before it unless it follows the one before."""
+    """The cost of each span, with a hole before it unless it is adjacent to the previous one."""
     costs: list[int] = []
     last = -1
     for start, end in rank:
@@ -143,7 +137,7 @@ def _costs(rank: Sequence[LineSpan], limit: int) -> list[int]:
 
 
 def _ends(rank: Sequence[LineSpan], costs: Sequence[int], budget: int) -> list[LineSpan]:
-    """From the beginning of a rank two spans, from its end one, and so on while there is room."""
+    """Spans from both ends of a rank, two from the start for each from the end, while they fit."""
     first, last = 0, len(rank)
     turn = 0
     while first < last:
@@ -168,7 +162,7 @@ def merge_spans(spans: Iterable[LineSpan]) -> list[LineSpan]:
 
 
 def gaps_between(text: str, spans: Iterable[LineSpan]) -> list[LineSpan]:
-    """What the spans leave out, where a hole is shorter than that."""
+    """The gaps between spans that are longer than a hole."""
     at = 0
     gaps: list[LineSpan] = []
     for start, end in (*merge_spans(spans), (len(text), len(text))):
@@ -184,16 +178,17 @@ def cut_to_spans(
     text: str,
     spans: Iterable[LineSpan],
     budget: int,
+    *,
     unit: str = "lines",
     others: Sequence[int] = (),
     limit: int | None = None,
     notes: Sequence[tuple[int, str]] = (),
 ) -> ShapedText | None:
-    """The text with only these lines, and holes; None when nothing is left out.
+    """The text with only these lines, and holes; None if nothing is left out.
 
-    Each line is one `unit`, except those that start at `others`: where one of them is left out,
-    what is left out is told in lines. Of a longer line than `most` the beginning stays. `notes`
-    are said at the end of the lines in which they stand.
+    Each line is one `unit`, except those that start at `others`: if one of them is left out, the
+    hole counts lines. A line longer than `limit` keeps its beginning. `notes` are appended to the
+    lines that contain their offsets.
     """
     gaps = gaps_between(text, spans)
     if others and _has_any_in(others, gaps):
@@ -220,7 +215,7 @@ def cut_to_spans(
 
 
 def _has_any_in(places: Sequence[int], gaps: Sequence[LineSpan]) -> bool:
-    """Whether one of these places, which are in order, lies in a gap."""
+    """Check whether one of these sorted offsets lies in a gap."""
     at = 0
     for place in places:
         while at < len(gaps) and gaps[at][1] <= place:
@@ -233,7 +228,7 @@ def _has_any_in(places: Sequence[int], gaps: Sequence[LineSpan]) -> bool:
 def _clip_lines(
     text: str, span: LineSpan, limit: int, notes: Sequence[tuple[int, str]]
 ) -> tuple[str, int]:
-    """Whole lines with their notes and none longer than that; how many characters are gone."""
+    """Whole lines with their notes, clipped to `limit`; the number of removed characters."""
     start, end = span
     if not notes and _max_line_length(text[start:end]) <= limit + _MIN_GAP_CHARS:
         return text[start:end], 0
@@ -254,7 +249,7 @@ def _clip_lines(
 
 
 def _max_line_length(text: str) -> int:
-    """How long the longest line is."""
+    """The length of the longest line."""
     return max(map(len, text.split("\n")))
 
 
@@ -263,7 +258,7 @@ def _note_position(note: tuple[int, str]) -> int:
 
 
 def clip_line(line: str, limit: int) -> tuple[str, str]:
-    """The beginning of a line that is too long, and the hole at its end; or all of it, and none."""
+    """The beginning of a long line and the hole at its end, or the whole line and no hole."""
     if len(line) <= limit + _MIN_GAP_CHARS:
         return line, ""
     end = _phrase_end(line, limit)
@@ -275,7 +270,7 @@ def clip_line(line: str, limit: int) -> tuple[str, str]:
 
 
 def _phrase_end(line: str, limit: int) -> int:
-    """Behind a sentence, or else behind a word, near the place that is asked for."""
+    """The end of a sentence, or else of a word, near this offset."""
     sentence = line.rfind(". ", limit // 2, limit)
     if sentence > 0:
         return sentence + 1
@@ -284,7 +279,7 @@ def _phrase_end(line: str, limit: int) -> int:
 
 
 def grapheme_boundary(text: str, at: int) -> int:
-    """The next place that does not part a character from its accents and joiners."""
+    """The next offset that does not split a character from its accents and joiners."""
     while at < len(text) and (
         unicodedata.combining(text[at])
         or text[at] in "\u200d\ufe0e\ufe0f"

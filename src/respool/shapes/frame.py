@@ -10,8 +10,8 @@ _HEAD = re.compile(
     r"(?:(?:Command|Chunk ID|Wall time|Process |Exit code|Original token count|Total output lines)"
     r"[^\n]{0,2000}\n){1,8}(?:Output:\n)?(?:Total output lines[^\n]{0,40}\n\n?)?"
 )
-# What agents say above and below an output that they kept elsewhere, and show only in part: Claude
-# Code, Copilot, Gemini CLI, opencode; pi.
+# Notes of agents around an output that they saved elsewhere and show in part: Claude Code,
+# Copilot, Gemini CLI, opencode; pi.
 _ABOVE = re.compile(
     r"(?:<persisted-output>\n)?(?:Output too large\b[^\n]{0,300}?|\.{3}output truncated\.{3}\n\n"
     r"Full output )(?:[Ss]aved to|[Ff]ull output see): ([^\n]{1,500})\n"
@@ -24,18 +24,18 @@ _BELOW = re.compile(
 _TRUNCATED = re.compile(r"…\d{1,9} (?:tokens|chars|lines) truncated…")  # Codex, in the middle
 _NOTE = "\n<system-reminder>"
 _NOTE_END = "</system-reminder>"
-# What Gemini CLI and qwen-code say below an output: they begin it in one of these ways.
+# Beginnings of the notes that Gemini CLI and qwen-code put below an output.
 _BEGUN = ("Output: ", "Stdout: ", "Command: ")
 _ENDED = re.compile(
     r"(?:\n(?:Error: \(none\)|Stderr: \(empty\)|Exit Code: [^\n]{1,20}|Signal: [^\n]{1,20}"
     r"|Background PIDs: [^\n]{1,200}|Process Group PGID: [^\n]{1,20})){1,6}\s{0,4}\Z"
 )
-_SEARCHED_CHARS = 1_000  # characters before the end in which that stands
-_MAX_FRAME_LINES = 2_000  # characters of a head or a note that stay as they are
+_SEARCHED_CHARS = 1_000  # characters before the end that may hold such a note
+_MAX_FRAME_LINES = 2_000  # characters of a head or a note that stay unchanged
 
 
 class OutputFrame(Struct, frozen=True, gc=False):
-    """A text in three: what stands before the output, the output, what stands behind it."""
+    """An output with the text before and after it."""
 
     head: str
     body: str
@@ -43,7 +43,7 @@ class OutputFrame(Struct, frozen=True, gc=False):
 
 
 def split_frame(text: str) -> OutputFrame:
-    """Take an output out of its frame.
+    """Separate an output from its frame.
 
     >>> split_frame("Exit code: 0\\nOutput:\\nfine").body
     'fine'
@@ -62,7 +62,7 @@ def split_frame(text: str) -> OutputFrame:
 
 
 def is_truncated(text: str) -> bool:
-    """Whether its agent shows only some of an output, and says so.
+    """Check whether the agent says that it shows only part of an output.
 
     >>> is_truncated("first\\n…6612 tokens truncated…\\nlast"), is_truncated("first\\nlast")
     (True, False)
@@ -71,7 +71,7 @@ def is_truncated(text: str) -> bool:
 
 
 def full_output_path(text: str) -> str:
-    """Where all of an output is that its agent shows only in part; "" if it says nothing of that.
+    """The file with the full output that the agent shows in part; "" if it names none.
 
     >>> full_output_path("Output too large to read at once (9 KB). Saved to: /tmp/out.txt\\nfirst")
     '/tmp/out.txt'

@@ -55,9 +55,12 @@ _WORD_CHARACTER = re.compile(r"\w")
 _DOCSTRING = re.compile(rf"(?:{LINE_NUMBER})?[ \t]*[rR]?(?:\"\"\"|''')[ \t]*\w")
 _COMMENT_LINES, _SIGNATURE_LINES = 12, 6
 
+_HEADING = line_patterns(r"(?:(#{1,6})[ \t]+\S|[ \t]{0,8}<(?:[hH]([1-6])|title)\b)")
+_PROSE = re.compile(rf"(?:{LINE_NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
+
 
 def shape_code(text: str, budget: int) -> ShapedText | None:
-    """Definitions, outermost first, with the first line of what is said of them; else keys."""
+    """Keep definitions, outermost first, with the first line of their documentation; else keys."""
     padded, numbered = f"\n{text}", is_numbered(text)
     defined = _definitions(text, padded, numbered)
     if len(defined) < 2:
@@ -69,7 +72,7 @@ def shape_code(text: str, budget: int) -> ShapedText | None:
 def _outline_ranks(
     text: str, padded: str, numbered: bool, defined: list[tuple[LineSpan, int]]
 ) -> Iterator[list[LineSpan]]:
-    """What belongs to an outline, the most telling first; looked for when there is room for it."""
+    """The lines of an outline, most informative first; computed lazily."""
     outer = [line for line, depth in defined if depth == 0]
     yield outer
     yield _named_definitions(text, padded, _TOP[numbered])
@@ -79,7 +82,7 @@ def _outline_ranks(
 
 
 def shape_keys(text: str, budget: int) -> ShapedText | None:
-    """Settings: sections and keys, outermost first; a text without them keeps its ends."""
+    """Keep sections and keys of settings, outermost first; without them, both ends."""
     found = [
         (one.start(), _indent_width(one[1]))
         for one in _KEY[is_numbered(text)].finditer(f"\n{text}\n")
@@ -97,12 +100,12 @@ def shape_keys(text: str, budget: int) -> ShapedText | None:
 
 
 def has_outline(text: str) -> bool:
-    """Whether a few definitions stand in a text."""
+    """Check whether a text contains a few definitions."""
     return len(_definitions(text, f"\n{text}", is_numbered(text))) >= 2
 
 
 def _definitions(text: str, padded: str, numbered: bool) -> list[tuple[LineSpan, int]]:
-    """The lines that define something, each with its signature's further lines, and their depth."""
+    """The lines of definitions, with the rest of their signatures, and their depth."""
     found: list[tuple[LineSpan, int]] = []
     for one in _DEFINITION[numbered].finditer(padded):
         line = (one.start(), line_end(text, one.start()))
@@ -112,7 +115,7 @@ def _definitions(text: str, padded: str, numbered: bool) -> list[tuple[LineSpan,
 
 
 def _is_definition(text: str, found: re.Match[str], end: int) -> bool:
-    """Whether the word that a line begins with makes it a definition."""
+    """Check whether the first word of a line makes it a definition."""
     word, behind = found[2], found.end() - 1
     if word in _TESTING:
         return text[behind : behind + 1] in ("(", ".")
@@ -122,7 +125,7 @@ def _is_definition(text: str, found: re.Match[str], end: int) -> bool:
 
 
 def _named_definitions(text: str, padded: str, pattern: re.Pattern[str]) -> list[LineSpan]:
-    """The lines that define something without a word that says so."""
+    """The definitions without a keyword."""
     return [
         (one.start(), line_end(text, one.start()))
         for one in pattern.finditer(padded)
@@ -135,9 +138,9 @@ def _indent_width(indent: str) -> int:
 
 
 def _signature(text: str, line: LineSpan) -> LineSpan:
-    """A definition's line, with those that follow while its parentheses are open.
+    """A definition's line, with the next ones while its parentheses are open.
 
-    One that ends in a brace opens a body: in `it("works", () => {` it closes the parentheses.
+    A line that ends in a brace opens a body: `it("works", () => {` ends there.
     """
     start, end = line
     opened = text.count("(", start, end) - text.count(")", start, end)
@@ -172,12 +175,8 @@ def _doc_lines(text: str, line: LineSpan) -> list[LineSpan]:
     return first
 
 
-_HEADING = line_patterns(r"(?:(#{1,6})[ \t]+\S|[ \t]{0,8}<(?:[hH]([1-6])|title)\b)")
-_PROSE = re.compile(rf"(?:{LINE_NUMBER})?[ \t>*-]{{0,6}}[^\W\d_`]")
-
-
 def shape_page(text: str, budget: int) -> ShapedText | None:
-    """Headings, then how each section begins; a page without headings keeps its ends."""
+    """Keep headings, then the beginning of each section; without headings, both ends."""
     found = [*_HEADING[is_numbered(text)].finditer(f"\n{text}")]
     if len(found) < 2:
         return cut_to_spans(

@@ -28,24 +28,46 @@ _HARMLESS = re.compile(
     r"\b(?:0|no) (?:error|fail|problem)|fail(?:ed|ures?)?[:=] ?0\b|errors?[:=] ?0\b|without error",
     re.IGNORECASE,
 )
-_HARMLESS_HINTS = ("0 ", ": 0", "=0", ":0", "= 0", "no ", "No ", "without")  # quick to look for
-_MAX_LINES_PER_WORD = 2_000  # lines with one word that are looked at, from the start of a text
+_HARMLESS_HINTS = ("0 ", ": 0", "=0", ":0", "= 0", "no ", "No ", "without")  # fast to search
+_MAX_LINES_PER_WORD = 2_000  # lines per word that are checked, from the start of a text
+
+_PASSED = re.compile(
+    r"\s*(?:---\s+PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔√]|\(pass\)"
+    r"|test \S+ \.\.\. (?:ok|ignored)|\S+ PASSED|\S+\.py [.sx]+ )"
+)
+_TEST_FAILURE_WORDS = (
+    *FAILURE_WORDS,
+    "assert",
+    "expected",
+    "✗",
+    "✕",
+    "✖",
+    "×",
+    "●",
+    "\ne  ",
+    " got ",
+)
+_SUMMARY_WORDS = (
+    " passed", " pass\n", "test result:", "tests: ", "tests  ", "test suites:", "test files",
+    "ran ", " passing", "ok  \t",
+)  # fmt: skip
+_MAX_SUMMARIES = 6  # summary lines that stay, the last ones
 
 
 def lines_with(text: str, words: Sequence[str]) -> list[LineSpan]:
-    """The lines in which one of these words stands, in small letters or capitals, in order.
+    """The lines that contain one of these words, case-insensitive, in order.
 
-    A word that starts with a line break stands at the start of a line.
+    A word that starts with a line break matches at the start of a line.
     """
     small = f"\n{text.lower()}"
-    if len(small) != len(text) + 1:  # a few letters have no small one of the same length
+    if len(small) != len(text) + 1:  # a few letters change length in lower case
         small = f"\n{text}"
     found: dict[int, int] = {}
     for word in words:
         at = small.find(word)
         seen = 0
         while at >= 0 and seen < _MAX_LINES_PER_WORD:
-            start, end = line_at(text, at + len(word) - 2)  # by its last character
+            start, end = line_at(text, at + len(word) - 2)  # the line of its last character
             found[start] = end
             seen += 1
             at = small.find(word, max(at + 1, end))
@@ -53,13 +75,13 @@ def lines_with(text: str, words: Sequence[str]) -> list[LineSpan]:
 
 
 def failure_lines(text: str, words: Sequence[str], budget: int) -> tuple[list[LineSpan], int]:
-    """The lines that tell of a failure, the first and the last if not all fit; the room left."""
+    """The lines that report a failure, the first and last if not all fit; the remaining budget."""
     found = [line for line in lines_with(text, words) if is_failure_line(text, line, words)]
     return select_spans([found], budget)
 
 
 def is_failure_line(text: str, line: LineSpan, words: Sequence[str]) -> bool:
-    """Whether a line with such a word says more than that nothing failed."""
+    """Check whether a line with such a word says more than that nothing failed."""
     said = text[line[0] : min(line[1], line[0] + 400)]
     if not any(word in said for word in _HARMLESS_HINTS):
         return True
@@ -68,7 +90,7 @@ def is_failure_line(text: str, line: LineSpan, words: Sequence[str]) -> bool:
 
 
 def shape_ends(text: str, budget: int) -> ShapedText | None:
-    """Head and tail on line borders, and the lines between that tell of a failure."""
+    """Keep head, tail, and the lines between them that report a failure."""
     failures, left = failure_lines(text, FAILURE_WORDS, budget // 4)
     left += budget - budget // 4
     return cut_to_spans(
@@ -77,19 +99,19 @@ def shape_ends(text: str, budget: int) -> ShapedText | None:
 
 
 def shape_edit(text: str, budget: int) -> ShapedText | None:
-    """The first line."""
+    """Keep the first line."""
     first = (0, line_end(text, 0))
     told = [] if _has_file_content(text) else failure_lines(text, FAILURE_WORDS, budget // 2)[0]
     return cut_to_spans(text, [first, *told], budget)
 
 
 def _has_file_content(text: str) -> bool:
-    """Whether what follows the first line is the file itself: its words are no failure."""
+    """Check whether the first line is followed by the file, whose words report no failure."""
     return "cat -n" in text[: line_end(text, 0)]
 
 
 def shape_log(text: str, budget: int) -> ShapedText | None:
-    """First and last lines, errors, warnings, then what stands around them."""
+    """Keep first and last lines, errors, warnings, then the lines around them."""
     chosen, left = select_spans(_log_ranks(text, budget), budget)
     more = [head_of(text, budget // 8 + left // 3), tail_of(text, budget // 4 + left // 2)]
     return cut_to_spans(text, [*chosen, *more], budget)
@@ -119,7 +141,7 @@ def surrounding_lines(text: str, line: LineSpan, before: int, after: int) -> lis
 
 
 def _distinct_lines(text: str, lines: list[LineSpan]) -> list[LineSpan]:
-    """The lines without those that say, their time aside, what one before them said."""
+    """The lines without repeats that differ only in their time."""
     seen: set[str] = set()
     found: list[LineSpan] = []
     for start, end in lines:
@@ -130,31 +152,8 @@ def _distinct_lines(text: str, lines: list[LineSpan]) -> list[LineSpan]:
     return found
 
 
-_PASSED = re.compile(
-    r"\s*(?:---\s+PASS|=== (?:RUN|PAUSE|CONT|NAME)|PASS\b|ok\s|[✓✔√]|\(pass\)"
-    r"|test \S+ \.\.\. (?:ok|ignored)|\S+ PASSED|\S+\.py [.sx]+ )"
-)
-_TEST_FAILURE_WORDS = (
-    *FAILURE_WORDS,
-    "assert",
-    "expected",
-    "✗",
-    "✕",
-    "✖",
-    "×",
-    "●",
-    "\ne  ",
-    " got ",
-)
-_SUMMARY_WORDS = (
-    " passed", " pass\n", "test result:", "tests: ", "tests  ", "test suites:", "test files",
-    "ran ", " passing", "ok  \t",
-)  # fmt: skip
-_MAX_SUMMARIES = 6  # lines of summaries that stay, the last ones
-
-
 def shape_test_output(text: str, budget: int) -> ShapedText | None:
-    """The summary, the lines that tell of failures, and a few lines after each of them."""
+    """Keep the summary, the lines that report failures, and a few lines after each."""
     return cut_to_spans(text, select_spans(_test_ranks(text, budget), budget)[0], budget)
 
 
@@ -170,5 +169,5 @@ def _test_ranks(text: str, budget: int) -> Iterator[list[LineSpan]]:
 
 
 def _without_passed(text: str, lines: list[LineSpan]) -> list[LineSpan]:
-    """The lines that say more than that something passed, or runs."""
+    """The lines that say more than that something passed or runs."""
     return [line for line in lines if _PASSED.match(text, line[0], line[1]) is None]

@@ -21,15 +21,34 @@ from .excerpt import (
     tail_of,
 )
 
-# A path, the number of a line, and what stands in it; a path may hold no colon and no blank.
+# A path without colons and blanks, a line number, and the line.
 _HIT: Final = re.compile(r"((?!\d+[:\n])[^\s:]{1,240}):(?=\d{1,7}:)")
-_CONTEXT_LINE: Final = re.compile(r"-\d{1,7}-")  # between a path and a line beside a hit
-_MIN_HITS: Final = 2  # lines of a file, one behind the other
+_CONTEXT_LINE: Final = re.compile(r"-\d{1,7}-")  # between a path and a context line
+_MIN_HITS: Final = 2  # consecutive lines of a file
 _NONE: Final = ""
+
+_CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
+_LINE = re.compile(
+    # below its file's name, or in the only file: a hit or a context line
+    r"[ \t]{0,8}(?:L|Line )?\d+(?:(?P<here>:)|-)"
+    r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
+    rf"|{_CONTEXT.pattern}"
+    r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
+)
+_NAME = re.compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # excludes code
+_COUNT = re.compile(r"Found \d")  # the count above the hits
+_NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # a note beside hits
+_FOLDER = re.compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
+_COLUMNS = re.compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
+_NON_ENTRY = re.compile(
+    r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|No \w+ found|Directory listing for |\(Results are"
+    r"|\d+ director"
+    r"|\.{0,2}[\w/.-]*:\r?(?=\n|$))"
+)
 
 
 def group_by_file(text: str) -> str:
-    """The text with the path of neighbouring hits above them, and no longer before each of them.
+    """The text with the path of neighbouring hits once above them.
 
     >>> group_by_file("lib/loom.py:3:import warp\\nlib/loom.py:9:warp()")
     'lib/loom.py\\n3:import warp\\n9:warp()'
@@ -49,7 +68,7 @@ def _path_of(line: str) -> str:
 
 
 def _assign_context_paths(lines: Sequence[str], paths: list[str]) -> None:
-    """Give lines that a search shows beside its hits the path of the hit before, or behind."""
+    """Assign context lines the path of the hit before or after them."""
     for order in (range(1, len(lines)), range(len(lines) - 2, -1, -1)):
         beside = -1 if order.step > 0 else 1
         for at in order:
@@ -63,7 +82,7 @@ def _is_context_of(line: str, path: str) -> bool:
 
 
 def _with_headings(lines: Sequence[str], paths: Sequence[str]) -> Iterator[str]:
-    """The lines with headings; a blank line parts those of a file from what is before them."""
+    """The lines with headings; a blank line separates a file from what is before it."""
     at, headed = 0, False
     for path, run in groupby(paths):
         count = len(list(run))
@@ -77,43 +96,28 @@ def _with_headings(lines: Sequence[str], paths: Sequence[str]) -> Iterator[str]:
         at, headed = at + count, heads
 
 
-_CONTEXT = re.compile(r"[^:\s]{1,300}?-\d+-")
-_LINE = re.compile(
-    # below its file's name, or in the one file: a hit, or what is near
-    r"[ \t]{0,8}(?:L|Line )?\d+(?:(?P<here>:)|-)"
-    r"|(?P<file>(?:[A-Za-z]:)?[^:\s]{1,300}):\d+:"
-    rf"|{_CONTEXT.pattern}"
-    r"|(?P<unnumbered>(?!File: )(?:[A-Za-z]:)?[^:\s]{1,300}):(?=[^\n])"
-)
-_NAME = re.compile(r"(?=.{0,300}\w)[^\s<>{};\"'=,|*]{1,299}(?<![)!])")  # code is none
-_COUNT = re.compile(r"Found \d")  # what a tool says above its hits
-_NOTE = re.compile(r"[(\[]|Found \d|No \w+ found|Binary file |-{2,}$")  # said beside hits
-
-
 class _SearchLines(Struct):
-    """The lines of a result, by what they are."""
+    """The lines of a result, by role."""
 
-    first: list[LineSpan] = field(
-        default_factory=list[LineSpan]
-    )  # of each file, their names, the count
+    first: list[LineSpan] = field(default_factory=list[LineSpan])  # by file: hits; names; the count
     second: list[LineSpan] = field(default_factory=list[LineSpan])
     rest: list[LineSpan] = field(default_factory=list[LineSpan])
-    others: list[int] = field(default_factory=list[int])  # no hits: context, names, blank
+    others: list[int] = field(default_factory=list[int])  # not hits: context, names, blank lines
 
 
 def shape_hits(text: str, budget: int) -> ShapedText | None:
-    """The first hit of each file, then further ones as far as they fit; context last."""
+    """Keep the first hit of each file, then further ones that fit; context last."""
     found = _sort_lines(text)
     if len(found.first) < 2:
         return _shape_one_file(text, found, budget)
     chosen, _ = select_spans([found.first, found.second, found.rest], budget)
-    return cut_to_spans(text, chosen, budget, "hits", found.others)
+    return cut_to_spans(text, chosen, budget, unit="hits", others=found.others)
 
 
 def count_hits(text: str) -> tuple[int, int] | None:
-    """How many hits a search shows, and in how many files it says they are.
+    """The number of hits that a search shows, and of the files they are in.
 
-    None where lines stand among them of which nobody knows whether they are hits.
+    None if some lines may or may not be hits.
 
     >>> count_hits("a.py-1-import os\\na.py:2:weave()\\n--\\nb.py:7:weave()")
     (2, 2)
@@ -134,14 +138,14 @@ def count_hits(text: str) -> tuple[int, int] | None:
 
 
 def _line_role(line: str) -> tuple[Literal["hit", "file", "beside"], str] | None:
-    """What a line of a search's result is, and the file that it names; None: nobody knows."""
+    """The role of a line in a search result, and the file it names; None if unknown."""
     found = _LINE.match(line)
     if found is None:
         if _is_file_name(line):
             return "file", line
         return ("beside", "") if _NOTE.match(line) else None
     if found.lastgroup is None:
-        return "beside", ""  # a line near a hit
+        return "beside", ""  # a context line
     path = "" if found.lastgroup == "here" else found[found.lastgroup]
     is_hit = found.lastgroup != "unnumbered" or _is_file_name(path)
     return ("hit", path) if is_hit else None
@@ -149,7 +153,7 @@ def _line_role(line: str) -> tuple[Literal["hit", "file", "beside"], str] | None
 
 def _shape_one_file(text: str, found: _SearchLines, budget: int) -> ShapedText | None:
     ends = [head_of(text, budget * 3 // 5), tail_of(text, budget * 2 // 5)]
-    return cut_to_spans(text, ends, budget, "hits", found.others)
+    return cut_to_spans(text, ends, budget, unit="hits", others=found.others)
 
 
 def _sort_lines(text: str) -> _SearchLines:
@@ -176,7 +180,7 @@ def _sort_lines(text: str) -> _SearchLines:
 
 
 def _path(line: str) -> str | None:
-    """The file that a hit is in, "" for the one named above it; None when it is no hit."""
+    """The file of a hit, "" for the one named above it; None if it is not a hit."""
     if ":" not in line:
         return None
     found = _LINE.match(line)
@@ -196,17 +200,8 @@ def _is_context(name: str) -> bool:
     return name == "--" or _CONTEXT.match(name) is not None
 
 
-_FOLDER = re.compile(r"\nd[rwxsStT-]{9}|/\n|\n040000 tree|:\n")
-_COLUMNS = re.compile(r"\S{1,255}(?: {2,40}\S{1,255}){1,60}")
-_NON_ENTRY = re.compile(
-    r"\n(?:[ \t\r]*(?=\n|$)|total \d|Found \d|No \w+ found|Directory listing for |\(Results are"
-    r"|\d+ director"
-    r"|\.{0,2}[\w/.-]*:\r?(?=\n|$))"
-)
-
-
 def shape_listing(text: str, budget: int) -> ShapedText | None:
-    """The first and the last entries, folders, then as many of the others as fit."""
+    """Keep the first and last entries, folders, then others that fit."""
     padded = f"\n{text}"
     others = [found.start() for found in _NON_ENTRY.finditer(padded) if found.start() < len(text)]
     ranks = [
@@ -216,14 +211,14 @@ def shape_listing(text: str, budget: int) -> ShapedText | None:
     ]
     chosen, left = select_spans(ranks, budget)
     return cut_to_spans(
-        text, [*chosen, head_of(text, budget // 4 + left)], budget, "entries", others
+        text, [*chosen, head_of(text, budget // 4 + left)], budget, unit="entries", others=others
     )
 
 
 def count_entries(text: str) -> int | None:
-    """How many entries a listing has: not its counts, nor the names of folders above them.
+    """The number of entries in a listing, without counts and folder headings.
 
-    None where several may stand in one line.
+    None if a line may hold several.
 
     >>> count_entries("total 8\\na.py\\nb.py\\n"), count_entries("a.py  b.py  lib")
     (2, None)

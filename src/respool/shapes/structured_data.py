@@ -10,34 +10,36 @@ from msgspec import Raw, Struct, field
 from ..markers import gap_line
 from .excerpt import ShapedText, clip_line, cut_to_spans, head_of, line_end, split_lines, tail_of
 
-_MAX_DEPTH = 8  # levels that are opened
-_MAX_INLINE_CHARS = 100  # characters of a value that is shown on one line
-_MIN_STRING_CHARS = 60  # characters of a string that stay in any case
+_MAX_DEPTH = 8  # levels opened
+_MAX_INLINE_CHARS = 100  # characters of a value on one line
+_MIN_STRING_CHARS = 60  # characters of a string that always stay
 _DECODER = msgspec.json.Decoder(Raw)
 _TORN = re.compile(r"(?:\\u[dD][89abAB][0-9a-fA-F]{2})?(?:\\u[0-9a-fA-F]{0,3})?\Z")
-_MAX_TORN_CHARS = 16  # characters; of two escapes that make one sign, all but one
+_MAX_TORN_CHARS = 16  # characters; all but one of a surrogate pair of escapes
+
+_ROW_COUNT = re.compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
 
 
 class _JsonOutline(Struct):
-    """What has been said so far, and what was left out."""
+    """The lines written so far, and the counts of what was left out."""
 
     budget: int
     string: int  # characters of a string that stay
     lines: list[str] = field(default_factory=list[str])
-    items: int = 0  # of arrays, left out
-    keys: int = 0  # of objects, left out
-    all_items: int = 0  # of all arrays that were opened
-    all_keys: int = 0  # of all objects that were opened
-    chars: int = 0  # of strings, left out
+    items: int = 0  # left out of arrays
+    keys: int = 0  # left out of objects
+    all_items: int = 0  # in all opened arrays
+    all_keys: int = 0  # in all opened objects
+    chars: int = 0  # left out of strings
 
     def add(self, line: str) -> None:
-        """One more line."""
+        """Add a line."""
         self.lines.append(line)
         self.budget -= len(line) + 1
 
 
 def shape_json(text: str, budget: int) -> ShapedText | None:
-    """The value, opened level by level while there is room; holes for the rest."""
+    """Open the value level by level within the budget, with holes for the rest."""
     try:
         raw = bytes(_DECODER.decode(text.encode()))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -58,14 +60,16 @@ def _open_value(raw: bytes, budget: int) -> _JsonOutline:
     """The value with as much of its strings as fits."""
     for string in (budget // 2, budget // 8, _MIN_STRING_CHARS):
         shape = _JsonOutline(budget, max(string, _MIN_STRING_CHARS))
-        _open(shape, "", raw, "", 0, budget)
+        _open(shape, "", raw, comma="", depth=0, share=budget)
         if shape.budget >= 0:
             return shape
     return shape
 
 
-def _open(shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, share: int) -> None:
-    """Say one value after its name: on one line if it is small, opened if it is not."""
+def _open(
+    shape: _JsonOutline, name: str, raw: bytes, *, comma: str, depth: int, share: int
+) -> None:
+    """Write one named value: on one line if small, opened otherwise."""
     pad = " " * depth
     first = raw[:1]
     if first not in b"{[":
@@ -73,15 +77,15 @@ def _open(shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, sh
     elif (line := _inline_value(raw)) is not None:
         shape.add(f"{pad}{name}{line}{comma}")
     elif depth >= _MAX_DEPTH:
-        _close_unopened(shape, name, raw, comma, pad)
+        _close_unopened(shape, name, raw, comma=comma, pad=pad)
     elif first == b"{":
-        _open_object(shape, name, raw, comma, depth, share)
+        _open_object(shape, name, raw, comma=comma, depth=depth, share=share)
     else:
-        _open_array(shape, name, raw, comma, depth, share)
+        _open_array(shape, name, raw, comma=comma, depth=depth, share=share)
 
 
 def _inline_value(raw: bytes) -> str | None:
-    """An array or an object that fits on one line; else None."""
+    """An array or object that fits on one line; otherwise None."""
     if len(raw) > 2 * _MAX_INLINE_CHARS:
         return None
     line = msgspec.json.format(raw, indent=0).decode()
@@ -89,7 +93,7 @@ def _inline_value(raw: bytes) -> str | None:
 
 
 def _clip_scalar(shape: _JsonOutline, written: str) -> str:
-    """A string or another scalar as it is written, cut before its end if it is long."""
+    """A scalar as written, clipped if it is a long string."""
     short, gone = clip_line(written, shape.string)
     if not gone:
         return written
@@ -100,7 +104,7 @@ def _clip_scalar(shape: _JsonOutline, written: str) -> str:
 
 
 def _strip_torn_escape(short: str) -> str:
-    """The beginning of a string, ending neither in an escape nor between two for one sign."""
+    """The beginning of a string without a partial escape or surrogate pair at its end."""
     short = short.rstrip("\\")
     torn = _TORN.search(short, max(0, len(short) - _MAX_TORN_CHARS))
     return short[: torn.start()].rstrip("\\") if torn else short
@@ -112,7 +116,7 @@ def _members(raw: bytes) -> int:
     return len(msgspec.json.decode(raw, type=list[Raw]))
 
 
-def _close_unopened(shape: _JsonOutline, name: str, raw: bytes, comma: str, pad: str) -> None:
+def _close_unopened(shape: _JsonOutline, name: str, raw: bytes, *, comma: str, pad: str) -> None:
     count, brackets = _members(raw), ("{}" if raw[:1] == b"{" else "[]")
     unit = "keys" if raw[:1] == b"{" else "items"
     if unit == "keys":
@@ -127,9 +131,9 @@ def _close_unopened(shape: _JsonOutline, name: str, raw: bytes, comma: str, pad:
 
 
 def _open_object(
-    shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, share: int
+    shape: _JsonOutline, name: str, raw: bytes, *, comma: str, depth: int, share: int
 ) -> None:
-    """All keys while there is room, each value with its part of it."""
+    """Write all keys that fit, each value with its share of the budget."""
     pad = " " * depth
     members = list(msgspec.json.decode(raw, type=dict[str, Raw]).items())
     shape.all_keys += len(members)
@@ -144,14 +148,14 @@ def _open_object(
         label = f"{_clip_scalar(shape, msgspec.json.encode(key).decode())}: "
         after = "," if at + 1 < len(members) else ""
         part = max(left // (len(members) - at), min(left, 120))
-        _open(shape, label, bytes(value), after, depth + 1, part)
+        _open(shape, label, bytes(value), comma=after, depth=depth + 1, share=part)
     shape.add(f"{pad}}}{comma}")
 
 
 def _open_array(
-    shape: _JsonOutline, name: str, raw: bytes, comma: str, depth: int, share: int
+    shape: _JsonOutline, name: str, raw: bytes, *, comma: str, depth: int, share: int
 ) -> None:
-    """The first items while there is room, at least one, and how many there are more."""
+    """Write the first items that fit, at least one, and the count of the rest."""
     pad = " " * depth
     members = msgspec.json.decode(raw, type=list[Raw])
     shape.all_items += len(members)
@@ -164,31 +168,28 @@ def _open_array(
             shape.add(gap_line(len(members) - at, "items"))
             break
         after = "," if at + 1 < len(members) else ""
-        _open(shape, "", bytes(value), after, depth + 1, max(left // 2, 60))
+        _open(shape, "", bytes(value), comma=after, depth=depth + 1, share=max(left // 2, 60))
     shape.add(f"{pad}]{comma}")
 
 
-_ROW_COUNT = re.compile(r"\(\d[\d,]* rows?\)|\d+ rows? in set|\[\d+ rows x ")
-
-
 def shape_table(text: str, budget: int) -> ShapedText | None:
-    """The head with its rule, then first and last rows as far as they fit."""
+    """Keep the head with its rule, then first and last rows that fit."""
     head = _head_end(text)
     others = sorted(
         {*(start for start, _ in split_lines(text, [(0, head)])), *_non_row_lines(text, head)}
     )
     left = max(0, budget - head)
     first, last = head_of(text, head + left * 2 // 3), tail_of(text, left // 3)
-    return cut_to_spans(text, [(0, head), first, last], budget, "rows", others)
+    return cut_to_spans(text, [(0, head), first, last], budget, unit="rows", others=others)
 
 
 def is_rule(line: str) -> bool:
-    """Whether a line is drawn between the head of a table and its rows."""
+    """Check whether a line is the rule between a table's head and its rows."""
     return "--" in line and ("|" in line or "+" in line) and not line.strip(" \t\r\n|+:=-")
 
 
 def _head_end(text: str) -> int:
-    """Where the first row begins: behind the names and the rules around them."""
+    """The start of the first row, after the names and the rules around them."""
     at = line_end(text, 0)
     if is_rule(text[:at]):  # one above the names too
         at = line_end(text, at)

@@ -1,4 +1,4 @@
-"""Summary of a batch of old calls, and the original it stands for."""
+"""Summary of a batch of old calls, and the original it replaces."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CountTokens = Callable[[str], int]
 
 
 class Detail(Struct, frozen=True, gc=False):
-    """How much is told: things in a list, characters of words, errors and lines of each."""
+    """The level of detail: items in a list, characters of text, errors and lines of each."""
 
     items: int
     chars: int
     errors: int
     lines: int
-    reasons: int  # reasons for the changes of the same files
+    reasons: int  # reasons for changes of the same files
 
 
 DETAILS: Final = (
@@ -43,7 +43,7 @@ DETAILS: Final = (
 
 
 def describe_batch(calls: Sequence[CallSummary], max_tokens: int, count: CountTokens) -> str:
-    """The batch in the most detail that fits into so many tokens."""
+    """Describe a batch in the most detail that fits `max_tokens`."""
     text = ""
     for text in _descriptions(calls, DETAILS):
         if count(text) <= max_tokens:
@@ -56,13 +56,13 @@ def describe_batch(calls: Sequence[CallSummary], max_tokens: int, count: CountTo
 def describe_with_summary(
     summary: str, calls: Sequence[CallSummary], max_tokens: int, count: CountTokens
 ) -> str:
-    """The batch in a model's words, as many as fit; what changed and what is broken stays told."""
+    """A model's summary of the batch, clipped to fit beside its changes and open errors."""
     below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
     head = f"Earlier in this session, {len(calls):,} tool calls of the assistant"
     joined, least = _join_sessions(calls), DETAILS[-1]
     sure = [*_changed_files(joined, below, least), *_open_errors(joined, below, least)]
-    summary, room = replace_surrogates(summary), len(summary)  # half a character cannot be written
+    summary, room = replace_surrogates(summary), len(summary)  # lone surrogates cannot be encoded
     while True:
         said = _without_markers(clip_text(summary.strip(), room))
         text = "\n".join([f"{head}, as a model sums them up{where}:", said, *sure])
@@ -72,18 +72,18 @@ def describe_with_summary(
 
 
 def _without_markers(words: str) -> str:
-    """The same words with no line that could be taken for one of respool's own markers."""
+    """The same text without lines that could be taken for respool's markers."""
     lines = (f"({line[1:]}" if line[:1] == "[" else line for line in words.split("\n"))
     return "\n".join(lines)
 
 
 def min_batch_tokens(calls: Sequence[CallSummary], count: CountTokens) -> int:
-    """The tokens of the barest telling that names every changed file and every open error."""
+    """The tokens of the shortest description with every changed file and open error."""
     return max(count(text) for text in _descriptions(calls, DETAILS[-1:]))
 
 
 def _descriptions(calls: Sequence[CallSummary], details: Sequence[Detail]) -> Iterator[str]:
-    """The batch in each of these details."""
+    """The descriptions of the batch, one per level of detail."""
     below = _common_folder(calls)
     where = f"; … stands for {below}" if below else ""
     head = f"Earlier in this session, {len(calls):,} tool calls of the assistant, in short{where}:"
@@ -93,7 +93,7 @@ def _descriptions(calls: Sequence[CallSummary], details: Sequence[Detail]) -> It
 
 
 def _join_sessions(calls: Sequence[CallSummary]) -> list[CallSummary]:
-    """The deeds with what went on running told once: as it was started, and as it ended."""
+    """The calls with each running session as one: its start with its final outcome."""
     started: dict[str, int] = {}
     found: list[CallSummary] = []
     for deed in calls:
@@ -120,15 +120,15 @@ def _sections(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[
 
 
 class _Changes(Struct):
-    """How often a file was changed, and what was said before."""
+    """The changes of one file, and the reasons given for them."""
 
     edits: int = 0
-    failed: int = 0  # of them, by commands that failed, perhaps before
+    failed: int = 0  # by commands that failed, perhaps before the write
     reasons: dict[str, None] = {}
 
 
 def _changed_files(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
-    """Which files were changed, and in the assistant's own words why."""
+    """The changed files, with the assistant's reasons."""
     changes: dict[str, _Changes] = {}
     for deed in calls:
         failed = deed.outcome.failed
@@ -151,7 +151,7 @@ def _changed_files(calls: Sequence[CallSummary], below: str, detail: Detail) -> 
 
 
 def _edit_count(change: _Changes) -> str:
-    """How often, or that it may not have been."""
+    """The number of edits, or that there may have been none."""
     if change.failed == change.edits:
         return " (by a command that failed)"
     return f" ({change.edits} edits)" if change.edits > 1 else ""
@@ -160,7 +160,7 @@ def _edit_count(change: _Changes) -> str:
 def _change_lines(
     groups: Sequence[tuple[tuple[str, ...], list[str]]], detail: Detail
 ) -> Iterator[str]:
-    """Files that were changed for the same reasons, and the last of these; each is said once."""
+    """Files changed for the same reasons, with the last of these; each reason once."""
     told: set[str] = set()
     for whys, files in groups:
         latest = whys[-detail.reasons :]
@@ -172,7 +172,7 @@ def _change_lines(
 
 
 def _open_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
-    """The errors that nothing has mended since: the latest nearly as they stood, all by a line."""
+    """The unresolved errors: the latest almost verbatim, all of them by a line."""
     failed: dict[tuple[str, str], list[CallSummary]] = {}
     for deed in calls:
         if deed.outcome.failed and not deed.resolved:
@@ -195,7 +195,7 @@ def _error_details(call: CallSummary, main: str, detail: Detail) -> list[str]:
 
 
 def _resolved_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
-    """The errors whose operation succeeded since, a line each."""
+    """The errors whose operation succeeded since, one line each."""
     failed = [deed for deed in calls if deed.outcome.failed and deed.resolved]
     if not failed:
         return []
@@ -208,7 +208,7 @@ def _resolved_errors(calls: Sequence[CallSummary], below: str, detail: Detail) -
 
 
 class _Runs(Struct):
-    """How often the same was run, and how it went."""
+    """The runs of one command, and their outcomes."""
 
     times: int = 0
     failed: int = 0
@@ -216,7 +216,7 @@ class _Runs(Struct):
 
 
 def _commands_run(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
-    """What was run, how often, and how it ended the last time."""
+    """The commands that ran, how often, and their last outcome."""
     runs: dict[str, _Runs] = {}
     for deed in calls:
         if deed.kind == "run":
@@ -232,7 +232,7 @@ def _commands_run(calls: Sequence[CallSummary], below: str, detail: Detail) -> l
 
 
 def _describe_command(last: CallSummary, run: _Runs, below: str, detail: Detail) -> str:
-    """One command, and of how it went what is known."""
+    """One command with its known outcome."""
     what, went = _label(last, below, detail), _run_result(last, detail)
     if run.times > 1:
         failed = f", {run.failed} failed" if run.failed else ""
@@ -241,7 +241,7 @@ def _describe_command(last: CallSummary, run: _Runs, below: str, detail: Detail)
 
 
 def _run_result(call: CallSummary, detail: Detail) -> str:
-    """How a run went, as far as it says so."""
+    """The outcome of a run, if its output says so."""
     if call.outcome.failed:
         return "failed"
     if call.content == "page":
@@ -252,7 +252,7 @@ def _run_result(call: CallSummary, detail: Detail) -> str:
 
 
 def _files_read(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
-    """What was read, the ranges of one file together."""
+    """The files that were read, with the joined ranges of each."""
     files: dict[str, list[str]] = {}
     others: dict[str, None] = {}
     for deed in calls:
@@ -279,7 +279,7 @@ def _range_text(span: Span, call: CallSummary) -> str:
 
 
 def _join_ranges(found: Iterable[str]) -> str:
-    """Ranges of lines, joined where they meet; nothing when all was read."""
+    """Ranges of lines, joined where they meet; empty if all was read."""
     pairs: list[tuple[int, int]] = []
     given = set(found)
     if "" in given:
@@ -297,7 +297,7 @@ def _join_ranges(found: Iterable[str]) -> str:
 
 
 def _other_calls(calls: Sequence[CallSummary], below: str, detail: Detail) -> list[str]:
-    """Searches are only counted; of other calls the tools are named, or the commands."""
+    """The number of searches; of other calls the tools or the commands."""
     searches = sum(deed.kind == "search" for deed in calls)
     tools: dict[str, int] = {}
     for deed in calls:
@@ -323,7 +323,7 @@ def _label(call: CallSummary, below: str, detail: Detail) -> str:
 
 
 def _relative_path(path: str, folder: str) -> str:
-    """A path as it is told: from the folder that all share."""
+    """A path relative to the common folder."""
     return path.replace(folder + "/", "…/") if folder else path
 
 
@@ -340,11 +340,11 @@ def _common_folder(calls: Sequence[CallSummary]) -> str:
 
 
 class AttachedOriginal(Protocol):
-    """An image or a file that has an original of its own."""
+    """An image or file with an original of its own."""
 
     @property
     def unit(self) -> str:
-        """What it is."""
+        """Its kind."""
         ...
 
     @property
@@ -356,9 +356,10 @@ class AttachedOriginal(Protocol):
 def render_exchanges(
     history: ReadOnlyTranscript, ordinals: Sequence[int], held: Mapping[int, AttachedOriginal]
 ) -> Iterator[str]:
-    """The text of these exchanges, piece by piece, and where images in them are kept.
+    """Render the text of these exchanges, piece by piece, with references to their images.
 
-    The last one stays, for the summary stands in it; so do its images and its unit's reasoning.
+    The last exchange stays, because the summary replaces its result; so do its images and its
+    unit's reasoning.
     """
     exchanges, units = history.exchanges, history.units
     last, unit = exchanges[ordinals[-1]], -1
@@ -376,12 +377,12 @@ def render_exchanges(
 
 
 def is_inseparable(unit: Unit) -> bool:
-    """Whether the other exchanges of a unit must stay when one of them does."""
+    """Check whether the exchanges of a unit can only be removed together."""
     return unit.locked or bool(unit.reasoning)
 
 
 def _result_parts(history: ReadOnlyTranscript, exchange: Exchange, *, media: bool) -> list[int]:
-    """The result of an exchange, and what it holds beside its text."""
+    """The result of an exchange and its attachments."""
     if exchange.result is None:
         return []
     return result_with_media(history, exchange.result) if media else [exchange.result]

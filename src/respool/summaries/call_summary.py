@@ -24,31 +24,29 @@ from .outcome import (
     parse_outcome,
 )
 
-_QUERY_ARGUMENTS: Final = (
-    "pattern",
-    "query",
-    "regex",
-    "search",
-    "q",
-    "glob",
-)  # arguments that say for what
-_COMMAND_ARGUMENTS: Final = (
-    "command",
-    "cmd",
-    "commands",
-)  # those that hold one; beside them it is described
+_QUERY_ARGUMENTS: Final = ("pattern", "query", "regex", "search", "q", "glob")
+_COMMAND_ARGUMENTS: Final = ("command", "cmd", "commands")  # a description is beside them
 _SHELL = re.compile(r"^(?:/\S*/)?(?:ba|z|da)?sh -l?c ")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9`\"'(])|\n\s*\n")
 
-
 LabelSource = Literal["name", "command", "pattern"]
+
+_MAX_LABEL_CHARS: Final = 80  # characters of a command or pattern
+_MAX_FINAL_LINE_CHARS: Final = 160  # characters of a run's final line
+_MAX_REPORT_CHARS: Final = 400  # characters of a report's beginning
+_MAX_ERROR_CHARS: Final = 1_000  # characters of an error that stay
+_MAX_ERROR_LINES: Final = 14
+# Characters of one error line, so that it does not use the whole budget
+_MAX_ERROR_LINE_CHARS: Final = 320
+_TRUNCATED = re.compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
+_NOTE_CHARS: Final = 300  # characters at the end of a result that may hold such a note
 
 
 class CallSummary(Struct, frozen=True):
-    """What is told of one call."""
+    """The facts of one call for a summary."""
 
     kind: ToolKind
-    label: str  # a file, a command, a pattern: how a reader knows the call again
+    label: str  # a file, a command, a pattern: identifies the call for a reader
     tool: str
     outcome: CallOutcome
     reads: tuple[Span, ...] = ()
@@ -56,42 +54,42 @@ class CallSummary(Struct, frozen=True):
     replaces: bool = False
     content: Content | None = None
     rerun: bool = False
-    resolved: bool = False  # it failed, and the same succeeded since
-    reason: str = ""  # the assistant's own words before it
-    session: str = ""  # what still ran and was asked about again
-    label_source: LabelSource = "name"  # what `what` is
-    in_shell: bool = False  # a command may have done a part of it before it failed
+    resolved: bool = False  # it failed, and the same operation succeeded since
+    reason: str = ""  # the assistant's words before it
+    session: str = ""  # a running session that was polled later
+    label_source: LabelSource = "name"  # the kind of `label`
+    in_shell: bool = False  # a command may have taken partial effect before it failed
 
 
 def summarize_call(
     call: Part, use: Use, result: Part, *, why: str = "", resolved: bool = False
 ) -> CallSummary:
-    """The facts of one call and its result."""
+    """Extract the facts of one call and its result."""
     ending = parse_outcome(result.text, result.error, use.outcome_kind)
     session = use.target if use.target and use.target.isdigit() else ""
     what, known_by = _call_label(call, use)
     if session and ending.command:
         what = _unquote(ending.command)
     return CallSummary(
-        use.kind,
-        what,
-        call.name,
-        ending,
-        use.reads,
-        use.writes,
-        use.replaces,
-        use.content,
-        use.rerun,
-        resolved,
-        why,
-        session,
-        known_by,
-        use.in_shell,
+        kind=use.kind,
+        label=what,
+        tool=call.name,
+        outcome=ending,
+        reads=use.reads,
+        writes=use.writes,
+        replaces=use.replaces,
+        content=use.content,
+        rerun=use.rerun,
+        resolved=resolved,
+        reason=why,
+        session=session,
+        label_source=known_by,
+        in_shell=use.in_shell,
     )
 
 
 def _call_label(call: Part, use: Use) -> tuple[str, LabelSource]:
-    """What a reader knows a call by."""
+    """The label that identifies a call for a reader."""
     if use.kind == "write" and use.writes:
         return use.writes[0].path, "name"
     if use.kind == "read" and use.reads and use.target == use.reads[0].path:
@@ -101,7 +99,7 @@ def _call_label(call: Part, use: Use) -> tuple[str, LabelSource]:
 
 
 def _query_or_command(call: Part, use: Use) -> tuple[str, LabelSource]:
-    """The command or the pattern among a call's arguments; else what it goes by."""
+    """The command or pattern in a call's arguments; otherwise its target."""
     texts = argument_strings(call.text)
     if use.kind == "search":
         for name in _QUERY_ARGUMENTS:
@@ -121,26 +119,26 @@ def _query_or_command(call: Part, use: Use) -> tuple[str, LabelSource]:
 
 
 def _unquote(command: str) -> str:
-    """What a shell is given, without the quotes around it; the last one may be cut off."""
+    """The command of a shell without its quotes; the last one may be cut off."""
     quote = command[:1]
     return command[1:].removesuffix(quote) if quote in ("'", '"') else command
 
 
 def line_range_text(span: Span, shown: int) -> str:
-    """Which lines of a thing were read, as far as they were there."""
+    """The lines that were read, limited to those that exist."""
     if span.lines is None or span.part:
         return ""
     first, last = span.lines
     there = first + max(shown, 1) - 1
     if first == 1 and there < last:
-        return ""  # the file ended before what was asked for did
+        return ""  # the file ended before the requested range
     return f"{first}-{min(last, there) if last < END_OF_FILE else there}"
 
 
 def first_sentences(text: str, budget: int) -> str:
-    """The first sentences of what was said, as many as fit; at least a part of the first.
+    """The first sentences that fit; at least a part of the first.
 
-    Where the first only opens ("Right."), what follows is told in part.
+    If the first is only an opening ("Right."), a part of the next follows.
     """
     said = ""
     for sentence in _SENTENCE.split(text.strip()):
@@ -154,34 +152,24 @@ def first_sentences(text: str, budget: int) -> str:
     return clip_text(" ".join(said.split()), budget)
 
 
-_MAX_LABEL_CHARS: Final = 80  # characters of a command or a pattern
-_MAX_FINAL_LINE_CHARS: Final = 160  # characters of the line that sums a run up
-_MAX_REPORT_CHARS: Final = 400  # characters of a report's beginning
-_MAX_ERROR_CHARS: Final = 1_000  # characters of an error that stay
-_MAX_ERROR_LINES: Final = 14
-_MAX_ERROR_LINE_CHARS: Final = (
-    320  # characters of one of them: none may take the room of all others
-)
-_TRUNCATED = re.compile(r"^\(Results (?:are )?truncated", re.MULTILINE)  # Claude Code, opencode
-_NOTE_CHARS: Final = 300  # characters at the end of a result in which its tool says so
-
-
 class Stub(Struct, frozen=True, gc=False):
-    """What stays of a result: a text, and how many lines of the source are among it."""
+    """The replacement of a result: a text, and the number of source lines in it."""
 
     text: str
     kept_lines: int = 0
 
 
 def build_stub(call: CallSummary, *, errors_verbatim: bool, framed: int = 0) -> Stub:
-    """What stays of an old result; `framed`: so many lines stand around what the call printed."""
+    """Build the stub of an old result.
+    `framed` is the number of frame lines around the output.
+    """
     if call.outcome.failed:
         return _failure_stub(call, errors_verbatim and not call.resolved, framed)
     return Stub(f"{_describe(call)}{_full_output_note(call)}")
 
 
 def _full_output_note(call: CallSummary) -> str:
-    """Where all of an output is that was shown in part."""
+    """The file with the full output, if only part was shown."""
     return call.outcome.full_output and f"; all of it is in {call.outcome.full_output}"
 
 
@@ -211,7 +199,7 @@ def _describe_run(call: CallSummary) -> str:
 
 
 def _describe_write(call: CallSummary) -> str:
-    """What was written; of a command that may write anything, what ran."""
+    """Describe a write; for a command that may write anything, the command."""
     if call.label_source == "command":
         return _describe_run(call)
     ended = _ending_text(call)
@@ -221,7 +209,7 @@ def _describe_write(call: CallSummary) -> str:
 
 
 def _describe_read(call: CallSummary) -> str:
-    """What was read: a file, or what a command shows."""
+    """Describe a read: a file, or the command that printed it."""
     if call.reads and call.label == call.reads[0].path:
         return f"read {_short_path(call.label)}{_line_count_text(call)}"
     said = count_line(call.outcome.body, _MAX_FINAL_LINE_CHARS)
@@ -230,7 +218,7 @@ def _describe_read(call: CallSummary) -> str:
 
 
 def _failure_stub(call: CallSummary, verbatim: bool, framed: int) -> Stub:
-    """A failed call: its telling lines as they stand, or one of them when it was mended since."""
+    """The stub of a failed call: its informative lines, or one of them if resolved since."""
     changed = "ran" if call.label_source == "command" else "changed"
     verbs = {"read": "read", "write": changed, "search": _describe_search(call)}
     verb = verbs.get(call.kind, "ran")
@@ -249,7 +237,7 @@ def _failure_stub(call: CallSummary, verbatim: bool, framed: int) -> Stub:
 
 
 def _with_lines_between(numbers: list[int]) -> list[int]:
-    """The same with single lines between them: no shorter to leave out than to say."""
+    """The numbers with single missing lines filled in: a hole would be no shorter."""
     found: list[int] = []
     for number in numbers:
         if found and number - found[-1] == 2:
@@ -259,7 +247,7 @@ def _with_lines_between(numbers: list[int]) -> list[int]:
 
 
 def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> list[str]:
-    """Lines in their order, and in each gap how many are missing, the frame's with the first."""
+    """Lines in order, with the number missing in each gap; the first includes the frame."""
     told: list[str] = []
     expected = -framed
     for number in numbers:
@@ -271,7 +259,7 @@ def _with_holes(lines: list[str], numbers: list[int], all: int, framed: int) -> 
 
 
 def _ending_text(call: CallSummary) -> str:
-    """How a call ended, as far as it is known."""
+    """The known outcome of a call."""
     ending = call.outcome
     if ending.running:
         return f"still running, session {ending.running}"
@@ -281,7 +269,7 @@ def _ending_text(call: CallSummary) -> str:
 
 
 def _output_line(call: CallSummary) -> str:
-    """What a run says last, or a report first."""
+    """The last line of a run, or the first of a report."""
     if call.content == "page":
         said = opening_text(call.outcome.body, _MAX_REPORT_CHARS)
     else:
@@ -299,7 +287,7 @@ def _line_count_text(call: CallSummary) -> str:
 
 
 def _shown_lines_text(ending: CallOutcome) -> str:
-    """How many lines were shown, and of how many."""
+    """The number of lines shown, and of all lines."""
     if ending.printed is None:
         return f"{ending.lines:,} lines{' shown' if ending.is_truncated else ''}"
     return f"{ending.lines:,}{f' of {ending.printed:,}' if ending.is_truncated else ''} lines"
@@ -314,7 +302,7 @@ def _file_names(call: CallSummary) -> str:
 
 
 def _describe_search(call: CallSummary) -> str:
-    """How a search is told: by its command, by what it lists, or by what it looks for."""
+    """A search by its command, by what it lists, or by its pattern."""
     if call.label_source == "command":
         return "ran"
     listed = call.label_source == "name" and call.content == "listing"
@@ -322,7 +310,7 @@ def _describe_search(call: CallSummary) -> str:
 
 
 def _search_count(call: CallSummary) -> str:
-    """How much a search found; in lines where these may be hits or not."""
+    """The number of matches of a search; in lines if these may not all be hits."""
     body = call.outcome.body
     more = " and more" if _TRUNCATED.search(body, max(0, len(body) - _NOTE_CHARS)) else ""
     if call.content == "listing" and not call.outcome.is_truncated:
@@ -337,7 +325,7 @@ def _search_count(call: CallSummary) -> str:
 
 
 def _short_path(path: str) -> str:
-    """A path by its last steps, if it has more: the call above has it whole."""
+    """The last components of a long path; the call above has it whole."""
     if "/" not in path or " " in path or "://" in path:
         return clip_text(path, _MAX_LABEL_CHARS)
     steps = path.strip("/").split("/")

@@ -18,10 +18,10 @@ from ..history.failures import (
 from ..shapes.frame import full_output_path, split_frame
 from ..tools.use import ToolKind
 
-_HEAD_CHARS: Final = 2_000  # characters in which a frame around the output begins, if there is one
-_TAIL_CHARS: Final = 1_000  # characters in which a run says how it ended
-_LAST_LINES: Final = 6  # of them
-_MAX_LINE_CHARS: Final = 1_000  # characters of a line that are looked at
+_HEAD_CHARS: Final = 2_000  # characters that hold the beginning of a frame
+_TAIL_CHARS: Final = 1_000  # characters that hold the end of a run's output
+_LAST_LINES: Final = 6  # lines in them
+_MAX_LINE_CHARS: Final = 1_000  # characters of a line that are checked
 _MAX_LINES: Final = 4_000  # lines that are searched for a failure
 
 _FRAME = re.compile(r"^(?:Wall time|Process exited|Exit code|Exit status)\b.*$", re.MULTILINE)
@@ -31,13 +31,13 @@ _STATUS = re.compile(
     r"|\bexit status (\d{1,3})\b",
     re.IGNORECASE | re.MULTILINE,
 )
-# How agents say below an output how the run ended: Copilot, OpenHands, pi.
+# Outcome below an output: Copilot, OpenHands, pi.
 _CLOSED = re.compile(
     r"(?:(?:\n|\A)(?:[<\[][^\n<>\[\]]{1,120}\bexit code -?\d{1,10}\.?[>\]]"
     r"|\[(?:Current working directory|Python interpreter): [^\n]{1,500}\]"
     r"|Command exited with code -?\d{1,10})){1,4}\s{0,4}\Z"
 )
-# And around it: Gemini CLI and qwen-code, mini-swe-agent.
+# Outcome around it: Gemini CLI and qwen-code, mini-swe-agent.
 _OPENED = re.compile(
     r"(?:Command: (?:[^\n]*+\n)+?Directory: [^\n]*+\n)?(?:Output|Stdout): "
     r"|<returncode>-?\d{1,10}</returncode>\s{0,4}<output>\n?"
@@ -50,7 +50,7 @@ _NOTED = re.compile(
 _ENDED = re.compile(
     r"exit(?:ed with)?(?: exit)? code:? (-?\d{1,10})|<returncode>(-?\d{1,10})<", re.IGNORECASE
 )
-# Above a file that is shown, and below it: OpenHands, opencode, pi, Copilot.
+# Notes above and below a file: OpenHands, opencode, pi, Copilot.
 _SHOWN = re.compile(
     r"Here's the result of running `cat -n` on [^\n]{1,500}:\n|<file>\n"
     r"|<path>[^\n]{1,1000}</path>\n<type>\w{1,20}</type>\n<(?:content|entries)>\n"
@@ -61,35 +61,35 @@ _BELOW = re.compile(
     r"|\[(?:\d{1,9} more lines in file|Showing lines \d|Output truncated)[^\n]{0,300}\]"
     r"|\.\.\. \(\d{1,9} more lines not shown[^\n]{0,100}\))\s{0,4}\Z"
 )
-_TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above what it shows in part
+_TOTAL = re.compile(r"Total output lines: (\d{1,9})\n\n?")  # Codex, above a partial output
 _TRUNCATION_NOTES: Final = ("<persisted-output>", "Output too large", "...output truncated")
 _COMMAND = re.compile(r"Command: (?:\S*/)?(?:(?:ba|z)?sh -l?c )?(.{1,400})")
 _RUNNING = re.compile(r"^Process running with session ID (\S{1,40})", re.MULTILINE)
 _ERROR_PATTERN = re.compile(
     r"error|exception|traceback|fail|fatal|panic|denied|not found|no such|cannot|could not|abort"
     r"|undefined|unexpected|expected|rejected|refused|doesn't want|the user said|assert"
-    r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E] |^\s*> {2}",  # one space behind it: npm says what it runs
+    r"|\bshould\b|\bgot\b|^\s*[×✕✗✘E] |^\s*> {2}",  # npm's command echo has one space there
     re.IGNORECASE,
 )
-# One of these is in each line that tells, as long as it is ASCII: quick to look for.
+# Each informative ASCII line contains one of these: fast to search.
 _ERROR_WORDS = (
     "error", "fail", "except", "traceback", "fatal", "panic", "denied", "not", "no such", "abort",
     "undefined", "expected", "rejected", "refused", "t want", "the user said", "assert", "should",
     "got",
 )  # fmt: skip
 _PROGRESS = re.compile(r"\S{1,300} [.sx]+ *(?:\[ *\d{1,3}%\])?")
-_RULES = "=-─━═_*~ "  # what lines are drawn with
+_RULES = "=-─━═_*~ "  # characters of drawn rules
 _UNSAYING = re.compile(r"[^\w\n]*|</?[\w-]{1,40}>|`{3}\w{0,20}|> .*")  # lines that end no report
-_FILE_POSITION = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a line of a file, as tools name it
+_FILE_POSITION = re.compile(r"[\w./-]{1,200}\.\w{1,8}:\d+\b")  # a file position, as tools print it
 _SUMS_UP = re.compile(
     r"\b\d+ (?:passed|failed|pass|fail|passing|failing|tests?|examples?|skipped|errors?|warnings?|"
     r"issues?|problems?|failures?)\b|^(?:ok|PASS|FAIL|DONE)\b|^Tests?:|^test result:|^BUILD\b"
     r"|\bFinished\b|files? changed",
     re.MULTILINE,
 )
-# Of several such lines, the one that says most of how a run ended.
+# The line that best sums a run up, of several.
 _TESTED = (re.compile(r"\b\d+ fail"), re.compile(r"\b\d+ pass"), _SUMS_UP)
-# One of these is in each line that sums up.
+# Each summary line contains one of these.
 _SUMMING = (
     "pass", "fail", "test", "example", "skipped", "error", "warning", "issue", "problem", "ok",
     "PASS", "FAIL", "DONE", "Test", "BUILD", "Finished", "changed",
@@ -97,30 +97,30 @@ _SUMMING = (
 
 
 class CallOutcome(Struct, frozen=True, gc=False):
-    """How a call ended, and what it printed without the frame around it."""
+    """The outcome of a call, and its output without the frame."""
 
     body: str
     failed: bool = False
     status: int | None = None
     running: str = ""  # the session in which it still runs
-    command: str = ""  # what ran, where the frame says so
-    succeeded: bool = False  # it is known to have ended well; else nothing may tell how it ended
-    printed: int | None = None  # how many lines it printed, where the body is only some of them
-    full_output: str = ""  # the file that has all of it, where the body is only some of it
+    command: str = ""  # the command, if the frame names it
+    succeeded: bool = False  # known success; otherwise the outcome is unknown
+    printed: int | None = None  # number of printed lines, if the body is only a part
+    full_output: str = ""  # the file with the full output, if the body is only a part
 
     @property
     def lines(self) -> int:
-        """How many lines are shown of it."""
+        """The number of lines shown."""
         return count_lines(self.body)
 
     @property
     def is_truncated(self) -> bool:
-        """Whether its agent showed only some of its lines."""
+        """Check whether the agent shows only some of the lines."""
         return bool(self.full_output) or (self.printed is not None and self.printed > self.lines)
 
 
 class _ParsedResult(Struct, frozen=True, gc=False):
-    """A result taken out of its frame."""
+    """A result separated from its frame."""
 
     body: str
     status: int | None
@@ -142,12 +142,12 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 
 
 def count_lines(text: str) -> int:
-    """The lines of a text; a last line break begins no other."""
+    """The number of lines in a text; a final line break does not start another."""
     return text.count("\n") + (not text.endswith("\n")) if text else 0
 
 
 def parse_outcome(text: str, flagged: bool, kind: ToolKind) -> CallOutcome:
-    """How a call of this kind ended that printed this; `flagged`: its sender marked it failed."""
+    """Parse the outcome of a call; `flagged` means that its sender marked it as failed."""
     kept = full_output_path(text)
     text = _strip_notes(text) if kind == "read" else strip_color(text)
     if kept and text.startswith(_TRUNCATION_NOTES):
@@ -159,19 +159,19 @@ def parse_outcome(text: str, flagged: bool, kind: ToolKind) -> CallOutcome:
     known = opened.status == 0 or (kind == "write" and is_write_confirmed(opened.body))
     well = known and not failed
     return CallOutcome(
-        opened.body,
-        failed,
-        opened.status,
-        opened.running,
-        opened.command,
-        well,
-        opened.printed,
-        kept,
+        body=opened.body,
+        failed=failed,
+        status=opened.status,
+        running=opened.running,
+        command=opened.command,
+        succeeded=well,
+        printed=opened.printed,
+        full_output=kept,
     )
 
 
 def _strip_notes(text: str) -> str:
-    """A file without what its tool says above it, and its agent below; not how a command ended."""
+    """A file without the notes above and below it; outcomes of commands stay."""
     if _OPENED.match(text):
         return text
     shown = _SHOWN.match(text)
@@ -181,7 +181,7 @@ def _strip_notes(text: str) -> str:
 
 
 def _parse_json_result(text: str) -> _ParsedResult | None:
-    """Output in a JSON object beside its exit code."""
+    """Parse an output in a JSON object beside its exit code."""
     if '"metadata"' not in text[-_TAIL_CHARS:]:
         return None
     try:
@@ -192,7 +192,7 @@ def _parse_json_result(text: str) -> _ParsedResult | None:
 
 
 def _parse_enclosed_result(text: str) -> _ParsedResult | None:
-    """Output above lines that say how it ended, or between such lines."""
+    """Parse an output above or between lines that report its outcome."""
     opened = _OPENED.match(text)
     closed = (_NOTED if opened else _CLOSED).search(text, max(0, len(text) - _TAIL_CHARS))
     if closed is None:
@@ -205,7 +205,7 @@ def _parse_enclosed_result(text: str) -> _ParsedResult | None:
 
 
 def _parse_framed_result(text: str) -> _ParsedResult:
-    """Output below lines that say how the run went."""
+    """Parse an output below lines that report its outcome."""
     head = text[:_HEAD_CHARS]
     frame = _FRAME.search(head) if "Output:" in head else None
     begins = _FRAMED.search(head, frame.end()) if frame else None
@@ -218,11 +218,11 @@ def _parse_framed_result(text: str) -> _ParsedResult:
     command = _COMMAND.match(text)
     total = _TOTAL.match(text, begins.end())
     return _ParsedResult(
-        text[total.end() if total else begins.end() :],
-        _status(said),
-        running[1] if running else "",
-        command[1] if command else "",
-        int(total[1]) if total else None,
+        body=text[total.end() if total else begins.end() :],
+        status=_status(said),
+        running=running[1] if running else "",
+        command=command[1] if command else "",
+        printed=int(total[1]) if total else None,
     )
 
 
@@ -231,7 +231,7 @@ def _status(found: re.Match[str] | None) -> int | None:
 
 
 def _is_failed(opened: _ParsedResult, kind: ToolKind) -> bool:
-    """Whether a call failed by its own account; what a file says is no account of a call."""
+    """Check whether a call reports its own failure; a file's content does not count."""
     if kind == "search":
         return opened.status is not None and opened.status > 1
     if opened.status:
@@ -253,7 +253,7 @@ def error_line_numbers(
 ) -> list[int]:
     """The numbers of the first lines that say what went wrong, or else of the last lines.
 
-    As many as there is room for; of a line at most `longest` characters will be said.
+    As many as fit the budget; each line takes at most `longest` characters.
     """
     lines = body.split("\n")[:_MAX_LINES]
     found: list[int] = []
@@ -273,7 +273,7 @@ def error_line_numbers(
 
 
 def _is_error_line(line: str) -> bool:
-    """Whether a line says that something went wrong."""
+    """Check whether a line says that something went wrong."""
     if line.isascii() and line.lstrip()[:1] not in ("E", "e", ">"):
         small = line.lower()
         if not any(word in small for word in _ERROR_WORDS):
@@ -282,27 +282,27 @@ def _is_error_line(line: str) -> bool:
 
 
 def _is_error_heading(line: str) -> bool:
-    """Whether a line only says that an error follows: OpenHands puts it on the next one."""
+    """Check whether a line only announces an error, which OpenHands prints on the next line."""
     return line.rstrip().upper() in ("ERROR:", "ERRORS:", "FAILED:", "FATAL:")
 
 
 def _is_progress(line: str) -> bool:
-    """Whether a line only says how far a run is: dots after a name, whatever that is."""
+    """Check whether a line only shows progress: dots after a name."""
     return line[-2:].strip(" ") in (".", "..", "%]", "x", "s") and bool(_PROGRESS.fullmatch(line))
 
 
 def _has_file_position(line: str) -> bool:
-    """Whether a line names a line of a file."""
+    """Check whether a line names a position in a file."""
     return ":" in line and _FILE_POSITION.search(line) is not None
 
 
 def _is_total_line(line: str) -> bool:
-    """Whether a line counts what a run did, or says how it ended."""
+    """Check whether a line counts what a run did, or says how it ended."""
     return any(word in line for word in _SUMMING) and _SUMS_UP.search(line) is not None
 
 
 def first_error(body: str, budget: int) -> str:
-    """The first line that says what went wrong; a mere count of errors only if nothing else."""
+    """The first line that says what went wrong; a count of errors only as a last resort."""
     line = " ".join(error_line(body).split())
     if not _is_total_line(line):
         return clip_text(line, budget)
@@ -313,13 +313,13 @@ def first_error(body: str, budget: int) -> str:
 
 
 def count_line(body: str, budget: int) -> str:
-    """The line with counts among the last ones; nothing where there is none."""
+    """The line with counts among the last ones; empty if there is none."""
     said = final_line(body, budget)
     return said if _is_total_line(said) else ""
 
 
 def error_lines(body: str, budget: int, limit: int) -> list[str]:
-    """Those lines, nearly as they stand: what is too long is cut at its end."""
+    """The error lines, clipped if too long."""
     lines = body.split("\n")
     return [
         clip_text(lines[number].rstrip(), budget)
@@ -328,7 +328,7 @@ def error_lines(body: str, budget: int, limit: int) -> list[str]:
 
 
 def final_line(body: str, budget: int) -> str:
-    """The line that sums a run up: of its last lines the one with counts, else the last to tell."""
+    """The line that sums a run up: one with counts, else the last informative one."""
     start = body.rfind("\n", 0, max(0, len(body) - _TAIL_CHARS)) + 1
     lines = [line[:_MAX_LINE_CHARS].strip(_RULES) for line in body[start:].split("\n")]
     tail = [line for line in lines if not _UNSAYING.fullmatch(line)]
@@ -340,7 +340,7 @@ def final_line(body: str, budget: int) -> str:
 
 
 def opening_text(body: str, budget: int) -> str:
-    """The first words of a report: its heading, if it has one, and the first line below that."""
+    """The first words of a report: its heading, if any, and the first line below it."""
     said: list[str] = []
     for line in body[:_HEAD_CHARS].split("\n"):
         text = " ".join(line.split())
@@ -353,7 +353,7 @@ def opening_text(body: str, budget: int) -> str:
 
 
 def clip_text(text: str, budget: int) -> str:
-    """A text that fits, cut between words where that is possible."""
+    """A text clipped to the budget, between words if possible."""
     if len(text) <= budget:
         return text
     cut = text[: max(budget - 1, 0)]
@@ -362,7 +362,7 @@ def clip_text(text: str, budget: int) -> str:
 
 
 def argument_strings(arguments: str) -> dict[str, str]:
-    """The texts among the arguments of a call, by name; a list of words is one text."""
+    """The string arguments of a call, by name; a list of words is one string."""
     if not arguments.startswith("{"):
         return {}
     try:

@@ -1,10 +1,7 @@
-"""Catalog of the tools of known agents: one table an agent, one row a tool.
+"""Catalog of the tools of known agents: one table per agent, one row per tool.
 
-What the editor changes without a name is the open file, which no argument tells: it counts as
-writing anything.
-
-Names clash between agents, so a row holds only for calls that have the arguments it needs; the
-first row that fits counts. Nothing is guessed from which agent it might be.
+Names clash between agents, so a row applies only to calls that have the arguments it needs; the
+first matching row counts. The agent is not guessed.
 """
 
 from __future__ import annotations
@@ -20,14 +17,14 @@ ArgumentValue = str | None  # None: the argument is missing
 
 
 class CatalogRow(Struct, frozen=True):
-    """A declaration for the calls that have these arguments, and in some of them these values."""
+    """A declaration for calls that have these arguments, some of them with these values."""
 
     tool: Tool
     needs: tuple[str, ...] = ()
     where: tuple[tuple[str, tuple[ArgumentValue, ...]], ...] = ()
 
     def matches(self, arguments: Arguments) -> bool:
-        """Whether a call is one of this row's."""
+        """Check whether this row applies to a call."""
         return all(name in arguments for name in self.needs) and all(
             arguments.get(name) in values for name, values in self.where
         )
@@ -40,7 +37,7 @@ ArgumentValues = dict[str, tuple[ArgumentValue, ...]]
 def rows(
     names: str, needs: str = "", where: ArgumentValues | None = None, **declared: Any
 ) -> CatalogRows:
-    """The same row under several names; `needs` lists arguments, the rest is what `Tool` takes."""
+    """One row under several names; `needs` lists arguments, the rest are keys of `Tool`."""
     needed, values = tuple(needs.split()), tuple((where or {}).items())
     return tuple(CatalogRow(Tool(name, **declared), needed, values) for name in names.split())
 
@@ -86,17 +83,17 @@ def searches(
 def lists(
     names: str, needs: str, places: str, where: ArgumentValues | None = None, **more: Any
 ) -> CatalogRows:
-    """Tools that say what is there."""
+    """Tools that list files or other things."""
     return searches(names, needs, places, where, content="listing", **more)
 
 
 def subagents(names: str, needs: str, target: Any = None) -> CatalogRows:
-    """Tools that set another agent to work: it may write anything."""
+    """Tools that start another agent, which may write anything."""
     return rows(names, needs, kind="run", barrier=True, target=target, content="page")
 
 
 def fileless(names: str, needs: str = "", **more: Any) -> CatalogRows:
-    """Tools that reach no file: plans, questions, thoughts."""
+    """Tools without files: plans, questions, thoughts."""
     return rows(names, needs, kind="other", **more)
 
 
@@ -137,16 +134,15 @@ CLAUDE_CODE: CatalogRows = (
 )
 
 
-_NO_INPUT: ArgumentValues = {
-    "chars": (None, "", "\u0003")
-}  # nothing is typed, or the process is stopped
+_NO_INPUT: ArgumentValues = {"chars": (None, "", "\u0003")}  # no input, or an interrupt
 
 
 def _session_target(arguments: Arguments) -> str | None:
-    """A running process goes by a number."""
+    """The id of a running process, as text."""
     return str(arguments.get("session_id"))
 
 
+# Nearly everything goes through one shell tool and patches.
 CODEX: CatalogRows = (
     *shells("exec_command", "cmd", "workdir"),
     *shells("shell container.exec shell_command", "command", "workdir"),
@@ -209,7 +205,7 @@ _TRACKER_TOOLS = (
 
 
 def _process_target(arguments: Arguments) -> str | None:
-    """A running process goes by a number."""
+    """The id of a running process, as text."""
     return str(arguments.get("pid"))
 
 
@@ -264,6 +260,7 @@ COPILOT_CLI: CatalogRows = (
 )
 
 
+# Copilot in VS Code; other extensions and gateways see the same tools.
 COPILOT_CHAT: CatalogRows = (
     *reads("read_file", "filePath", "startLine", lines="startLine..endLine"),
     *reads("read_file", "path", "startLine", lines="startLine..endLine"),
@@ -317,6 +314,7 @@ CLINE: CatalogRows = (
 )
 
 
+# Only the differences from Gemini CLI.
 QWEN_CODE: CatalogRows = (
     *shells("run_shell_command", "command", "directory"),
     *reads("read_file", "file_path", "pages", lines="pages", content="page"),
@@ -336,6 +334,8 @@ QWEN_CODE: CatalogRows = (
 )
 
 
+# A shell, and an editor with one open file. Edits without a path change the open file, which no
+# argument names, so they count as a barrier.
 SWE_AGENT: CatalogRows = (
     *shells("bash", "cmd"),
     *reads("open", "path", content="code"),
@@ -359,6 +359,7 @@ _VIEW_COMMAND: ArgumentValues = {"command": ("view",)}
 _CREATE_COMMAND: ArgumentValues = {"command": ("create",)}
 _EDIT_COMMANDS: ArgumentValues = {"command": ("str_replace", "insert", "undo_edit")}
 
+# The editor is shared with Anthropic's API and SWE-agent.
 OPENHANDS: CatalogRows = (
     *reads(
         _EDITORS, "path", "", _VIEW_COMMAND, operation="command", lines="view_range", numbers=True
@@ -384,6 +385,7 @@ OPENHANDS: CatalogRows = (
 )
 
 
+# Tools that providers define, under the names in their wire formats.
 PROVIDER_TOOLS: CatalogRows = (
     *fileless("bash", "restart"),
     *shells("bash_code_execution", "command"),
@@ -411,10 +413,11 @@ _RESERVATION_CHANGES = (
 
 
 def _flight_target(arguments: Arguments) -> str | None:
-    """A flight goes by where it leaves, where it lands, and when."""
+    """A flight's origin, destination and date."""
     return " ".join(str(arguments.get(name)) for name in ("origin", "destination", "date"))
 
 
+# The airline domain: records that are read and changed, no files.
 TAU_BENCH: CatalogRows = (
     *rows(
         "get_reservation_details",
@@ -437,7 +440,7 @@ TAU_BENCH: CatalogRows = (
 
 
 def find_tool(name: str, arguments: Arguments) -> Tool | None:
-    """What the catalog knows of a call with this name and these arguments."""
+    """The row's tool for a call with this name and these arguments."""
     for row in _rows_by_name().get(name, ()):
         if row.matches(arguments):
             return row.tool
@@ -451,7 +454,6 @@ def tool_names() -> frozenset[str]:
 
 def tables_by_agent() -> dict[str, CatalogRows]:
     """The tables, by the agents' names."""
-
     return {
         "Claude Code": CLAUDE_CODE,
         "Codex": CODEX,
@@ -471,7 +473,7 @@ def tables_by_agent() -> dict[str, CatalogRows]:
 
 @cache
 def _rows_by_name() -> dict[str, CatalogRows]:
-    """All rows by name, built with the first call that is looked up."""
+    """All rows by name, built at the first lookup."""
     found: dict[str, list[CatalogRow]] = {}
     for table in tables_by_agent().values():
         for row in table:

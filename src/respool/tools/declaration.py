@@ -20,7 +20,7 @@ from ..errors import (
 )
 from .use import CONTENTS, TOOL_KINDS, Content, ToolKind
 
-UNLIMITED: Final = None  # the cap of a tool whose results stay verbatim
+UNLIMITED: Final = None  # cap of a tool whose results stay verbatim
 
 TOOL_KEYS: Final = (
     "cap_chars", "rerun", "kind", "operation", "target", "key", "reads", "writes", "lines", "page",
@@ -105,13 +105,12 @@ _CHECKS: Final[dict[str, Callable[[object], object]]] = {
 
 @dataclass(frozen=True, repr=False)
 class Tool:
-    """What is declared of one tool; whatever is left out is taken from what else is known of it.
+    """Declaration of one tool; keys left out use the catalog or the defaults.
 
-    `cap_chars` is the number of characters its results may have once they have been seen. It wins
-    over the policy's cap, larger or smaller; `UNLIMITED` leaves them verbatim; unset means the
-    policy's.
-    `rerun=True` says that running it again is safe, so that a marker may advise it. The others say
-    what a call does, by the names of its arguments.
+    `cap_chars` limits the characters of its results once they have been seen. It overrides the
+    policy's cap, larger or smaller; `UNLIMITED` leaves results verbatim; unset uses the policy's.
+    `rerun=True` says that running it again is safe, so a marker may suggest it. The other keys
+    describe the effect of a call, by the names of its arguments.
 
     >>> Tool("Read", cap_chars=60_000, rerun=True)
     Tool(name='Read', cap_chars=60000, rerun=True)
@@ -123,28 +122,26 @@ class Tool:
     _: KW_ONLY
     cap_chars: int | UnsetType | None = UNSET
     rerun: bool = False
-    kind: ToolKind | None = None  # what it does
+    kind: ToolKind | None = None  # its strongest effect
     operation: str | None = None  # the argument that names the operation
-    target: str | ArgumentFunction | None = (
-        None  # the argument that names the target, or a function
-    )
-    key: str | ArgumentFunction | None = (
-        None  # what makes two calls the same: "arguments", "target", a function
-    )
+    # The argument that names the target, or a function
+    target: str | ArgumentFunction | None = None
+    # The identity of repeated calls: "arguments", "target", a function
+    key: str | ArgumentFunction | None = None
     reads: str | Sequence[str] = ()  # the arguments that name what is read
     writes: str | Sequence[str] = ()  # the arguments that name what is written
-    lines: str | None = None  # the arguments that say which lines are read
-    page: int | None = None  # how many lines a read gives when none are asked for
-    replaces: bool = False  # whether a write replaces the whole file
-    barrier: bool | None = None  # whether it may write anything, anywhere
-    content: Content | None = None  # what its result is
-    numbers: bool = False  # whether it puts the number of each line before it, asked or not
+    lines: str | None = None  # the arguments that select the lines to read
+    page: int | None = None  # lines of a read that selects none
+    replaces: bool = False  # a write replaces the whole file
+    barrier: bool | None = None  # it may write anything, anywhere
+    content: Content | None = None  # content kind of its result
+    numbers: bool = False  # it always numbers the lines it shows
     command: str | None = None  # the argument that holds a shell command
     patch: str | None = None  # the argument that holds a patch
-    workdir: str | None = None  # the argument that names the folder it works in
+    workdir: str | None = None  # the argument that names its working folder
 
     def __new__(cls, *_args: Any, **given: Any) -> Self:
-        """Refuse a key that cannot be declared, with a hint."""
+        """Reject unknown keys, with a suggestion."""
         reject_unknown_keys("Tool: ", given.items(), ("name", *TOOL_KEYS))
         return object.__new__(cls)
 
@@ -166,23 +163,23 @@ class Tool:
         return f"Tool({given})"
 
     def declared(self) -> dict[str, object]:
-        """What differs from the defaults, by key, the name first."""
+        """The keys that differ from the defaults, the name first."""
         values = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
         return {key: value for key, (value, default) in values.items() if value != default}
 
     def plain(self) -> list[list[object]]:
-        """The declaration as JSON can hold it: a function goes by the name it is found under."""
+        """The declaration as JSON values; a function becomes its qualified name."""
         return [[key, _plain(value)] for key, value in self.declared().items()]
 
     @property
     def has_effects(self) -> bool:
-        """Whether it says what a call does; its other keys are beside that."""
+        """Check whether the declaration says what a call reads, writes or runs."""
         told = self.kind or self.reads or self.writes or self.command or self.patch
         return bool(told) or self.barrier is not None
 
     @property
     def has_identity(self) -> bool:
-        """Whether it says what calls are the same."""
+        """Check whether the declaration says which calls are the same."""
         return not (self.operation is None and self.target is None and self.key is None)
 
 

@@ -19,9 +19,15 @@ _EXPAND_TOOL: Final = re.compile(
     r"(?:mcp(?:__?|[.:/-]))?(?:plugin_[A-Za-z0-9-]+_)?respool(?:__?|[.:/-])(?:respool[_-])?expand"
 )
 
+DEFAULT_OPERATION: Final = "default"  # of a tool without operations
+RAW_ARGUMENT: Final = "input"  # holds arguments that are not a JSON object
+MAX_KEY_CHARS: Final = 400  # characters; longer ones are hashed
+_DECODER = msgspec.json.Decoder()
+_DECODE_ERRORS = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
+
 
 def is_expand_tool(name: str) -> bool:
-    """Whether this is the name of the tool that gives originals back.
+    """Check whether this is the name of the tool that returns originals.
 
     >>> [is_expand_tool(f"mcp__{server}__expand") for server in ("respool", "other")]
     [True, False]
@@ -30,20 +36,12 @@ def is_expand_tool(name: str) -> bool:
 
 
 def find_expand_tool(names: Iterable[str]) -> str | None:
-    """The first of these tools that gives originals back; None if none does."""
+    """The first of these names that is the expand tool; None if none is."""
     return next((name for name in names if is_expand_tool(name)), None)
 
 
-DEFAULT_OPERATION: Final = "default"  # the operation of a tool that has one
-RAW_ARGUMENT: Final = "input"  # what arguments that are no JSON object count as
-MAX_KEY_CHARS: Final = 400  # characters; longer ones are hashed
-
-_DECODER = msgspec.json.Decoder()
-_DECODE_ERRORS = (ValueError, RecursionError, OverflowError, TypeError, UnicodeError)
-
-
 def parse_arguments(text: str) -> dict[str, Any]:
-    """A call's arguments; what is no JSON object is one argument, `input`.
+    """A call's arguments; anything but a JSON object becomes one argument, `input`.
 
     >>> parse_arguments('{"path": "a"}'), parse_arguments("*** Begin Patch")
     ({'path': 'a'}, {'input': '*** Begin Patch'})
@@ -58,7 +56,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _decode_leniently(text: str) -> Any:
-    """What the standard library still reads: NaN, lone surrogates."""
+    """A value only the standard library parses: NaN, lone surrogates."""
     try:
         return json.loads(text)
     except _DECODE_ERRORS:
@@ -66,7 +64,7 @@ def _decode_leniently(text: str) -> Any:
 
 
 def canonical_text(arguments: Arguments) -> str:
-    """The same text for the same arguments, whatever their order and white space."""
+    """The same text for equal arguments, whatever their order and white space."""
     try:
         text = msgspec.json.encode(arguments, order="sorted").decode()
     except _DECODE_ERRORS:
@@ -85,7 +83,7 @@ def _encode_leniently(arguments: Arguments) -> str:
 
 
 def operation_of(tool: Tool | None, arguments: Arguments) -> str:
-    """What the declared argument says, if it is a string; else `default`."""
+    """The value of the operation argument if it is a string, else `default`."""
     if tool is None or tool.operation is None:
         return DEFAULT_OPERATION
     value = arguments.get(tool.operation)
@@ -93,7 +91,7 @@ def operation_of(tool: Tool | None, arguments: Arguments) -> str:
 
 
 def target_of(tool: Tool | None, arguments: Arguments) -> tuple[str | None, str | None]:
-    """The declared target, trimmed (an empty one is none), and what went wrong with a function."""
+    """The declared target, trimmed (None if empty), and the error of a declared function."""
     if tool is None or tool.target is None:
         return None, None
     if isinstance(tool.target, str):
@@ -102,7 +100,7 @@ def target_of(tool: Tool | None, arguments: Arguments) -> tuple[str | None, str 
 
 
 def trim(value: object) -> str | None:
-    """Text without white space around it; nothing left is nothing; URLs in one spelling."""
+    """Trimmed text, None if empty; URLs are normalized."""
     text = value.strip() if isinstance(value, str) else ""
     return (normalize(text) if "://" in text else text) or None
 
@@ -110,10 +108,9 @@ def trim(value: object) -> str | None:
 def key_of(
     tool: Tool | None, name: str, arguments: Arguments, target: str | None
 ) -> tuple[str, str | None]:
-    """What repeats are told by, and what went wrong with a function.
+    """The key that repeated calls share, and the error of a declared function.
 
-    A declared function that returns nothing, or fails, leaves it to the target, then to the
-    arguments.
+    If a declared function fails or returns nothing, the target decides, then the arguments.
     """
     if tool is None or tool.key in (None, "arguments"):
         return canonical_text(_identifying_arguments(tool, arguments)), None
@@ -126,10 +123,10 @@ def key_of(
 
 
 def _identifying_arguments(tool: Tool | None, arguments: Arguments) -> Arguments:
-    """The arguments that make a call another one: of a shell, not what is said beside its command.
+    """The arguments that identify a call; for a shell, its command and folder.
 
-    A command with another description, or more time, is the same command; and a file in another
-    spelling is the same file.
+    A command with another description or timeout is the same command. A file in another spelling is
+    the same file.
     """
     if tool is None or tool.key is not None:
         return arguments
@@ -143,7 +140,7 @@ def _identifying_arguments(tool: Tool | None, arguments: Arguments) -> Arguments
 
 
 def _normalize_arguments(tool: Tool, arguments: Arguments) -> Arguments:
-    """The arguments with what they name in one spelling."""
+    """The arguments with paths and URLs normalized."""
     names = [name for name in (*tool.reads, *tool.writes) if isinstance(arguments.get(name), str)]
     said = {name: normalize(arguments[name].strip()) for name in names if arguments[name].strip()}
     return {**arguments, **said} if said else arguments
@@ -152,7 +149,7 @@ def _normalize_arguments(tool: Tool, arguments: Arguments) -> Arguments:
 def _call_function(
     function: ArgumentFunction, arguments: Arguments, what: str
 ) -> tuple[str | None, str | None]:
-    """What a declared function says; its failing is contained, and told."""
+    """The value of a declared function, or the error it raised."""
     try:
         value = function(arguments)
     except Exception as error:  # noqa: BLE001 - law 9: a user's function must not stop a request

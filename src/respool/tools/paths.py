@@ -1,4 +1,4 @@
-"""File paths, URLs and the files a patch names, normalised."""
+"""Normalized file paths and URLs, and the files that a patch names."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ _BY_SUFFIX: Final[dict[str, Content]] = {
     **dict.fromkeys((".md", ".markdown", ".mdx", ".rst", ".html", ".htm"), "page"),
 }
 
+MAX_PATCHED_FILES: Final = 500  # longer patches are not listed
+_ENVELOPE = re.compile(
+    r"^\*\*\* (Add File|Update File|Delete File|Move to): ?([^\r\n]{1,1000})", re.MULTILINE
+)
+_UNIFIED = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
+_BEGINS = "*** Begin Patch"
+
 
 def normalize(path: str, base: str | None = None) -> str:
-    """One spelling for each file: no `./`, `//` or `..`, joined to `base` where it is relative.
+    """One spelling of a path: no `./`, `//` or `..`, joined to `base` if relative.
 
     >>> normalize("./a//b/../c"), normalize("c/", "/repo"), normalize("HTTPS://Docs.Rs:443/x#top")
     ('a/c', '/repo/c', 'https://docs.rs/x')
@@ -42,12 +49,12 @@ def normalize(path: str, base: str | None = None) -> str:
 
 
 def is_absolute(path: str) -> bool:
-    """Whether a path counts from no folder: from the root, a home, a drive or a host."""
+    """Check whether a path starts at the root, a home, a drive or a host."""
     return path.startswith(("/", "~")) or _DRIVE.match(path) is not None or "://" in path[:24]
 
 
 def glob_root(pattern: str) -> str:
-    """The folder that a glob pattern cannot leave."""
+    """The folder above everything a glob pattern can match."""
     found = _GLOB.search(pattern)
     before = pattern[: found.start()] if found else pattern
     folder = before[: before.rfind("/") + 1]
@@ -55,16 +62,16 @@ def glob_root(pattern: str) -> str:
 
 
 def content_by_suffix(path: str) -> Content:
-    """What a file holds, by its ending."""
+    """The content kind of a file, by its suffix."""
     return _BY_SUFFIX.get(posixpath.splitext(path)[1].lower(), "code")
 
 
 def can_reach(written: str, read: str) -> bool:
-    """Whether a write to one path may change what was read from the other.
+    """Check whether a write to one path may change what was read from the other.
 
-    A folder reaches what is below it, and the other way round: a listing of it has changed. A path
-    that is relative may stand for any path that ends like it, for the folder it counts from is not
-    always known.
+    A folder reaches what is below it, and a file reaches its folder, whose listing changes. A
+    relative path may stand for any path with that suffix, because its base folder is not always
+    known.
 
     >>> can_reach("/w/a.py", "a.py"), can_reach("/w", "/w/a.py"), can_reach("/w/a.py", "/w/b.py")
     (True, True, False)
@@ -75,7 +82,7 @@ def can_reach(written: str, read: str) -> bool:
 
 
 def _is_below(folder: str, path: str) -> bool:
-    """Whether `path` may be `folder` or stand in it."""
+    """Check whether `path` may be `folder` or lie below it."""
     if folder in (".", path) or path.startswith(f"{folder.rstrip('/')}/"):
         return True
     if folder.startswith("..") or path.startswith(".."):
@@ -98,17 +105,8 @@ def _unescape(match: re.Match[str]) -> str:
     return chr(int(match[0][1:], 16))
 
 
-MAX_PATCHED_FILES: Final = 500  # a patch that names more is not listed
-
-_ENVELOPE = re.compile(
-    r"^\*\*\* (Add File|Update File|Delete File|Move to): ?([^\r\n]{1,1000})", re.MULTILINE
-)
-_UNIFIED = re.compile(r"^(?:---|\+\+\+) (?:[ab]/)?([^\t\r\n]{1,1000})", re.MULTILINE)
-_BEGINS = "*** Begin Patch"
-
-
 def patched_files(text: str, base: str | None = None) -> tuple[tuple[Span, ...], bool] | None:
-    """The files that a patch writes, and whether it writes each whole; None if that is not clear.
+    """The files a patch writes, and whether it replaces each of them; None if unclear.
 
     >>> patched_files("*** Begin Patch\\n*** Add File: a.py\\n+x\\n*** End Patch")
     ((Span(path='a.py', lines=None, part=False),), True)
@@ -119,7 +117,7 @@ def patched_files(text: str, base: str | None = None) -> tuple[tuple[Span, ...],
 
 
 def _envelope_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool] | None:
-    """The form that `apply_patch` takes."""
+    """The files of a patch in the `apply_patch` format."""
     found = [(match[1], match[2].strip()) for match in _ENVELOPE.finditer(text)]
     if not found or len(found) > MAX_PATCHED_FILES or not all(path for _, path in found):
         return None
@@ -128,7 +126,7 @@ def _envelope_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool
 
 
 def _unified_files(text: str, base: str | None) -> tuple[tuple[Span, ...], bool] | None:
-    """A diff as `diff -u` and `git diff` write it."""
+    """The files of a unified diff, as `diff -u` and `git diff` write it."""
     found = [match[1].strip() for match in _UNIFIED.finditer(text)]
     paths = [path for path in found if path != "/dev/null"]
     if not paths or len(paths) > MAX_PATCHED_FILES:

@@ -1,1 +1,1 @@
-"""Shell commands: parsed, and their effects by program."""
+"""Parser of shell commands, and the effects of known programs."""

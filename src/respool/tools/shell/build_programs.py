@@ -1,7 +1,7 @@
 """Effects of test runners, compilers, linters, formatters, package managers.
 
-The rule for what builds or tests: it does not change the files that an agent reads, unless its
-words say so. Formatters, fixers, generators and installers do.
+A build or test run does not change the files that an agent reads, unless its words say so.
+Formatters, fixers, generators and installers do.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ _RUN_WORDS: Final = word_set(
 
 
 def run_tests(call: ProgramCall) -> Effect:
-    """A test runner; snapshots that are written anew may be any file."""
+    """Effect of a test runner; updated snapshots may be any file."""
     if any(_UPDATES.fullmatch(word.text) for word in call.args):
         return run_effect(call, Effect(kind="run", barrier=True, content="test"))
     outputs = [*_outputs(call, _TEST_OUTPUTS), *_coverage(call)]
@@ -118,7 +118,7 @@ def _joined_value(text: str, flags: Sequence[str]) -> bool:
 
 
 def _coverage(call: ProgramCall) -> list[ShellWord]:
-    """What `--cov-report=xml` and its like write, under their own names if no other is given."""
+    """The reports that `--cov-report=xml` and similar flags write."""
     found: list[ShellWord] = []
     for value in parse_options(call.args, ("--cov-report",)).values("--cov-report"):
         kind, _, place = value.text.partition(":")
@@ -136,15 +136,15 @@ def _with_outputs(call: ProgramCall, effect: Effect, outputs: Sequence[ShellWord
 
 
 def run_compiler(call: ProgramCall) -> Effect:
-    """A compiler or linter; an output that it names is written."""
+    """Effect of a compiler or linter, which writes the output it names."""
     if any(_MAY_WRITE.fullmatch(word.text) for word in call.args):
         return run_effect(call, BARRIER_EFFECT)
-    flags = _OUTPUTS[1:] if call.name == "shellcheck" else _OUTPUTS  # there, -o asks for checks
+    flags = _OUTPUTS[1:] if call.name == "shellcheck" else _OUTPUTS  # -o enables checks there
     return _with_outputs(call, run_effect(call), _outputs(call, flags))
 
 
 def run_code_search(call: ProgramCall) -> Effect:
-    """A search by the shape of code; told to, it changes what it finds."""
+    """Effect of a structural code search, which can also rewrite its matches."""
     flags = {word.text.partition("=")[0] for word in call.args}
     told = flags & {"-U", "--update-all", "-i", "--interactive", "--autofix", "-a"}
     if told or call.args[:1] == (ShellWord("new"),):
@@ -153,7 +153,7 @@ def run_code_search(call: ProgramCall) -> Effect:
 
 
 def run_tox(call: ProgramCall) -> Effect:
-    """`tox` and `nox`: tests, unless the names of what is run say that it writes."""
+    """Effect of `tox` and `nox`: tests, unless an environment's name implies writing."""
     given = parse_options(call.args, ("-e", "-s", "-c", "-k", "-p", "-f", "--session"))
     names = [word.text for word in given.values("-e", "-s", "--session")]
     judged = [run_task(call, name) for name in names if split_name(name) & _WRITES_WORDS]
@@ -161,7 +161,7 @@ def run_tox(call: ProgramCall) -> Effect:
 
 
 def cmake(call: ProgramCall) -> Effect:
-    """`cmake`: configures and builds; `--install` and targets go by their names."""
+    """Effect of `cmake`: configure and build; `--install` and targets by name."""
     given = parse_options(call.args, ("--build", "--target", "-t", "-B", "-S", "-G", "--preset"))
     if given.has("--install"):
         return run_effect(call, BARRIER_EFFECT)
@@ -171,7 +171,7 @@ def cmake(call: ProgramCall) -> Effect:
 
 
 def run_linter(call: ProgramCall) -> Effect:
-    """A linter: it prints, unless it is told to fix."""
+    """Effect of a linter: prints, unless a flag makes it fix."""
     if any(word.text.partition("=")[0] in _LINT_FIXES for word in call.args):
         files = parse_options(call.args, ("-c", "--config", "--ext")).operands
         return _format_effect(
@@ -184,14 +184,14 @@ def run_linter(call: ProgramCall) -> Effect:
 
 
 def ruff(call: ProgramCall) -> Effect:
-    """`ruff format` writes unless it checks, `ruff check` if it fixes."""
+    """Effect of `ruff`: `format` writes unless it checks, `check` writes if it fixes."""
     verb = call.args[0].text if call.args else ""
     inner = replace(call, args=call.args[1:]) if verb in ("format", "check") else call
     return run_formatter(inner) if verb == "format" else run_linter(inner)
 
 
 def run_formatter(call: ProgramCall) -> Effect:
-    """A formatter that writes unless it is told to check."""
+    """Effect of a formatter that writes unless a flag makes it check."""
     given = parse_options(call.args, ("--config", "-l", "--line-length", "--target-version"))
     if any(word.text in _CHECKS and word.text not in ("-c", "-l", "-d") for word in call.args):
         return run_effect(call)
@@ -203,7 +203,7 @@ def run_formatter(call: ProgramCall) -> Effect:
 
 
 def run_printing_formatter(call: ProgramCall) -> Effect:
-    """A formatter that prints unless it is told to write."""
+    """Effect of a formatter that prints unless a flag makes it write."""
     if call.args[:1] and (call.name, call.args[0].text) in _FORMAT_VERBS:
         return run_effect(call, BARRIER_EFFECT)
     if any(word.text.split("=")[0] in _FIXES for word in call.args):
@@ -213,12 +213,12 @@ def run_printing_formatter(call: ProgramCall) -> Effect:
     if lists or not files:
         return run_effect(call)
     return read_effect(
-        call, files, "diff" if "-d" in [w.text for w in call.args] else "code", part=True
+        call, files, content="diff" if "-d" in [w.text for w in call.args] else "code", part=True
     )
 
 
 def _format_effect(call: ProgramCall, files: Sequence[ShellWord]) -> Effect:
-    """What a formatter changes: its operands; whatever is here, if none is surely one."""
+    """Effect of formatting: writes the operands, or any file here if none is certain."""
     values = [word for flag, word in pairwise(call.args) if _can_take_value(flag.text)]
     sure = [word for word in files if not any(word is value for value in values)]
     return (
@@ -229,14 +229,14 @@ def _format_effect(call: ProgramCall, files: Sequence[ShellWord]) -> Effect:
 
 
 def _can_take_value(flag: str) -> bool:
-    """Whether the word behind a flag may be its value: `--select I`, `--timeout 5m`."""
+    """Check whether the word after a flag may be its value: `--select I`, `--timeout 5m`."""
     return flag[:1] == "-" and "=" not in flag and flag not in _STAND_ALONE
 
 
 def effect_by_verb(
-    call: ProgramCall, looks: str, runs: str, writes: str = "", tests_too: str = ""
+    call: ProgramCall, *, looks: str, runs: str, writes: str = "", tests_too: str = ""
 ) -> Effect:
-    """A program whose first word says what it does; what is not listed is not known."""
+    """Effect of a program by its first word; unknown if that is not listed."""
     plain = [word for word in call.args if not word.text.startswith("-")]
     verb = plain[0].text if plain else ""
     if verb == "config" and (_is_setting(call, plain[1:]) or len(plain) > 2):
@@ -254,15 +254,15 @@ _WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 
 
 def split_name(name: str) -> set[str]:
-    """The words of a name: `spotlessApply`, `lint:fix`, `db-migrate`."""
+    """The words in a name: `spotlessApply`, `lint:fix`, `db-migrate`."""
     return {word.lower() for word in _WORD.findall(name[:100])}
 
 
 def effect_by_goals(
-    call: ProgramCall, looks: str, runs: str, writes: str = "", tests_too: str = ""
+    call: ProgramCall, *, looks: str, runs: str, writes: str = "", tests_too: str = ""
 ) -> Effect:
-    """A program whose first word says what it does, and each further one what it does as well."""
-    effect = effect_by_verb(call, looks, runs, writes, tests_too)
+    """Effect of a program whose operands are all goals, combined."""
+    effect = effect_by_verb(call, looks=looks, runs=runs, writes=writes, tests_too=tests_too)
     plain = [word.text for word in call.args if not word.text.startswith("-")]
     tasks = [name for name in plain[1:] if not any(sign in name for sign in "./*")]
     more = any(split_name(name) & _WRITES_WORDS or "fmt" in name for name in tasks)
@@ -272,7 +272,7 @@ def effect_by_goals(
 
 
 def run_task(call: ProgramCall, name: str) -> Effect:
-    """A task that a project names: its name says whether it changes files; an odd one may."""
+    """Effect of a project's task, by the words in its name; an unknown name may write."""
     said = split_name(name)
     fixes = any(word.text.partition("=")[0] in _FIX_FLAGS for word in call.args)
     if said & _WRITES_WORDS or fixes:
@@ -283,7 +283,7 @@ def run_task(call: ProgramCall, name: str) -> Effect:
 
 
 def make(call: ProgramCall) -> Effect:
-    """`make` and its like: every target is a task by its name."""
+    """Effect of `make` and similar programs: each target is a task."""
     given = parse_options(call.args, ("-C", "-f", "--file", "--directory"))
     asks = given.has("-n", "--dry-run", "-p", "--list", "--version", "--summary")
     if asks or (given.has("-l") and call.name not in ("make", "gmake")):
@@ -305,7 +305,7 @@ _GO_VALUED: Final = (
 
 
 def go(call: ProgramCall) -> Effect:
-    """The Go tool."""
+    """Effect of the Go tool."""
     verb, rest = (call.args[0].text, call.args[1:]) if call.args else ("help", ())
     given = parse_options(rest, _GO_VALUED, long_dash=True)
     match verb:
@@ -331,13 +331,13 @@ _GO_TOOLS: Final = word_set(
 
 
 def _go_test(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """Tests; profiles are files that they name."""
+    """Effect of `go test`, which may write profiles."""
     outputs = given.values("-coverprofile", "-cpuprofile", "-memprofile", "-trace", "-o")
     return _with_outputs(call, run_tests(call), outputs)
 
 
 def _go_modules(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """What changes `go.mod`; vendoring changes more."""
+    """Effect of `go mod` and similar verbs; vendoring changes more files."""
     verb = given.operands[0].text if given.operands else ""
     if call.args[0].text == "mod" and verb in ("download", "why", "graph", "verify"):
         return run_effect(call, Effect(kind="read", content="listing"))
@@ -347,7 +347,7 @@ def _go_modules(call: ProgramCall, given: ParsedOptions) -> Effect:
 
 
 def cargo(call: ProgramCall) -> Effect:
-    """Rust's tool."""
+    """Effect of `cargo`."""
     verb = next((w.text for w in call.args if w.text[:1] not in ("-", "+")), "")
     flags = [word.text for word in call.args]
     if verb in ("test", "nextest", "t", "bench"):
@@ -362,14 +362,17 @@ def cargo(call: ProgramCall) -> Effect:
         return write_effect(call, [ShellWord("Cargo.toml"), ShellWord("Cargo.lock")])
     return effect_by_verb(
         call,
-        "tree metadata search version help info pkgid locate-project owner",
-        "build b check c doc d clean install uninstall publish package fetch llvm-cov deny audit",
-        "new init vendor insta",
+        looks="tree metadata search version help info pkgid locate-project owner",
+        runs=(
+            "build b check c doc d clean install uninstall publish package fetch llvm-cov deny "
+            "audit"
+        ),
+        writes="new init vendor insta",
     )
 
 
 def npm(call: ProgramCall) -> Effect:
-    """`npm`, `pnpm`, `yarn`, `bun`: tests and scripts by name, the rest by verb."""
+    """Effect of `npm`, `pnpm`, `yarn` and `bun`: scripts by name, the rest by verb."""
     valued = (*_NODE_VALUED, "-w") if call.name == "npm" else _NODE_VALUED
     given = parse_options(call.args, valued)
     if given.has("-e", "--eval", "-p", "--print") and call.name == "bun":
@@ -397,19 +400,19 @@ def npm(call: ProgramCall) -> Effect:
     return run_task(call, verb) if call.name != "npm" else run_effect(call, UNKNOWN_EFFECT)
 
 
-# npm's `-w` takes a name; pnpm's is the root of all packages.
+# npm's `-w` takes a name; pnpm's selects the workspace root.
 _NODE_VALUED: Final = ("--prefix", "-C", "--dir", "--cwd", "--workspace", "--filter", "-F")
 
 
 def _package_folder(call: ProgramCall, given: ParsedOptions) -> str | None:
-    """Where a package's program runs: here, in the folder that is told, or in some package."""
+    """The folder a package script runs in: here, the folder a flag names, or unknown."""
     if given.has("--filter", "-F", "-w", "--workspace", "-r", "--recursive", "--workspaces"):
         return UNKNOWN_FOLDER
     return working_folder(call, given.values("--prefix", "-C", "--dir", "--cwd"))
 
 
 def _words_after(args: Sequence[ShellWord], verb: str) -> tuple[ShellWord, ...]:
-    """The words after a verb and its flags, with the flags of what is run."""
+    """The words after a verb and its flags."""
     at = next(n for n, word in enumerate(args) if word.text == verb)
     words = list(args[at + 1 :])
     while words and words[0].text.startswith("-"):
@@ -418,7 +421,7 @@ def _words_after(args: Sequence[ShellWord], verb: str) -> tuple[ShellWord, ...]:
 
 
 def _is_setting(call: ProgramCall, rest: Sequence[ShellWord]) -> bool:
-    """Whether what usually looks is told to change something."""
+    """Check whether a usually read-only verb is given something to change."""
     first = rest[0].text if rest else ""
     fixes = any(word.text in ("--fix", "--set", "--add", "--unset") for word in call.args)
     return fixes or first in ("fix", "set", "delete", "edit", "fix-only", "trust", "rm", "unset")
@@ -437,7 +440,7 @@ _NODE_FILES: Final = word_set(
 
 
 def python(call: ProgramCall) -> Effect:
-    """Python runs what cannot be read, but for the modules that are known programs."""
+    """Effect of Python: unknown, except for modules that are known programs."""
     words = list(call.args)
     while words and words[0].text in ("-u", "-B", "-I", "-s", "-E", "-O"):
         words.pop(0)
@@ -452,7 +455,7 @@ def python(call: ProgramCall) -> Effect:
 
 
 def _module(call: ProgramCall, module: ShellWord, args: Sequence[ShellWord]) -> Effect:
-    """A module that is run as a program."""
+    """Effect of a module run as a program."""
     if module.text == "json.tool":
         files = parse_options(args, ("--indent",)).operands
         if len(files) > 1:
@@ -463,7 +466,7 @@ def _module(call: ProgramCall, module: ShellWord, args: Sequence[ShellWord]) -> 
 
 
 def node(call: ProgramCall) -> Effect:
-    """Node and other interpreters: tests and checks are told by a flag, the rest cannot be read."""
+    """Effect of Node and other interpreters: tests and checks by flag, otherwise unknown."""
     flags = _own_flags(call.args)
     if "--test" in flags:
         return run_tests(call)
@@ -479,7 +482,7 @@ _NODE_TAKES: Final = (
 
 
 def _own_flags(args: Sequence[ShellWord]) -> set[str]:
-    """The flags before the script that is run: those behind it are the script's."""
+    """The interpreter's flags: those before the script."""
     found: set[str] = set()
     words = iter(args)
     for word in words:

@@ -1,4 +1,4 @@
-"""Effect of a command, and of several commands combined."""
+"""Effect of one command, and of combined commands."""
 
 from __future__ import annotations
 
@@ -25,23 +25,22 @@ _REWRITE_VARIABLES = re.compile(
 
 
 def word_set(text: str) -> frozenset[str]:
-    """A set of words, written as a line of them."""
+    """A set of words, written as one string."""
     return frozenset(text.split())
 
 
 class Effect(Struct, frozen=True):
-    """What one command does, or several in a row."""
+    """The effect of one command, or of a sequence."""
 
     kind: ToolKind = "other"
     reads: tuple[Span, ...] = ()  # what it prints
     writes: tuple[Span, ...] = ()
-    replaces: bool = True  # of the writes; nothing has been written in part so far
+    replaces: bool = True  # the writes replace whole files; True until one does not
     barrier: bool = False
     known: bool = True
     content: Content | None = None
-    passed_lines: PassedLines = (
-        None  # what it lets through of its input; None: it prints something else
-    )
+    # What it passes through of its input; None: it prints something else
+    passed_lines: PassedLines = None
     target: str = ""
 
 
@@ -53,47 +52,48 @@ TEST_EFFECT: Final = Effect(kind="run", content="test")
 
 
 class ProgramCall(Struct, frozen=True):
-    """One program as it is called."""
+    """One call of a program."""
 
     name: str
     args: tuple[ShellWord, ...]
     cwd: str | None = None
     has_input: bool = False  # whether something is piped or redirected into it
     text: str | None = None  # a here-document for it
-    run: Callable[[tuple[ShellWord, ...], str | None], Effect] | None = (
-        None  # other words, in a folder
-    )
-    script: Callable[[str, str | None], Effect] | None = None  # shell text, in a folder
+    # Runs other words, in a folder
+    run: Callable[[tuple[ShellWord, ...], str | None], Effect] | None = None
+    script: Callable[[str, str | None], Effect] | None = None  # runs shell text, in a folder
 
     def run_words(self, words: Iterable[ShellWord], cwd: str | None = None) -> Effect:
-        """What other words do, run in the place of this program."""
+        """The effect of other words, run in place of this program."""
         given = tuple(words)
         return self.run(given, cwd or self.cwd) if self.run and given else NO_EFFECT
 
     def run_script(self, text: str) -> Effect:
-        """What shell text does, run by this program."""
+        """The effect of shell text that this program runs."""
         return self.script(text, self.cwd) if self.script else UNKNOWN_EFFECT
 
 
 class ParsedOptions(Struct, frozen=True):
-    """Words told apart: flags with their values, and the rest."""
+    """Parsed words of a command: flags with their values, and operands."""
 
     flags: tuple[tuple[str, ShellWord | None], ...]
     operands: tuple[ShellWord, ...]
 
     def has(self, *names: str) -> bool:
-        """Whether one of these flags is given."""
+        """Check whether one of these flags is given."""
         return any(flag in names for flag, _ in self.flags)
 
     def values(self, *names: str) -> tuple[ShellWord, ...]:
-        """The values that these flags are given."""
+        """The values of these flags."""
         return tuple(value for flag, value in self.flags if flag in names and value is not None)
 
 
 def parse_options(
     args: Iterable[ShellWord], valued: Iterable[str] = (), long_dash: bool = False
 ) -> ParsedOptions:
-    """Tell flags from operands; `valued` take the next word, `long_dash` is `-run` for one flag."""
+    """Separate flags from operands.
+    `valued` flags take the next word; with `long_dash`, `-run` is one flag.
+    """
     takes = frozenset(valued)
     flags: list[tuple[str, ShellWord | None]] = []
     operands: list[ShellWord] = []
@@ -112,7 +112,7 @@ def parse_options(
 def _flags(
     word: ShellWord, rest: Iterable[ShellWord], takes: frozenset[str], long_dash: bool
 ) -> list[tuple[str, ShellWord | None]]:
-    """The flags in one word, with the value that the last of them takes."""
+    """The flags in one word, with the value of the last one."""
     text = word.text
     following = iter(rest)
     if text in takes:
@@ -132,7 +132,7 @@ def _flags(
 
 
 def span_of(word: ShellWord, cwd: str | None, part: bool = False) -> Span | None:
-    """What a word names, where that is known; of a pattern, the folder it stays in."""
+    """The span a word names, if known; for a pattern, its fixed folder."""
     if not word.certain or (cwd == UNKNOWN_FOLDER and not is_absolute(word.text)):
         return None
     if word.glob:
@@ -141,7 +141,7 @@ def span_of(word: ShellWord, cwd: str | None, part: bool = False) -> Span | None
 
 
 def working_folder(call: ProgramCall, folders: Sequence[ShellWord]) -> str | None:
-    """The folder that a flag says a command runs in; where none says one, its own."""
+    """The folder named by a flag, else the command's own."""
     if not folders:
         return call.cwd
     found = span_of(folders[-1], call.cwd)
@@ -149,29 +149,30 @@ def working_folder(call: ProgramCall, folders: Sequence[ShellWord]) -> str | Non
 
 
 def expand_pattern(word: ShellWord) -> ShellWord:
-    """A word whose program expands patterns itself, so that quotes do not make it a plain name."""
+    """A word whose quoted pattern is expanded by its program."""
     return replace(word, glob=True) if re.search(r"[*?\[{]", word.text) else word
 
 
 def is_rewrite_variable(variable: str) -> bool:
-    """Whether a variable tells what is run to write files anew, by its name."""
+    """Check whether an environment variable makes a program rewrite files, by its name."""
     return _REWRITE_VARIABLES.search(variable[:200]) is not None
 
 
 def file_operands(words: Iterable[ShellWord]) -> list[ShellWord]:
-    """The words that name files, not streams."""
+    """The words that name files rather than streams."""
     return [word for word in words if word.text not in STREAMS and (word.text or not word.certain)]
 
 
 def read_effect(
     call: ProgramCall,
     words: Iterable[ShellWord],
+    *,
     content: Content | None = "code",
     kind: ToolKind = "read",
     part: bool = False,
     passes: PassedLines = None,
 ) -> Effect:
-    """Printing what these words name; what is not known of them stays out."""
+    """Effect of printing what these words name; unknown words are left out."""
     files = file_operands(words)
     spans = [found for word in files if (found := span_of(word, call.cwd, part))]
     if content == "code" and spans and not spans[0].part:
@@ -184,7 +185,7 @@ def read_effect(
 
 
 def write_effect(call: ProgramCall, words: Iterable[ShellWord], replaces: bool = False) -> Effect:
-    """Writing what these words name; if one is not known, or none is named, it may be anything."""
+    """Effect of writing what these words name; a barrier if one is unknown or none is named."""
     given = list(words)
     files = file_operands(given)
     if given and not files:
@@ -195,40 +196,47 @@ def write_effect(call: ProgramCall, words: Iterable[ShellWord], replaces: bool =
     target = sure[0].path if sure else command_label(call)
     whole = replaces and not any(found.part for found in sure)
     return Effect(
-        "write", (), sure, whole, barrier, known=not barrier, content="edit", target=target
+        kind="write",
+        reads=(),
+        writes=sure,
+        replaces=whole,
+        barrier=barrier,
+        known=not barrier,
+        content="edit",
+        target=target,
     )
 
 
 def command_label(call: ProgramCall) -> str:
-    """A command's name with what it is about: the words that are no flags."""
+    """A command's name with its operands."""
     words = [word.text for word in call.args if word.text[:1] not in ("-", "") and word.certain]
     return " ".join([call.name, *words[:3]])[:_MAX_TARGET_CHARS]
 
 
 def run_effect(call: ProgramCall, effect: Effect = RUN_EFFECT) -> Effect:
-    """A run of something, named by its words."""
+    """Effect of a run, labelled by its words."""
     return replace(effect, target=command_label(call)) if not effect.target else effect
 
 
 def combine_effects(one: Effect, other: Effect) -> Effect:
-    """What two commands do, one after the other."""
+    """The combined effect of two commands in sequence."""
     strongest = stronger_kind(one.kind, other.kind)
     first = one.kind == strongest and (one.target or one.kind != other.kind)
     return Effect(
-        strongest,
-        (*one.reads, *other.reads),
-        (*one.writes, *other.writes),
-        one.replaces and other.replaces,
-        one.barrier or other.barrier,
-        one.known and other.known,
-        _combined_content(one, other),
-        None,
-        one.target if first else other.target,
+        kind=strongest,
+        reads=(*one.reads, *other.reads),
+        writes=(*one.writes, *other.writes),
+        replaces=one.replaces and other.replaces,
+        barrier=one.barrier or other.barrier,
+        known=one.known and other.known,
+        content=_combined_content(one, other),
+        passed_lines=None,
+        target=one.target if first else other.target,
     )
 
 
 def _combined_content(one: Effect, other: Effect) -> Content | None:
-    """What the output of both is, if one name fits; silence changes nothing."""
+    """The content kind of two outputs, if one fits both; no output changes nothing."""
     if one.content == other.content:
         return one.content
     for here, there in ((one, other), (other, one)):
@@ -242,18 +250,18 @@ def _combined_content(one: Effect, other: Effect) -> Content | None:
 
 
 def pipe_effects(upstream: Effect, stage: Effect) -> Effect:
-    """What a command does that is fed by another."""
+    """The effect of a command whose input comes from another."""
     if stage.passed_lines is None:
         shown = Effect(
-            upstream.kind,
-            (),
-            upstream.writes,
-            upstream.replaces,
-            upstream.barrier,
-            upstream.known,
-            None,
-            None,
-            upstream.target,
+            kind=upstream.kind,
+            reads=(),
+            writes=upstream.writes,
+            replaces=upstream.replaces,
+            barrier=upstream.barrier,
+            known=upstream.known,
+            content=None,
+            passed_lines=None,
+            target=upstream.target,
         )
         return replace(combine_effects(shown, stage), content=stage.content)
     joined = combine_effects(
@@ -269,7 +277,7 @@ def pipe_effects(upstream: Effect, stage: Effect) -> Effect:
 
 
 def _visible_spans(upstream: Effect, passing: PassedLines) -> tuple[Span, ...]:
-    """What is left to see of what was read; lines of a listing are no lines of what it lists."""
+    """The reads still visible after a filter; lines of a listing are not lines of its files."""
     reads = upstream.reads
     if passing == "all":
         return reads
@@ -279,7 +287,7 @@ def _visible_spans(upstream: Effect, passing: PassedLines) -> tuple[Span, ...]:
 
 
 def slice_lines(read: Span, first: int, last: int) -> Span:
-    """These lines of something, counted from where it begins."""
+    """These lines of a span, counted from its start."""
     if read.part:
         return read
     start, end = read.lines or (1, last + 1)
@@ -288,6 +296,6 @@ def slice_lines(read: Span, first: int, last: int) -> Span:
 
 
 def hide_output(effect: Effect) -> Effect:
-    """A command whose output nobody sees."""
+    """The effect of a command whose output is discarded."""
     kind: ToolKind = effect.kind if effect.kind in ("write", "run") else "other"
     return replace(effect, kind=kind, reads=(), content=None, passed_lines=None)

@@ -1,7 +1,7 @@
 """Effects of programs that print, search, filter or change files.
 
-Both are followed as their languages read them, so that a separator inside a pattern or a string
-ends nothing. What cannot be followed to its end counts as writing.
+sed scripts and awk programs are parsed by their own grammar, so a separator inside a pattern or a
+string ends nothing. A script that cannot be parsed to its end counts as writing.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ CURRENT_FOLDER = ShellWord(".")
 def print_files(
     call: ProgramCall, valued: Sequence[str] = (), content: Content | None = "code"
 ) -> Effect:
-    """`cat` and its like: all of each file."""
-    return read_effect(call, parse_options(call.args, valued).operands, content, passes="all")
+    """Effect of `cat` and similar programs: all of each file."""
+    return read_effect(
+        call, parse_options(call.args, valued).operands, content=content, passes="all"
+    )
 
 
 def print_parts(
     call: ProgramCall, valued: Sequence[str] = (), output: Sequence[str] = ()
 ) -> Effect:
-    """`wc`, `cut`, `column`: something of each file; some have a flag for where it is written."""
+    """Effect of `wc`, `cut`, `column`: a part of each file; some have an output flag."""
     given = parse_options(call.args, (*valued, *output))
     effect = read_effect(call, given.operands, part=True, passes="part")
     outputs = given.values(*output)
@@ -61,7 +63,7 @@ def print_parts(
 
 
 def write_second_operand(call: ProgramCall, valued: Sequence[str] = ()) -> Effect:
-    """`uniq` and `xxd`: a second operand is written."""
+    """Effect of `uniq` and `xxd`, which write their second operand."""
     words = parse_options(call.args, valued).operands
     return (
         write_effect(call, words[1:2], replaces=True)
@@ -71,13 +73,13 @@ def write_second_operand(call: ProgramCall, valued: Sequence[str] = ()) -> Effec
 
 
 def head(call: ProgramCall) -> Effect:
-    """The first lines of each file."""
+    """Effect of `head`: the first lines of each file."""
     files, number = _line_count_option(call)
     return print_lines(call, files, (1, number) if number else "part")
 
 
 def tail(call: ProgramCall) -> Effect:
-    """The last lines of each file, or those from a line on."""
+    """Effect of `tail`: the last lines of each file, or those from a line on."""
     files, _ = _line_count_option(call)
     given = parse_options(call.args, ("-n", "--lines", "-c", "--bytes"))
     counts = [value.text for value in given.values("-n", "--lines")]
@@ -88,7 +90,7 @@ def tail(call: ProgramCall) -> Effect:
 
 
 def _line_count_option(call: ProgramCall) -> tuple[tuple[ShellWord, ...], int | None]:
-    """The files, and the number of lines that is asked for (None: not in lines)."""
+    """The files, and the requested number of lines (None: not counted in lines)."""
     given = parse_options(call.args, ("-n", "--lines", "-c", "--bytes"))
     if given.has("-c", "--bytes"):
         return given.operands, None
@@ -100,7 +102,7 @@ def _line_count_option(call: ProgramCall) -> tuple[tuple[ShellWord, ...], int | 
 
 
 def print_lines(call: ProgramCall, files: Sequence[ShellWord], passing: PassedLines) -> Effect:
-    """Some lines of each file, or of the input."""
+    """Effect of printing some lines of each file, or of the input."""
     effect = read_effect(call, files, passes=passing)
     return replace(effect, reads=tuple(_limit_span(one, passing) for one in effect.reads))
 
@@ -112,7 +114,7 @@ def _limit_span(read: Span, passing: PassedLines) -> Span:
 
 
 def bat(call: ProgramCall) -> Effect:
-    """`bat`, with its own way of naming lines."""
+    """Effect of `bat`, with its own syntax for line ranges."""
     given = parse_options(
         call.args, ("-r", "--line-range", "-l", "--language", "--style", "--theme", "--color")
     )
@@ -128,7 +130,7 @@ def bat(call: ProgramCall) -> Effect:
 def search_files(
     call: ProgramCall, valued: Sequence[str], patterns: Sequence[str] = ("-e", "-f")
 ) -> Effect:
-    """`grep` and its like: hits in files, or a filter."""
+    """Effect of `grep` and similar programs: hits in files, or a filter."""
     given = parse_options(call.args, (*valued, *patterns))
     if given.has("--pre", "--pager"):
         return UNKNOWN_EFFECT
@@ -139,19 +141,26 @@ def search_files(
     if not files and not (call.has_input and not given.has("-r", "-R")) and recursive:
         files = (CURRENT_FOLDER,)
     effect = read_effect(
-        call, files, "listing" if listing else "hits", "search", part=True, passes="part"
+        call,
+        files,
+        content="listing" if listing else "hits",
+        kind="search",
+        part=True,
+        passes="part",
     )
     return effect if effect.passed_lines else replace(effect, passed_lines=None)
 
 
 def list_files(call: ProgramCall, valued: Sequence[str] = (), skip: int = 0) -> Effect:
-    """`ls` and its like: what is there."""
+    """Effect of `ls` and similar programs: a listing."""
     given = parse_options(call.args, valued)
     if given.has("--output", "-o") and call.name == "tree":
         return write_effect(call, given.operands, replaces=True)
     files = given.operands[skip:]
     return replace(
-        read_effect(_without_input(call), files or (CURRENT_FOLDER,), "listing", "search"),
+        read_effect(
+            _without_input(call), files or (CURRENT_FOLDER,), content="listing", kind="search"
+        ),
         passed_lines=None,
     )
 
@@ -161,7 +170,7 @@ def _without_input(call: ProgramCall) -> ProgramCall:
 
 
 def fd(call: ProgramCall) -> Effect:
-    """`fd`: a listing, or a program that is run on each thing found."""
+    """Effect of `fd`: a listing, or a program run on each match."""
     flags = ("-x", "-X", "--exec", "--exec-batch")
     at = next((n for n, word in enumerate(call.args) if word.text in flags), None)
     valued = ("-e", "--extension", "-t", "--type", "-d", "--max-depth", "-E", "--exclude", "-g")
@@ -174,12 +183,13 @@ def fd(call: ProgramCall) -> Effect:
 
 
 def find(call: ProgramCall) -> Effect:
-    """`find`: a listing; what it runs or deletes is told from its words."""
+    """Effect of `find`: a listing, plus what its actions run or delete."""
     args = call.args
     words = next((n for n, w in enumerate(args) if w.text[:1] in ("-", "(", "!")), len(args))
     places = args[:words] or (CURRENT_FOLDER,)
     effect = replace(
-        read_effect(_without_input(call), places, "listing", "search"), passed_lines=None
+        read_effect(_without_input(call), places, content="listing", kind="search"),
+        passed_lines=None,
     )
     texts = [word.text for word in args]
     if "-delete" in texts:
@@ -196,7 +206,7 @@ def find(call: ProgramCall) -> Effect:
 
 
 def _exec_effect(call: ProgramCall, effect: Effect, words: Sequence[ShellWord]) -> Effect:
-    """What `-exec` runs, on files that are not known."""
+    """Effect of `-exec` on unknown files."""
     end = next((n for n, word in enumerate(words) if word.text in (";", "+")), len(words))
     inner = call.run_words(
         ShellWord("", certain=False) if "{}" in w.text else w for w in words[:end]
@@ -213,7 +223,7 @@ def _reads_below(effect: Effect) -> Effect:
 
 
 def tee(call: ProgramCall) -> Effect:
-    """Writes its input, and passes it on."""
+    """Effect of `tee`: writes its input and passes it on."""
     given = parse_options(call.args)
     effect = write_effect(call, given.operands, replaces=not given.has("-a", "--append"))
     written = effect.writes or (effect.barrier and file_operands(given.operands))
@@ -223,14 +233,14 @@ def tee(call: ProgramCall) -> Effect:
 
 
 def sponge(call: ProgramCall) -> Effect:
-    """`sponge`: writes its input once all of it is there."""
+    """Effect of `sponge`: writes its input when that has ended."""
     given = parse_options(call.args)
     effect = write_effect(call, given.operands, replaces=not given.has("-a"))
     return effect if given.operands else Effect(passed_lines="all")
 
 
 def copy_files(call: ProgramCall) -> Effect:
-    """`cp`, `install`, `ln`, `rsync`: the last operand is written."""
+    """Effect of `cp`, `install`, `ln`, `rsync`: the last operand is written."""
     given = parse_options(
         call.args,
         ("-t", "--target-directory", "-m", "-o", "-g", "-S", "--suffix", "-e", "--exclude"),
@@ -250,12 +260,12 @@ def copy_files(call: ProgramCall) -> Effect:
 
 
 def _copy_targets(sources: Sequence[ShellWord], place: ShellWord, folder: bool) -> list[ShellWord]:
-    """What a copy writes: the place itself, or what it will be called in there."""
+    """The paths a copy writes: the destination, or the new names inside it."""
     folder = folder or place.text.endswith("/") or place.text in (".", "..")
     if not (folder or len(sources) > 1):
         return [place]
     if any(one.glob or not one.certain or one.text.endswith("/") for one in sources):
-        return [place]  # of a folder that ends in a slash, some copy what is in it
+        return [place]  # some programs copy only the contents of a folder that ends in a slash
     names = [posixpath.basename(one.text.rstrip("/")) for one in sources]
     return [
         ShellWord(f"{place.text.rstrip('/')}/{name}", place.certain) for name in names if name
@@ -263,7 +273,7 @@ def _copy_targets(sources: Sequence[ShellWord], place: ShellWord, folder: bool) 
 
 
 def move_files(call: ProgramCall) -> Effect:
-    """`mv`: what was there is gone, what is there now was elsewhere."""
+    """Effect of `mv`: writes both the old and the new paths."""
     given = parse_options(call.args, ("-t", "--target-directory", "-S", "--suffix"))
     return write_effect(call, (*given.operands, *given.values("-t", "--target-directory")))
 
@@ -271,12 +281,12 @@ def move_files(call: ProgramCall) -> Effect:
 def change_files(
     call: ProgramCall, valued: Sequence[str] = (), skip: int = 0, replaces: bool = False
 ) -> Effect:
-    """Programs that change each of their operands."""
+    """Effect of programs that change each operand."""
     return write_effect(call, parse_options(call.args, valued).operands[skip:], replaces)
 
 
 def patch(call: ProgramCall) -> Effect:
-    """`patch`: what the patch names, if it can be read."""
+    """Effect of `patch`: writes the files the patch names, if it is readable."""
     given = parse_options(call.args, ("-i", "--input", "-p", "-d", "--directory", "-o", "-r"))
     if given.has("--dry-run"):
         return Effect(kind="run", content="log")
@@ -287,7 +297,7 @@ def patch(call: ProgramCall) -> Effect:
 
 
 def apply_patch(call: ProgramCall) -> Effect:
-    """`apply_patch`, fed by a here-document or an argument."""
+    """Effect of `apply_patch`, fed by a here-document or an argument."""
     if call.args and call.args[0].certain:
         call = replace(call, text=call.args[0].text)
     return _patch_effect(call)
@@ -302,13 +312,13 @@ def _patch_effect(call: ProgramCall) -> Effect:
 
 
 def dd(call: ProgramCall) -> Effect:
-    """`dd of=…`."""
+    """Effect of `dd of=…`."""
     outputs = [ShellWord(w.text[3:], w.certain) for w in call.args if w.text.startswith("of=")]
     return write_effect(call, outputs, replaces=True) if outputs else NO_EFFECT
 
 
 def sort(call: ProgramCall) -> Effect:
-    """`sort -o` writes."""
+    """Effect of `sort`, which writes with `-o`."""
     given = parse_options(call.args, ("-k", "-t", "-o", "--output", "-S", "-T", "--key"))
     outputs = given.values("-o", "--output")
     effect = read_effect(call, given.operands, part=True, passes="part")
@@ -323,7 +333,7 @@ _YQ_VERBS = ("eval", "e", "eval-all", "ea")
 
 
 def jq(call: ProgramCall) -> Effect:
-    """`jq` and `yq`: values out of files; `yq -i` writes."""
+    """Effect of `jq` and `yq`: values from files; `yq -i` writes."""
     words: list[ShellWord] = []
     given_words = iter(call.args)
     for word in given_words:
@@ -341,11 +351,13 @@ def jq(call: ProgramCall) -> Effect:
     if given.has("--split-exp"):
         return BARRIER_EFFECT
     files = operands if given.has("-f", "--from-file") else operands[1:]
-    return replace(read_effect(call, files, "json", part=True, passes="part"), content="json")
+    return replace(
+        read_effect(call, files, content="json", part=True, passes="part"), content="json"
+    )
 
 
 def tar(call: ProgramCall) -> Effect:
-    """`tar`: lists, or writes an archive, or writes what was in one."""
+    """Effect of `tar`: lists, writes an archive, or extracts one."""
     args = call.args
     if args and not args[0].text.startswith("-"):
         args = (ShellWord(f"-{args[0].text}", args[0].certain), *args[1:])
@@ -360,7 +372,7 @@ def tar(call: ProgramCall) -> Effect:
 
 
 def unzip(call: ProgramCall) -> Effect:
-    """`unzip`: lists, prints, or writes what is in an archive."""
+    """Effect of `unzip`: lists, prints or extracts an archive."""
     given = parse_options(call.args, ("-d", "-x"))
     if given.has("-l", "-v", "-p", "-t", "-Z"):
         return Effect(kind="search", content="listing", target=call.name)
@@ -370,7 +382,7 @@ def unzip(call: ProgramCall) -> Effect:
 
 
 def compress(call: ProgramCall) -> Effect:
-    """`gzip` and its like: a file becomes another, unless it is printed."""
+    """Effect of `gzip` and similar programs: replaces a file, unless it prints."""
     given = parse_options(call.args, ("-S",))
     if given.has("-c", "--stdout", "-l", "-t", "--list", "--test") or not given.operands:
         return read_effect(call, given.operands, part=True, passes="part")
@@ -383,7 +395,7 @@ _ENDINGS = {"gzip": ".gz", "gunzip": ".gz", "bzip2": ".bz2", "bunzip2": ".bz2", 
 
 
 def _compressed_names(call: ProgramCall, word: ShellWord) -> list[ShellWord]:
-    """A file, and what it becomes: with an ending, or without the one it has."""
+    """A file and its name after compression or decompression."""
     if word.glob or not word.certain:
         return [word]
     ending = _ENDINGS.get(call.name, ".xz")
@@ -398,7 +410,7 @@ _IN_BRACKETS = r"\[\^?\]?(?:\[[:.=][^\]\n]{0,30}\]|[^\]\n]){0,200}\]"
 _BRACKET: Final = re.compile(_IN_BRACKETS)
 _SED_FLAGS: Final = re.compile(r"[gpiImM\d]*(?=[\s;}#]|$)")
 _SED_TEXT: Final = re.compile(r"(?:[^\\\n]|\\.|\\\n)*", re.DOTALL)
-_SED_LINE: Final = re.compile(r"[^\n]*")  # comments and file names have no continuation line
+_SED_LINE: Final = re.compile(r"[^\n]*")  # no continuation lines in comments and file names
 _SED_LABEL: Final = re.compile(r"[^\n;}]*")
 _SED_COUNT: Final = re.compile(r"\s*\d*")
 
@@ -410,7 +422,7 @@ _TO_STREAM: Final = re.compile(r'>>?\s*"-"')
 
 
 def has_sed_write(script: str) -> bool:
-    """Whether a script may write: `w`, `W`, `e`, or an `s` with one of them."""
+    """Check whether a sed script may write: `w`, `W`, `e`, or `s` with one of these flags."""
     at = _match_end(_BETWEEN, script, 0)
     while at < len(script):
         found = _sed_command_end(script, at)
@@ -421,13 +433,13 @@ def has_sed_write(script: str) -> bool:
 
 
 def _match_end(pattern: re.Pattern[str], text: str, at: int) -> int:
-    """Where a pattern ends that matches here; where it does not, here."""
+    """The end of a match at this position; the position itself if there is none."""
     found = pattern.match(text, at)
     return found.end() if found else at
 
 
 def _sed_command_end(script: str, at: int) -> int | None:
-    """Where one command ends; None if it writes, or is none."""
+    """The end of one command; None if it writes or is unknown."""
     start = _address_end(script, at)
     if start is None or start >= len(script):
         return start
@@ -436,7 +448,7 @@ def _sed_command_end(script: str, at: int) -> int | None:
 
 
 def _address_end(script: str, at: int) -> int | None:
-    """Where the lines end that a command is for."""
+    """The end of a command's line addresses."""
     at = _match_end(_SED_POSITION, script, at)
     while script[at : at + 1] in ("/", "\\"):
         opens = at + (script[at] == "\\")
@@ -448,7 +460,7 @@ def _address_end(script: str, at: int) -> int | None:
 
 
 def _delimited_end(script: str, at: int, mark: str, brackets: bool = True) -> int | None:
-    """Where a text ends behind its closing mark; in brackets, a mark closes nothing."""
+    """The position after the closing delimiter; inside brackets a delimiter closes nothing."""
     while mark and at < len(script):
         if script[at] == mark:
             return at + 1
@@ -488,13 +500,13 @@ _SED_COMMANDS: Final[dict[str, Callable[[str, int], int | None]]] = {
 
 
 def has_awk_write(program: str) -> bool:
-    """Whether a program may write: a `print` into a file, a pipe, `system`, what it includes."""
+    """Check whether an awk program may write: `print` to a file or pipe, `system`, includes."""
     code = _awk_code(program)
     return code is None or _AWK_RUNS.search(code) is not None or _has_redirect(code)
 
 
 def _awk_code(program: str) -> str | None:
-    """A program without its texts, patterns and comments; None if one of them has no end."""
+    """A program without its strings, patterns and comments; None if one is unterminated."""
     code: list[str] = []
     at, last = 0, ""
     while at < len(program):
@@ -513,12 +525,12 @@ def _awk_code(program: str) -> str | None:
 
 
 def _is_division(last: str) -> bool:
-    """Whether a slash after this letter divides; elsewhere it opens a pattern."""
+    """Check whether a slash after this letter divides; otherwise it opens a pattern."""
     return last.isalnum() or last in ("_", ")", "]", "$")
 
 
 def _has_redirect(code: str) -> bool:
-    """Whether a `print` goes into a file: a `>` in no parentheses, before its statement ends."""
+    """Check whether a `print` statement redirects to a file: a `>` outside parentheses."""
     prints, depth = False, 0
     for word in _AWK_WORDS.findall(code):
         if word[0] == "p":
@@ -547,7 +559,7 @@ _PERL_MAY_WRITE = re.compile(
 
 
 def sed(call: ProgramCall) -> Effect:
-    """`sed`: ranges of lines where that is all it prints; `-i` writes."""
+    """Effect of `sed`: line ranges if it only prints those; `-i` writes."""
     given, scripts, files = _sed_words(call)
     if given.has("-i", "--in-place"):
         return write_effect(call, [*files, *_backup_files(call, files)])
@@ -576,19 +588,19 @@ def _join_scripts(scripts: Sequence[ShellWord]) -> str:
 
 
 def _is_unknown_script(scripts: Sequence[ShellWord]) -> bool:
-    """Whether nothing at all is known of one of them."""
+    """Check whether one of these scripts is entirely unknown."""
     return any(not one.certain and not one.text.strip() for one in scripts)
 
 
 def _backup_files(call: ProgramCall, files: Sequence[ShellWord]) -> list[ShellWord]:
-    """The copies that `-i.bak` leaves beside what it changes."""
+    """The backup copies that `-i.bak` leaves."""
     found = [match[1] for word in call.args if (match := _SUFFIX.fullmatch(word.text))]
     plain = [word for word in file_operands(files) if word.certain and not word.glob]
     return [ShellWord(f"{word.text}{suffix}") for suffix in found[:1] for word in plain]
 
 
 def _sed_many_files(call: ProgramCall, files: Sequence[ShellWord]) -> Effect:
-    """Lines are counted through all files together, so which lines of which one is not known."""
+    """Effect of sed on several files: it counts lines through all of them together."""
     return read_effect(call, files, part=True, passes="part")
 
 
@@ -607,7 +619,7 @@ def _sed_words(call: ProgramCall) -> tuple[ParsedOptions, list[ShellWord], list[
 
 
 def _sed_ranges(given: ParsedOptions, scripts: Sequence[ShellWord]) -> list[tuple[int, int]]:
-    """The lines that are printed, if the scripts say no more than that; else none."""
+    """The printed line ranges, if the scripts do nothing else; otherwise none."""
     pieces = [
         piece.strip()
         for one in scripts
@@ -626,7 +638,7 @@ def _sed_ranges(given: ParsedOptions, scripts: Sequence[ShellWord]) -> list[tupl
 
 
 def _clip_ranges(ranges: Sequence[tuple[int, int]], last: int) -> list[tuple[int, int]]:
-    """The lines that are printed before `sed` stops."""
+    """The line ranges printed before `sed` quits."""
     return [(first, min(end, last)) for first, end in ranges if first <= last]
 
 
@@ -645,7 +657,7 @@ _AWK_LOADS = (
 
 
 def awk(call: ProgramCall) -> Effect:
-    """`awk` reads, unless its program prints into files or runs something."""
+    """Effect of `awk`: reads, unless its program writes files or runs commands."""
     given = parse_options(call.args, ("-F", "-v", "-f", "--file", "-i"))
     if given.has(*_AWK_LOADS):
         return BARRIER_EFFECT
@@ -669,7 +681,7 @@ def _awk_range(match: re.Match[str]) -> PassedLines:
 
 
 def perl(call: ProgramCall) -> Effect:
-    """`perl -pi` changes its files; a one-liner that only prints reads them."""
+    """Effect of `perl`: `-pi` changes its files; a one-liner that only prints reads them."""
     given = parse_options(call.args, ("-e", "-E", "-I", "-M"))
     code = " ".join(value.text for value in given.values("-e", "-E"))
     if (

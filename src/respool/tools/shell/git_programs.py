@@ -73,7 +73,7 @@ _FILE_VERBS: Final = word_set(
 
 
 def git(call: ProgramCall) -> Effect:
-    """Git: the verb decides."""
+    """Effect of `git`, by verb."""
     call, verb, args = _verb(call)
     if verb is None:
         return run_effect(call, Effect(kind="read", content="listing"))
@@ -89,7 +89,7 @@ def git(call: ProgramCall) -> Effect:
 
 
 def _verb(call: ProgramCall) -> tuple[ProgramCall, str | None, tuple[ShellWord, ...]]:
-    """The verb and its words; `-C` says where it runs."""
+    """The verb and its words; `-C` sets the folder."""
     words = list(call.args)
     while words and words[0].text.startswith("-"):
         flag = words.pop(0).text
@@ -103,12 +103,12 @@ def _verb(call: ProgramCall) -> tuple[ProgramCall, str | None, tuple[ShellWord, 
 
 
 def _look_effect(call: ProgramCall, content: Content) -> Effect:
-    """Something that only looks; files are those after `--`: before it may be revisions."""
+    """Effect of a read-only verb; only words after `--` are surely files."""
     files = _after_dashes(call.args)
     outputs = parse_options(call.args, (*_VALUED, "--output")).values("--output")
     if outputs:
         return write_effect(call, outputs, replaces=True)
-    effect = read_effect(replace(call, has_input=False), files, content, part=True)
+    effect = read_effect(replace(call, has_input=False), files, content=content, part=True)
     if content == "diff" and any(_is_summary_flag(word.text) for word in call.args):
         effect = replace(effect, content="listing")
     return replace(effect, passed_lines=None, target=command_label(call))
@@ -129,7 +129,7 @@ def _log(call: ProgramCall, given: ParsedOptions) -> Effect:
 
 
 def _show(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """A commit's diff, or a file as it was then: that file is named with its revision."""
+    """Effect of `git show`: a commit's diff, or a file at a revision, named with it."""
     names = [word.text for word in given.operands if word.certain]
     files = [name for name in names if _REVISION_PATH.fullmatch(name)]
     if not files:
@@ -155,13 +155,17 @@ def _grep(call: ProgramCall, given: ParsedOptions) -> Effect:
         return run_effect(call, UNKNOWN_EFFECT)
     files = _after_dashes(call.args) or given.operands[1:]
     effect = read_effect(
-        replace(call, has_input=False), files or (ShellWord("."),), "hits", "search", part=True
+        replace(call, has_input=False),
+        files or (ShellWord("."),),
+        content="hits",
+        kind="search",
+        part=True,
     )
     return replace(effect, passed_lines=None)
 
 
 def _branch(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """Lists without a name, changes the repository with one."""
+    """Effect of `git branch`: lists, or changes the repository if a name is given."""
     asks = given.has(
         "--list", "-l", "-a", "-r", "-v", "-vv", "--show-current", "--contains", "--merged"
     )
@@ -186,12 +190,12 @@ def _stash(call: ProgramCall, given: ParsedOptions) -> Effect:
 
 
 def _reset(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """Only a hard reset changes files."""
+    """Effect of `git reset`; only a hard reset changes files."""
     return run_effect(call, _FILES if given.has("--hard", "--merge", "--keep") else RUN_EFFECT)
 
 
 def _checkout(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """A new branch from here changes no file; files after `--` are known."""
+    """Effect of `git checkout`: a new branch changes no file; files after `--` are known."""
     files = _after_dashes(call.args)
     if files:
         return _pathspecs(call, files)
@@ -203,7 +207,7 @@ def _checkout(call: ProgramCall, given: ParsedOptions) -> Effect:
 
 
 def _has_start_point(call: ProgramCall) -> bool:
-    """Whether a new branch is given a place to start from: the flag's value, and one more word."""
+    """Check whether a new branch has a start point: a word beside the flag's value."""
     plain = [word for word in call.args if not word.text.startswith("-") or not word.certain]
     return len(plain) > 1
 
@@ -216,7 +220,7 @@ def _restore(call: ProgramCall, _: ParsedOptions) -> Effect:
 
 
 def _pathspecs(call: ProgramCall, words: Sequence[ShellWord], replaces: bool = False) -> Effect:
-    """Writing what these match below this folder; `:/` counts from another, so it may be any."""
+    """Effect of writing what these pathspecs match; `:/` starts at the root: any file."""
     if any(word.text.startswith(":") for word in words):
         return run_effect(call, _FILES)
     return write_effect(call, [expand_pattern(word) for word in words], replaces)
@@ -253,7 +257,7 @@ _CLONE: Final = (
 
 
 def _clone(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """A new folder, named or called like the repository."""
+    """Effect of `git clone`: a new folder, named or called like the repository."""
     words = parse_options(call.args, _CLONE).operands
     if len(words) > 1:
         return write_effect(call, words[1:2])
@@ -320,7 +324,7 @@ _GH_VALUED: Final = (
 
 
 def gh(call: ProgramCall) -> Effect:
-    """GitHub's command line: what looks, what changes something there, what changes files here."""
+    """Effect of `gh`: read-only, remote changes, or local changes."""
     given = parse_options(
         call.args,
         _GH_VALUED,
@@ -342,7 +346,7 @@ def gh(call: ProgramCall) -> Effect:
 
 
 def _gh_api(call: ProgramCall, given: ParsedOptions) -> Effect:
-    """A request to GitHub: reads, unless it says or implies another method."""
+    """Effect of `gh api`: reads, unless its method is another one."""
     methods = [value.text.upper() for value in given.values("-X", "--method")]
     fields = given.values("-f", "-F", "--field", "--raw-field", "--input")
     asks = "graphql" in [word.text for word in given.operands] and not any(

@@ -1,11 +1,7 @@
 """Parser of shell commands: pipelines of simple commands, in the order they run.
 
-What it does not tell (the value of a variable, what a command printed) makes a word unsure, never
-wrong.
-
-What the text alone decides is settled here: quotes, variables that the text sets, `cd`, loops over
-words, functions. What it does not decide (the value of a variable, what a command printed) makes
-a word unsure, never wrong.
+Quotes, variables set in the text, `cd`, loops over words and functions are resolved here. What the
+text does not decide (a variable's value, a command's output) makes a word uncertain, never wrong.
 """
 
 from __future__ import annotations
@@ -25,18 +21,18 @@ from ..paths import is_absolute, normalize
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Tree
 
-UNKNOWN_FOLDER: Final = "?"  # the folder after a `cd` to somewhere that the text does not say
-MAX_COMMAND_BYTES: Final = 65_536  # bytes of a command that are parsed
+UNKNOWN_FOLDER: Final = "?"  # the folder after a `cd` to an unknown place
+MAX_COMMAND_BYTES: Final = 65_536  # maximum length of a parsed command
 MAX_NESTING: Final = 60  # levels of nesting
-MAX_COMMANDS: Final = 400  # simple commands in one text, loops unrolled
+MAX_COMMANDS: Final = 400  # simple commands in one text, with loops unrolled
 
 
 class UnreadableCommand(ValueError):
-    """The text is no shell command, or more of one than is worth reading."""
+    """The text is not a shell command, or is too large to parse."""
 
 
 class ShellWord(Struct, frozen=True, gc=False):
-    """One word: what is known of its text, and whether that is all of it."""
+    """One word: its known text, and whether that is all of it."""
 
     text: str
     certain: bool = True
@@ -44,7 +40,7 @@ class ShellWord(Struct, frozen=True, gc=False):
 
 
 class Redirect(Struct, frozen=True, gc=False):
-    """One redirection to or from a file; what goes to another descriptor is none."""
+    """One redirection to or from a file; other descriptors are left out."""
 
     operator: str
     word: ShellWord
@@ -52,17 +48,17 @@ class Redirect(Struct, frozen=True, gc=False):
 
 
 class SimpleCommand(Struct, frozen=True):
-    """One program with its words, where it runs, and what is fed to it."""
+    """One program with its words, its folder and its input."""
 
     words: tuple[ShellWord, ...]
     cwd: str | None
     redirects: tuple[Redirect, ...] = ()
-    text: str | None = None  # a here-document's body, or a here-string's
-    env: tuple[str, ...] = ()  # the variables that are set for it, or exported before
+    text: str | None = None  # body of a here-document or here-string
+    env: tuple[str, ...] = ()  # variables set for it, or exported before
 
 
 class CommandGroup(Struct, frozen=True):
-    """Several pipelines that share their input and output, and where they begin to run."""
+    """Pipelines that share input, output and starting folder."""
 
     pipelines: tuple[Pipeline, ...]
     cwd: str | None = UNKNOWN_FOLDER
@@ -71,15 +67,15 @@ class CommandGroup(Struct, frozen=True):
 
 
 class Pipeline(Struct, frozen=True):
-    """Commands that feed one another; a hidden one prints nothing that is seen."""
+    """Commands that feed one another; a hidden pipeline has no visible output."""
 
     stages: tuple[SimpleCommand | CommandGroup, ...]
     hidden: bool = False
-    conditional: bool = False  # whether it runs depends on what others did
+    conditional: bool = False  # it may not run, depending on others
 
 
 class ParseBudget:
-    """How much is left to be read, shared by all walks over one text."""
+    """Remaining parse work, shared by all walkers of one text."""
 
     def __init__(self) -> None:
         self.steps = MAX_COMMANDS
@@ -94,29 +90,29 @@ class ParseBudget:
         self.depth -= 1
 
     def step(self) -> None:
-        """Count one more command."""
+        """Count one command."""
         self.steps -= 1
         if self.steps < 0:
             raise UnreadableCommand("it has too many commands")
 
 
 def join_quoted(words: Sequence[ShellWord]) -> ShellWord:
-    """Pieces of one quoted word."""
+    """Join the pieces of one quoted word."""
     return ShellWord("".join(word.text for word in words), all(word.certain for word in words))
 
 
 def join_words(words: Sequence[ShellWord]) -> ShellWord:
-    """Pieces that stand side by side; a brace among them makes several words of one."""
+    """Join adjacent pieces; a brace expansion among them makes several words."""
     whole = join_quoted(words)
     glob = any(word.glob or word.text == "{" for word in words)
     return ShellWord(whole.text, whole.certain, glob)
 
 
-_PARSERS = local()  # one for each thread, for they cannot share one
+_PARSERS = local()  # one per thread: parsers are not thread-safe
 
 
 def parse_tree(data: bytes) -> Tree:
-    """The tree of a text, with errors in it where it is no shell."""
+    """The syntax tree of a text, with error nodes where it is not shell."""
     if not hasattr(_PARSERS, "parse"):
         from tree_sitter import Parser
 
@@ -138,12 +134,12 @@ _GLOB = re.compile(r"(?<!\\)[*?\[{]")
 
 
 def node_text(node: Node) -> str:
-    """The text that a node stands for."""
+    """The text of a node."""
     return (node.text or b"").decode("utf-8", "replace")
 
 
 class WordExpander(ABC):
-    """Reads words, knowing the folder and the variables that the text has set so far."""
+    """Expands words with the current folder and the variables set so far."""
 
     def __init__(self, cwd: str | None) -> None:
         self.cwd = cwd
@@ -151,10 +147,10 @@ class WordExpander(ABC):
 
     @abstractmethod
     def hide(self, nodes: Iterable[Node]) -> None:
-        """Commands inside a word: they run, but what they print is not seen as such."""
+        """Walk commands inside a word: they run, but their output is not visible."""
 
     def words(self, node: Node) -> tuple[ShellWord, ...]:
-        """What one argument becomes; an unquoted variable may become several words or none."""
+        """The words of one argument; an unquoted variable may become several words or none."""
         word = self.word(node)
         if node.type in ("simple_expansion", "expansion") and word.certain:
             return tuple(
@@ -163,7 +159,7 @@ class WordExpander(ABC):
         return (word,)
 
     def word(self, node: Node) -> ShellWord:
-        """One argument, as far as the text tells it."""
+        """One argument, with the text that is known."""
         kind = node.type
         if kind in ("word", "number", "variable_name", "special_variable_name", "regex"):
             text = node_text(node)
@@ -194,7 +190,7 @@ class WordExpander(ABC):
         return join_quoted(parts)
 
     def _value(self, node: Node) -> ShellWord:
-        """What a variable holds, where the text says so."""
+        """The value of a variable, if the text sets it."""
         named = node.named_children
         if len(named) != 1 or len(node.children) > (2 if node.type == "simple_expansion" else 3):
             return self._unsure(node)
@@ -206,7 +202,7 @@ class WordExpander(ABC):
         return self.values.get(name, ShellWord("", certain=False))
 
     def _unsure(self, node: Node) -> ShellWord:
-        """Something the text does not decide; the commands in it run all the same."""
+        """An uncertain word; the commands in it still run."""
         if node.type in ("command_substitution", "process_substitution"):
             self.hide(node.named_children)
         elif node.type == "ansi_c_string":
@@ -217,8 +213,8 @@ class WordExpander(ABC):
         return ShellWord("", certain=False)
 
 
-MAX_HEREDOCS: Final = 200  # each makes the parser look through the rest
-MAX_EXPORTED: Final = 100  # variables that are remembered by name
+MAX_HEREDOCS: Final = 200  # each makes the parser scan the rest of the text
+MAX_EXPORTED: Final = 100  # exported variables remembered by name
 
 _QUESTION_PROGRAMS: Final = (
     "test",
@@ -237,7 +233,9 @@ _BACKTICKS = re.compile(r"\\.|`((?:[^`\\]|\\.)*)`", re.DOTALL)
 
 
 def parse_command(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
-    """The pipelines of a command, in order; raises Unreadable for what is no command."""
+    """The pipelines of a command, in order.
+    Raises `UnreadableCommand` for other text.
+    """
     data = text.encode("utf-8", "surrogatepass")
     if len(data) > MAX_COMMAND_BYTES or data.count(b"<<") > MAX_HEREDOCS:
         raise UnreadableCommand("it is too long")
@@ -250,7 +248,7 @@ def parse_command(text: str, cwd: str | None = None) -> tuple[Pipeline, ...]:
 
 
 def _is_question(node: Node) -> bool:
-    """Whether a statement is there for its answer: a test, or a search for something."""
+    """Check whether a statement only yields an answer: a test, or a search."""
     while node.type in ("negated_command", "list") and node.named_children:
         node = node.named_children[-1]
     name = node.child_by_field_name("name") if node.type == "command" else None
@@ -260,7 +258,7 @@ def _is_question(node: Node) -> bool:
 
 
 class _Walker(WordExpander):
-    """Runs through a tree as a shell would, and notes each pipeline."""
+    """Walks a syntax tree as a shell would, and collects its pipelines."""
 
     def __init__(self, cwd: str | None) -> None:
         super().__init__(cwd)
@@ -270,7 +268,7 @@ class _Walker(WordExpander):
         self.budget = ParseBudget()
 
     def branch(self) -> _Walker:
-        """A walk from here that leaves this one as it is."""
+        """A copy of this walker that leaves this one unchanged."""
         twin = _Walker(self.cwd)
         twin.values = self.values.copy()
         twin.functions = self.functions.copy()
@@ -279,7 +277,7 @@ class _Walker(WordExpander):
         return twin
 
     def merge(self, branch: _Walker) -> None:
-        """Go on after something that may have run: what it changed is not sure any more."""
+        """Continue after a branch that may have run: what it changed is uncertain."""
         self.pipelines += branch.pipelines
         for name, value in branch.values.items():
             if self.values.get(name) != value:
@@ -290,12 +288,12 @@ class _Walker(WordExpander):
             self.cwd = UNKNOWN_FOLDER
 
     def block(self, nodes: Iterable[Node]) -> None:
-        """Statements, one after another."""
+        """Walk statements in sequence."""
         for node in nodes:
             self.statement(node)
 
     def statement(self, node: Node) -> None:
-        """Whatever can stand where a command can."""
+        """Walk any node that can stand in place of a command."""
         read = _STATEMENTS.get(node.type)
         if read is None:
             raise UnreadableCommand(f"{node.type} is not understood")
@@ -303,12 +301,12 @@ class _Walker(WordExpander):
             read(self, node)
 
     def add(self, stages: Sequence[SimpleCommand | CommandGroup], hidden: bool = False) -> None:
-        """Note a pipeline."""
+        """Add a pipeline."""
         if stages:
             self.pipelines.append(Pipeline(tuple(stages), hidden))
 
     def stages_of(self, node: Node) -> tuple[SimpleCommand | CommandGroup, ...]:
-        """A statement inside a pipeline: it runs apart, and what it leaves is its stage."""
+        """The stages of a statement inside a pipeline, which runs in a subshell."""
         branch = self.branch()
         branch.statement(node)
         self.pipelines += [one for one in branch.pipelines if one.hidden]
@@ -317,13 +315,13 @@ class _Walker(WordExpander):
         return shown[0].stages if alone else (CommandGroup(shown, self.cwd),)
 
     def hide(self, nodes: Iterable[Node]) -> None:
-        """Commands inside a word: they run, but what they print is not seen as such."""
+        """Walk commands inside a word: they run, but their output is not visible."""
         branch = self.branch()
         branch.block(nodes)
         self.pipelines += [replace(one, hidden=True) for one in branch.pipelines]
 
     def command(self, node: Node) -> None:
-        """A simple command; `cd` is carried out, a function is run through."""
+        """Walk a simple command; apply `cd`, and walk the body of a function."""
         words: list[ShellWord] = []
         redirects: list[Redirect] = []
         fed: str | None = None
@@ -343,7 +341,15 @@ class _Walker(WordExpander):
         if not words and node.child_by_field_name("name"):
             words.append(ShellWord("", certain=False))
         if words:
-            self._run(SimpleCommand(tuple(words), self.cwd, tuple(redirects), fed, tuple(env)))
+            self._run(
+                SimpleCommand(
+                    words=tuple(words),
+                    cwd=self.cwd,
+                    redirects=tuple(redirects),
+                    text=fed,
+                    env=tuple(env),
+                )
+            )
 
     def _run(self, simple: SimpleCommand) -> None:
         self.budget.step()
@@ -360,7 +366,7 @@ class _Walker(WordExpander):
             self.values[word.text] = ShellWord("", certain=False)
 
     def _function(self, name: str) -> None:
-        """Run a function's body once, without knowing its arguments."""
+        """Walk a function's body once, with unknown arguments."""
         branch = self.branch()
         body = branch.functions.pop(name)
         branch.block([body])
@@ -381,7 +387,7 @@ class _Walker(WordExpander):
         return normalize(word.text, self.cwd)
 
     def _assigned_value(self, node: Node) -> ShellWord:
-        """The value in an assignment, for its substitutions run even where it is not kept."""
+        """The value of an assignment; its substitutions run even if it is not kept."""
         value = node.child_by_field_name("value")
         if value is None:
             return ShellWord("")
@@ -392,7 +398,7 @@ class _Walker(WordExpander):
         return self.word(value)
 
     def assignment(self, node: Node) -> None:
-        """`NAME=value` on its own: it holds from here on."""
+        """Apply `NAME=value`."""
         target = node.child_by_field_name("name")
         value = self._assigned_value(node)
         plain = target is not None and target.type == "variable_name"
@@ -403,7 +409,7 @@ class _Walker(WordExpander):
             )
 
     def declaration(self, node: Node) -> None:
-        """`export`, `local`, `declare`: the assignments in it."""
+        """Apply the assignments in `export`, `local` and `declare`."""
         for child in node.named_children:
             if child.type == "variable_assignment":
                 self.assignment(child)
@@ -412,7 +418,7 @@ class _Walker(WordExpander):
             self.exported = (*self.exported, *names)[-MAX_EXPORTED:]
 
     def redirect(self, node: Node, words: list[ShellWord]) -> list[Redirect]:
-        """One redirection; the grammar puts words that follow it inside, as more destinations."""
+        """One redirection; the grammar nests the words after it as more destinations."""
         descriptor, operator, found = "", "", list[ShellWord]()
         for child in node.children:
             if child.type == "file_descriptor":
@@ -426,7 +432,7 @@ class _Walker(WordExpander):
         return [] if to_stream or not found else [Redirect(operator, found[0], descriptor)]
 
     def redirected_statement(self, node: Node) -> None:
-        """A statement with redirections: they belong to its last command."""
+        """Walk a statement with redirections, which belong to its last command."""
         body = node.child_by_field_name("body")
         before = len(self.pipelines)
         if body is not None:
@@ -453,7 +459,7 @@ class _Walker(WordExpander):
         more: list[ShellWord],
         rest: list[Callable[[], None]],
     ) -> str:
-        """A here-document's body; the grammar puts what follows on its first line inside."""
+        """The body of a here-document; the grammar nests the rest of its first line inside."""
         body, quoted = "", False
         for child in node.named_children:
             match child.type:
@@ -475,7 +481,7 @@ class _Walker(WordExpander):
         return body
 
     def _expanded(self, node: Node, text: str) -> None:
-        """Run what a here-document's body runs; the grammar does not know backticks in it."""
+        """Walk the substitutions in a here-document; the grammar misses its backticks."""
         for one in node.named_children:
             if one.type == "command_substitution":
                 self.hide(one.named_children)
@@ -486,7 +492,7 @@ class _Walker(WordExpander):
             self.hide(root.named_children)
 
     def _pipe_on(self, node: Node) -> None:
-        """Stages that follow a here-document, joined to the command that it feeds."""
+        """Add the stages after a here-document to the command it feeds."""
         producer = self.pipelines.pop()
         stages = [stage for child in node.named_children for stage in self.stages_of(child)]
         self.pipelines.append(replace(producer, stages=(*producer.stages, *stages)))
@@ -498,7 +504,7 @@ class _Walker(WordExpander):
         more: tuple[ShellWord, ...],
         fed: str | None,
     ) -> None:
-        """Give redirections to the last command that was noted since `before`."""
+        """Attach redirections to the last command added since `before`."""
         at = self._last_shown(before)
         if at is None:
             self.add([SimpleCommand((ShellWord(":"),), self.cwd, redirects, fed)])
@@ -508,18 +514,24 @@ class _Walker(WordExpander):
         redirects = (*stage.redirects, *redirects)
         fed = stage.text if fed is None else fed
         if isinstance(stage, SimpleCommand):
-            stage = SimpleCommand((*stage.words, *more), stage.cwd, redirects, fed, stage.env)
+            stage = SimpleCommand(
+                words=(*stage.words, *more),
+                cwd=stage.cwd,
+                redirects=redirects,
+                text=fed,
+                env=stage.env,
+            )
         else:
             stage = CommandGroup(stage.pipelines, stage.cwd, redirects, fed)
         self.pipelines.append(replace(last, stages=(*last.stages[:-1], stage)))
 
     def _last_shown(self, before: int) -> int | None:
-        """Where the last pipeline stands that is no part of a word."""
+        """The position of the last pipeline that is not part of a word."""
         places = range(len(self.pipelines) - 1, before - 1, -1)
         return next((at for at in places if not self.pipelines[at].hidden), None)
 
     def pipeline(self, node: Node) -> None:
-        """Commands joined by `|`; of a list before it, the grammar's slip, only the last is fed."""
+        """Walk commands joined by `|`; of a list before it, only the last is fed."""
         first, *others = node.named_children
         body = first.child_by_field_name("body") if first.type == "redirected_statement" else first
         before = len(self.pipelines)
@@ -533,7 +545,9 @@ class _Walker(WordExpander):
         self.add([*stages, *(stage for child in others for stage in self.stages_of(child))])
 
     def command_list(self, node: Node) -> None:
-        """`a && b` runs both, unless `a` only asks; `a || b` may not run the second."""
+        """Walk `a && b`, which runs both unless `a` only tests, or `a
+        b`, which may not run `b`.
+        """
         operator = next((child.type for child in node.children if not child.is_named), "&&")
         first, *others = node.named_children
         self.statement(first)
@@ -548,14 +562,14 @@ class _Walker(WordExpander):
         self.merge(branch)
 
     def block_statement(self, node: Node) -> None:
-        """A block that is run here and now."""
+        """Walk a block that runs in the current shell."""
         if any(child.type == "((" for child in node.children):
             self.test(node)
             return
         self._run_group(node.named_children, self)
 
     def subshell(self, node: Node) -> None:
-        """A block whose variables and folder do not outlast it."""
+        """Walk a block whose variables and folder end with it."""
         branch = self.branch()
         self._run_group(node.named_children, branch)
 
@@ -571,7 +585,7 @@ class _Walker(WordExpander):
         self.add([CommandGroup(tuple(one for one in found if not one.hidden), cwd)])
 
     def branches(self, node: Node) -> None:
-        """`if` and `case`: the condition runs, each branch may."""
+        """Walk `if` and `case`: the condition runs, each branch may run."""
         before, cwd = self.pipelines, self.cwd
         self.pipelines = []
         for child in node.named_children:
@@ -583,7 +597,7 @@ class _Walker(WordExpander):
         self._add_group(found, cwd)
 
     def while_loop(self, node: Node) -> None:
-        """`while` and loops over what is not known: what the body sets is not sure inside it."""
+        """Walk `while` and loops over unknown words: what the body sets is uncertain."""
         statements = [child for child in node.named_children if child.type in _STATEMENTS]
         trial = self.branch()
         trial.block(statements)
@@ -596,7 +610,7 @@ class _Walker(WordExpander):
         ]
 
     def for_loop(self, node: Node) -> None:
-        """`for`: unrolled over its words where they are all known."""
+        """Walk `for`, unrolled if all its words are known."""
         name = node.child_by_field_name("variable")
         values = [w for one in node.children_by_field_name("value") for w in self.words(one)]
         body = [child for child in node.named_children if child.type == "do_group"]
@@ -615,13 +629,13 @@ class _Walker(WordExpander):
         self._add_group(found, cwd)
 
     def function(self, node: Node) -> None:
-        """A definition runs nothing yet."""
+        """Store a function definition; it runs nothing."""
         name, body = node.child_by_field_name("name"), node.child_by_field_name("body")
         if name is not None and body is not None:
             self.functions[node_text(name)] = body
 
     def test(self, node: Node) -> None:
-        """`[ … ]`: nothing but the substitutions in it."""
+        """Walk the substitutions in `[ … ]`."""
         for child in node.named_children:
             self._scan_substitutions(child)
 
@@ -633,7 +647,7 @@ class _Walker(WordExpander):
             self._scan_substitutions(child)
 
     def ignore(self, node: Node) -> None:
-        """A comment, or a word like `unset`."""
+        """Skip a comment, or a statement like `unset`."""
 
 
 _STATEMENTS: Final[dict[str, Callable[[_Walker, Node], None]]] = {

@@ -13,7 +13,6 @@ from . import build_programs, file_programs, git_programs, wrapper_programs
 from .effects import (
     BARRIER_EFFECT,
     NO_EFFECT,
-    RUN_EFFECT,
     STREAMS,
     UNKNOWN_EFFECT,
     Effect,
@@ -39,14 +38,14 @@ from .parser import (
 
 EffectReader = Callable[[ProgramCall], Effect]
 
-# Where programs of others lie; what lies in a project's own `bin` is its own, whatever its name.
+# Folders of installed programs; programs in a project's own `bin` are unknown.
 _INSTALLED = re.compile(
     r"^/(?:usr|opt|bin|sbin|nix|snap)/|^~/|(?:^|/)(?:\.bin|(?:[^/]*env|vendor|go|\.\w+)/bin)/"
     r"|/envs/[^/]+/bin/"
 )
 _PYTHON = re.compile(r"python3?\.\d{1,2}t?")
-_IN_PROJECT = ("./gradlew", "./mvnw")  # a project's own copy of a tool that everybody knows
-_MAX_SHELL_DEPTH = 8  # shells inside shells
+_IN_PROJECT = ("./gradlew", "./mvnw")  # wrappers with known behaviour
+_MAX_SHELL_DEPTH = 8  # nested shells
 
 
 def _same_reader(names: str, reader: EffectReader) -> dict[str, EffectReader]:
@@ -76,7 +75,7 @@ _TREE_VALUED = (*_LS_VALUED, "-L", "--level", "-P", "--ignore-glob")
 _DU_VALUED = ("-d", "--max-depth", "-t", "--threshold", "-I", "--exclude")
 
 PROGRAMS: Final[dict[str, EffectReader]] = {
-    # says, asks or waits; changes no file
+    # print, ask or wait; change no file
     **_same_reader(
         "echo printf true false : test [ pwd date whoami hostname uname id printenv "
         "sleep wait kill "
@@ -94,7 +93,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
         "realpath readlink cal groups users who w last env-list locate mdfind tasklist",
         _listing_effect,
     ),
-    # prints files
+    # print files
     **_same_reader("cat tac less more zcat bzcat view", file_programs.print_files),
     "nl": partial(file_programs.print_files, valued=("-b", "-s", "-w", "-v", "-n", "-i")),
     **_same_reader("bat batcat", file_programs.bat),
@@ -139,7 +138,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
     "tr": lambda call: Effect(passed_lines="part") if call.has_input else NO_EFFECT,
     "sort": file_programs.sort,
     **_same_reader("jq yq gojq fx", file_programs.jq),
-    # looks for something
+    # search
     **_same_reader(
         "grep egrep fgrep zgrep", partial(file_programs.search_files, valued=_GREP_VALUED)
     ),
@@ -150,7 +149,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
     "du": partial(file_programs.list_files, valued=_DU_VALUED),
     **_same_reader("fd fdfind", file_programs.fd),
     **_same_reader("find bfs", file_programs.find),
-    # changes files
+    # change files
     "tee": file_programs.tee,
     "sponge": file_programs.sponge,
     **_same_reader("cp install ln rsync", file_programs.copy_files),
@@ -175,7 +174,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
     # git
     "git": git_programs.git,
     "gh": git_programs.gh,
-    # tests, compilers, linters, formatters
+    # test, compile, lint, format
     **_same_reader(
         "pytest py.test jest vitest mocha ava tap rspec minitest ctest phpunit bats nose2 "
         "playwright cypress karma unittest gotestsum nextest behave cucumber",
@@ -234,7 +233,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
         "pre-commit protoc dprint taplo lint-staged husky",
         lambda call: run_effect(call, BARRIER_EFFECT),
     ),
-    # runs something else
+    # run other programs
     **_same_reader("builtin nohup setsid unbuffer chronic", wrapper_programs.wrapper),
     **_same_reader("sudo doas", wrapper_programs.sudo),
     **_same_reader("time gtime", wrapper_programs.time_command),
@@ -264,7 +263,7 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
         wrapper_programs.package_manager,
     ),
     "rtk": wrapper_programs.rtk,
-    # reaches other places
+    # reach other machines
     "curl": wrapper_programs.curl,
     "wget": wrapper_programs.wget,
     **_same_reader("docker podman kubectl docker-compose nerdctl", wrapper_programs.container),
@@ -278,21 +277,23 @@ PROGRAMS: Final[dict[str, EffectReader]] = {
 
 @lru_cache(maxsize=4_096)
 def effect_of(text: str, cwd: str | None = None, depth: int = 0) -> Effect:
-    """What a shell command does; raises Unreadable for what is none."""
+    """The effect of a shell command.
+    Raises `UnreadableCommand` for other text.
+    """
     if depth > _MAX_SHELL_DEPTH:
         raise UnreadableCommand("it runs shells inside shells")
     return _sequence_effect(parse_command(text, cwd), depth)
 
 
 def effect_of_words(words: tuple[str, ...], cwd: str | None = None) -> Effect:
-    """What a command does that is given as its words, with no shell between."""
+    """The effect of a command given as words, without a shell."""
     return _program_effect(
         SimpleCommand(tuple(ShellWord(word) for word in words), cwd), fed=False, depth=0
     )
 
 
 def _sequence_effect(pipelines: tuple[Pipeline, ...], depth: int, fed: bool = False) -> Effect:
-    """What pipelines do, one after another."""
+    """The combined effect of pipelines in sequence."""
     effect: Effect | None = None
     for one in pipelines:
         found = _pipeline_effect(one, depth, fed)
@@ -307,12 +308,12 @@ def _pipeline_effect(pipeline: Pipeline, depth: int, fed: bool) -> Effect:
         effect = found if effect is None else pipe_effects(effect, found)
     done = effect or NO_EFFECT
     if pipeline.conditional and done.writes:
-        done = replace(done, replaces=False)  # what was there may be there still
+        done = replace(done, replaces=False)  # the old content may remain
     return hide_output(done) if pipeline.hidden else done
 
 
 def _stage_effect(stage: SimpleCommand | CommandGroup, fed: bool, depth: int) -> Effect:
-    """One command with its redirections."""
+    """The effect of one stage with its redirections."""
     sources = [one for one in stage.redirects if one.operator == "<"]
     fed = fed or bool(sources) or stage.text is not None
     if isinstance(stage, CommandGroup):
@@ -329,7 +330,7 @@ def _stage_effect(stage: SimpleCommand | CommandGroup, fed: bool, depth: int) ->
 
 
 def _redirect_effect(effect: Effect, redirect: Redirect, cwd: str | None) -> Effect:
-    """A command whose output goes into a file."""
+    """The effect of a command whose output goes to a file."""
     shown = redirect.descriptor not in ("", "1") and not redirect.operator.startswith("&")
     if not shown:
         effect = hide_output(effect)
@@ -344,7 +345,7 @@ def _redirect_effect(effect: Effect, redirect: Redirect, cwd: str | None) -> Eff
 
 
 def _program_effect(simple: SimpleCommand, fed: bool, depth: int) -> Effect:
-    """One program, by the table."""
+    """The effect of one program, by the table."""
     first = simple.words[0]
     name = _program_name(first.text)
     reader = PROGRAMS.get(name) if first.certain else None
@@ -356,13 +357,13 @@ def _program_effect(simple: SimpleCommand, fed: bool, depth: int) -> Effect:
             else Effect(kind="read", content="listing", target=name)
         )
     call = ProgramCall(
-        name,
-        simple.words[1:],
-        simple.cwd,
-        fed,
-        simple.text,
-        lambda words, cwd: _nested_effect(words, cwd, fed, simple.text, depth),
-        lambda text, cwd: _script_effect(text, cwd, depth),
+        name=name,
+        args=simple.words[1:],
+        cwd=simple.cwd,
+        has_input=fed,
+        text=simple.text,
+        run=lambda words, cwd: _nested_effect(words, cwd, fed=fed, text=simple.text, depth=depth),
+        script=lambda text, cwd: _script_effect(text, cwd, depth),
     )
     effect = reader(call)
     if effect.kind == "run" and any(is_rewrite_variable(name) for name in simple.env):
@@ -371,7 +372,7 @@ def _program_effect(simple: SimpleCommand, fed: bool, depth: int) -> Effect:
 
 
 def _program_name(text: str) -> str:
-    """The name that a program goes by in the table."""
+    """The name of a program in the table."""
     installed = "bin/" in text and _INSTALLED.search(text[:500]) is not None
     name = text.rpartition("/")[2] if installed or text in _IN_PROJECT else text
     return "python" if _PYTHON.fullmatch(name) else name
@@ -382,20 +383,20 @@ def _unknown_program(simple: SimpleCommand, name: str) -> Effect:
 
 
 def _nested_effect(
-    words: tuple[ShellWord, ...], cwd: str | None, fed: bool, text: str | None, depth: int
+    words: tuple[ShellWord, ...], cwd: str | None, *, fed: bool, text: str | None, depth: int
 ) -> Effect:
-    """Words that another program runs."""
+    """The effect of words that another program runs."""
     if depth > _MAX_SHELL_DEPTH:
         return UNKNOWN_EFFECT
     return _program_effect(SimpleCommand(words, cwd, (), text), fed, depth + 1)
 
 
 def _script_effect(text: str, cwd: str | None, depth: int) -> Effect:
-    """Shell text that another program runs."""
+    """The effect of shell text that another program runs."""
     try:
         return effect_of(text, cwd, depth + 1)
     except UnreadableCommand:
         return UNKNOWN_EFFECT
 
 
-__all__ = ["PROGRAMS", "RUN_EFFECT", "UnreadableCommand", "effect_of", "effect_of_words"]
+__all__ = ["PROGRAMS", "effect_of", "effect_of_words"]

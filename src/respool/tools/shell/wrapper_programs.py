@@ -31,7 +31,7 @@ from .parser import ShellWord
 
 
 def wrapper(call: ProgramCall, valued: Sequence[str] = (), skip: int = 0) -> Effect:
-    """`nohup`, `timeout 5`: the words after its own flags are the command."""
+    """Effect of `nohup`, `timeout 5`: that of the command after its flags."""
     words, sets = _after_flags(call.args, valued)
     effect = call.run_words(words[skip:])
     anew = effect.kind == "run" and any(is_rewrite_variable(name) for name in sets)
@@ -41,7 +41,7 @@ def wrapper(call: ProgramCall, valued: Sequence[str] = (), skip: int = 0) -> Eff
 def _after_flags(
     args: Sequence[ShellWord], valued: Sequence[str]
 ) -> tuple[list[ShellWord], list[str]]:
-    """The words after flags and assignments, and the names that are assigned."""
+    """The words after flags and assignments, and the assigned names."""
     words, sets = list(args), list[str]()
     while words and (words[0].text.startswith("-") or "=" in words[0].text):
         flag = words.pop(0).text
@@ -58,7 +58,7 @@ _SUDO = ("-u", "-g", "-p", "-C", "-D", "-R", "-T", "-U", "-r", "-t", "--user", "
 
 
 def sudo(call: ProgramCall) -> Effect:
-    """`sudo`: a command as somebody else; a shell of its own, or an editor, may do anything."""
+    """Effect of `sudo`: that of its command; its own shell or editor may do anything."""
     words, _ = _after_flags(call.args, _SUDO)
     own = parse_options(call.args[: len(call.args) - len(words)], _SUDO)
     alone = not words and own.has("-i", "-s", "--login", "--shell")
@@ -68,7 +68,7 @@ def sudo(call: ProgramCall) -> Effect:
 
 
 def time_command(call: ProgramCall) -> Effect:
-    """`time`: a command, and a file for how long it took."""
+    """Effect of `time`: that of its command, and a file for the timing."""
     words, _ = _after_flags(call.args, ("-o", "-f", "--output", "--format"))
     own = call.args[: len(call.args) - len(words)]
     outputs = parse_options(own, ("-o", "--output", "-f", "--format")).values("-o", "--output")
@@ -77,7 +77,7 @@ def time_command(call: ProgramCall) -> Effect:
 
 
 def env(call: ProgramCall) -> Effect:
-    """`env`: a command with other variables; `-S` holds one as text."""
+    """Effect of `env`: that of its command; `-S` holds one as text."""
     valued = ("-u", "-C", "--unset", "--chdir")
     words, _ = _after_flags(call.args, valued)
     own = parse_options(call.args[: len(call.args) - len(words)], valued)
@@ -87,14 +87,14 @@ def env(call: ProgramCall) -> Effect:
 
 
 def command(call: ProgramCall) -> Effect:
-    """`command -v` only asks where a program is."""
+    """Effect of `command`; `-v` only looks a program up."""
     if call.args and call.args[0].text in ("-v", "-V"):
         return Effect(kind="search", content="listing", target=command_label(call))
     return wrapper(call)
 
 
 def xargs(call: ProgramCall) -> Effect:
-    """What it runs, on words that come from its input."""
+    """Effect of `xargs`: that of its command with unknown operands."""
     words = list(call.args)
     mark = ""
     while words and words[0].text.startswith("-"):
@@ -116,7 +116,7 @@ _XARGS = (
 
 
 def _xargs_placeholder(flag: str, value: str) -> str:
-    """What stands for a line of input in the words that `xargs` runs: `-I{}`, `-I %`, `-i`."""
+    """The placeholder for an input line in the words `xargs` runs: `-I{}`, `-I %`, `-i`."""
     for name in ("-I", "-J", "-i", "--replace"):
         if flag.startswith(name):
             joined = flag.removeprefix(name).removeprefix("=")
@@ -125,7 +125,7 @@ def _xargs_placeholder(flag: str, value: str) -> str:
 
 
 def shell(call: ProgramCall) -> Effect:
-    """`bash -c` runs its text, `bash -n` only reads a script, `bash <<EOF` runs what it is fed."""
+    """Effect of a shell: `-c` runs its text, `-n` only parses, `<<EOF` runs its input."""
     words = list(call.args)
     while words and words[0].text[:1] in ("-", "+") and words[0].text != "-":
         flag = words.pop(0).text
@@ -142,14 +142,14 @@ def shell(call: ProgramCall) -> Effect:
 
 
 def eval_words(call: ProgramCall) -> Effect:
-    """`eval` of words that are all known."""
+    """Effect of `eval`, if all its words are known."""
     if all(word.certain for word in call.args):
         return call.run_script(" ".join(word.text for word in call.args))
     return UNKNOWN_EFFECT
 
 
 def trap(call: ProgramCall) -> Effect:
-    """What a trap runs, some time later."""
+    """Effect of `trap`: that of its command, which runs later."""
     text = call.args[0] if call.args else ShellWord("-")
     if text.text in ("-", ""):
         return NO_EFFECT if text.certain else UNKNOWN_EFFECT
@@ -157,7 +157,7 @@ def trap(call: ProgramCall) -> Effect:
 
 
 def task_runner(call: ProgramCall) -> Effect:
-    """`mise`, `just`, `task`: their own verbs, a program after `--`, or a task by its name."""
+    """Effect of `mise`, `just`, `task`: own verbs, a program after `--`, or a task by name."""
     texts = [word.text for word in call.args]
     if texts[:1] in (["exec"], ["x"]):
         at = texts.index("--") if "--" in texts else 0
@@ -187,14 +187,17 @@ def task_runner(call: ProgramCall) -> Effect:
 
 
 def package_runner(call: ProgramCall, verb: str = "run") -> Effect:
-    """`uv run`, `poetry run`, `npx`: another program, from a package or an environment."""
+    """Effect of `uv run`, `poetry run`, `npx`: that of the program they run."""
     words, folders = list(call.args), list[ShellWord]()
     if verb:
         if words and words[0].text == "pip":
             return package_manager(replace(call, name=f"{call.name} pip", args=tuple(words[1:])))
         if not words or words[0].text != verb:
             return effect_by_verb(
-                call, "list show tree version help config", "build check", _INSTALLS
+                call,
+                looks="list show tree version help config",
+                runs="build check",
+                writes=_INSTALLS,
             )
         words.pop(0)
     while words and words[0].text.startswith("-"):
@@ -221,17 +224,17 @@ _INSTALLS = (
 
 
 def package_manager(call: ProgramCall) -> Effect:
-    """A package manager: it looks, or it may write anything."""
+    """Effect of a package manager: read-only verbs, otherwise a barrier."""
     return effect_by_verb(
         call,
-        "list show search info freeze check outdated deps uses desc cat help config",
-        "download audit",
-        f"{_INSTALLS} bundle dump autoremove full-upgrade purge",
+        looks="list show search info freeze check outdated deps uses desc cat help config",
+        runs="download audit",
+        writes=f"{_INSTALLS} bundle dump autoremove full-upgrade purge",
     )
 
 
 def container(call: ProgramCall) -> Effect:
-    """`docker` and `kubectl`: what looks, what runs elsewhere, what may reach files here."""
+    """Effect of `docker` and `kubectl`: read-only, remote, or possibly local files."""
     words = [word.text for word in parse_options(call.args, _CONTAINER_VALUED).operands]
     verb = (
         words[1]
@@ -258,7 +261,7 @@ _EXEC = (
 
 
 def _container_exec(call: ProgramCall) -> Effect:
-    """What `exec` runs in a container: the words after its name, or after `--`."""
+    """Effect of `exec` in a container: that of the words after its name, or after `--`."""
     at = next(n for n, word in enumerate(call.args) if word.text == "exec")
     words, _ = _after_flags(call.args[at + 1 :], _EXEC)
     words, _ = _after_flags(words[1:], _EXEC)
@@ -266,7 +269,7 @@ def _container_exec(call: ProgramCall) -> Effect:
 
 
 def _remote_effect(effect: Effect) -> Effect:
-    """What a command does elsewhere: its files are none of these; if it writes, so it may here."""
+    """The local effect of a remote command: no known files; a barrier if it writes."""
     writes = effect.barrier or effect.writes or effect.kind == "write"
     if writes:
         return replace(BARRIER_EFFECT, known=effect.known)
@@ -307,7 +310,7 @@ _CURL_WRITES = (
 
 
 def curl(call: ProgramCall) -> Effect:
-    """A URL is read, unless something is sent there or written here."""
+    """Effect of `curl`: reads a URL, unless it sends or writes something."""
     given = parse_options(call.args, _CURL_VALUED)
     if given.has("-K", "--config"):
         return run_effect(call, UNKNOWN_EFFECT)
@@ -343,7 +346,7 @@ def _url(text: str) -> str:
 
 
 def wget(call: ProgramCall) -> Effect:
-    """A URL becomes a file, unless it is printed."""
+    """Effect of `wget`: writes a file, unless it prints."""
     given = parse_options(
         call.args, ("-O", "--output-document", "-P", "-o", "--header", "-T", "-t")
     )
@@ -370,7 +373,7 @@ _SSH = (
 
 
 def ssh(call: ProgramCall) -> Effect:
-    """What a command does on another machine; a shell there may do anything."""
+    """Effect of `ssh`: that of its remote command; an interactive shell may do anything."""
     words = list(call.args)
     while words and words[0].text.startswith("-"):
         if words.pop(0).text in _SSH and words:
@@ -384,12 +387,12 @@ def ssh(call: ProgramCall) -> Effect:
 
 
 def remote_program(call: ProgramCall) -> Effect:
-    """Something that runs on another machine."""
+    """Effect of a program that runs on another machine."""
     return run_effect(call, RUN_EFFECT)
 
 
 def rtk(call: ProgramCall) -> Effect:
-    """`rtk`: a program whose output is made shorter on its way."""
+    """Effect of `rtk`: that of its program, whose output it shortens."""
     words = call.args
     if words[:1] and words[0].text == "read":
         return call.run_words([ShellWord("cat"), *words[1:]])
