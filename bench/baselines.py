@@ -69,7 +69,7 @@ def main() -> None:
         chosen = [one for one in sessions if one.format == format]
         shown = Table("policy", "counted", "bill", "all-in", "lost", "peak", title=format)
         for name, way in WAYS.items():
-            results = [replay_under(one, *way(one), POLICIES) for one in chosen]
+            results = [replay_under(one, *way(one), policies=POLICIES) for one in chosen]
             for at, policy in enumerate(POLICIES[1:], 1):
                 shown.add_row(policy, name, *row(results, at))
             shown.add_section()

@@ -13,7 +13,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from ..wire.base import FORMATS, FormatName
+from ..wire.base import FORMATS
 from ..wire.json import JSON, Object
 from . import claude_code, codex, copilot_cli, gemini_cli, inspect_log, opencode, openhands, pi
 from .session import RecordedSession, Skipped, text_at
@@ -101,7 +101,7 @@ def _read_line(line: Object, number: int, source: str) -> Iterator[RecordedSessi
         agent = text_at(line, "agent") or AGENT
         kept = cast(Records, records)
         yield conversation_session(
-            kept, line.get("meta"), id=id, source=source, format=cast(FormatName, name), agent=agent
+            kept, line.get("meta"), id=id, source=source, format=name, agent=agent
         )
 
 
