@@ -101,7 +101,7 @@ def test_the_page_holds_them() -> None:
     data = json.loads(text)
     assert data["loops"]["count"] == 120
     assert {len(one["loops"]) for one in data["sessions"]} == {12}
-    assert {one["circle_count"] for one in data["sessions"]} == {30}
+    assert {one["loop_count"] for one in data["sessions"]} == {30}
 
 
 def test_from_a_transcript_to_json(tmp_path: Path) -> None:

@@ -127,11 +127,11 @@ class TestStructure:
     def test_has_a_heading_for_every_question(self, forty: Replay):
         titles = re.findall(r"<h2[^>]*>([^<]+)</h2>", render_page(forty))
         assert titles == [
-            "What each policy would have done",
+            "Policies compared",
             "Where the tokens went",
             "Money over time",
             "Sessions",
-            "How far this can be trusted",
+            "Accuracy",
         ]
 
     def test_is_the_same_every_time(self, forty: Replay):
