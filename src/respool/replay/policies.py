@@ -19,7 +19,6 @@ from ..engine import FoldedRequest, edits_in_force, extend_fold, prefix_hash
 from ..errors import PolicyError, closest_match, join_names
 from ..facts import MAX_LOOKBACK_REQUESTS, Facts
 from ..policy import PRESETS, Policy
-from ..policy import Policy as Settings
 from ..providers.bound_reasoning import binding_of
 from ..transcript import Part
 from ..wire.base import SourceRun, wire_format
@@ -508,11 +507,11 @@ def describe_policy(name: str) -> str:
     return _DESCRIPTIONS.get(name, "respool with these settings")
 
 
-def _policy_settings(name: str) -> Settings:
+def _policy_settings(name: str) -> Policy:
     if name in PRESETS:
-        return Settings.preset(name)
+        return Policy.preset(name)
     if name.endswith(".toml"):
-        return Settings.from_toml(Path(name))
+        return Policy.from_toml(Path(name))
     near = closest_match(name, (*PRESETS, *DEFAULT_POLICIES, ORACLE))
     hint = f" Did you mean {near}?" if near else ""
     raise PolicyError(f"There is no policy {name!r}.{hint} A policy is {POLICY_NAMES_HELP}.")
