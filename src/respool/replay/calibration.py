@@ -45,6 +45,13 @@ _FACTOR_RANGE = (
 TOKENS_PER_SIGNATURE_CHAR = 0.26
 _SUMMARY_RATIO = 9
 
+_KEEPS_REASONING_SINCE = {
+    "opus": (4, 5),
+    "sonnet": (4, 6),
+    "haiku": (5, 0),
+    "gpt": (5, 6),
+}  # since these versions
+
 
 class Framing(Struct, frozen=True, gc=False):
     """Tokens that a provider adds around a call, and around a result."""
@@ -225,14 +232,6 @@ def signature_chars(message: JSON) -> int:
     blocks = cast(list[JSON], content) if isinstance(content, list) else []
     found = [cast(Object, block).get("signature") for block in blocks if isinstance(block, dict)]
     return sum(len(signature) for signature in found if isinstance(signature, str))
-
-
-_KEEPS_REASONING_SINCE = {
-    "opus": (4, 5),
-    "sonnet": (4, 6),
-    "haiku": (5, 0),
-    "gpt": (5, 6),
-}  # since these versions
 
 
 def drops_reasoning(model: str | None) -> bool:

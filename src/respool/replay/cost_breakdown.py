@@ -26,6 +26,8 @@ AGES = ((0, "new in this request"), (1, "1–2 requests old"), (3, "3–5"), (6,
         (11, "11–20"), (21, "21–40"), (41, "over 40"))  # fmt: skip
 _KIND_NAMES = {"call": "tool calls", "result": "tool results", "reasoning": "reasoning"}
 
+_TOOLS = Tools()  # the detector keeps state per call
+
 
 class _ContentCost(Struct):
     """Running cost of one kind of content."""
@@ -162,9 +164,6 @@ def merge_breakdowns(all_spent: Iterable[CostBreakdown]) -> CostBreakdown:
     return CostBreakdown(
         _cost_shares(kinds), _cost_shares(tools), _cost_shares(ages, [name for _, name in AGES])
     )
-
-
-_TOOLS = Tools()  # the detector keeps state per call
 
 
 def session_loops(recording: Recording, token_costs: Sequence[float]) -> tuple[LoopCost, ...]:

@@ -28,6 +28,30 @@ from .prompt_cache import with_breakpoint
 from .recording import Recording
 from .result import RefetchCounts
 
+_NO_FACTS = Facts()
+NONE, ORACLE, FLOOR = "none", "oracle", "floor"
+DEFAULT_POLICIES = (NONE, "safe", "mask-10", "clear-100k", FLOOR)
+POLICY_NAMES_HELP = (
+    f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
+    "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
+    "cleared; K is 3), oracle, floor, or a TOML file of settings"
+)
+_DESCRIPTIONS = {
+    NONE: "as it was sent",
+    "safe": "respool itself",
+    "lean": "respool, which also cuts what just came",
+    "tight": "the same, under a budget",
+    "codetether": "as the agent codetether does it",
+    "clark": "as the agent clark does it",
+    "rfc013": "as RFC 013 does it",
+    "pi-dcp": "as the extension pi-dcp does it",
+    ORACLE: "keeps what is used later",
+    FLOOR: "the limit, which knows what is used later",
+}
+_MASK = re.compile(r"mask-(\d{1,6})")
+_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
+_DEFAULT_KEEP = 3
+
 
 class ActiveEdit(Struct, frozen=True, gc=False):
     """One edit in force in a request: its reason, its tool and the tokens it saved."""
@@ -313,9 +337,6 @@ def _selected_lines(text: str, kept: set[int]) -> str | None:
     return short if len(short) < len(text) else None
 
 
-_NO_FACTS = Facts()
-
-
 class ProjectionSender:
     """respool's own projections."""
 
@@ -445,37 +466,6 @@ def _is_intact(state: State, position: int) -> bool:
 def _elapsed(before: float | None, now: float | None) -> float:
     """The seconds between two times; none where one is not known."""
     return 0.0 if before is None or now is None else now - before
-
-
-NONE, ORACLE, FLOOR = "none", "oracle", "floor"
-DEFAULT_POLICIES = (
-    NONE,
-    "safe",
-    "mask-10",
-    "clear-100k",
-    FLOOR,
-)  # the default
-POLICY_NAMES_HELP = (
-    f"none, a preset of respool's ({join_names(PRESETS)}), mask-N (all results but the last N are "
-    "placeholders), clear-Nk or clear-Nk-K (above N thousand tokens all but the last K results are "
-    "cleared; K is 3), oracle, floor, or a TOML file of settings"
-)
-
-_DESCRIPTIONS = {
-    NONE: "as it was sent",
-    "safe": "respool itself",
-    "lean": "respool, which also cuts what just came",
-    "tight": "the same, under a budget",
-    "codetether": "as the agent codetether does it",
-    "clark": "as the agent clark does it",
-    "rfc013": "as RFC 013 does it",
-    "pi-dcp": "as the extension pi-dcp does it",
-    ORACLE: "keeps what is used later",
-    FLOOR: "the limit, which knows what is used later",
-}
-_MASK = re.compile(r"mask-(\d{1,6})")
-_CLEAR = re.compile(r"clear-(\d{1,6})k(?:-(\d{1,6}))?")
-_DEFAULT_KEEP = 3
 
 
 def sender_factory(name: str) -> SenderFactory:

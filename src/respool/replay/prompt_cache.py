@@ -22,6 +22,8 @@ from ..wire.message_identity import strip_breakpoints
 HOUR = 3600.0
 MINUTES = 300.0
 
+_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the lookback
+
 
 class TokenMeasure(Protocol):
     """Count of a part's tokens."""
@@ -206,9 +208,6 @@ def with_breakpoint(message: JSON, lifetime: float) -> JSON:
         **cast(Object, message),
         "content": [*blocks[:-1], {**blocks[-1], "cache_control": mark}],
     }
-
-
-_GROUPED_KINDS = ("call", "result")  # a run of these is one position of the lookback
 
 
 class Prompt:

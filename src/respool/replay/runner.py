@@ -28,6 +28,10 @@ from .recording import BillingConditions, Recording, infer_conditions, main_mode
 from .result import SessionResult, SkippedSource
 from .score import score_policy
 
+_NO_KEY = 0  # the request cannot be identified
+GZIP_RATIO = 8  # approximate compression ratio
+MIN_PARALLEL_BYTES = 1_000_000  # less is replayed faster in one process
+
 
 class ReplayOptions(Struct, frozen=True):
     """Options of a replay."""
@@ -92,8 +96,6 @@ def replay_under(
 
 
 SessionKey = tuple[str, int]  # file, and the session's index in it
-
-_NO_KEY = 0  # the request cannot be identified
 
 
 class SessionTrace(Struct, frozen=True):
@@ -173,9 +175,6 @@ def describe_duplicate(session: RecordedSession, duplicates: DuplicateRequests) 
 
 SessionItem = RecordedSession | Skipped
 ItemOutcome = SessionResult | SessionTrace | SkippedSource | None  # None: not selected
-
-GZIP_RATIO = 8  # approximate compression ratio
-MIN_PARALLEL_BYTES = 1_000_000  # less is replayed faster in one process
 
 
 class RunRequest(Struct, frozen=True):

@@ -23,6 +23,15 @@ MAX_BREAKPOINTS = 2  # besides the two that clients set in the head
 _CHECKPOINT_INTERVAL = 32  # steps between two saved states
 _MAX_CHECKPOINTS = 64  # such places; a longer session has them farther apart
 
+# Tokens of a refetched result, and of the call.
+REFETCH_INPUT_TOKENS, REFETCH_OUTPUT_TOKENS = 1_500, 150
+MAX_REFETCHED = 3  # sources that a lost turn asks for again
+_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are searched
+_MAX_LOSSES_SHOWN, _MAX_LOSS_CHARS = (
+    5,
+    80,
+)  # losses of a turn that are listed, and characters of each
+
 
 class _StepSpan(NamedTuple):
     """Position of a step among the rows, and the shape of all rows before it."""
@@ -153,16 +162,6 @@ def _first_error(problems: Sequence[Problem]) -> str | None:
         if problem.severity == "error":
             return f"{problem.code}: {problem.message}"
     return None
-
-
-# Tokens of a refetched result, and of the call.
-REFETCH_INPUT_TOKENS, REFETCH_OUTPUT_TOKENS = 1_500, 150
-MAX_REFETCHED = 3  # sources that a lost turn asks for again
-_MAX_LOST_NEEDS = 50  # needs of a lost turn whose sources are searched
-_MAX_LOSSES_SHOWN, _MAX_LOSS_CHARS = (
-    5,
-    80,
-)  # losses of a turn that are listed, and characters of each
 
 
 def score_policy(recording: Recording, sender: Sender, name: str) -> PolicyScore:

@@ -49,6 +49,21 @@ from .session import (
 
 MessageHashes = tuple[str, ...]
 
+AGENT = "claude-code"
+# Records about the session, or that repeat others.
+_BOOKKEEPING = frozenset(
+    """
+    ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
+    cost-state custom-title file-history-snapshot last-prompt mode permission-mode pr-link progress
+    queue-operation summary system tag tools-used
+    """.split()  # noqa: SIM905 - reads better
+)
+_REQUEST_KINDS = frozenset({"api-request", "api-request-blob"})
+_REMINDER_NOTE = "reminders that were sent along"
+_TRUNCATED_RECORD = re.compile(
+    rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
+)
+
 
 class ApiRequestRecords:
     """The requests of one conversation while its records are read."""
@@ -109,23 +124,6 @@ def _message_hash(message: Object) -> str:
     """A message's hash as Claude Code takes it: of its JSON with sorted keys."""
     text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-AGENT = "claude-code"
-
-# Records about the session, or that repeat others.
-_BOOKKEEPING = frozenset(
-    """
-    ai-title agent-name api-request api-request-blob api-request-shape atis-latch bridge-session
-    cost-state custom-title file-history-snapshot last-prompt mode permission-mode pr-link progress
-    queue-operation summary system tag tools-used
-    """.split()  # noqa: SIM905 - reads better
-)
-_REQUEST_KINDS = frozenset({"api-request", "api-request-blob"})
-_REMINDER_NOTE = "reminders that were sent along"
-_TRUNCATED_RECORD = re.compile(
-    rb'^\s*\{[^{}\[\]]*"parentUuid"\s*:[^{}\[\]]*"(?:isSidechain|sessionId)"\s*:'
-)
 
 
 def recognizes(head: bytes, name: str) -> bool:

@@ -24,6 +24,8 @@ AGENT = "collection"
 
 Records = list[JSON]
 
+_NAME = re.compile(rb'"([^"\\]{1,40})"')
+
 
 def _line_records(line: Object, records: Records) -> Records:
     return records
@@ -55,7 +57,6 @@ _AGENTS: dict[str, tuple[ModuleType, Callable[[Object, Records], Records]]] = {
     "openhands-events": (openhands, _event_list),
     "inspect": (inspect_log, _inspect_sample),
 }
-_NAME = re.compile(rb'"([^"\\]{1,40})"')
 
 
 def recognizes(head: bytes, name: str) -> bool:

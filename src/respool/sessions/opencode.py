@@ -48,6 +48,14 @@ _MESSAGES = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_cre
 _PARTS = "SELECT message_id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
 _LOCK_TIMEOUT = 2.0  # seconds
 
+AGENT = "opencode"
+_EXPORT_HEAD = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
+_STORED_HEAD = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
+_SQLITE_HEAD = b"SQLite format 3\0"
+_RECAP = "What did we do so far?"  # replaces the history before a summary
+_TASK = "The following tool was executed by the user"
+_BOOKKEEPING = frozenset({"step-start", "step-finish", "patch", "snapshot", "retry", "agent"})
+
 
 def _database_sessions(path: Path) -> Iterator[JSON | Skipped]:
     """Each session in a database."""
@@ -122,16 +130,6 @@ def _split_session(path: Path) -> Iterator[JSON | Skipped]:
 def _json_files(folder: Path) -> list[Path]:
     """The files in the order of their names, which is that of their making."""
     return sorted(folder.glob("*.json"))
-
-
-AGENT = "opencode"
-
-_EXPORT_HEAD = re.compile(rb'\s*\{\s*"info"\s*:\s*\{\s*"')
-_STORED_HEAD = re.compile(rb'\s*\{.{0,400}?"id"\s*:\s*"ses_', re.DOTALL)
-_SQLITE_HEAD = b"SQLite format 3\0"
-_RECAP = "What did we do so far?"  # replaces the history before a summary
-_TASK = "The following tool was executed by the user"
-_BOOKKEEPING = frozenset({"step-start", "step-finish", "patch", "snapshot", "retry", "agent"})
 
 
 def recognizes(head: bytes, name: str) -> bool:

@@ -42,6 +42,28 @@ _BOOKKEEPING_V1 = frozenset(
 )
 _ERROR_PREFIX_V1 = "[An error occurred during execution.]\n"
 
+AGENT = "openhands"
+_SOURCE = re.compile(rb'"source"\s*:\s*"(agent|user|environment)"')
+_EVENT = re.compile(rb'"(action|observation)"\s*:\s*"')
+_JSON_START = re.compile(rb"\s*(\[\s*)?\{")
+_BOOKKEEPING = frozenset(
+    {
+        "agent_state_changed",
+        "change_agent_state",
+        "condensation_request",
+        "null",
+        "pause",
+        "recall",
+        "resume",
+        "start",
+    }
+)
+_KIND = re.compile(
+    rb'"kind"\s*:\s*"(SystemPrompt|Message|Action|Observation|ConversationStateUpdate)Event"'
+)
+_EVENT_FILE = re.compile(r"event-\d+\b.*\.json")
+_ERROR_SUFFIX = "\n[Error occurred in processing last action]"
+
 
 def _conversation_events(first: Path) -> Iterator[JSON | Skipped]:
     """All events of the conversation whose first event this file is."""
@@ -230,30 +252,6 @@ def _command_output(text: str, about: JSON) -> str:
     code = get(about, ("exit_code",))
     known = isinstance(code, int) and code != -1
     return f"{text}\n[Command finished with exit code {code}]" if known else text
-
-
-AGENT = "openhands"
-
-_SOURCE = re.compile(rb'"source"\s*:\s*"(agent|user|environment)"')
-_EVENT = re.compile(rb'"(action|observation)"\s*:\s*"')
-_JSON_START = re.compile(rb"\s*(\[\s*)?\{")
-_BOOKKEEPING = frozenset(
-    {
-        "agent_state_changed",
-        "change_agent_state",
-        "condensation_request",
-        "null",
-        "pause",
-        "recall",
-        "resume",
-        "start",
-    }
-)
-_KIND = re.compile(
-    rb'"kind"\s*:\s*"(SystemPrompt|Message|Action|Observation|ConversationStateUpdate)Event"'
-)
-_EVENT_FILE = re.compile(r"event-\d+\b.*\.json")
-_ERROR_SUFFIX = "\n[Error occurred in processing last action]"
 
 
 def recognizes(head: bytes, name: str) -> bool:

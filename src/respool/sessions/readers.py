@@ -40,6 +40,9 @@ _FRAGMENT = re.compile(
     r"|.*/storage/(?:message|part|project|todo|permission|session_diff|session_share|share)/.*"
 )
 
+UNKNOWN_AGENT = "it is no transcript of an agent that respool knows"
+_READ_ERRORS = (OSError, UnreadableFile, sqlite3.Error, zipfile.BadZipFile, NotImplementedError)
+
 
 class TranscriptLocation(Struct, frozen=True):
     """A folder, from a variable or below the home folder, and its file patterns."""
@@ -180,9 +183,6 @@ __all__ = [
     "search_locations",
     "read_file",
 ]
-
-UNKNOWN_AGENT = "it is no transcript of an agent that respool knows"
-_READ_ERRORS = (OSError, UnreadableFile, sqlite3.Error, zipfile.BadZipFile, NotImplementedError)
 
 
 class Reader(Struct, frozen=True):

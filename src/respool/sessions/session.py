@@ -18,6 +18,9 @@ NO_REQUEST = (
     "no answer of a model is recorded in it"  # the reason if a readable file has no session
 )
 
+_MAX_TOKENS = 1_000_000_000  # of a request; a larger number is an error in the record
+_MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
+
 
 class RecordedRequest(Struct, frozen=True, gc=False):
     """One request: the history up to `cut`, where the model's answer starts."""
@@ -52,9 +55,6 @@ class Skipped(Struct, frozen=True, gc=False):
 
 
 TurnPiece = tuple[str | None, JSON]  # call id or None, and the wire object
-
-_MAX_TOKENS = 1_000_000_000  # of a request; a larger number is an error in the record
-_MODEL_SIDE = {"anthropic": ("assistant", "content"), "gemini": ("model", "parts")}
 
 
 class ModelTurn(Struct):

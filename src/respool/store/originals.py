@@ -28,6 +28,15 @@ ZLIB = 1
 _ZLIB_LEVEL = 1
 _MIN_PACKED_BYTES = 128  # smaller data is stored as it is
 
+STALE_SECONDS = 3_600.0  # age at which a conversation's last use is updated
+_REFS_PER_QUERY = 500  # parameters of one query
+_READABLE_QUERY = """
+    SELECT o.packing, o.body, o.size FROM originals o WHERE o.ref = ?1 AND (?2 IS NULL OR EXISTS (
+        SELECT 1 FROM kept k JOIN conversations c ON c.id = k.conversation
+        WHERE k.ref = ?1 AND c.owner = ?2))"""
+_MAX_CONVERSATIONS = 64  # cached
+_MAX_REFS = 5_000  # per conversation
+
 
 class DamagedData(ValueError):
     """Data in the store cannot be unpacked."""
@@ -64,14 +73,6 @@ def unpack_text(packing: int, data: bytes, size: int) -> str:
         return unpack_bytes(packing, data, size).decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
         raise DamagedData(str(error)) from error
-
-
-STALE_SECONDS = 3_600.0  # age at which a conversation's last use is updated
-_REFS_PER_QUERY = 500  # parameters of one query
-_READABLE_QUERY = """
-    SELECT o.packing, o.body, o.size FROM originals o WHERE o.ref = ?1 AND (?2 IS NULL OR EXISTS (
-        SELECT 1 FROM kept k JOIN conversations c ON c.id = k.conversation
-        WHERE k.ref = ?1 AND c.owner = ?2))"""
 
 
 class PackedOriginal(Struct, frozen=True, gc=False):
@@ -221,9 +222,6 @@ def _batches(refs: Iterable[str]) -> Iterator[tuple[str, ...]]:
     while some := tuple(islice(rest, _REFS_PER_QUERY)):
         yield some
 
-
-_MAX_CONVERSATIONS = 64  # cached
-_MAX_REFS = 5_000  # per conversation
 
 ConversationKey = tuple[str, str]  # owner, conversation
 

@@ -32,55 +32,6 @@ _WINDOWS, _MARKS, _SUMMARIES = "windows", "marks", "summaries"
 FactRow = tuple[str, str, int | str]  # kind, prefix or reference, tokens or words
 _SEPARATOR = "="  # before words, for the column would take a text of figures for a number
 
-
-def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
-    """Return the facts of a conversation."""
-    rows = connection.execute(
-        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
-    ).fetchall()
-    sets = {
-        name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
-    }
-    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
-    told: dict[str, Any] = {
-        name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
-        for name in (_MARKS, _SUMMARIES)
-    }
-    try:
-        return Facts(**sets, windows=windows, **told)
-    except PolicyError as error:  # a byte of the file has changed
-        raise sqlite3.DataError(str(error)) from error
-
-
-def write_facts(
-    connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
-) -> None:
-    """Write facts down, but for those that are known already."""
-    connection.executemany(
-        "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
-        " VALUES (?, ?, ?, ?, ?)",
-        [(conversation, *row, time) for row in new],
-    )
-
-
-def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
-    """Return one row per fact that is new."""
-    rows: list[FactRow] = []
-    for kind in _FACT_SETS:
-        there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
-        rows += [(kind, prefix, 0) for prefix in sorted(there)]
-    rows += [
-        (_WINDOWS, prefix, tokens)
-        for prefix, tokens in new.windows
-        if known.window_at(prefix) is None
-    ]
-    for kind in (_MARKS, _SUMMARIES):
-        told: dict[str, str] = dict(getattr(known, kind))
-        words: tuple[tuple[str, str], ...] = getattr(new, kind)
-        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
-    return rows
-
-
 _RECORD_COLUMNS = (
     "id", "time", "format", "model", "mode", "status", "tokens_before", "tokens_after", "saved",
     "counted", "cost_before", "cost_after", "cost_uncached", "epochs", "prefix_break", "fallback",
@@ -137,6 +88,57 @@ _SELECT_TOTALS = """
     FROM requests r JOIN conversations c ON c.id = r.conversation
     WHERE (?1 IS NULL OR c.owner = ?1) AND r.time >= ?2 AND r.time < ?3
     GROUP BY slot ORDER BY slot"""
+MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
+MAX_REJECTED_REQUESTS = 20  # that are kept
+_MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
+
+
+def read_facts(connection: sqlite3.Connection, conversation: str) -> Facts:
+    """Return the facts of a conversation."""
+    rows = connection.execute(
+        "SELECT kind, prefix, tokens FROM facts WHERE conversation = ?", (conversation,)
+    ).fetchall()
+    sets = {
+        name: frozenset(prefix for kind, prefix, _ in rows if kind == name) for name in _FACT_SETS
+    }
+    windows = tuple((prefix, tokens) for kind, prefix, tokens in rows if kind == _WINDOWS)
+    told: dict[str, Any] = {
+        name: tuple((key, str(words)[1:]) for kind, key, words in rows if kind == name)
+        for name in (_MARKS, _SUMMARIES)
+    }
+    try:
+        return Facts(**sets, windows=windows, **told)
+    except PolicyError as error:  # a byte of the file has changed
+        raise sqlite3.DataError(str(error)) from error
+
+
+def write_facts(
+    connection: sqlite3.Connection, conversation: str, new: list[FactRow], time: float
+) -> None:
+    """Write facts down, but for those that are known already."""
+    connection.executemany(
+        "INSERT OR IGNORE INTO facts (conversation, kind, prefix, tokens, time)"
+        " VALUES (?, ?, ?, ?, ?)",
+        [(conversation, *row, time) for row in new],
+    )
+
+
+def new_fact_rows(new: Facts, known: Facts) -> list[FactRow]:
+    """Return one row per fact that is new."""
+    rows: list[FactRow] = []
+    for kind in _FACT_SETS:
+        there: frozenset[str] = getattr(new, kind) - getattr(known, kind)
+        rows += [(kind, prefix, 0) for prefix in sorted(there)]
+    rows += [
+        (_WINDOWS, prefix, tokens)
+        for prefix, tokens in new.windows
+        if known.window_at(prefix) is None
+    ]
+    for kind in (_MARKS, _SUMMARIES):
+        told: dict[str, str] = dict(getattr(known, kind))
+        words: tuple[tuple[str, str], ...] = getattr(new, kind)
+        rows += [(kind, key, _SEPARATOR + said) for key, said in words if key not in told]
+    return rows
 
 
 class _RecordNotes(Struct, frozen=True):
@@ -402,10 +404,6 @@ def _to_total(row: tuple[Any, ...], since: float, step: float) -> PeriodTotal:
         unpriced=whole[19],
     )
 
-
-MAX_REJECTED_BYTES = 16_000_000  # of a body; a larger one is omitted
-MAX_REJECTED_REQUESTS = 20  # that are kept
-_MAX_REJECTED_TEXT = 20_000  # characters of an error or of the settings
 
 _rejected_decoder = msgspec.json.Decoder(RejectedRequest)
 
